@@ -1,0 +1,1 @@
+"""The outside world: links and their frames, payload, clouds, certificates, clock."""

@@ -1,0 +1,344 @@
+"""What the gateway and an engine host tell each other, whatever carries it.
+
+Each message is a small struct; bulk data (a run's rows, a result's rows, a dictionary) travels beside it as the
+payload of the same frame. The two channels of a link are two connections: ``control`` (greeting, queries, credit,
+heartbeats) never waits behind ``data`` (runs, results, dictionaries).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+PROTOCOL = 1
+
+Channel = Literal["control", "data"]
+SwitchClass = Literal["stateless", "whole"]
+PredicateOp = Literal[
+    "is_null",
+    "not_null",
+    "eq",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "in",
+    "starts_with",
+    "ends_with",
+    "contains",
+    "and",
+    "or",
+    "not",
+]
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Base of every message; the struct's name is its tag on the wire."""
+
+
+# ---------------------------------------------------------------------------------------------------- what a plan says
+
+
+class Predicate(msgspec.Struct, frozen=True, kw_only=True):
+    """A row condition that may be evaluated before the WAN, with Spark's three-valued logic.
+
+    ``and``, ``or`` and ``not`` use ``children``; all others ``column`` (a path into nested structs) and ``value``
+    (a list for ``in``).
+    """
+
+    op: PredicateOp
+    column: tuple[str, ...] = ()
+    value: str | int | bool | list[str | int | bool] | None = None
+    children: tuple[Predicate, ...] = ()
+
+
+class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What Spark's own plan says about a query.
+
+    Attributes:
+        switch_class: ``stateless`` may be split at any share; ``whole`` holds state and stays in one place.
+        reason: why it is ``whole``, or why it may not be switched; empty when there is nothing to say.
+        switchable: False when splitting could change an answer (``rand()``, ``current_timestamp()``, state).
+        narrow: True when several runs may share a micro-batch because each output row still names its partition.
+        needed_schema: the Arrow schema (serialised) of the columns, nested fields pruned, that the query reads;
+            None when the plan could not be read, and then everything is sent.
+        predicates: conditions, all of which must be true for a row to matter.
+        trim_note: why ``needed_schema`` is None, or which predicates could not be taken early.
+    """
+
+    switch_class: SwitchClass
+    switchable: bool
+    narrow: bool
+    reason: str = ""
+    needed_schema: bytes | None = None
+    predicates: tuple[Predicate, ...] = ()
+    trim_note: str = ""
+
+
+# ------------------------------------------------------------------------------------------------------------ greeting
+
+
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+    """All that must be equal at two sites for a query to give the same answers there."""
+
+    protocol: int
+    spark: str
+    java: str
+    python: str
+    timezone: str
+    ansi: bool
+
+    def differences(self, other: Runtime) -> list[str]:
+        """Return one sentence for each field in which ``other`` differs."""
+        return [
+            f"{name}: {getattr(self, name)!r} here, {getattr(other, name)!r} there"
+            for name in self.__struct_fields__
+            if getattr(self, name) != getattr(other, name)
+        ]
+
+
+class GatewayHello(Message, frozen=True, kw_only=True):
+    """First frame of the gateway on each connection; the newest ``session`` is the one a host serves."""
+
+    protocol: int
+    session: str
+    channel: Channel
+
+
+class HostHello(Message, frozen=True, kw_only=True):
+    """The host's answer: who it is and what it runs. ``ready`` says that its warm-up batch is done."""
+
+    host: str
+    session: str
+    runtime: Runtime
+    ready: bool
+
+
+class HostReady(Message, frozen=True, kw_only=True):
+    """Sent on the control channel once the warm-up batch is done, if the hello said ``ready=False``."""
+
+    boot_s: float
+
+
+# ----------------------------------------------------------------------------------------------------------- enrolment
+
+
+class EnrolRequest(Message, frozen=True, kw_only=True):
+    """The gateway, known by its client certificate, asks a new host to prove itself; ``nonce`` is 32 random bytes."""
+
+    nonce: bytes
+
+
+class EnrolProof(Message, frozen=True, kw_only=True):
+    """HMAC-SHA256(token, sha256(host's present certificate, DER) || nonce), and a request to sign its key."""
+
+    mac: bytes
+    csr_pem: bytes
+
+
+class EnrolGrant(Message, frozen=True, kw_only=True):
+    """The signed certificate; from here on the token is spent and only mutual TLS is spoken."""
+
+    certificate_pem: bytes
+
+
+class Enrolled(Message, frozen=True, kw_only=True):
+    """The host has the certificate in use; the gateway may reconnect."""
+
+
+# -------------------------------------------------------------------------------------------------------------- queries
+
+
+class OpenQuery(Message, frozen=True, kw_only=True):
+    """Open a query on a host.
+
+    Attributes:
+        query: name from the config.
+        epoch: counts the openings of this query by gateways; answers of other epochs are not believed.
+        schema_ddl: the input's schema as Spark DDL.
+        sql: SQL over the view ``events``; or
+        function: ``package.module:name``, DataFrame -> DataFrame.
+        code_path: a folder put on the module path for ``function`` (its user's folder), or empty.
+        code_hash: sha256 of what the gateway believes the query to be (see ``engines.code``); a host that computes
+            another refuses.
+        checkpoint_dir: where a stateful query keeps its state on this host; empty for a throwaway.
+        max_batch_runs: at most this many runs in one micro-batch.
+        result_codec: how results are packed: ``none`` or ``zstd``.
+        analyse_only: plan and schemas are wanted, nothing is started.
+    """
+
+    query: str
+    epoch: int
+    schema_ddl: str
+    sql: str = ""
+    function: str = ""
+    code_path: str = ""
+    code_hash: str = ""
+    checkpoint_dir: str = ""
+    max_batch_runs: int = 16
+    result_codec: Literal["none", "zstd"] = "none"
+    analyse_only: bool = False
+
+
+class QueryReady(Message, frozen=True, kw_only=True):
+    """The query is open and warm.
+
+    Attributes:
+        input_schema: Arrow schema (serialised) that Spark derives from the DDL; frames carry exactly this.
+        result_schema: Arrow schema (serialised) of the results.
+        plan: what the plan says.
+        credit_bytes: how many payload bytes the gateway may have unconsumed at this host.
+        resume_seq: for a stateful query, the next seq its checkpoint wants; else 0.
+        resume_end_seq: for a stateful query whose last micro-batch was planned but not committed, the end (exclusive)
+            of that batch, which will run again with exactly these limits; else equal to ``resume_seq``.
+    """
+
+    query: str
+    epoch: int
+    input_schema: bytes
+    result_schema: bytes
+    plan: QueryPlan
+    credit_bytes: int
+    resume_seq: int = 0
+    resume_end_seq: int = 0
+
+
+class QueryRefused(Message, frozen=True, kw_only=True):
+    """The query cannot be opened here, and why."""
+
+    query: str
+    epoch: int
+    reason: str
+
+
+class QueryFailed(Message, frozen=True, kw_only=True):
+    """An open query died and could not be helped; its open runs must go elsewhere."""
+
+    query: str
+    epoch: int
+    reason: str
+
+
+class CloseQuery(Message, frozen=True, kw_only=True):
+    """Stop a query; what has not been completed will not be."""
+
+    query: str
+    epoch: int
+
+
+# ----------------------------------------------------------------------------------------------------------------- data
+
+
+class Run(Message, frozen=True, kw_only=True):
+    """A run on its way to a host; the payload is its encoded rows (``infra.payload``).
+
+    ``rows`` counts the rows in the payload, which early predicates may have made fewer than the seq range holds.
+    """
+
+    query: str
+    epoch: int
+    first_seq: int
+    last_seq: int
+    attempt: int
+    rows: int
+
+
+class Poison(msgspec.Struct, frozen=True, kw_only=True):
+    """A row (index into the payload's rows) that fails the query by itself, and Spark's reason."""
+
+    row: int
+    reason: str
+
+
+class Completed(Message, frozen=True, kw_only=True):
+    """A run, or for a stateful query a contiguous range of them, is answered; the payload is the encoded results.
+
+    ``batch_id`` numbers the host's micro-batches, ``batch_s`` is how long that one took.
+    """
+
+    query: str
+    epoch: int
+    first_seq: int
+    last_seq: int
+    attempt: int
+    rows: int
+    batch_id: int
+    batch_s: float
+    poison: tuple[Poison, ...] = ()
+
+
+class Committed(Message, frozen=True, kw_only=True):
+    """The sink holds every result of a stateful query up to and with ``last_seq``: its checkpoint may go on."""
+
+    query: str
+    epoch: int
+    last_seq: int
+
+
+class Credit(Message, frozen=True, kw_only=True):
+    """The host has consumed ``bytes`` payload bytes of a query's runs; as many more may be sent."""
+
+    query: str
+    epoch: int
+    bytes: int
+
+
+class Dictionary(Message, frozen=True, kw_only=True):
+    """A trained zstd dictionary (the payload) for a field of a query; sent before the first run that uses it."""
+
+    query: str
+    field: str
+    dictionary_id: int
+
+
+# ------------------------------------------------------------------------------------------------------ life of a link
+
+
+class Ping(Message, frozen=True, kw_only=True):
+    """Heartbeat of either side; ``sent_s`` is the sender's clock and comes back unchanged."""
+
+    sent_s: float
+
+
+class Pong(Message, frozen=True, kw_only=True):
+    """Answer to a heartbeat, with the answering side's one-minute load average and resident memory."""
+
+    sent_s: float
+    load1: float
+    rss_bytes: int
+
+
+class Shutdown(Message, frozen=True, kw_only=True):
+    """The host shall end itself."""
+
+
+class Bye(Message, frozen=True, kw_only=True):
+    """The last frame before the sender closes the link, and why."""
+
+    reason: str
+
+
+AnyMessage = (
+    GatewayHello
+    | HostHello
+    | HostReady
+    | EnrolRequest
+    | EnrolProof
+    | EnrolGrant
+    | Enrolled
+    | OpenQuery
+    | QueryReady
+    | QueryRefused
+    | QueryFailed
+    | CloseQuery
+    | Run
+    | Completed
+    | Committed
+    | Credit
+    | Dictionary
+    | Ping
+    | Pong
+    | Shutdown
+    | Bye
+)
