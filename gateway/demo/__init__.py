@@ -1,0 +1,1 @@
+"""The demo: the load it plays, the independent check of its answers, and the pictures it draws."""

@@ -1,0 +1,119 @@
+"""What a gateway writes about one run of itself, and the demo reads: totals, one line a slot, and marks of VM life.
+
+The file is one JSON object, ``{"totals": {…}, "slots": […], "marks": […], "boot": "emulated" | "real"}``. Whether results
+were lost or repeated is not in it: that is counted by ``gateway.demo.verify``, apart from the gateway.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+MarkKind = Literal["vm_start", "vm_ready", "vm_stop", "vm_gone"]
+Boot = Literal["emulated", "real"]
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """Event-weighted mean, median and 95th percentile of a latency, in milliseconds."""
+
+    mean: float
+    p50: float
+    p95: float
+
+
+class WanBytes(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload bytes of the runs sent to cloud lanes: before trimming and compression, and as sent."""
+
+    raw: int
+    sent: int
+
+
+class Vms(msgspec.Struct, frozen=True, kw_only=True):
+    """VMs started and stopped, the seconds they were billed for, and what that and the egress cost."""
+
+    started: int
+    stopped: int
+    billed_s: float
+    usd: float
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of a whole run.
+
+    Attributes:
+        events: input events stamped with a seq.
+        results: result rows released to the sink.
+        late: result rows released after later ones, and marked so.
+        latency_ms: processing latency over all lanes (completion of a run in its lane minus arrival).
+        delivery_ms: release to the sink minus arrival, reorder wait included.
+        wan_bytes: what crossed, or would have crossed, the WAN.
+        vms: how many VMs, and what they cost.
+    """
+
+    events: int
+    results: int
+    late: int
+    latency_ms: Spread
+    delivery_ms: Spread
+    wan_bytes: WanBytes
+    vms: Vms
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """One time step of the switching functions.
+
+    Attributes:
+        at_s: end of the slot, seconds since the first event was due.
+        latency_ms: L_t, the private lane's processing latency; None when nothing completed and nothing waits.
+        all_latency_ms: mean processing latency of the events completed in this slot, all lanes; None without any.
+        input_rate: events due in this slot, per second.
+        share: R, the part of the events of this slot that was sent to cloud lanes (0 to 1).
+        raw_bytes: bytes of the runs sent to cloud lanes in this slot before trimming and compression.
+        sent_bytes: bytes that were sent for them.
+        vm_states: state of each VM slot, in the words of Figure 4's machine (``off``, ``starting``, ``ready``…).
+    """
+
+    at_s: float
+    latency_ms: float | None
+    all_latency_ms: float | None
+    input_rate: float
+    share: float
+    raw_bytes: int
+    sent_bytes: int
+    vm_states: tuple[str, ...] = ()
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment in the life of a VM; ``at_s`` counts from the first event's due time, ``vm`` names the VM."""
+
+    at_s: float
+    kind: MarkKind
+    vm: str
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a gateway, as it saw itself."""
+
+    totals: Totals
+    slots: tuple[Slot, ...]
+    marks: tuple[Mark, ...]
+    boot: Boot
+
+
+def read_record(path: Path) -> RunRecord:
+    """Return the record in ``path``.
+
+    Raises:
+        ValueError: the file is no run record; the message names the file and the field.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunRecord)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path} is not a run record: {error}") from error
+
+
+def write_record(record: RunRecord, path: Path) -> None:
+    """Write ``record`` to ``path`` as one JSON object."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
