@@ -1,7 +1,7 @@
 """What a gateway writes about one run of itself, and the demo reads: totals, one line a slot, and marks of VM life.
 
-The file is one JSON object, ``{"totals": {…}, "slots": […], "marks": […], "boot": "emulated" | "real"}``. Whether results
-were lost or repeated is not in it: that is counted by ``gateway.demo.verify``, apart from the gateway.
+The file is one JSON object, ``{"totals": {…}, "slots": […], "marks": […], "boot": "emulated" | "real"}``. Whether
+results were lost or repeated is not in it: that is counted by ``gateway.demo.verify``, apart from the gateway.
 """
 
 from __future__ import annotations

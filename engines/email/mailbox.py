@@ -1,0 +1,223 @@
+"""Mail as rows: readers for mbox files (plain or gzip) and for folder trees with one raw message a file.
+
+A mail that cannot be read becomes a counted, reported reason in a ``MailReport``; it never ends the reading.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email import message_from_bytes
+from email.errors import HeaderParseError, MessageError
+from email.header import decode_header, make_header
+from email.message import Message
+from email.utils import getaddresses, parsedate_to_datetime
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import msgspec
+
+MAX_MAIL_BYTES = 64 * 1024 * 1024  # the corpus' largest has 1.92 MB
+MAX_LINE_BYTES = 1024 * 1024
+MAX_REASONS = 100
+GZIP_MAGIC = b"\x1f\x8b"
+
+# Writers that quote badly leave "From " in bodies; a true separator follows a blank line and carries a time of day.
+_SEPARATOR = re.compile(rb"From \S.*\d\d:\d\d")
+_QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
+_ADDRESS = re.compile(r"[^\s<>,;:\"()]+@[^\s<>,;:\"()]+")
+
+
+class Mail(msgspec.Struct, frozen=True, kw_only=True):
+    """One mail, in the columns of ``engines.email.queries.SCHEMA_DDL``; ``sent`` is UTC."""
+
+    message_id: str
+    sent: datetime
+    sender: str
+    to: list[str]
+    cc: list[str]
+    bcc: list[str]
+    subject: str
+    body: str
+
+
+class MailReport:
+    """Counts what a reader met; keeps the first ``MAX_REASONS`` reasons, each with its place."""
+
+    def __init__(self) -> None:
+        self.mails = 0
+        self.malformed = 0
+        self.reasons: list[str] = []
+
+    def refuse(self, place: str, reason: str) -> None:
+        """Count one mail that could not be read."""
+        self.malformed += 1
+        if len(self.reasons) < MAX_REASONS:
+            self.reasons.append(f"{place}: {reason}")
+
+
+def read_mail(path: Path, report: MailReport | None = None) -> Iterator[Mail]:
+    """Yield the mails of an mbox file (plain or gzip) in file order, or of a folder tree in order of path.
+
+    Raises:
+        FileNotFoundError: there is nothing at ``path``.
+    """
+    report = report or MailReport()
+    raw = _tree_messages(path, report) if path.is_dir() else _mbox_messages(path, report)
+    for place, message in raw:
+        try:
+            mail = parse_mail(message)
+        except (ValueError, LookupError, MessageError, RecursionError) as error:
+            report.refuse(place, str(error) or type(error).__name__)
+            continue
+        report.mails += 1
+        yield mail
+
+
+def parse_mail(raw: bytes) -> Mail:
+    """Return the row for one raw message.
+
+    Raises:
+        ValueError: Message-ID, From or Date is missing or unreadable; the message says which.
+    """
+    message = message_from_bytes(raw)
+    message_id = _header(message, "Message-ID")
+    if not message_id:
+        raise ValueError("no Message-ID")
+    senders = _addresses(message, "From")
+    if not senders:
+        raise ValueError("no address in From")
+    return Mail(
+        message_id=message_id,
+        sent=_sent(message),
+        sender=senders[0],
+        to=_addresses(message, "To"),
+        cc=_addresses(message, "Cc"),
+        bcc=_addresses(message, "Bcc"),
+        subject=_header(message, "Subject"),
+        body=_body(message),
+    )
+
+
+def _mbox_messages(path: Path, report: MailReport) -> Iterator[tuple[str, bytes]]:
+    with path.open("rb") as plain:
+        compressed = plain.peek(2)[:2] == GZIP_MAGIC
+        stream = cast("BinaryIO", gzip.GzipFile(fileobj=plain)) if compressed else plain
+        yield from _split_mbox(stream, path.name, report)
+
+
+def _split_mbox(stream: BinaryIO, name: str, report: MailReport) -> Iterator[tuple[str, bytes]]:
+    """Yield (place, raw message) for what stands between separator lines."""
+    place, message, after_blank = "", _Collected(), True
+    for number, line in enumerate(_lines(stream, name, report), start=1):
+        if after_blank and _SEPARATOR.match(line):
+            yield from message.finish(place, report)
+            place, message = f"{name}:{number}", _Collected()
+        else:
+            if not place and line.strip():
+                report.refuse(f"{name}:{number}", "text before the first separator line")
+                place, message = f"{name}:{number}", _Collected(refused=True)
+            message.add(line)
+        after_blank = not line.rstrip(b"\r\n")
+    yield from message.finish(place, report)
+
+
+class _Collected:
+    """The lines of one message while it is read, at most ``MAX_MAIL_BYTES`` of them."""
+
+    def __init__(self, *, refused: bool = False) -> None:
+        self._lines: list[bytes] = []
+        self._bytes = 0
+        self._refused = refused
+
+    def add(self, line: bytes) -> None:
+        self._bytes += len(line)
+        if self._refused or self._bytes > MAX_MAIL_BYTES:
+            self._lines.clear()
+        else:
+            self._lines.append(line)
+
+    def finish(self, place: str, report: MailReport) -> Iterator[tuple[str, bytes]]:
+        """Yield the message, its quoted ``From `` lines and its closing blank line undone."""
+        if not place or self._refused:
+            return
+        if self._bytes > MAX_MAIL_BYTES:
+            report.refuse(place, f"{self._bytes} bytes, more than {MAX_MAIL_BYTES}")
+            return
+        if self._lines and not self._lines[-1].rstrip(b"\r\n"):
+            self._lines.pop()
+        yield place, _QUOTED_FROM.sub(rb"\1", b"".join(self._lines))
+
+
+def _lines(stream: BinaryIO, name: str, report: MailReport) -> Iterator[bytes]:
+    """Yield lines, very long ones in pieces; a damaged gzip stream ends the reading and is reported."""
+    while True:
+        try:
+            line = stream.readline(MAX_LINE_BYTES)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            report.refuse(name, f"damaged gzip stream: {error}")
+            return
+        if not line:
+            return
+        yield line
+
+
+def _tree_messages(folder: Path, report: MailReport) -> Iterator[tuple[str, bytes]]:
+    for path in sorted(folder.rglob("*")):
+        place = path.relative_to(folder)
+        # A maildir's tmp holds what is still being written; hidden files are the mail program's own.
+        if place.parent.name == "tmp" or path.name.startswith(".") or not path.is_file():
+            continue
+        size = path.stat().st_size
+        if size > MAX_MAIL_BYTES:
+            report.refuse(str(place), f"{size} bytes, more than {MAX_MAIL_BYTES}")
+            continue
+        yield str(place), path.read_bytes()
+
+
+def _header(message: Message, name: str) -> str:
+    """Return a header as one line of text, encoded words and stray bytes decoded."""
+    value = message.get(name)
+    if value is None:
+        return ""
+    try:
+        text = str(make_header(decode_header(value)))
+    except (HeaderParseError, LookupError, ValueError):
+        text = str(value)
+    return " ".join(text.encode("utf-8", "replace").decode("utf-8").split())
+
+
+def _addresses(message: Message, name: str) -> list[str]:
+    """Return the addresses in a header in their order; the usual parser first, a plain search where it gives up."""
+    text = _header(message, name)
+    found = [address for _, address in getaddresses([text]) if "@" in address and " " not in address]
+    return found or _ADDRESS.findall(text)
+
+
+def _sent(message: Message) -> datetime:
+    text = _header(message, "Date")
+    try:
+        sent = parsedate_to_datetime(text)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"unreadable Date {text[:80]!r}") from error
+    return sent.replace(tzinfo=UTC) if sent.tzinfo is None else sent.astimezone(UTC)
+
+
+def _body(message: Message) -> str:
+    """Return the first plain-text part (else the first part of all), line ends as line feeds."""
+    parts = [part for part in message.walk() if not part.is_multipart()]
+    part = next((part for part in parts if part.get_content_type() == "text/plain"), parts[0] if parts else message)
+    payload = part.get_payload(decode=True)
+    data = payload if isinstance(payload, bytes) else b""
+    return _decoded(data, part.get_content_charset() or "utf-8").replace("\r\n", "\n")
+
+
+def _decoded(data: bytes, charset: str) -> str:
+    """Decode as declared; mail often declares wrongly, and latin-1 reads any bytes."""
+    try:
+        return data.decode(charset)
+    except (UnicodeDecodeError, LookupError):
+        return data.decode("latin-1")
