@@ -1,0 +1,60 @@
+"""Which lane takes the next run: pure, by shares and by who has room."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+HOME = "home"
+# Shares are kept over about this many events, so that a lane which could not take its part for a while does not get
+# all of it at once later.
+_MEMORY_EVENTS = 20_000.0
+
+
+class Router:
+    """Deals runs to lanes so that each lane's part of the events follows its share.
+
+    Cloud lanes never get more than their share; home takes what they cannot take now, unless its share is 0.
+    """
+
+    def __init__(self) -> None:
+        self._shares: dict[str, float] = {HOME: 1.0}
+        self._dealt: dict[str, float] = {}
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """The share of each lane; they sum to 1."""
+        return self._shares
+
+    def set_shares(self, shares: Mapping[str, float]) -> None:
+        """Follow other shares from now on.
+
+        Raises:
+            ValueError: they are not in [0, 1] or do not sum to 1.
+        """
+        if any(not 0 <= share <= 1 for share in shares.values()) or abs(sum(shares.values()) - 1) > 1e-6:
+            raise ValueError(f"shares must be in [0, 1] and sum to 1, not {dict(shares)}")
+        if set(shares) != set(self._shares):
+            self._dealt = {}
+        self._shares = dict(shares)
+
+    def pick(self, events: int, with_room: Collection[str], *, home_only: bool = False) -> str | None:
+        """Return the lane for a run of ``events`` events, None when it has to wait. The caller then calls ``dealt``."""
+        if home_only:
+            return HOME if HOME in with_room else None
+        total = sum(self._dealt.values()) + events
+        owed = {
+            lane: share * total - self._dealt.get(lane, 0.0)
+            for lane, share in self._shares.items()
+            if lane in with_room and share > 0
+        }
+        cloud = {lane: amount for lane, amount in owed.items() if lane != HOME and amount >= events / 2}
+        if cloud and (HOME not in owed or max(cloud.values()) >= owed[HOME] or self._shares[HOME] == 0):
+            return max(cloud, key=lambda lane: cloud[lane])
+        return HOME if HOME in owed else max(cloud, key=lambda lane: cloud[lane], default=None)
+
+    def dealt(self, lane: str, events: int) -> None:
+        """Note that a run of ``events`` events went to ``lane``."""
+        self._dealt[lane] = self._dealt.get(lane, 0.0) + events
+        total = sum(self._dealt.values())
+        if total > _MEMORY_EVENTS:
+            self._dealt = {name: amount * _MEMORY_EVENTS / total for name, amount in self._dealt.items()}

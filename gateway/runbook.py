@@ -1,0 +1,123 @@
+"""Where each run of a query is: waiting, open in a lane, or done. Pure: the first completion of a run counts."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from gateway.intervals import IntervalSet
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """A contiguous range of seq, in memory until it is completed.
+
+    ``arrival_s`` is the mean due time of its events on the gateway's monotonic clock; ``attempt`` counts its routings.
+    """
+
+    first_seq: int
+    last_seq: int
+    batch: pa.RecordBatch
+    arrival_s: float
+    raw_bytes: int
+    disordered: bool = False
+    attempt: int = 0
+
+    @property
+    def events(self) -> int:
+        """Number of events."""
+        return self.last_seq - self.first_seq + 1
+
+    def __lt__(self, other: Run) -> bool:
+        return self.first_seq < other.first_seq
+
+
+class RunBook:
+    """All runs of one query that are not in its sink yet.
+
+    Args:
+        done: what was completed before (by an earlier gateway).
+    """
+
+    def __init__(self, done: IntervalSet) -> None:
+        self._waiting: list[Run] = []
+        self._open: dict[str, dict[int, Run]] = {}
+        self._done = IntervalSet(done)
+        self.duplicate_count = 0
+
+    def add(self, run: Run) -> None:
+        """Take a run that waits for a lane."""
+        heapq.heappush(self._waiting, run)
+
+    def next_waiting(self) -> Run | None:
+        """Return the waiting run with the lowest seq, without taking it."""
+        return self._waiting[0] if self._waiting else None
+
+    def assign(self, lane: str) -> Run:
+        """Move the waiting run with the lowest seq to ``lane`` and return it."""
+        run = heapq.heappop(self._waiting)
+        run.attempt += 1
+        self._open.setdefault(lane, {})[run.first_seq] = run
+        return run
+
+    def give_back(self, lane: str) -> list[Run]:
+        """Let all runs open in ``lane`` wait again, for instance because the lane was lost; return them."""
+        runs = list(self._open.pop(lane, {}).values())
+        for run in runs:
+            heapq.heappush(self._waiting, run)
+        return runs
+
+    def complete(self, lane: str, first_seq: int, last_seq: int) -> list[Run] | None:
+        """Note an answer from ``lane`` for a run, or for a whole number of consecutive ones.
+
+        Returns:
+            The runs that are thereby done, in order; None when they were done before (a duplicate: to be dropped).
+
+        Raises:
+            ValueError: the range is not one that is open there.
+        """
+        if self._done.covers(first_seq, last_seq):
+            self._drop(lane, first_seq, last_seq)
+            self.duplicate_count += 1
+            return None
+        opened = self._open.get(lane, {})
+        runs = sorted(run for run in opened.values() if first_seq <= run.first_seq and run.last_seq <= last_seq)
+        if sum(run.events for run in runs) != last_seq - first_seq + 1:
+            raise ValueError(f"lane {lane} answered {first_seq}-{last_seq}, which are no runs that are open there")
+        self._drop(lane, first_seq, last_seq)
+        self._done.add(first_seq, last_seq)
+        return runs
+
+    def _drop(self, lane: str, first_seq: int, last_seq: int) -> None:
+        opened = self._open.get(lane, {})
+        for key in [key for key, run in opened.items() if first_seq <= key and run.last_seq <= last_seq]:
+            del opened[key]
+
+    def open_runs(self, lane: str) -> int:
+        """Return how many runs are open in ``lane``."""
+        return len(self._open.get(lane, {}))
+
+    def oldest_arrival_s(self, lanes: Iterable[str] | None = None) -> float | None:
+        """Return the earliest arrival of a run that waits or is open (in ``lanes`` only, if given); None without any."""
+        names = self._open.keys() if lanes is None else lanes
+        arrivals = [run.arrival_s for name in names for run in self._open.get(name, {}).values()]
+        arrivals += [run.arrival_s for run in self._waiting]
+        return min(arrivals, default=None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is open."""
+        return not self._waiting and not any(self._open.values())
+
+    @property
+    def waiting_events(self) -> int:
+        """Events that wait for a lane."""
+        return sum(run.events for run in self._waiting)
+
+    @property
+    def open_count(self) -> int:
+        """Runs that are open in any lane."""
+        return sum(map(len, self._open.values()))

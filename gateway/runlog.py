@@ -1,0 +1,155 @@
+"""The run log: which events each run holds, durable before the run is routed, so that recovery cuts the same runs.
+
+One line a record: CRC32 in hex, a blank, JSON. A torn tail (a line without its end, or the last line with a wrong
+CRC) is cut; a wrong line before the last is damage and is reported.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gateway.statefiles import StateError, sync_folder, write_atomically
+
+
+class Position(msgspec.Struct, frozen=True, order=True):
+    """A place between two records of a source.
+
+    Attributes:
+        record: how many records (events and undecodable ones) come before it.
+        part: the source's own number of a piece (a loop over a file, the first seq of a result part).
+        offset: where in that piece (bytes or rows, as the source counts).
+    """
+
+    record: int = 0
+    part: int = 0
+    offset: int = 0
+
+
+class RunRecord(msgspec.Struct, frozen=True, tag="run"):
+    """A run: its seq range, the source positions that it lies between, and the mean due time of its events.
+
+    ``arrival_wall_s`` is seconds since 1970, since the monotonic clock does not outlive a reboot. ``disordered``:
+    it holds an event older than one before it, and is processed at home.
+    """
+
+    first_seq: int
+    last_seq: int
+    start: Position
+    end: Position
+    arrival_wall_s: float
+    disordered: bool = False
+
+
+class LogHead(msgspec.Struct, frozen=True, tag="head"):
+    """The first line: whose log it is, when its replay began, and where the runs before it ended."""
+
+    owner: str
+    started_wall_s: float
+    next_seq: int = 0
+    position: Position = Position()
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(LogHead | RunRecord)
+
+
+def _line(record: LogHead | RunRecord) -> bytes:
+    body = _ENCODER.encode(record)
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+class RunLog:
+    """The log of one query. Its methods block on the disk: call them in a thread, one at a time.
+
+    Attributes:
+        head: the first record.
+        runs: runs that had not been retired when the log was opened, by seq.
+    """
+
+    def __init__(self, path: Path, head: LogHead) -> None:
+        """Open the log at ``path``, or begin it with ``head``."""
+        self._path = path
+        self.head = head
+        self.runs: list[RunRecord] = []
+        if path.exists():
+            self._read()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, _line(head))
+        self._file = path.open("ab")
+        self._appended_bytes = 0
+
+    @property
+    def next_seq(self) -> int:
+        """The first seq that no run in the log has."""
+        return self.runs[-1].last_seq + 1 if self.runs else self.head.next_seq
+
+    @property
+    def position(self) -> Position:
+        """The source position after the last run in the log."""
+        return self.runs[-1].end if self.runs else self.head.position
+
+    def append(self, runs: Sequence[RunRecord]) -> None:
+        """Add runs, in order of seq, and return once they are on the disk."""
+        data = b"".join(map(_line, runs))
+        self._file.write(data)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._appended_bytes += len(data)
+        self.runs.extend(runs)
+
+    def retire(self, before_seq: int, *, rewrite_bytes: int = 1_000_000) -> None:
+        """Forget runs that end before ``before_seq``; the file is rewritten once it has grown by ``rewrite_bytes``."""
+        keep = next((i for i, run in enumerate(self.runs) if run.last_seq >= before_seq), len(self.runs))
+        if keep:
+            last = self.runs[keep - 1]
+            self.head = msgspec.structs.replace(self.head, next_seq=last.last_seq + 1, position=last.end)
+            del self.runs[:keep]
+        if self._appended_bytes >= rewrite_bytes:
+            self._rewrite(self.runs)
+
+    def close(self) -> None:
+        """Leave only the runs that were not retired, and close the file."""
+        self._rewrite(self.runs)
+        self._file.close()
+
+    def _rewrite(self, runs: Iterable[RunRecord]) -> None:
+        self._file.close()
+        write_atomically(self._path, b"".join([_line(self.head), *map(_line, runs)]))
+        self._file = self._path.open("ab")
+        self._appended_bytes = 0
+
+    def _read(self) -> None:
+        lines = self._path.read_bytes().split(b"\n")
+        good_bytes = 0
+        for number, line in enumerate(lines[:-1], start=1):
+            record = _parse(line)
+            if record is None:
+                if any(_parse(later) is not None for later in lines[number:]):
+                    raise StateError(f"{self._path}:{number}: damaged record: restore the file from a backup")
+                break
+            good_bytes += len(line) + 1
+            if isinstance(record, LogHead):
+                self.head = record
+            else:
+                self.runs.append(record)
+        if good_bytes == 0:
+            raise StateError(f"{self._path}: no readable head: restore the file, or start with an empty state_dir")
+        if good_bytes < self._path.stat().st_size:
+            os.truncate(self._path, good_bytes)
+            sync_folder(self._path.parent)
+
+
+def _parse(line: bytes) -> LogHead | RunRecord | None:
+    crc, _, body = line.partition(b" ")
+    try:
+        if int(crc, 16) != zlib.crc32(body):
+            return None
+        return _DECODER.decode(body)
+    except (ValueError, msgspec.DecodeError):
+        return None

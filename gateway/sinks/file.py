@@ -1,0 +1,132 @@
+"""The file sink: parts that appear whole, once, and whose sorted names give the order of release."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gateway.intervals import IntervalSet
+from gateway.reorder import Release
+from gateway.sinks import manifest as manifests
+from gateway.statefiles import sync_folder
+
+_ROWS = msgspec.json.Encoder(decimal_format="number")
+
+
+@dataclass(frozen=True, slots=True)
+class PartName:
+    """The fields of ``<release number>-<first seq>-<last seq>[.late].<format>``."""
+
+    release: int
+    first_seq: int
+    last_seq: int
+    late: bool
+    format: str
+
+    def __str__(self) -> str:
+        late = ".late" if self.late else ""
+        return f"{self.release:010d}-{self.first_seq:012d}-{self.last_seq:012d}{late}.{self.format}"
+
+    @classmethod
+    def parse(cls, name: str) -> PartName | None:
+        """Return the fields of a part's file name, None for any other file."""
+        stem, _, suffix = name.partition(".")
+        late, _, ending = suffix.rpartition(".")
+        numbers = stem.split("-")
+        if len(numbers) != 3 or not all(number.isdigit() for number in numbers) or late not in ("", "late"):
+            return None
+        return cls(int(numbers[0]), int(numbers[1]), int(numbers[2]), late == "late", ending)
+
+
+Rows = Release[pa.RecordBatch]
+
+
+class FileSink:
+    """Writes releases of one query into a folder. Its methods block: call them in a thread, one at a time.
+
+    Args:
+        folder: made if it is not there.
+        owner: identity of the state that numbers the seqs.
+        format: JSON lines or Parquet.
+        ordered: True cuts a new part at every gap, so that each part is one interval.
+    """
+
+    def __init__(self, folder: Path, *, owner: str, format: Literal["jsonl", "parquet"], ordered: bool) -> None:  # noqa: A002 -- the config's word
+        self._folder = folder
+        self._owner = owner
+        self._format = format
+        self._ordered = ordered
+        self.committed, self._next_release = manifests.recover(folder, owner)
+        self.rows_written = 0
+
+    def commit(self, releases: Sequence[Rows]) -> None:
+        """Make ``releases`` (in order of release) durable and visible, with the intervals they cover.
+
+        Raises:
+            OSError: nothing of the part that failed is visible; the same releases may be given again, and what
+                did get in is then passed over.
+        """
+        new = [release for release in releases if not self.committed.covers(release.first_seq, release.last_seq)]
+        for group in split_parts(new, contiguous=self._ordered):
+            self._commit_part(group)
+
+    def _commit_part(self, group: Sequence[Rows]) -> None:
+        intervals = IntervalSet((release.first_seq, release.last_seq) for release in group)
+        name = str(
+            PartName(
+                self._next_release,
+                min(release.first_seq for release in group),
+                max(release.last_seq for release in group),
+                group[0].late,
+                self._format,
+            )
+        )
+        temporary = f".{name}.tmp"
+        with (self._folder / temporary).open("wb") as file:
+            rows = self._write(file, [release.item for release in group])
+            file.flush()
+            os.fsync(file.fileno())
+        pending = manifests.PendingPart(name, temporary, list(intervals))
+        manifests.save(self._folder, manifests.Manifest(self._owner, self._next_release, list(self.committed), pending))
+        (self._folder / temporary).rename(self._folder / name)
+        sync_folder(self._folder)
+        for first, last in intervals:
+            self.committed.add(first, last)
+        self._next_release += 1
+        self.rows_written += rows
+
+    def close(self) -> None:
+        """Fold the last part into the manifest."""
+        manifests.save(self._folder, manifests.Manifest(self._owner, self._next_release, list(self.committed)))
+
+    def _write(self, file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> int:
+        if self._format == "parquet":
+            with pq.ParquetWriter(file, batches[0].schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+        else:
+            for batch in batches:
+                file.write(_ROWS.encode_lines(batch.to_pylist()))
+        return sum(batch.num_rows for batch in batches)
+
+
+def split_parts(releases: Sequence[Rows], *, contiguous: bool) -> list[list[Rows]]:
+    """Cut releases into parts: late ones apart, and where asked a new part after every gap."""
+    parts: list[list[Rows]] = []
+    for release in releases:
+        last = parts[-1][-1] if parts else None
+        fits = last is not None and (
+            not contiguous or (release.late == last.late and release.first_seq == last.last_seq + 1)
+        )
+        if fits:
+            parts[-1].append(release)
+        else:
+            parts.append([release])
+    return parts

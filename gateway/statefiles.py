@@ -1,0 +1,65 @@
+"""Files that survive a crash: written beside, synced, renamed, and the folder synced."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FORMAT_VERSION = 1
+
+
+class StateError(Exception):
+    """Something on disk is not what this gateway can go on from; the message says what to do."""
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and removals in ``folder`` durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data``: after a crash there is the old content or the new, never a mixture."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def owned(state_dir: Path) -> Iterator[None]:
+    """Hold ``state_dir`` for one gateway; the lock goes with the process, however it dies.
+
+    Raises:
+        StateError: another gateway holds it, or it was written by another format version.
+    """
+    state_dir.mkdir(parents=True, exist_ok=True)
+    with (state_dir / "lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StateError(f"{state_dir} is in use by another gateway: stop it, or set another state_dir") from error
+        _check_version(state_dir)
+        yield
+
+
+def _check_version(state_dir: Path) -> None:
+    path = state_dir / "format"
+    if not path.exists():
+        write_atomically(path, f"{FORMAT_VERSION}\n".encode())
+        return
+    found = path.read_text().strip()
+    if found != str(FORMAT_VERSION):
+        raise StateError(
+            f"{state_dir} has format {found}, this gateway reads {FORMAT_VERSION}: "
+            "drain it with the version that wrote it, or set another state_dir"
+        )
