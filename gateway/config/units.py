@@ -1,0 +1,137 @@
+"""Quantities with their unit, as people write them: ``10ms``, ``1MiB``, ``2000/s``, ``40Mbit/s``, ``10%``.
+
+Decimal arithmetic keeps the written value: ``100ms`` is the float nearest to 0.1, not 100 times the one nearest to
+0.001. A bare number is refused, because nobody should have to guess whether ``latency: 2`` means seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+_NUMBER: Final = r"(?P<number>[0-9]+(?:\.[0-9]+)?)"
+_DIGITS_MAX: Final = 18
+
+
+class UnitError(ValueError):
+    """A quantity that cannot be understood; the message names the units that can."""
+
+
+class Unit:
+    """A family of units for one kind of quantity.
+
+    Args:
+        noun: the kind, with its article, as an error message begins with it.
+        scales: each unit's name and its size in the base unit, smallest first.
+        example: a right value, for messages.
+    """
+
+    def __init__(self, noun: str, scales: dict[str, Decimal], example: str) -> None:
+        self.noun = noun
+        self.example = example
+        self.names = tuple(scales)
+        self._scales = scales
+        names = "|".join(re.escape(name) for name in sorted(scales, key=len, reverse=True))
+        self.pattern = f"^{_NUMBER.replace('?P<number>', '')} ?({names})$"
+        self._regex = re.compile(f"{_NUMBER} ?(?P<unit>{names})")
+
+    def parse(self, text: object) -> Decimal:
+        """Return the quantity in the base unit.
+
+        Raises:
+            UnitError: when the text is not a number followed by one of the units.
+        """
+        if not isinstance(text, str):
+            raise UnitError(f"{text!r} is not {self.noun}; {self._hint()}")
+        match = self._regex.fullmatch(text.strip())
+        if match is None:
+            raise UnitError(f'"{text}" is not {self.noun}; {self._hint()}')
+        number = match["number"]
+        if len(number) > _DIGITS_MAX:
+            raise UnitError(f'"{text}" has more digits than {_DIGITS_MAX}; write it in a larger unit')
+        return Decimal(number) * self._scales[match["unit"]]
+
+    def format(self, value: float) -> str:
+        """Return a text that parses to ``value``: without a fraction if it can be, then the shortest."""
+        exact = Decimal(repr(value))
+        texts = [_plain(exact / scale) + name for name, scale in reversed(self._scales.items())]
+        same = [text for text in texts if float(self._value(text)) == float(value)]
+        return min(same or [_plain(exact) + self.names[0]], key=lambda text: ("." in text, len(text)))
+
+    def _value(self, text: str) -> Decimal:
+        match = self._regex.fullmatch(text)
+        return Decimal(match["number"]) * self._scales[match["unit"]] if match else Decimal(-1)
+
+    def _hint(self) -> str:
+        *some, last = self._scales
+        listed = f"{', '.join(some)} or {last}" if some else last
+        return f"write a number with its unit ({listed}), as in {self.example}"
+
+
+def _plain(number: Decimal) -> str:
+    """Return the number without exponent and without idle zeros."""
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+DURATION: Final = Unit(
+    "a duration",
+    {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)},
+    "2s",
+)
+SIZE: Final = Unit(
+    "a size",
+    {
+        "B": Decimal(1),
+        "kB": Decimal(10**3),
+        "KiB": Decimal(2**10),
+        "MB": Decimal(10**6),
+        "MiB": Decimal(2**20),
+        "GB": Decimal(10**9),
+        "GiB": Decimal(2**30),
+    },
+    "1MB",
+)
+RATE: Final = Unit(
+    "a rate of events",
+    {"/s": Decimal(1)},
+    "2000/s",
+)
+LINK_RATE: Final = Unit(
+    "the rate of a link",
+    {"bit/s": Decimal(1), "kbit/s": Decimal(10**3), "Mbit/s": Decimal(10**6), "Gbit/s": Decimal(10**9)},
+    "40Mbit/s",
+)
+SHARE: Final = Unit("a share", {"%": Decimal("0.01")}, "10%")
+
+
+def duration_s(text: object) -> float:
+    """Return seconds: ``10ms`` is 0.01, ``1m`` is 60."""
+    return float(DURATION.parse(text))
+
+
+def size_bytes(text: object) -> int:
+    """Return bytes: ``1MB`` is 10**6, ``1MiB`` is 2**20; a part of a byte is refused."""
+    exact = SIZE.parse(text)
+    if exact != int(exact):
+        raise UnitError(f'"{text}" is not a whole number of bytes')
+    return int(exact)
+
+
+def rate_per_s(text: object) -> float:
+    """Return events a second: ``2000/s`` is 2000, ``0.5/s`` one event each two seconds."""
+    return float(RATE.parse(text))
+
+
+def link_bits_per_s(text: object) -> float:
+    """Return bits a second: ``40Mbit/s`` is 40,000,000."""
+    return float(LINK_RATE.parse(text))
+
+
+def share_fraction(text: object) -> float:
+    """Return a share as a number from 0 to 1: ``10%`` is 0.1."""
+    exact = SHARE.parse(text)
+    if exact > 1:
+        raise UnitError(f'"{text}" is more than 100%')
+    return float(exact)

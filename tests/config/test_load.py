@@ -1,0 +1,236 @@
+"""Each mistake is answered with its file, line, key and what to do."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from gateway.config import ConfigError, load
+from gateway.config.models import Config, FileSource
+
+Write = Callable[..., Path]
+QOS = "qos: {latency: 2s}"
+
+
+def problems(path: Path, environ: dict[str, str] | None = None) -> list[tuple[int, str, str]]:
+    with pytest.raises(ConfigError) as caught:
+        load(path, environ or {})
+    assert all(problem.path == path for problem in caught.value.problems)
+    return [(problem.line, problem.key, problem.text) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "key", "says"),
+    [
+        (("cloud:", "  orphan_aftr: 9s\ncloud:"), 3, "gateway.orphan_aftr", 'did you mean "orphan_after"?'),
+        (("  boot: 10s", "  boot: 10"), 6, "cloud.boot", "ms, s, m or h"),
+        (("provider: process", "provider: ec2"), 4, "cloud.provider", "available now: process"),
+        (("provider: process", "provider: proces"), 4, "cloud.provider", "is none of process"),
+        (("max_vms: 2", "max_vms: two"), 5, "cloud.max_vms", "whole number"),
+        (("max_vms: 2", "max_vms: -1"), 5, "cloud.max_vms", "greater than or equal to 0"),
+        (("usd_per_day: 5", "usd_per_day: $5"), 8, "cloud.budget.usd_per_day", "must be a number"),
+        (("usd_per_day: 5", "usd_per_day: .nan"), 8, "cloud.budget.usd_per_day", "finite"),
+        (("  first:", "  ../first:"), 10, "queries.../first", "file name"),
+        (("type: file, path: mail", "type: kafka, path: mail"), 11, "queries.first.source.type", "available now"),
+        (("type: file, path: mail", "path: mail"), 11, "queries.first.source.type", "missing"),
+        (("type: file, path: out/second", "type: mqtt, path: x"), 20, "queries.second.sink.type", "available now"),
+        (("mail.jsonl.gz", "gone.jsonl.gz"), 11, "queries.first.source.path", "does not exist"),
+        (("mail.jsonl.gz", "mail.csv"), 11, "queries.first.source.path", ".jsonl.zst"),
+        (("path: mail.jsonl.gz", "path: ."), 11, "queries.first.source.path", "maildir"),
+        (("rate: 2000/s", "rate: 2000"), 11, "queries.first.source.replay.rate", "2000/s"),
+        (("rate: 2000/s", "rate: 2/s, profile: []"), 11, "queries.first.source.replay.profile", "at least 1"),
+        (("rate: 2000/s", "id: sent"), 11, "queries.first.source.replay.id", "must be STRING"),
+        (("rate: 2000/s", "id: nope"), 11, "queries.first.source.replay.id", "no column"),
+        (("schema: id STRING", "schema: id"), 18, "queries.second.schema", "name TYPE"),
+        (("    sql: SELECT id FROM events\n", ""), 10, "queries.first.sql", "exactly one"),
+        (("sql: SELECT id FROM events", "sql: ' '"), 13, "queries.first.sql", "empty"),
+        (("running:running", "running.running"), 19, "queries.second.function", "package.module:name"),
+        ((QOS, "qos: {latency: 0s}"), 15, "queries.first.qos.latency", "greater than 0"),
+        ((QOS, "qos: {latency: 2s, statistic: p99}"), 15, "queries.first.qos.statistic", 'did you mean "p95"'),
+        (("name: first", "name: frist"), 17, "queries.second.source.name", 'there is no query "frist"'),
+        (("name: first", "name: second"), 17, "queries.second.source.name", "circle"),
+        (("out/second", "out/first"), 20, "queries.second.sink.path", 'query "first"'),
+        (("out/first", "out/first, format: parquet"), 17, "queries.second.source.name", "only be read as jsonl"),
+    ],
+)
+def test_a_mistake_is_answered_with_line_and_remedy(
+    write: Write, change: tuple[str, str], line: int, key: str, says: str
+) -> None:
+    found = problems(write(change))
+    assert [(where, what) for where, what, _ in found] == [(line, key)]
+    assert says in found[0][2]
+
+
+@pytest.mark.parametrize(
+    ("extra", "key", "says"),
+    [
+        ("switching: {start_vm_above: 2s}", "switching.start_vm_above", "must be above send_above"),
+        ("switching: {send_above: 2.5s}", "switching.start_vm_above", "must be above send_above"),
+        ("switching: {keep_vm_above: 2.1s}", "switching.keep_vm_above", "must not be above send_above"),
+        ("switching: {mode: keys}", "switching.mode", "available now: auto, data, query, off"),
+        ("switching: {share: 0.1}", "switching.share", "%"),
+        ("switching: {share: 110%}", "switching.share", "more than 100%"),
+        ("payload: {compress: gzipp}", "payload.compress", "none, auto"),
+        ("payload: {compress: {body: zip}}", "payload.compress.body", "zstd-dict"),
+        ("payload: {compress: {bdy: zstd}}", "payload.compress.bdy", "no column"),
+        ("order: {by: body}", "order.by", "must be TIMESTAMP"),
+        ("order: false", "order", "must hold keys"),
+        ("order:", "order", "write {by: arrival} or off"),
+        ("policy: {type: planner}", "policy.type", "available now: reactive"),
+        ("runs: {max_events: 0}", "runs.max_events", "greater than or equal to 1"),
+        ("qso: {latency: 1s}", "qso", "unknown key"),
+    ],
+)
+def test_a_mistake_in_a_query_is_answered(write: Write, extra: str, key: str, says: str) -> None:
+    found = problems(write((QOS, f"{QOS}\n    {extra}")))
+    assert [(where, what) for where, what, _ in found] == [(16, f"queries.first.{key}")]
+    assert says in found[0][2]
+
+
+def test_order_off_and_an_upstream_do_not_go_together(write: Write) -> None:
+    found = problems(write((QOS, f"{QOS}\n    order: off")))
+    assert [(line, key) for line, key, _ in found] == [(18, "queries.second.source.name")]
+    assert "order: off" in found[0][2]
+
+
+def test_order_off_alone_is_none(write: Write) -> None:
+    second = ("qos: {latency: 3s}", "qos: {latency: 3s}\n    order: off")
+    assert load(write(second), {}).queries["second"].order is None
+
+
+def test_all_problems_are_listed_in_the_order_of_lines(write: Write) -> None:
+    found = problems(write(("  boot: 10s", "  boot: 10"), ("max_vms: 2", "max_vmz: 2"), ("latency: 3s", "latency: 3")))
+    assert [(line, key) for line, key, _ in found] == [
+        (3, "cloud.max_vms"),
+        (5, "cloud.max_vmz"),
+        (6, "cloud.boot"),
+        (21, "queries.second.qos.latency"),
+    ]
+    assert found[0][2] == 'is missing; is "max_vmz" meant to be it?'
+
+
+def test_the_text_of_a_problem_is_file_line_key(write: Write) -> None:
+    path = write(("  boot: 10s", "  boot: 10"))
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    assert str(caught.value).startswith(f"{path}:6: cloud.boot: 10 is not a duration")
+
+
+def test_a_missing_section_is_named(write: Write, tmp_path: Path) -> None:
+    path = tmp_path / "half.yaml"
+    path.write_text("gateway: {state_dir: x}\n")
+    assert [(key, text) for _, key, text in problems(path)] == [
+        ("cloud", "is missing; add it"),
+        ("queries", "is missing; add it"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("a: 1\nb: [1, 2\n", 3, "YAML"),
+        ("a: 1\na: 2\n", 2, "duplicate key"),
+        ("a:\n\t- 1\n", 2, "YAML"),
+        ("a: 1\n---\nb: 2\n", 2, "another document"),
+        ("- a\n", 1, "sections"),
+        ("", 1, "sections"),
+        ("a: \x00\n", 1, "YAML"),
+    ],
+)
+def test_what_is_no_yaml_mapping_is_answered(tmp_path: Path, text: str, line: int, says: str) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    (found,) = problems(path)
+    assert (found[0], found[1]) == (line, "")
+    assert says in found[2]
+
+
+def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
+    assert "cannot be read" in problems(tmp_path / "none.yaml")[0][2]
+    (tmp_path / "latin.yaml").write_bytes(b"a: \xff\xfe")
+    assert "UTF-8" in problems(tmp_path / "latin.yaml")[0][2]
+    (tmp_path / "huge.yaml").write_bytes(b"#" * (2**20 + 1))
+    assert "larger" in problems(tmp_path / "huge.yaml")[0][2]
+
+
+def test_variables_come_from_the_environment(write: Write) -> None:
+    path = write(("mail.jsonl.gz", '"${MAIL:-none.jsonl}"'), ("max_vms: 2", "max_vms: ${VMS}"))
+    config = load(path, {"MAIL": "mail.jsonl.gz", "VMS": "7"})
+    assert config.queries["first"].source.model_dump()["path"].name == "mail.jsonl.gz"
+    assert config.cloud.max_vms == 7
+
+
+def test_a_default_stands_in_for_a_variable(write: Write) -> None:
+    path = write(("mail.jsonl.gz", '"${MAIL:-mail.jsonl.gz}"'))
+    assert load(path, {}).queries["first"].source.model_dump()["path"].name == "mail.jsonl.gz"
+
+
+def test_a_variable_that_is_missing_is_one_problem_and_not_two(write: Write) -> None:
+    path = write(("mail.jsonl.gz", '"${MAIL}"'), ("boot: 10s", "boot: ${BOOT}"))
+    assert [(line, key) for line, key, _ in problems(path)] == [(6, "cloud.boot"), (11, "queries.first.source.path")]
+
+
+def test_a_variable_cannot_smuggle_structure_in(write: Write) -> None:
+    path = write(("sql: SELECT id FROM events", "sql: ${SQL}"))
+    config = load(path, {"SQL": "x\n    qos: {latency: 9s}"})
+    assert config.queries["first"].sql == "x\n    qos: {latency: 9s}"
+    assert config.queries["first"].qos.latency_s == 2.0
+
+
+def test_paths_start_at_the_config_file(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write()
+    monkeypatch.chdir("/")
+    config = load(path, {})
+    assert config.folder == tmp_path
+    assert config.queries["second"].sink.path == tmp_path / "out" / "second"
+
+
+def test_a_maildir_is_an_input(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "box" / "cur").mkdir(parents=True)
+    assert load(write(("mail.jsonl.gz", "box")), {}).queries["first"].source.model_dump()["path"] == tmp_path / "box"
+
+
+def test_queries_are_sorted_upstream_first(write: Write) -> None:
+    assert load(write(), {}).upstream_first == ["first", "second"]
+
+
+def test_a_profile_is_steps(write: Write) -> None:
+    change = ("rate: 2000/s", "profile: [{for: 10s, rate: 500/s}, {for: 5s, rate: 2000/s}], loops: 3, id: id")
+    source = load(write(change), {}).queries["first"].source
+    assert isinstance(source, FileSource)
+    replay = source.replay
+    assert replay is not None
+    assert replay.profile is not None
+    assert [(step.for_s, step.rate_per_s) for step in replay.profile] == [(10.0, 500.0), (5.0, 2000.0)]
+    assert (replay.loops, replay.id_field) == (3, "id")
+
+
+def test_the_json_schema_speaks_the_file_s_words() -> None:
+    definitions = Config.model_json_schema()["$defs"]
+    assert set(definitions["Qos"]["properties"]) == {"latency", "statistic"}
+    assert definitions["Qos"]["properties"]["latency"]["type"] == "string"
+    assert {"const": "off", "type": "string"} in definitions["Query"]["properties"]["order"]["anyOf"]
+
+
+KEYS = st.sampled_from(["gateway", "cloud", "queries", "first", "source", "type", "state_dir", "sink", "qos", "order"])
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(tree=st.dictionaries(KEYS, TREES, max_size=4))
+def test_any_document_is_a_config_or_a_config_error(tmp_path: Path, tree: dict[str, Any]) -> None:
+    path = tmp_path / "any.yaml"
+    with path.open("w", encoding="utf-8") as file:
+        YAML(typ="safe").dump(tree, file)
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    lines = path.read_text(encoding="utf-8").count("\n") + 1
+    assert all(1 <= problem.line <= lines for problem in caught.value.problems)
