@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import Config, load
+from gateway.config.models import FileSource
 
 Write = Callable[..., Path]
 
