@@ -1,0 +1,236 @@
+"""What was measured in a slot: latency, rates and bytes of each query and lane (ESM, section 4: the Profiler).
+
+Pure: it is told what happened and when. Runs are named by their first seq, so a run that goes to a second lane after
+its first was lost is open only once, and a completion that comes twice is counted once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from policies.histogram import Histogram
+from policies.signals import HOME, QuerySlot
+
+Statistic = Literal["mean", "p95"]
+
+_RATE_MEMORY = 0.8
+"""What is left of a slot's weight in the service rate one slot later: about five slots count."""
+
+
+@dataclass(slots=True)
+class _Rate:
+    """Events per busy second of a lane, smoothed over slots."""
+
+    events: float = 0.0
+    busy_s: float = 0.0
+    last_batch: int | None = None
+
+    def add(self, events: int, batch_id: int, batch_s: float) -> None:
+        self.events += events
+        if batch_id != self.last_batch:
+            self.busy_s += batch_s
+            self.last_batch = batch_id
+
+    def fade(self) -> None:
+        self.events *= _RATE_MEMORY
+        self.busy_s *= _RATE_MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenRun:
+    lane: str
+    events: int
+    oldest_arrival_s: float
+
+
+@dataclass(slots=True)
+class _Slot:
+    """Counters of one query that start anew with each slot."""
+
+    arrived_events: int = 0
+    arrived_bytes: int = 0
+    first_due_s: float | None = None
+    last_due_s: float | None = None
+    no_credit: set[str] = field(default_factory=set)
+    dispatched_events: Counter[str] = field(default_factory=Counter)
+    raw_bytes: Counter[str] = field(default_factory=Counter)
+    sent_bytes: Counter[str] = field(default_factory=Counter)
+    completed_events: int = 0
+    late_events: int = 0
+    home: Histogram = field(default_factory=Histogram)
+    cloud: Histogram = field(default_factory=Histogram)
+
+
+class _QueryProfile:
+    """All that is kept of one query; memory grows with its open runs and lanes only."""
+
+    def __init__(self, name: str, statistic: Statistic, slot_s: float) -> None:
+        self.name = name
+        self.statistic = statistic
+        self.slot_s = slot_s
+        self.slot = _Slot()
+        self.open: dict[int, _OpenRun] = {}
+        self.rates: dict[str, _Rate] = {}
+        self.waiting_events = 0
+        self.waiting_since_s: float | None = None
+        self.highest_seq = -1
+        self.last_due_s: float | None = None
+        self.input_rate = 0.0
+        self.input_bytes_per_s = 0.0
+
+    def end_slot(self, now_s: float, load1: float) -> QuerySlot:
+        """Return what the slot showed and start the next one."""
+        self._measure_input()
+        slot, self.slot = self.slot, _Slot()
+        open_events: Counter[str] = Counter()
+        for run in self.open.values():
+            open_events[run.lane] += run.events
+        measured = QuerySlot(
+            query=self.name,
+            latency_s=self._latency_s(slot, now_s, open_events),
+            home_latency_s=slot.home.mean_s if slot.home.weight else None,
+            cloud_latency_s=slot.cloud.mean_s if slot.cloud.weight else None,
+            rates={lane: r.events / r.busy_s for lane, r in self.rates.items() if r.events > 0 and r.busy_s > 0},
+            no_credit=frozenset(slot.no_credit),
+            dispatched_events=dict(slot.dispatched_events),
+            raw_bytes=dict(slot.raw_bytes),
+            sent_bytes=dict(slot.sent_bytes),
+            open_events=dict(open_events),
+            open_runs=len(self.open),
+            backlog_events=self.waiting_events,
+            input_rate=self.input_rate,
+            input_bytes_per_s=self.input_bytes_per_s,
+            out_of_order_share=slot.late_events / slot.completed_events if slot.completed_events else 0.0,
+            load1=load1,
+        )
+        for rate in self.rates.values():
+            rate.fade()
+        return measured
+
+    def _latency_s(self, slot: _Slot, now_s: float, open_events: Mapping[str, int]) -> float:
+        """L_t: once switching is on that of the private lane (4.1), never less than the age of what still waits."""
+        cloud_in_use = slot.cloud.weight > 0 or any(lane != HOME for lane in (*slot.dispatched_events, *open_events))
+        home_in_use = slot.home.weight > 0 or HOME in open_events
+        home_only = cloud_in_use and home_in_use
+        seen = Histogram()
+        seen.merge(slot.home)
+        if not home_only:
+            seen.merge(slot.cloud)
+        latency_s = seen.mean_s if self.statistic == "mean" else seen.quantile_s(0.95)
+        open_since_s = [run.oldest_arrival_s for run in self.open.values() if run.lane == HOME or not home_only]
+        if self.waiting_since_s is not None:
+            open_since_s.append(self.waiting_since_s)
+        return max(latency_s, now_s - min(open_since_s, default=now_s))
+
+    def _measure_input(self) -> None:
+        """Input rate from due times, so that a source held back by back-pressure shows its true rate."""
+        slot = self.slot
+        if slot.first_due_s is None or slot.last_due_s is None:
+            if self.waiting_since_s is None:
+                self.input_rate = self.input_bytes_per_s = 0.0
+            return  # nothing could be read while events wait: the last rate stands
+        since_s = slot.first_due_s - self.slot_s
+        if self.last_due_s is not None:
+            since_s = max(since_s, self.last_due_s)
+        span_s = slot.last_due_s - since_s
+        if span_s <= 0:
+            span_s = self.slot_s
+        self.input_rate = slot.arrived_events / span_s
+        self.input_bytes_per_s = slot.arrived_bytes / span_s
+        self.last_due_s = slot.last_due_s
+
+
+class Profiler:
+    """Collects measurements and sums them up when a slot ends.
+
+    Args:
+        slot_s: nominal length of a slot.
+        statistics: for each query, by name, what L_t is: ``mean`` or ``p95``, both weighted by events.
+    """
+
+    def __init__(self, slot_s: float, statistics: Mapping[str, Statistic]) -> None:
+        if slot_s <= 0:
+            raise ValueError(f"a slot must last longer than {slot_s!r} s")
+        self._queries = {name: _QueryProfile(name, statistic, slot_s) for name, statistic in statistics.items()}
+
+    def arrived(self, query: str, *, events: int, raw_bytes: int, first_due_s: float, last_due_s: float) -> None:
+        """Events were read from the source; they were due from ``first_due_s`` to ``last_due_s``."""
+        slot = self._queries[query].slot
+        slot.arrived_events += events
+        slot.arrived_bytes += raw_bytes
+        slot.first_due_s = first_due_s if slot.first_due_s is None else min(slot.first_due_s, first_due_s)
+        slot.last_due_s = last_due_s if slot.last_due_s is None else max(slot.last_due_s, last_due_s)
+
+    def waiting(self, query: str, *, events: int, oldest_arrival_s: float | None) -> None:
+        """Tell, before each slot ends, how many due events no lane has yet, and since when the oldest is due.
+
+        Events that are due but were not read yet count for ``oldest_arrival_s``; None when nothing waits.
+        """
+        profile = self._queries[query]
+        profile.waiting_events = events
+        profile.waiting_since_s = oldest_arrival_s
+
+    def no_credit(self, query: str, lane: str) -> None:
+        """A run could not go to ``lane``, which its share named, for want of credit."""
+        self._queries[query].slot.no_credit.add(lane)
+
+    def dispatched(
+        self,
+        query: str,
+        *,
+        first_seq: int,
+        lane: str,
+        events: int,
+        raw_bytes: int,
+        sent_bytes: int,
+        oldest_arrival_s: float,
+    ) -> None:
+        """A run was given to a lane; ``raw_bytes`` are before trimming and compression, ``sent_bytes`` crossed the WAN."""
+        profile = self._queries[query]
+        profile.open[first_seq] = _OpenRun(lane, events, oldest_arrival_s)
+        profile.slot.dispatched_events[lane] += events
+        if lane != HOME:
+            profile.slot.raw_bytes[lane] += raw_bytes
+            profile.slot.sent_bytes[lane] += sent_bytes
+
+    def completed(
+        self,
+        query: str,
+        *,
+        first_seq: int,
+        last_seq: int,
+        lane: str,
+        mean_arrival_s: float,
+        completed_s: float,
+        batch_id: int,
+        batch_s: float,
+    ) -> None:
+        """A lane completed a run in its micro-batch ``batch_id``, which took ``batch_s`` for all its runs.
+
+        A run that is not open on this lane (a second completion) changes nothing.
+        """
+        profile = self._queries[query]
+        run = profile.open.get(first_seq)
+        if run is None or run.lane != lane:
+            return
+        del profile.open[first_seq]
+        slot = profile.slot
+        latency_s = max(0.0, completed_s - mean_arrival_s)
+        (slot.home if lane == HOME else slot.cloud).add(latency_s, run.events)
+        slot.completed_events += run.events
+        slot.late_events += run.events if first_seq < profile.highest_seq else 0
+        profile.highest_seq = max(profile.highest_seq, last_seq)
+        profile.rates.setdefault(lane, _Rate()).add(run.events, batch_id, batch_s)
+
+    def lane_closed(self, lane: str) -> None:
+        """A lane is gone; what was open on it waits to be routed again, and its rate is forgotten."""
+        for profile in self._queries.values():
+            profile.rates.pop(lane, None)
+            profile.open = {seq: run for seq, run in profile.open.items() if run.lane != lane}
+
+    def end_slot(self, now_s: float, *, load1: float = 0.0) -> tuple[QuerySlot, ...]:
+        """Return what the slot that ends at ``now_s`` showed of each query, and start the next slot."""
+        return tuple(profile.end_slot(now_s, load1) for profile in self._queries.values())

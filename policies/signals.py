@@ -1,0 +1,200 @@
+"""What the scheduler is told and what it answers: events in, commands out, one decision per query and slot.
+
+All times are seconds of the caller's monotonic clock. ``event_id`` is the caller's name for an event; every command
+names the event that caused it, so a log can tell why a VM was started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+HOME = "home"
+"""Name of the private lane; every other lane bears the name of its VM."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySlot:
+    """What the profiler measured of one query in one slot.
+
+    Attributes:
+        query: name of the query.
+        latency_s: L_t, the latency that switching looks at.
+        home_latency_s: mean completion latency of the private lane in the slot; None without completions.
+        cloud_latency_s: the same over all cloud lanes.
+        rates: service rate by lane in events per busy second; a lane that was never measured is absent.
+        no_credit: lanes that had no credit for a run at some moment of the slot.
+        dispatched_events: events given to each lane in the slot.
+        raw_bytes: bytes given to each cloud lane in the slot before trimming and compression; D_t is their sum.
+        sent_bytes: bytes that crossed the WAN to each cloud lane in the slot.
+        open_events: events given to each lane and not completed, now.
+        open_runs: runs given to any lane and not completed, now.
+        backlog_events: events due and not yet given to a lane, now.
+        input_rate: events per second that became due in the slot.
+        input_bytes_per_s: their raw bytes per second.
+        out_of_order_share: share of the events completed in the slot whose run came after a later one.
+        load1: load average of the gateway's machine over one minute.
+    """
+
+    query: str
+    latency_s: float
+    home_latency_s: float | None = None
+    cloud_latency_s: float | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
+    no_credit: frozenset[str] = frozenset()
+    dispatched_events: Mapping[str, int] = field(default_factory=dict)
+    raw_bytes: Mapping[str, int] = field(default_factory=dict)
+    sent_bytes: Mapping[str, int] = field(default_factory=dict)
+    open_events: Mapping[str, int] = field(default_factory=dict)
+    open_runs: int = 0
+    backlog_events: int = 0
+    input_rate: float = 0.0
+    input_bytes_per_s: float = 0.0
+    out_of_order_share: float = 0.0
+    load1: float = 0.0
+
+
+# -------------------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Base of all events."""
+
+    event_id: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotEnded(Event):
+    """A slot is over; the only event upon which thresholds, shares and billing periods are judged."""
+
+    queries: tuple[QuerySlot, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryOpened(Event):
+    """A query's plan is known: whether it may be switched and, if not, why."""
+
+    query: str
+    switchable: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmReady(Event):
+    """A started VM serves all queries; the cloud bills it since ``billing_since_s``."""
+
+    vm: str
+    billing_since_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmFailed(Event):
+    """A launch failed; nothing of it will be billed."""
+
+    vm: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmLost(Event):
+    """A VM no longer answers, whatever the cloud says of it."""
+
+    vm: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmDrained(Event):
+    """A draining VM has no open run left."""
+
+    vm: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmGone(Event):
+    """The cloud has taken a VM back: the answer to every ``TerminateVm``."""
+
+    vm: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAll(Event):
+    """The gateway shuts down: every VM is given back and none is started again."""
+
+
+# ------------------------------------------------------------------------------------------------------------ commands
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The event behind a command, and the reason as a sentence."""
+
+    event_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartVm:
+    """Launch a VM of this name; answered by ``VmReady`` or ``VmFailed``."""
+
+    vm: str
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainVm:
+    """Give the VM no more runs and let it finish those it has; answered by ``VmDrained``."""
+
+    vm: str
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminateVm:
+    """Give the VM back now; runs still open on it go elsewhere; answered by ``VmGone``, also if there is no such VM."""
+
+    vm: str
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetRoute:
+    """From now on route a query's runs so: pairs of lane and share, ``home`` first, summing to 1.
+
+    Every query starts with all its events at home; that first route is not announced.
+    """
+
+    query: str
+    shares: tuple[tuple[str, float], ...]
+    cause: Cause
+
+
+Command = StartVm | DrainVm | TerminateVm | SetRoute
+
+
+# ----------------------------------------------------------------------------------------------------------- decisions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What was decided for a query in a slot, and why or why not.
+
+    Attributes:
+        query: name of the query.
+        at_s: end of the slot.
+        latency_s: L_t.
+        phi_vm: equation 1: whether any VM is wanted (starting or ready).
+        phi_data: equation 2 and the ranking: whether this query's events go to the cloud.
+        share: R, the part of the events that cloud lanes get.
+        verdict: one sentence.
+    """
+
+    query: str
+    at_s: float
+    latency_s: float
+    phi_vm: bool
+    phi_data: bool
+    share: float
+    verdict: str

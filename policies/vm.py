@@ -1,0 +1,105 @@
+"""The life of one VM, after Figure 4 of ESM (Ravindra et al., ICPE 2017), as a table of transitions.
+
+Rules: money is only spent between STARTING and GONE; events only flow in SENDING; a VM that failed or was lost is still
+given back, because the cloud may go on billing it; what happens to a VM after we asked for its end changes nothing.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class VmState(StrEnum):
+    """Where a VM is in its life."""
+
+    ABSENT = "absent"
+    WAITING = "waiting"
+    STARTING = "starting"
+    IDLE = "idle"
+    SENDING = "sending"
+    DRAINING = "draining"
+    ENDING = "ending"
+    FAILED = "failed"
+    LOST = "lost"
+    GONE = "gone"
+
+
+class VmInput(StrEnum):
+    """What can happen to a VM."""
+
+    HIGH = "L >= L_s"
+    CALM = "L < L_s"
+    TOLERATED = "tau elapsed"
+    READY = "ready"
+    SEND = "phi_data = 1"
+    HOLD = "phi_data = 0"
+    KEEP = "period ends, keep"
+    STOP = "stop"
+    DRAINED = "drained"
+    OVERDUE = "overdue"
+    FAILED = "launch failed"
+    LOST = "lost"
+    GONE = "taken back"
+
+
+READY_STATES = frozenset({VmState.IDLE, VmState.SENDING})
+"""States in which a VM can take events."""
+
+WANTED_STATES = READY_STATES | {VmState.STARTING}
+"""States in which phi_VM of equation 1 is 1."""
+
+LIVE_STATES = WANTED_STATES | {VmState.DRAINING, VmState.ENDING, VmState.FAILED, VmState.LOST}
+"""States in which a VM may cost money."""
+
+_ON_THE_WAY_OUT = (VmState.ENDING, VmState.FAILED, VmState.LOST)
+_TOO_LATE = (VmInput.READY, VmInput.DRAINED, VmInput.FAILED, VmInput.LOST)
+
+TRANSITIONS: dict[tuple[VmState, VmInput], VmState] = {
+    (VmState.ABSENT, VmInput.HIGH): VmState.WAITING,
+    (VmState.WAITING, VmInput.CALM): VmState.ABSENT,
+    (VmState.WAITING, VmInput.TOLERATED): VmState.STARTING,
+    (VmState.STARTING, VmInput.READY): VmState.IDLE,
+    (VmState.STARTING, VmInput.STOP): VmState.ENDING,
+    (VmState.STARTING, VmInput.OVERDUE): VmState.FAILED,
+    (VmState.IDLE, VmInput.SEND): VmState.SENDING,
+    (VmState.SENDING, VmInput.HOLD): VmState.IDLE,
+    (VmState.IDLE, VmInput.KEEP): VmState.IDLE,
+    (VmState.SENDING, VmInput.KEEP): VmState.SENDING,
+    (VmState.IDLE, VmInput.STOP): VmState.DRAINING,
+    (VmState.SENDING, VmInput.STOP): VmState.DRAINING,
+    (VmState.DRAINING, VmInput.DRAINED): VmState.ENDING,
+    (VmState.DRAINING, VmInput.OVERDUE): VmState.ENDING,
+    **{
+        (state, happened): after
+        for state in (VmState.STARTING, VmState.IDLE, VmState.SENDING, VmState.DRAINING)
+        for happened, after in ((VmInput.FAILED, VmState.FAILED), (VmInput.LOST, VmState.LOST))
+    },
+    **{(state, happened): state for state in _ON_THE_WAY_OUT for happened in _TOO_LATE},
+    **{(state, VmInput.GONE): VmState.GONE for state in LIVE_STATES},
+}
+
+
+class ImpossibleTransitionError(ValueError):
+    """Something was said of a VM that cannot happen in its state: a mistake of ours."""
+
+
+def step(state: VmState, happened: VmInput) -> VmState:
+    """Return the state after ``happened``.
+
+    Raises:
+        ImpossibleTransitionError: the table has no such edge.
+    """
+    try:
+        return TRANSITIONS[state, happened]
+    except KeyError:
+        raise ImpossibleTransitionError(f"'{happened}' cannot happen to a VM that is {state}") from None
+
+
+def mermaid() -> str:
+    """Return the table as a mermaid diagram; parallel edges share an arrow, loops without effect are left out."""
+    labels: dict[tuple[VmState, VmState], list[str]] = {}
+    for (state, happened), after in TRANSITIONS.items():
+        if state not in _ON_THE_WAY_OUT or after is not state:
+            labels.setdefault((state, after), []).append(happened.value)
+    arrows = [f"    {state} --> {after}: {' / '.join(words)}" for (state, after), words in labels.items()]
+    return "\n".join(["stateDiagram-v2", "    [*] --> absent", *arrows, "    gone --> [*]", ""])
