@@ -1,0 +1,98 @@
+"""From bytes that crossed the WAN to a record batch of exactly the schema both sites agreed on."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import zstandard
+
+from infra.payload import body, codecs, trim, wire
+from infra.payload.errors import PayloadError
+
+DEFAULT_MAX_BYTES = 256 * 1024 * 1024
+MAX_DICTIONARIES = 4
+"""Dictionaries kept for a field; the oldest goes first, since an encoder uses only its newest."""
+
+
+class Decoder:
+    """Decodes the payloads of one query; not for two threads at once.
+
+    Nothing in a payload is believed: sizes are compared with the limit before anything is allocated, and Arrow data is
+    validated in full before it is touched.
+
+    Args:
+        schema: of every batch returned; what was not sent is null in it.
+        max_bytes: most that one payload may become.
+    """
+
+    def __init__(self, schema: pa.Schema, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        body.check_schema(schema)
+        self._schema = schema
+        self._fingerprint = body.fingerprint(schema)
+        self._max_bytes = max_bytes
+        self._zstd = zstandard.ZstdDecompressor()
+        self._dictionaries: dict[str, dict[int, zstandard.ZstdDecompressor]] = {}
+
+    def add_dictionary(self, field: str, dictionary_id: int, data: bytes) -> None:
+        """Take a dictionary of a field.
+
+        Raises:
+            PayloadError: when the field does not exist or the dictionary is none.
+        """
+        if self._schema.get_field_index(field) < 0:
+            raise PayloadError(f"a dictionary came for field {field!r}, which the schema does not have")
+        kept = self._dictionaries.setdefault(field, {})
+        kept[dictionary_id] = codecs.dictionary_decompressor(dictionary_id, data)
+        if len(kept) > MAX_DICTIONARIES:
+            del kept[next(iter(kept))]
+
+    def decode(self, payload: bytes | memoryview) -> pa.RecordBatch:
+        """Return the rows of a payload; its arrays may refer to the payload's memory.
+
+        Raises:
+            PayloadError: when anything about the payload is wrong; nothing else is raised for bad bytes.
+        """
+        header, bodies = wire.split(payload)
+        if header.fingerprint != self._fingerprint:
+            raise PayloadError("the payload was made for another schema")
+        budget = trim.Budget(self._max_bytes)
+        budget.take(header.rows, f"{header.rows} rows")
+        columns: dict[int, pa.Array] = {}
+        for field, packed in zip(header.fields, bodies, strict=True):
+            if field.column >= len(self._schema) or field.column in columns:
+                raise PayloadError(f"field {field.column} is unknown or comes twice")
+            columns[field.column] = self._column(field, packed, header.rows, budget)
+        return self._assemble(columns, header.rows, budget)
+
+    def _column(self, field: wire.FieldHeader, packed: memoryview, rows: int, budget: trim.Budget) -> pa.Array:
+        full = self._schema.field(field.column)
+        kind = trim.pruned_type(full.type, field.kept)
+        budget.take(field.raw_bytes, f"field {full.name!r} of {field.raw_bytes} bytes")
+        try:
+            column = body.read_body(self._unpack(field, full.name, packed), kind, rows)
+        except PayloadError as error:
+            raise PayloadError(f"field {full.name!r}: {error.reason}") from error
+        trim.charge_weightless(column, budget)
+        return trim.restore(column, full.type, field.kept, budget)
+
+    def _unpack(self, field: wire.FieldHeader, name: str, packed: memoryview) -> bytes | memoryview:
+        if field.codec == "none":
+            if field.raw_bytes != field.packed_bytes:
+                raise PayloadError(f"{field.packed_bytes} bytes came plain where {field.raw_bytes} were promised")
+            return packed
+        if field.codec == "gzip":
+            return codecs.unpack_gzip(packed, field.raw_bytes)
+        decompressor: zstandard.ZstdDecompressor | None = self._zstd
+        if field.codec == "zstd-dict":
+            decompressor = self._dictionaries.get(name, {}).get(field.dictionary_id)
+        if decompressor is None:
+            raise PayloadError(f"dictionary {field.dictionary_id} has not come")
+        return codecs.unpack_zstd(decompressor, packed, field.raw_bytes)
+
+    def _assemble(self, columns: dict[int, pa.Array], rows: int, budget: trim.Budget) -> pa.RecordBatch:
+        arrays = [
+            columns[index] if index in columns else trim.null_column(rows, field.type, budget)
+            for index, field in enumerate(self._schema)
+        ]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        batch.validate()
+        return batch
