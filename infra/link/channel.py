@@ -1,0 +1,183 @@
+"""One TLS connection that carries frames: serialised writes, bounded buffers, a reason when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections import deque
+from collections.abc import Coroutine
+
+import psutil
+
+from infra import messages
+from infra.link.frames import MAX_PAYLOAD_BYTES, Buffer, Frame, FrameDecoder, encode_frame
+from infra.messages import AnyMessage, Bye, Completed, Dictionary, Ping, Pong, Run
+
+STREAM_LIMIT_BYTES = 256 << 10
+_PIECE_BYTES = 256 << 10
+_WRITE_BUFFER_BYTES = 512 << 10
+_FAREWELL_S = 1.0
+
+
+class LinkLost(Exception):  # noqa: N818 - the name that both ends and their users know it by
+    """The link is gone: nothing more can be sent or will be received.
+
+    Attributes:
+        reason: one sentence.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Goodbye(LinkLost):
+    """The other end ended the link on purpose, and said why."""
+
+
+def channel_for(message: AnyMessage) -> messages.Channel:
+    """Return which of a link's connections a message belongs on; only bulk goes over ``data``."""
+    return "data" if isinstance(message, Run | Completed | Dictionary) else "control"
+
+
+def pong_for(ping: Ping) -> Pong:
+    """Return the answer to a heartbeat, with this process's load and memory."""
+    return Pong(sent_s=ping.sent_s, load1=os.getloadavg()[0], rss_bytes=psutil.Process().memory_info().rss)
+
+
+class Channel:
+    """Frames over one connection.
+
+    One task may call ``receive``; any number may call ``send``.
+
+    Args:
+        reader: of an open connection, made with ``limit=STREAM_LIMIT_BYTES``.
+        writer: of the same connection.
+        name: a control channel takes no payloads.
+
+    Attributes:
+        sent_bytes: bytes of frames written, headers included, TLS not.
+        received_bytes: likewise read.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: messages.Channel) -> None:
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self._name = name
+        self._reader = reader
+        self._writer = writer
+        self._decoder = FrameDecoder(max_payload_bytes=MAX_PAYLOAD_BYTES if name == "data" else 0)
+        self._frames: deque[Frame] = deque()
+        self._lock = asyncio.Lock()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._peer_gone = False
+        writer.transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+
+    def narrow_to_control(self) -> None:
+        """Take no payloads from here on: a host learns from the greeting which channel this is."""
+        self._name = "control"
+        self._decoder.max_payload_bytes = 0
+
+    def peer_certificate_der(self) -> bytes:
+        """Return the certificate that the other end showed."""
+        tls: ssl.SSLObject = self._writer.get_extra_info("ssl_object")
+        return tls.getpeercert(binary_form=True) or b""
+
+    async def send(self, message: AnyMessage, payload: Buffer = b"") -> None:
+        """Write a frame and wait until the buffers have room again.
+
+        A frame that has begun is written to its end even if the caller is cancelled: half a frame would end the link.
+
+        Raises:
+            LinkLost: the connection is gone.
+            ValueError: the frame would be too large, or a payload was given on a control channel.
+        """
+        if payload and self._name == "control":
+            raise ValueError(f"{type(message).__name__} with a payload on a control channel")
+        buffers = encode_frame(message, payload)
+        if sum(map(len, buffers)) <= _PIECE_BYTES:
+            async with self._lock:
+                self._write(b"".join(buffers))
+            await self._drain()
+        else:
+            await asyncio.shield(self._in_background(self._send_in_pieces(buffers)))
+
+    def try_send(self, message: AnyMessage) -> bool:
+        """Write a small frame without waiting; return False if that is impossible now."""
+        transport = self._writer.transport
+        if self._lock.locked() or transport.is_closing() or transport.get_write_buffer_size() > _WRITE_BUFFER_BYTES:
+            return False
+        self._write(b"".join(encode_frame(message)))
+        return True
+
+    async def receive(self) -> Frame:
+        """Return the next frame.
+
+        Raises:
+            LinkLost: the connection is gone, or the other end said goodbye.
+            FrameError: what came is no frame, or a message that does not belong on this channel's connection.
+        """
+        while not self._frames:
+            try:
+                data = await self._reader.read(STREAM_LIMIT_BYTES)
+            except OSError as error:
+                self._peer_gone = True
+                raise LinkLost(f"the {self._name} connection broke: {error}") from error
+            if not data:
+                self._peer_gone = True
+                where = " in the middle of a frame" if self._decoder.buffered_bytes else ""
+                raise LinkLost(f"the other end closed the {self._name} connection{where}")
+            self.received_bytes += len(data)
+            self._frames.extend(self._decoder.feed(data))
+        frame = self._frames.popleft()
+        if isinstance(frame.message, Bye):
+            self._peer_gone = True
+            raise Goodbye(f"the other end said goodbye: {frame.message.reason}")
+        return frame
+
+    async def close(self, reason: str) -> None:
+        """Say why, if that is possible, and close; nobody may be in ``receive``. Takes about a second at most."""
+        if not self._peer_gone and self.try_send(Bye(reason=reason)):
+            # Closing with unread input resets the connection, and a reset can overtake the Bye: read until it is read.
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_FAREWELL_S):
+                    while await self._reader.read(STREAM_LIMIT_BYTES):
+                        pass
+        self._writer.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_FAREWELL_S):
+                await self._writer.wait_closed()
+        self.abort()
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        self._writer.transport.abort()
+
+    async def _send_in_pieces(self, buffers: list[Buffer]) -> None:
+        async with self._lock:
+            for buffer in buffers:
+                # A memoryview, because the TLS layer cuts what it is given record by record and would copy bytes.
+                view = memoryview(buffer)
+                for start in range(0, len(view), _PIECE_BYTES):
+                    self._write(view[start : start + _PIECE_BYTES])
+                    await self._drain()
+
+    def _write(self, data: bytes | memoryview) -> None:
+        if self._writer.transport.is_closing():
+            raise LinkLost(f"the {self._name} connection is closed")
+        self._writer.write(data)
+        self.sent_bytes += len(data)
+
+    async def _drain(self) -> None:
+        try:
+            await self._writer.drain()
+        except OSError as error:
+            raise LinkLost(f"the {self._name} connection broke: {error}") from error
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+        return task

@@ -1,0 +1,278 @@
+"""The gateway's end of a link: it dials out, so the private site opens no port."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from cryptography import x509
+
+from infra import messages
+from infra.clock import Clock
+from infra.link.certificates import requested_key, same_key
+from infra.link.channel import STREAM_LIMIT_BYTES, Channel, Goodbye, LinkLost, pong_for
+from infra.link.frames import Buffer, FrameError
+from infra.link.pair import ChannelPair
+from infra.link.trust import NONCE_BYTES, Authority, TrustError, enrol_mac, same_mac
+from infra.messages import (
+    PROTOCOL,
+    AnyMessage,
+    EnrolGrant,
+    Enrolled,
+    EnrolProof,
+    EnrolRequest,
+    GatewayHello,
+    HostHello,
+    Ping,
+    Pong,
+)
+
+__all__ = ["Address", "HostLink", "LinkLost", "LinkStats", "enrol"]
+
+Address = tuple[str, int]
+
+_CLOSE_S = 1.0
+_MAX_PINGS = 64
+_RTT_WEIGHT = 1 / 8  # RFC 6298, section 2
+
+
+@dataclass
+class LinkStats:
+    """What the gateway knows of a link.
+
+    Attributes:
+        rtt_s: smoothed round trip of heartbeats; None before the first.
+        sent_bytes: frames sent, headers and payloads, both connections; TLS's own bytes are not in it.
+        received_bytes: likewise received.
+        load1: the host's one-minute load average.
+        rss_bytes: memory of the host's process.
+    """
+
+    rtt_s: float | None = None
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    load1: float = 0.0
+    rss_bytes: int = 0
+
+
+async def enrol(address: Address, authority: Authority, host_name: str, token: bytes, deadline_s: float) -> None:
+    """Let a new host prove itself with its token, and sign its key; afterwards ``HostLink.connect`` works.
+
+    A host that shows a certificate of this authority has been enrolled before, and nothing is done.
+
+    Args:
+        address: where it listens.
+        authority: signs its key.
+        host_name: the name its certificate will carry.
+        token: the one in its user data.
+        deadline_s: seconds for all of it.
+
+    Raises:
+        TrustError: it holds another token, its token is spent, or it refused this gateway.
+        LinkLost: it cannot be reached, or did not answer in time; trying again may help.
+    """
+    try:
+        async with _opened(address, authority.enrol_context(), host_name, "control", deadline_s) as channel:
+            certificate_der = channel.peer_certificate_der()
+            if not authority.has_issued(certificate_der, host_name):
+                await _have_it_prove_itself(channel, authority, host_name, token, certificate_der)
+            await channel.close("enrolled")
+    except Goodbye as refusal:
+        raise TrustError(f"{host_name} refused to enrol: {refusal.reason}") from refusal
+
+
+class HostLink:
+    """A link to one host, until it is lost; then make a new one.
+
+    Use ``connect``.
+
+    Attributes:
+        hello: what the host said of itself.
+    """
+
+    def __init__(
+        self,
+        control: Channel,
+        data: Channel,
+        hello: HostHello,
+        clock: Clock,
+        heartbeat_s: float,
+        heartbeat_timeout_s: float,
+    ) -> None:
+        self.hello = hello
+        self._clock = clock
+        self._heartbeat_s = heartbeat_s
+        self._max_silent_beats = max(1, int(heartbeat_timeout_s / heartbeat_s))
+        self._pings: set[float] = set()
+        self._stats = LinkStats()
+        self._pair = ChannelPair(control, data, self._on_heartbeat, keep_data=True)
+        self._pair.run(self._beat())
+
+    def __repr__(self) -> str:
+        return f"HostLink({self.hello.host}, session {self.hello.session}, {self._pair.lost or 'open'})"
+
+    @classmethod
+    async def connect(
+        cls,
+        address: Address,
+        authority: Authority,
+        host_name: str,
+        session: str,
+        *,
+        clock: Clock,
+        heartbeat_s: float = 1.0,
+        heartbeat_timeout_s: float = 8.0,
+        connect_timeout_s: float = 10.0,
+    ) -> HostLink:
+        """Open both connections and greet the host.
+
+        Args:
+            address: where the host, or a relay before it, listens.
+            authority: who the gateway is, and who signed the host.
+            host_name: must be in the host's certificate.
+            session: a name of this link that was never used before; the host serves the newest.
+            clock: measures round trips and paces heartbeats.
+            heartbeat_s: between two heartbeats.
+            heartbeat_timeout_s: a host silent for so long is lost.
+            connect_timeout_s: for each of the two connections, greeting included.
+
+        Raises:
+            TrustError: the host is not the one named, or refused this gateway's certificate.
+            LinkLost: it cannot be reached, did not answer in time, or said goodbye.
+        """
+        context = authority.client_context()
+        async with (
+            _opened(address, context, host_name, "control", connect_timeout_s) as control,
+            _opened(address, context, host_name, "data", connect_timeout_s) as data,
+        ):
+            await _greet(control, host_name, session, "control")
+            # The later of the two hellos: a host that becomes ready between them says so only there.
+            hello = await _greet(data, host_name, session, "data")
+        return cls(control, data, hello, clock, heartbeat_s, heartbeat_timeout_s)
+
+    @property
+    def stats(self) -> LinkStats:
+        """Counts and measurements as of now."""
+        channels = (self._pair.control, self._pair.data)
+        self._stats.sent_bytes = sum(channel.sent_bytes for channel in channels)
+        self._stats.received_bytes = sum(channel.received_bytes for channel in channels)
+        return self._stats
+
+    async def send(self, message: AnyMessage, payload: Buffer = b"") -> None:
+        """Send a message on the connection where it belongs, and wait until that one's buffers have room again.
+
+        Raises:
+            LinkLost: the link is gone; the message may or may not have arrived.
+            ValueError: too large, or a payload with a message that carries none.
+        """
+        await self._pair.send(message, payload)
+
+    async def receive(self) -> tuple[AnyMessage, bytes]:
+        """Return the next message of either connection; control goes first. Safe to cancel.
+
+        Raises:
+            LinkLost: the link is gone, and everything that had arrived before was returned.
+        """
+        return await self._pair.receive()
+
+    async def close(self, reason: str) -> None:
+        """Tell the host why and close both connections; harmless when the link is lost already."""
+        self._pair.lose(reason)
+        await self._pair.wait_closed()
+
+    def _on_heartbeat(self, message: AnyMessage) -> bool:
+        if isinstance(message, Ping):
+            self._pair.control.try_send(pong_for(message))
+            return True
+        if isinstance(message, Pong):
+            self._measure(message)
+            return True
+        return False
+
+    def _measure(self, pong: Pong) -> None:
+        if pong.sent_s not in self._pings:  # what we never sent would be a round trip made up by the host
+            return
+        self._pings.discard(pong.sent_s)
+        rtt_s = self._clock.now() - pong.sent_s
+        before_s = self._stats.rtt_s
+        self._stats.rtt_s = rtt_s if before_s is None else before_s + _RTT_WEIGHT * (rtt_s - before_s)
+        self._stats.load1 = pong.load1
+        self._stats.rss_bytes = pong.rss_bytes
+
+    async def _beat(self) -> None:
+        silent_beats = 0  # beats, not seconds: a gateway that itself stood still must not blame the host
+        while silent_beats < self._max_silent_beats:
+            now_s = self._clock.now()
+            if len(self._pings) < _MAX_PINGS and self._pair.control.try_send(Ping(sent_s=now_s)):
+                self._pings.add(now_s)
+            await self._clock.sleep_until(now_s + self._heartbeat_s)
+            silent_beats = 0 if self._pair.was_heard() else silent_beats + 1
+        raise LinkLost(f"no heartbeat from {self.hello.host} for {silent_beats * self._heartbeat_s:g} s")
+
+
+async def _greet(channel: Channel, host_name: str, session: str, name: messages.Channel) -> HostHello:
+    await channel.send(GatewayHello(protocol=PROTOCOL, session=session, channel=name))
+    hello = (await channel.receive()).message
+    if not isinstance(hello, HostHello) or (hello.host, hello.session) != (host_name, session):
+        raise FrameError(f"expected the hello of {host_name} for session {session}, got {hello!r:.200}")
+    return hello
+
+
+async def _have_it_prove_itself(
+    channel: Channel, authority: Authority, host_name: str, token: bytes, certificate_der: bytes
+) -> None:
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    await channel.send(EnrolRequest(nonce=nonce))
+    proof = (await channel.receive()).message
+    if not isinstance(proof, EnrolProof):
+        raise FrameError(f"{type(proof).__name__} instead of the proof of enrolment")
+    if not same_mac(proof.mac, enrol_mac(token, certificate_der, nonce)):
+        raise TrustError(f"{host_name} does not hold its token, or somebody stands between")
+    if not same_key(requested_key(proof.csr_pem), x509.load_der_x509_certificate(certificate_der)):
+        raise TrustError(f"{host_name} asks to sign another key than the one it shows")
+    await channel.send(EnrolGrant(certificate_pem=authority.sign(proof.csr_pem, host_name)))
+    done = (await channel.receive()).message
+    if not isinstance(done, Enrolled):
+        raise FrameError(f"{type(done).__name__} instead of the end of enrolment")
+
+
+@asynccontextmanager
+async def _opened(
+    address: Address, context: ssl.SSLContext, host_name: str, name: messages.Channel, deadline_s: float
+) -> AsyncIterator[Channel]:
+    """Open a connection, and name what goes wrong with it in the body; it stays open if nothing does."""
+    where = f"{host_name} at {address[0]}:{address[1]}"
+    try:
+        async with asyncio.timeout(deadline_s):
+            channel = await _dial(address, context, host_name, name)
+            try:
+                yield channel
+            except (LinkLost, FrameError, TrustError) as error:
+                await channel.close(str(error))
+                raise
+            except BaseException:
+                channel.abort()
+                raise
+    except TimeoutError as error:
+        raise LinkLost(f"{where} did not answer within {deadline_s:g} s") from error
+    except ssl.SSLError as error:
+        raise TrustError(f"no trusted connection to {where}: {error}") from error
+    except OSError as error:
+        raise LinkLost(f"cannot reach {where}: {error}") from error
+    except FrameError as error:
+        raise LinkLost(f"{where} does not speak this protocol: {error.reason}") from error
+    except LinkLost as error:
+        if isinstance(error.__cause__, ssl.SSLError):
+            raise TrustError(f"{where} refused this gateway: {error.reason}") from error
+        raise
+
+
+async def _dial(address: Address, context: ssl.SSLContext, host_name: str, name: messages.Channel) -> Channel:
+    reader, writer = await asyncio.open_connection(
+        *address, ssl=context, server_hostname=host_name, limit=STREAM_LIMIT_BYTES, ssl_shutdown_timeout=_CLOSE_S
+    )
+    return Channel(reader, writer, name)

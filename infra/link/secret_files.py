@@ -1,0 +1,51 @@
+"""Small files that only their owner may read, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write or replace ``path`` (mode 0600) durably."""
+    temporary = _write_temporary(path.parent, content)
+    temporary.replace(path)
+    _sync_directory(path.parent)
+
+
+def create_private(path: Path, content: bytes) -> bytes:
+    """Write ``path`` (mode 0600) durably unless it exists; return what it holds now.
+
+    Of two processes that do this at once, both get the content of the first.
+    """
+    temporary = _write_temporary(path.parent, content)
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return path.read_bytes()
+    finally:
+        temporary.unlink()
+    _sync_directory(path.parent)
+    return content
+
+
+def _write_temporary(directory: Path, content: bytes) -> Path:
+    descriptor, name = tempfile.mkstemp(dir=directory, prefix=".new-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        Path(name).unlink()
+        raise
+    return Path(name)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

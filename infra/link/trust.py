@@ -1,0 +1,182 @@
+"""Who may talk on a link: the gateway's authority, and what a new machine is told about it.
+
+The gateway makes its own authority. A new host cannot be in it yet, so it proves itself once with a token from its
+user data, bound to the very certificate that the gateway sees on the connection; then its key is signed, the token is
+spent, and only mutual TLS 1.3 is spoken.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import secrets
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from infra.link.certificates import (
+    Credential,
+    Purpose,
+    TrustError,
+    check_issued,
+    checked_host_name,
+    issue,
+    new_authority,
+    new_key,
+    requested_key,
+)
+from infra.link.secret_files import create_private
+
+__all__ = ["Authority", "TrustError", "UserData", "enrol_mac", "new_token", "same_mac"]
+
+TOKEN_BYTES = 32
+NONCE_BYTES = 32
+_GATEWAY_NAME = "gateway"
+
+
+def new_token() -> bytes:
+    """Return a one-time token for one new host."""
+    return secrets.token_bytes(TOKEN_BYTES)
+
+
+def enrol_mac(token: bytes, certificate_der: bytes, nonce: bytes) -> bytes:
+    """Return HMAC-SHA256(token, sha256(certificate) || nonce): only who holds the token can have made it."""
+    return hmac.digest(token, hashlib.sha256(certificate_der).digest() + nonce, "sha256")
+
+
+def same_mac(mac: bytes, other: bytes) -> bool:
+    """Compare in constant time."""
+    return hmac.compare_digest(mac, other)
+
+
+class UserData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a new machine is given when it is started; it holds a secret, so its file must be for the owner only.
+
+    Attributes:
+        host: its name; a DNS name in lower case.
+        ca_pem: certificate of the gateway's authority.
+        token: 32 random bytes, good for one enrolment (base64 in JSON).
+        listen_host: address to listen on.
+        listen_port: port to listen on; 0 takes a free one.
+        orphan_after_s: the host ends itself when no gateway was connected for so long.
+        extra: whatever else the host's program wants to know.
+    """
+
+    host: str
+    ca_pem: str
+    token: bytes
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 0
+    orphan_after_s: float = 300.0
+    extra: dict[str, str] = {}
+
+    def to_json(self) -> str:
+        """Return the text that ``from_json`` reads."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> UserData:
+        """Read user data.
+
+        Raises:
+            TrustError: it is not whole, or its name, token or port cannot be right.
+        """
+        try:
+            data = msgspec.json.decode(text, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise TrustError(f"the user data cannot be read: {error}") from error
+        checked_host_name(data.host)
+        if len(data.token) != TOKEN_BYTES or not 0 <= data.listen_port < 1 << 16:
+            raise TrustError("the user data holds no token of 32 bytes, or no port between 0 and 65535")
+        return data
+
+
+class Authority:
+    """The gateway's certificate authority and its own client certificate.
+
+    Use ``open``; the constructor only holds what it is given.
+    """
+
+    def __init__(self, ca: Credential, gateway: Credential, gateway_file: Path) -> None:
+        self._ca = ca
+        self._gateway_file = gateway_file
+        self.gateway_certificate = gateway.certificate
+
+    @classmethod
+    def open(cls, directory: Path) -> Authority:
+        """Load the authority in ``directory``, or make one there (files for the owner only, written atomically).
+
+        Raises:
+            TrustError: what is there is damaged, expired, or does not belong together.
+        """
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        now = dt.datetime.now(dt.UTC)
+        ca = _load_or_create(directory / "ca.pem", lambda: new_authority(now))
+        if ca.certificate.not_valid_after_utc <= now:
+            raise TrustError(f"the authority in {directory} expired; remove the folder and enrol all hosts anew")
+
+        def new_gateway() -> Credential:
+            key = new_key()
+            return Credential(key, issue(ca, key.public_key(), _GATEWAY_NAME, Purpose.GATEWAY, now))
+
+        gateway_file = directory / "gateway.pem"
+        gateway = _load_or_create(gateway_file, new_gateway)
+        check_issued(gateway.certificate, ca.certificate, _GATEWAY_NAME, Purpose.GATEWAY)
+        return cls(ca, gateway, gateway_file)
+
+    @property
+    def ca_pem(self) -> str:
+        """The authority's certificate, as ``UserData`` wants it."""
+        return self._ca.certificate_pem.decode()
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return a context for mutual TLS 1.3; the connection's ``server_hostname`` must be the host's name."""
+        context = self._context()
+        context.load_verify_locations(cadata=self.ca_pem)
+        context.hostname_checks_common_name = False
+        return context
+
+    def enrol_context(self) -> ssl.SSLContext:
+        """Return a context for a host that nobody has signed yet: the gateway is proven, the host by its MAC."""
+        context = self._context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE  # the MAC over the certificate seen here takes the place of a signature
+        return context
+
+    def sign(self, csr_pem: bytes, host_name: str) -> bytes:
+        """Sign a host's key; the names are ours, whatever the request says.
+
+        Returns:
+            the certificate, PEM.
+
+        Raises:
+            TrustError: the request is not signed by its own key, or cannot be read.
+        """
+        key = requested_key(csr_pem)
+        certificate = issue(self._ca, key, checked_host_name(host_name), Purpose.HOST, dt.datetime.now(dt.UTC))
+        return certificate.public_bytes(Encoding.PEM)
+
+    def has_issued(self, certificate_der: bytes, host_name: str) -> bool:
+        """Return whether this authority issued that certificate to that host."""
+        try:
+            certificate = x509.load_der_x509_certificate(certificate_der)
+            check_issued(certificate, self._ca.certificate, host_name, Purpose.HOST)
+        except (ValueError, TrustError):
+            return False
+        return True
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(self._gateway_file)
+        return context
+
+
+def _load_or_create(path: Path, create: Callable[[], Credential]) -> Credential:
+    content = path.read_bytes() if path.exists() else create_private(path, create().to_pem())
+    return Credential.from_pem(content, str(path))

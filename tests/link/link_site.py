@@ -1,0 +1,101 @@
+"""A real host and a real gateway over loopback TLS, for the tests of the link."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from infra.clock import SystemClock
+from infra.link.client import HostLink, LinkLost, enrol
+from infra.link.identity import HostIdentity
+from infra.link.server import HostServer, SessionEnded, SessionStarted
+from infra.link.trust import Authority, UserData, new_token
+from infra.messages import PROTOCOL, AnyMessage, Completed, Run, Runtime
+
+HOST = "cloud-1"
+RUNTIME = Runtime(protocol=PROTOCOL, spark="4.3.0", java="21", python="3.11", timezone="UTC", ansi=True)
+DEADLINE_S = 20.0
+
+T = TypeVar("T")
+Event = tuple[str, AnyMessage | SessionStarted | SessionEnded, bytes]
+
+
+async def within(work: Awaitable[T]) -> T:
+    """Wait, but not for ever."""
+    return await asyncio.wait_for(work, DEADLINE_S)
+
+
+class Site:
+    """One host and the authority of its gateway."""
+
+    def __init__(self, authority: Authority, server: HostServer, user_data: UserData, address: tuple[str, int]) -> None:
+        self.authority = authority
+        self.server = server
+        self.user_data = user_data
+        self.address = address
+        self.clock = SystemClock()
+        self.links: list[HostLink] = []
+
+    async def enrol(self) -> None:
+        await within(enrol(self.address, self.authority, HOST, self.user_data.token, DEADLINE_S))
+
+    async def link(self, session: str = "s1", *, beat_s: float = 0.05, timeout_s: float = 5.0) -> HostLink:
+        """Connect and let the host notice."""
+        link = await within(
+            HostLink.connect(
+                self.address,
+                self.authority,
+                HOST,
+                session,
+                clock=self.clock,
+                heartbeat_s=beat_s,
+                heartbeat_timeout_s=timeout_s,
+            )
+        )
+        self.links.append(link)
+        return link
+
+    async def started(self, session: str = "s1") -> HostLink:
+        link = await self.link(session)
+        assert await within(self.server.receive()) == (session, SessionStarted(session), b"")
+        return link
+
+
+@asynccontextmanager
+async def new_site(
+    authority: Authority, *, enrolled: bool, directory: Path | None = None, timeout_s: float = 5.0
+) -> AsyncIterator[Site]:
+    user_data = UserData(host=HOST, ca_pem=authority.ca_pem, token=new_token())
+    identity = HostIdentity.open(user_data, directory)
+    if enrolled:
+        identity.install(authority.sign(identity.csr(), HOST))
+    server = HostServer(identity, user_data, RUNTIME, clock=SystemClock(), heartbeat_timeout_s=timeout_s)
+    site = Site(authority, server, user_data, await server.start())
+    try:
+        yield site
+    finally:
+        for link in site.links:
+            await link.close("test over")
+        await server.close("test over")
+
+
+async def lost_reason(link: HostLink) -> str:
+    """Read to the link's end and return why it ended."""
+    while True:
+        try:
+            await within(link.receive())
+        except LinkLost as lost:
+            return lost.reason
+
+
+def run(first_seq: int = 0) -> Run:
+    return Run(query="q", epoch=1, first_seq=first_seq, last_seq=first_seq + 9, attempt=0, rows=10)
+
+
+def completed(first_seq: int = 0) -> Completed:
+    return Completed(
+        query="q", epoch=1, first_seq=first_seq, last_seq=first_seq + 9, attempt=0, rows=10, batch_id=0, batch_s=0.1
+    )
