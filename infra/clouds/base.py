@@ -1,0 +1,97 @@
+"""What every cloud can do, and how it fails.
+
+A refusal by the outside world is an outcome that the caller decides about, so each kind has a class of its own and
+says what to do; a wrong call of ours is a bug and raises whatever Python raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Boot = Literal["real", "emulated"]
+NodeState = Literal["starting", "running", "gone"]
+
+
+class CloudError(Exception):
+    """The cloud refused or failed; the message says what, where, and what to do."""
+
+
+class CapacityError(CloudError):
+    """No machine can be had now: the limit is reached, or the provider has none."""
+
+
+class BootError(CapacityError):
+    """A machine was had but did not come up in time; it has been given back."""
+
+
+class CredentialsError(CloudError):
+    """The provider does not accept who we are."""
+
+
+class ThrottledError(CloudError):
+    """The provider asks us to come back later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A rented machine.
+
+    Attributes:
+        id: the provider's own, unique for ever.
+        name: what the gateway called it; not unique.
+        host: the name in the user data it was started with, which is the name in its certificate.
+        state: ``gone`` when it ended by itself; it is billed and listed until it is destroyed.
+        address: where its engine host listens; empty while starting.
+        port: the port there; 0 while starting.
+        created_at_s: seconds since 1970 when it was ordered.
+        tags: as given to ``create``.
+        boot: ``emulated`` when the host was warm and its boot time only waited for.
+    """
+
+    id: str
+    name: str
+    host: str
+    state: NodeState
+    address: str
+    port: int
+    created_at_s: float
+    tags: Mapping[str, str]
+    boot: Boot = "real"
+
+
+class Cloud(Protocol):
+    """A provider. All methods may be called concurrently and after a restart of the gateway."""
+
+    async def create(self, name: str, tags: Mapping[str, str], user_data: str) -> Node:
+        """Order a machine and return it once its engine host listens.
+
+        Cancelling gives back what was ordered.
+
+        Args:
+            name: for people; need not be unique.
+            tags: kept by the provider with the machine; ``list`` finds it by them.
+            user_data: ``infra.link.trust.UserData`` as JSON. A host that was warm has used up its own already and
+                does not see this one (``Node.boot`` says ``emulated``).
+
+        Raises:
+            CloudError: of the kind that fits.
+        """
+        ...
+
+    async def destroy(self, node_id: str) -> None:
+        """Give a machine back; returns once it is. One that is not there any more is no error.
+
+        Raises:
+            CloudError: of the kind that fits.
+        """
+        ...
+
+    async def list(self, tags: Mapping[str, str]) -> list[Node]:
+        """Return the machines that carry all of ``tags``, oldest first, whoever ordered them."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of what the gateway itself holds; machines that were created stay."""
+        ...

@@ -1,0 +1,253 @@
+"""The embedded cloud: worker processes on this machine, each on CPUs of its own where there are more than one.
+
+Warm hosts: Spark needs 14-17 s to start, more than a demonstration wants to wait for, and less predictable than a
+provider's boot time. With ``warm`` the hosts are started by ``prepare`` and the gateway enrols them then, once; a
+``create`` hands one out when the emulated boot time has passed, a ``destroy`` takes it back. A host's certificate, and
+so its name, stays with it for its life; the user data of that ``create`` is not used, since its token could only be
+spent on a host that has none. The link's closing is the host's reset: it drops its queries when the gateway goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from infra.clock import Clock
+from infra.clouds import processes
+from infra.clouds.base import BootError, CapacityError, Cloud, Node
+from infra.clouds.registry import Record, Registry
+from infra.link.secret_files import write_private
+from infra.link.trust import UserData
+
+WORKER_COMMAND: Final = (sys.executable, "-m", "engines.worker")
+_POLL_S: Final = 0.02
+_TERM_S: Final = 5.0
+_KILL_S: Final = 2.0
+_LISTEN_S: Final = 60.0
+
+
+class HostFile(msgspec.Struct, frozen=True):
+    """What a worker writes to ``host.json`` in its working folder once it listens; more fields may be there."""
+
+    address: str
+    port: int
+
+
+class ProcessCloud(Cloud):
+    """Worker processes as machines.
+
+    Args:
+        registry: folder for records and working folders; one gateway at a time.
+        clock: measures deadlines and the emulated boot time.
+        max_vms: at most this many VMs, and this many warm hosts.
+        boot_s: the emulated boot time; only ``warm`` uses it.
+        warm: hand out hosts that ``prepare`` started.
+        master: Spark master of each worker.
+        cpu_sets: dealt round robin to the VMs; empty means not pinned.
+        worker_command: the program, before the arguments that each worker gets.
+        listen_within_s: a worker that does not listen after this long has failed to boot.
+    """
+
+    def __init__(
+        self,
+        registry: Path,
+        clock: Clock,
+        *,
+        max_vms: int,
+        boot_s: float = 0.0,
+        warm: bool = False,
+        master: str = "local[1]",
+        cpu_sets: Sequence[str] = (),
+        worker_command: Sequence[str] = WORKER_COMMAND,
+        listen_within_s: float = _LISTEN_S,
+    ) -> None:
+        self._registry = Registry(registry)
+        self._clock = clock
+        self._max_vms = max_vms
+        self._boot_s = boot_s
+        self._warm = warm
+        self._master = master
+        self._cpu_sets = tuple(cpu_sets)
+        self._worker_command = tuple(worker_command)
+        self._listen_within_s = listen_within_s
+
+    async def prepare(self, user_data: Callable[[str], str]) -> list[Node]:
+        """With ``warm``, start hosts until there are ``max_vms``, and return all that are in the pool.
+
+        The caller enrols each host whose user data it was asked for, and may keep no link to it for longer than that
+        user data's ``orphan_after_s``. Hosts of an earlier gateway are found again and are enrolled already.
+
+        Args:
+            user_data: called with a new host's name, returns its user data as JSON.
+
+        Raises:
+            BootError: a host does not come up.
+        """
+        if not self._warm:
+            return []
+        for record in self._registry.all():
+            if record.stage == "pool" and not self._runs(record):
+                await self._end(record)
+        missing = self._max_vms - len(self._registry.all())
+        new = [self._new_record("warm", {}, stage="pool") for _ in range(missing)]
+        await asyncio.gather(*(self._start(record, user_data) for record in new))
+        return [record.node(runs=True) for record in self._registry.all() if record.stage == "pool"]
+
+    async def create(self, name: str, tags: Mapping[str, str], user_data: str) -> Node:
+        """Start a worker, or hand out a warm one; see ``Cloud.create``."""
+        vms = [record for record in self._registry.all() if record.stage != "pool"]
+        if len(vms) >= self._max_vms:
+            raise CapacityError(f"{name}: {len(vms)} process VMs run and max_vms is {self._max_vms}; destroy one first")
+        pool = [record for record in self._registry.all() if record.stage == "pool" and self._runs(record)]
+        if pool:
+            return await self._hand_out(pool[0], name, tags)
+        record = self._new_record(name, tags, stage="starting")
+        started = await self._start(record, lambda _: user_data)
+        return started.node(runs=True)
+
+    async def destroy(self, node_id: str) -> None:
+        """End a worker, or take a warm one back; see ``Cloud.destroy``."""
+        record = self._registry.get(node_id)
+        if record is None:
+            return
+        if record.boot == "emulated" and self._warm and self._runs(record):
+            self._take_back(record)
+        else:
+            await self._end(record)
+
+    async def list(self, tags: Mapping[str, str]) -> list[Node]:
+        """Return the VMs with these tags, also those of an earlier gateway; see ``Cloud.list``."""
+        return [
+            record.node(runs=self._runs(record))
+            for record in self._registry.all()
+            if record.stage != "pool" and tags.items() <= record.tags.items()
+        ]
+
+    async def close(self) -> None:
+        """End the warm hosts that nobody has."""
+        await asyncio.gather(*(self._end(record) for record in self._registry.all() if record.stage == "pool"))
+
+    # -------------------------------------------------------------------------------------------------- warm hosts
+
+    async def _hand_out(self, host: Record, name: str, tags: Mapping[str, str]) -> Node:
+        record = msgspec.structs.replace(
+            host, name=name, tags=dict(tags), stage="starting", created_at_s=self._clock.wall(), boot="emulated"
+        )
+        self._registry.put(record)
+        try:
+            await self._clock.sleep_until(self._clock.now() + self._boot_s)
+        except BaseException:
+            self._take_back(record)
+            raise
+        if not self._runs(record):
+            await self._end(record)
+            raise BootError(f"{name}: the warm host {host.host} ended while it was waited for; try again")
+        record = msgspec.structs.replace(record, stage="running")
+        self._registry.put(record)
+        return record.node(runs=True)
+
+    def _take_back(self, record: Record) -> None:
+        self._registry.put(msgspec.structs.replace(record, stage="pool", name="warm", tags={}, boot="real"))
+
+    # ---------------------------------------------------------------------------------------------------- processes
+
+    def _new_record(self, name: str, tags: Mapping[str, str], *, stage: str) -> Record:
+        taken = {record.place for record in self._registry.all()}
+        identity = f"vm-{uuid.uuid4().hex[:12]}"
+        record = msgspec.convert(
+            {
+                "id": identity,
+                "name": name,
+                "host": identity,
+                "place": next(place for place in range(len(taken) + 1) if place not in taken),
+                "stage": stage,
+                "created_at_s": self._clock.wall(),
+                "tags": dict(tags),
+            },
+            Record,
+        )
+        self._registry.put(record)
+        return record
+
+    async def _start(self, record: Record, user_data: Callable[[str], str]) -> Record:
+        """Spawn the worker of a written record and wait until it listens; nothing is left when that fails."""
+        try:
+            text = user_data(record.host)
+            record = msgspec.structs.replace(record, host=UserData.from_json(text).host)
+            record = self._spawn(record, text)
+            return await self._listening(record)
+        except BaseException:
+            record = self._registry.get(record.id) or record
+            if record.pid:
+                processes.kill_session(record.pid, record.mark)
+            self._registry.forget(record.id)
+            raise
+
+    def _spawn(self, record: Record, user_data: str) -> Record:
+        workdir = self._registry.workdir(record.id)
+        workdir.mkdir(mode=0o700)
+        file = self._registry.user_data_file(record.id)
+        write_private(file, user_data.encode())
+        cpus = ("--cpus", self._cpu_sets[record.place % len(self._cpu_sets)]) if self._cpu_sets else ()
+        command = (*self._worker_command, "--user-data", str(file), "--workdir", str(workdir), "--master", self._master)
+        try:
+            pid = processes.spawn((*command, *cpus), self._registry.log_file(record.id))
+        except OSError as error:
+            raise CapacityError(f"{record.name}: {command[0]} cannot be started here ({error.strerror})") from error
+        record = msgspec.structs.replace(record, pid=pid, mark=processes.start_mark(pid) or "ended at once")
+        self._registry.put(record)
+        return record
+
+    async def _listening(self, record: Record) -> Record:
+        file = self._registry.workdir(record.id) / "host.json"
+        deadline_s = self._clock.now() + self._listen_within_s
+        while (found := _read_host_file(file)) is None:
+            if not self._runs(record):
+                tail = self._registry.log_tail(record.id) or "it wrote nothing"
+                raise BootError(f"{record.name}: the worker ended before it listened; its last words: {tail}")
+            if self._clock.now() > deadline_s:
+                tail = self._registry.log_tail(record.id) or "it wrote nothing"
+                raise BootError(f"{record.name}: no word within {self._listen_within_s:g} s; its last words: {tail}")
+            await self._clock.sleep_until(self._clock.now() + _POLL_S)
+        stage = "running" if record.stage == "starting" else record.stage
+        record = msgspec.structs.replace(record, address=found.address, port=found.port, stage=stage)
+        self._registry.put(record)
+        return record
+
+    async def _end(self, record: Record) -> None:
+        """SIGTERM, a while to obey, SIGKILL for whatever is left of the session; then forget it."""
+        record = self._identified(record)
+        if record.pid:
+            processes.ask_to_end(record.pid, record.mark)
+            deadline_s = self._clock.now() + _TERM_S
+            while not processes.session_is_empty(record.pid, record.mark) and self._clock.now() < deadline_s:
+                await self._clock.sleep_until(self._clock.now() + _POLL_S)
+            processes.kill_session(record.pid, record.mark)
+            if not await asyncio.to_thread(processes.wait_empty, record.pid, record.mark, _KILL_S):
+                raise CapacityError(f"{record.id}: process {record.pid} does not end; end it by hand, then try again")
+        self._registry.forget(record.id)
+
+    def _runs(self, record: Record) -> bool:
+        record = self._identified(record)
+        return record.pid != 0 and processes.is_running(record.pid, record.mark)
+
+    def _identified(self, record: Record) -> Record:
+        """Find the process of a record whose gateway died between starting it and writing its number down."""
+        if record.pid:
+            return record
+        pid = processes.find_by_argument(str(self._registry.user_data_file(record.id)))
+        mark = processes.start_mark(pid) if pid else None
+        return msgspec.structs.replace(record, pid=pid, mark=mark) if pid and mark else record
+
+
+def _read_host_file(path: Path) -> HostFile | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=HostFile)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None

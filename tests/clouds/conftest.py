@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from infra.clock import SystemClock
+from infra.clouds.process import ProcessCloud
+
+FAKE_WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
+MakeCloud = Callable[..., ProcessCloud]
+
+
+class LeapingClock(SystemClock):
+    """Real time, but a sleep of a second or more is only written down and leapt over."""
+
+    def __init__(self) -> None:
+        self.leaps_s: list[float] = []
+
+    def now(self) -> float:
+        return super().now() + sum(self.leaps_s)
+
+    async def sleep_until(self, at_s: float) -> None:
+        ahead_s = at_s - self.now()
+        if ahead_s >= 1.0:
+            self.leaps_s.append(ahead_s)
+        await super().sleep_until(super().now() if ahead_s >= 1.0 else at_s - sum(self.leaps_s))
+
+
+@pytest.fixture
+def clock() -> LeapingClock:
+    return LeapingClock()
+
+
+@pytest.fixture
+def make_cloud(tmp_path: Path, clock: LeapingClock) -> MakeCloud:
+    """Clients of one process cloud whose workers are the fake one."""
+
+    def made(**changes: object) -> ProcessCloud:
+        settings: dict[str, object] = {"max_vms": 2, "worker_command": FAKE_WORKER, **changes}
+        return ProcessCloud(tmp_path / "cloud", clock, **settings)  # type: ignore[arg-type]
+
+    return made
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Callable[[], list[psutil.Process]]:
+    """List the living processes that were started in this test's folder."""
+
+    def running() -> list[psutil.Process]:
+        return [
+            process
+            for process in psutil.process_iter(["cmdline", "status"])
+            if any(str(tmp_path) in argument for argument in process.info["cmdline"] or ())
+            and process.info["status"] != psutil.STATUS_ZOMBIE
+        ]
+
+    return running
