@@ -28,7 +28,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 # Writers that quote badly leave "From " in bodies; a true separator follows a blank line and carries a time of day.
 _SEPARATOR = re.compile(rb"From \S.*\d\d:\d\d")
 _QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
-_ADDRESS = re.compile(r"[^\s<>,;:\"()]+@[^\s<>,;:\"()]+")
+_ADDRESS = re.compile(r"[^\s<>,;:\"()']+@[^\s<>,;:\"()']+")
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,8 +193,8 @@ def _header(message: Message, name: str) -> str:
 def _addresses(message: Message, name: str) -> list[str]:
     """Return the addresses in a header in their order; the usual parser first, a plain search where it gives up."""
     text = _header(message, name)
-    found = [address for _, address in getaddresses([text]) if "@" in address and " " not in address]
-    return found or _ADDRESS.findall(text)
+    found = [one for _, one in getaddresses([text]) if "@" in one and " " not in one and not one.startswith("'")]
+    return found or [match[-1] for piece in text.split(",") if (match := _ADDRESS.findall(piece))]
 
 
 def _sent(message: Message) -> datetime:

@@ -1,7 +1,7 @@
 r"""The e-mail benchmark's queries (ESM section 3.2 and Figure 1) as text for Spark, and the schemas they read.
 
-``EMAIL_SQL`` is Q1 to Q4 as one stateless SELECT over the view ``events``; Q5 is ``engines.email.running``. The rules are
-those of the benchmark as published, its one mistake put right:
+``EMAIL_SQL`` is Q1 to Q4 as one stateless SELECT over the view ``events``; Q5 is ``engines.email.running``. The rules
+are those of the benchmark as published, its one mistake put right:
 
 - Q1 keeps mails whose sender ends with ``@enron.com``, and of ``to`` the addresses that contain ``enron.com``. ``cc``
   and ``bcc`` leave nothing in the answer, so they are not read, as in the paper's reduced stream.
@@ -64,6 +64,4 @@ RESULT_DDL = (
 )
 
 Q5_SCHEMA_DDL = f"{RESULT_DDL}, _seq BIGINT"
-Q5_RESULT_DDL = (
-    "window BIGINT, mails INT, characters BIGINT, words BIGINT, paragraphs BIGINT, mean_characters DOUBLE"
-)
+Q5_RESULT_DDL = "window BIGINT, mails INT, characters BIGINT, words BIGINT, paragraphs BIGINT, mean_characters DOUBLE"
