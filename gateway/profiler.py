@@ -188,7 +188,10 @@ class Profiler:
         sent_bytes: int,
         oldest_arrival_s: float,
     ) -> None:
-        """A run was given to a lane; ``raw_bytes`` are before trimming and compression, ``sent_bytes`` crossed the WAN."""
+        """A run was given to a lane.
+
+        ``raw_bytes`` are counted before trimming and compression, ``sent_bytes`` crossed the WAN; home sends none.
+        """
         profile = self._queries[query]
         profile.open[first_seq] = _OpenRun(lane, events, oldest_arrival_s)
         profile.slot.dispatched_events[lane] += events
@@ -210,13 +213,12 @@ class Profiler:
     ) -> None:
         """A lane completed a run in its micro-batch ``batch_id``, which took ``batch_s`` for all its runs.
 
-        A run that is not open on this lane (a second completion) changes nothing.
+        Only the first completion of a run counts, whichever lane it comes from; a second one changes nothing.
         """
         profile = self._queries[query]
-        run = profile.open.get(first_seq)
-        if run is None or run.lane != lane:
+        run = profile.open.pop(first_seq, None)
+        if run is None:
             return
-        del profile.open[first_seq]
         slot = profile.slot
         latency_s = max(0.0, completed_s - mean_arrival_s)
         (slot.home if lane == HOME else slot.cloud).add(latency_s, run.events)

@@ -12,6 +12,10 @@ _LOG_GROWTH = math.log(_GROWTH)
 _LAST_BIN = math.ceil(math.log(_LARGEST_S / _SMALLEST_S) / _LOG_GROWTH)
 
 
+def _middle_s(at: int) -> float:
+    return _SMALLEST_S * math.exp(_LOG_GROWTH * (at + 0.5))
+
+
 class Histogram:
     """Durations from 10 µs (shorter ones count as that) to 115 days, each with a weight; at most 1397 bins."""
 
@@ -81,9 +85,9 @@ class Histogram:
             seen += self._bins[at]
             if seen >= wanted:
                 break
-        middle_s = _SMALLEST_S * _GROWTH ** (at + 0.5)
+        middle_s = _middle_s(at)
         return min(max(middle_s, self._smallest_s), self._largest_s)
 
     def bins(self) -> Mapping[float, float]:
         """Return the weight by the middle of its bin in seconds, ascending; for plots."""
-        return {_SMALLEST_S * _GROWTH ** (at + 0.5): self._bins[at] for at in sorted(self._bins)}
+        return {_middle_s(at): self._bins[at] for at in sorted(self._bins)}

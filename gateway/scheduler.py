@@ -1,0 +1,390 @@
+"""The scheduler: events in, commands out (ESM, section 4). No I/O, no await, no clock of its own.
+
+It joins the policies: equation 1 says how many VMs live, equation 2 and the ranking whose events go to them, the share
+controllers how many, the ledger whether it can be paid. Thresholds are judged on ``SlotEnded`` only; every other event
+is answered with what it makes unavoidable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from policies.billing import BillingTerms, Budget
+from policies.fleet import Fleet, FleetTotals, Machine, StoryLine
+from policies.query import Query, QuerySettings, Route
+from policies.ranking import Candidate, Ranking
+from policies.sharing import split
+from policies.signals import (
+    HOME,
+    Cause,
+    Command,
+    Decision,
+    DrainVm,
+    Event,
+    QueryOpened,
+    SetRoute,
+    SlotEnded,
+    StartVm,
+    StopAll,
+    TerminateVm,
+    VmDrained,
+    VmFailed,
+    VmGone,
+    VmLost,
+    VmReady,
+)
+from policies.vm import READY_STATES, VmInput, VmState
+
+_BACKOFF_MOST_S = 300.0
+_BOOT_PATIENCE = 6.0
+_BOOT_PATIENCE_LEAST_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings:
+    """What the scheduler decides by.
+
+    Attributes:
+        queries: all queries of the gateway.
+        max_vms: at most so many VMs live at a time; 0 forbids the cloud.
+        billing: what the cloud charges.
+        budget: what may be spent in a day.
+        boot_s: expected time from ``StartVm`` to ``VmReady``; one that takes six times as long, and 2 minutes, failed.
+        slot_s: length of a slot.
+    """
+
+    queries: tuple[QuerySettings, ...]
+    max_vms: int
+    billing: BillingTerms
+    budget: Budget
+    boot_s: float
+    slot_s: float
+
+
+class Scheduler:
+    """Decides when VMs are started and given back and which share of each query goes to them."""
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self._settings = settings
+        self._queries = {query.name: Query(query) for query in settings.queries}
+        self._fleet = Fleet(settings.billing, settings.budget, settings.slot_s)
+        self._ranking = Ranking(settings.slot_s)
+        self._launch_failures = 0
+        self._retry_at_s = 0.0
+        self._unbilled: set[str] = set()
+        self._stopping = False
+        self.last_decisions: tuple[Decision, ...] = ()
+
+    # ------------------------------------------------------------------------------------------------------- looking
+
+    @property
+    def routes(self) -> Mapping[str, Route]:
+        """Return the route of each query."""
+        return {name: query.route for name, query in self._queries.items()}
+
+    @property
+    def vms(self) -> Mapping[str, VmState]:
+        """Return the state of each live VM, in the order of their start."""
+        return {machine.name: machine.state for machine in self._fleet.live.values()}
+
+    def totals(self, at_s: float) -> FleetTotals:
+        """Return VMs started and stopped, time billed and money spent so far."""
+        return self._fleet.totals(at_s)
+
+    def story(self, vm: str) -> tuple[StoryLine, ...]:
+        """Return what happened to a VM and why, oldest first; the last lines of the last VMs are kept."""
+        return self._fleet.story(vm)
+
+    # ------------------------------------------------------------------------------------------------------ deciding
+
+    def handle(self, event: Event) -> list[Command]:
+        """Return what is to be done now, in this order.
+
+        Raises:
+            ImpossibleTransitionError: the event cannot happen to this VM in its state.
+            ValueError: the event names a query or a VM that does not exist.
+        """
+        match event:
+            case SlotEnded():
+                return self._on_slot(event)
+            case QueryOpened():
+                return self._on_query_opened(event)
+            case StopAll():
+                return self._on_stop_all(event)
+            case VmReady() | VmFailed() | VmLost() | VmDrained() | VmGone():
+                machine = self._fleet.live.get(event.vm)
+                if machine is not None:
+                    return self._on_vm(event, machine)
+                if not self._fleet.knows(event.vm):
+                    raise ValueError(f"event {event.event_id} names {event.vm!r}, which was never started")
+                return []  # a link may be seen to close after its VM was taken back
+            case _:
+                raise ValueError(f"the scheduler does not know events like {event!r}")
+
+    def _on_vm(self, event: VmReady | VmFailed | VmLost | VmDrained | VmGone, machine: Machine) -> list[Command]:
+        before = machine.state
+        commands: list[Command] = []
+        why = ""
+        match event:
+            case VmReady():
+                self._fleet.became_ready(machine, event, event.billing_since_s)
+                if machine.state in READY_STATES:
+                    self._ranking.vm_ready()
+                    self._launch_failures = 0
+            case VmDrained():
+                self._fleet.step(machine, VmInput.DRAINED, event)
+                why = f"{machine.name} is drained"
+            case VmFailed():
+                self._fleet.step(machine, VmInput.FAILED, event, event.reason)
+                if before is VmState.STARTING:
+                    self._unbilled.add(machine.name)
+                    self._back_off(event)
+                why = f"launch of {machine.name} failed: {event.reason}"
+            case VmLost():
+                self._fleet.step(machine, VmInput.LOST, event, event.reason)
+                if before is VmState.STARTING:
+                    self._back_off(event)
+                why = f"{machine.name} was lost: {event.reason}"
+            case VmGone():
+                self._fleet.gone(machine, event, billed=machine.name not in self._unbilled)
+                self._unbilled.discard(machine.name)
+                why = f"{machine.name} was taken back"
+        if machine.state is not before and machine.state in (VmState.ENDING, VmState.FAILED, VmState.LOST):
+            commands.append(TerminateVm(vm=machine.name, cause=Cause(event.event_id, why)))
+        return [*self._leave_unready_lanes(event, why), *commands]
+
+    def _on_query_opened(self, event: QueryOpened) -> list[Command]:
+        query = self._query(event.query)
+        query.switchable = event.switchable
+        query.reason = event.reason or ("" if event.switchable else "it may not be switched")
+        return []
+
+    def _on_stop_all(self, event: StopAll) -> list[Command]:
+        self._stopping = True
+        why = "the gateway stops"
+        if self._fleet.next.state is VmState.WAITING:
+            self._fleet.step(self._fleet.next, VmInput.CALM, event, why)
+        wanted = [self._fleet.live[name] for name in self._fleet.wanted]
+        commands = [self._stop(machine, event, why) for machine in wanted]
+        return [*self._leave_unready_lanes(event, why), *commands]
+
+    def _on_slot(self, event: SlotEnded) -> list[Command]:
+        vm_before = bool(self._fleet.wanted)
+        for slot in event.queries:
+            self._query(slot.query).observe(slot)
+        self._fleet.meter(event.queries)
+        ends = self._judge_vms(event)
+        refused = self._rank(event, vm_before)
+        routes = self._share_out(event)
+        starts, vm_note = self._start_next(event)
+        self.last_decisions = tuple(
+            self._decision(query, event.at_s, refused.get(name, ""), vm_note) for name, query in self._queries.items()
+        )
+        return [*routes, *ends, *starts]
+
+    # ----------------------------------------------------------------------------------------- equation 1: how many VMs
+
+    def _judge_vms(self, event: SlotEnded) -> list[Command]:
+        """End what is overdue, and keep or stop each VM whose billing period ends."""
+        commands: list[Command] = []
+        for machine in tuple(self._fleet.live.values()):
+            if machine.state in READY_STATES:
+                why = self._why_stop(machine, event)
+                if why:
+                    commands.append(self._stop(machine, event, why))
+            elif machine.state is VmState.STARTING and event.at_s - machine.since_s > self._boot_patience_s:
+                why = f"{machine.name} was not ready after {event.at_s - machine.since_s:.0f} s"
+                commands.append(self._end_overdue(machine, event, why))
+                self._back_off(event)
+            elif machine.state is VmState.DRAINING and self._fleet.must_end(machine, event.at_s):
+                why = f"{machine.name} would enter the next billing period"
+                commands.append(self._end_overdue(machine, event, why))
+        return commands
+
+    def _why_stop(self, machine: Machine, event: SlotEnded) -> str:
+        """Return why a ready VM is given back; empty if it is kept."""
+        if not self._fleet.within_budget(machine, event.at_s):
+            return "the budget is spent"
+        slots = [query.slot for query in self._queries.values()]
+        drain_s = sum(s.open_events.get(machine.name, 0) / (s.rates.get(machine.name) or math.inf) for s in slots)
+        if not self._fleet.decision_is_due(machine, event.at_s, drain_s):
+            return ""
+        keepers = [
+            name
+            for name, query in self._queries.items()
+            if query.keeps_vm(machine.block_raw_bytes[name], event.at_s, self._settings.slot_s)
+        ]
+        if not keepers:
+            return "its billing period ends, L < keep_vm_above and D < keep_vm_bytes"
+        if self._fleet.renew(machine, event, f"kept for {', '.join(keepers)}"):
+            return ""
+        return "its billing period ends and the next one does not fit into the budget"
+
+    def _start_next(self, event: SlotEnded) -> tuple[list[Command], str]:
+        """Start one more VM if a query has asked for tau; return also how things stand, as text."""
+        asking = [query for query in self._queries.values() if query.asks_for_vm()]
+        obstacle = self._why_no_more_vms()
+        for query in self._queries.values():
+            if query not in asking or obstacle:
+                query.high_since_s = None
+            elif query.high_since_s is None:
+                query.high_since_s = event.at_s
+        waiting = self._fleet.next
+        if waiting.state is VmState.WAITING and (not asking or obstacle):
+            self._fleet.step(waiting, VmInput.CALM, event, obstacle)
+        if obstacle or not asking:
+            return [], obstacle
+        if waiting.state is VmState.ABSENT:
+            self._fleet.step(waiting, VmInput.HIGH, event, f"{asking[0].settings.name} asks")
+        tolerated = [query for query in asking if query.vm_is_due(event.at_s, self._settings.slot_s)]
+        if not tolerated:
+            return [], f"{waiting.name} is started if L stays there"
+        if event.at_s < self._retry_at_s:
+            return [], f"the next launch is tried in {self._retry_at_s - event.at_s:.0f} s, as the last one failed"
+        first = tolerated[0]
+        why = f"{first.settings.name}: L {first.slot.latency_s:.2f} s >= start_vm_above for tolerance"
+        expected_bytes_per_s = sum(query.expected_bytes_per_s for query in asking)
+        started = self._fleet.start(event, expected_bytes_per_s, why)
+        if started is None:
+            return [], "the budget has no room for a VM"
+        return [StartVm(vm=started.name, cause=Cause(event.event_id, why))], f"{started.name} is started"
+
+    def _why_no_more_vms(self) -> str:
+        """Return what forbids another VM, whatever the latency; empty if nothing does."""
+        if self._stopping:
+            return "the gateway stops"
+        if len(self._fleet.live) >= self._settings.max_vms:
+            return f"max_vms = {self._settings.max_vms} is reached"
+        for name in self._fleet.wanted:
+            state = self._fleet.live[name].state
+            if state is not VmState.SENDING:
+                return f"{name} is {state} and comes first"
+        return ""
+
+    def _back_off(self, event: Event) -> None:
+        tolerance_s = max((q.settings.switching.tolerance_s for q in self._queries.values()), default=0.0)
+        wait_s = max(tolerance_s, self._settings.slot_s) * 2.0 ** min(self._launch_failures, 30)
+        self._launch_failures += 1
+        self._retry_at_s = event.at_s + min(wait_s, _BACKOFF_MOST_S)
+
+    def _stop(self, machine: Machine, event: Event, why: str) -> Command:
+        self._fleet.step(machine, VmInput.STOP, event, why)
+        cause = Cause(event.event_id, f"{machine.name}: {why}")
+        if machine.state is VmState.DRAINING:
+            return DrainVm(vm=machine.name, cause=cause)
+        return TerminateVm(vm=machine.name, cause=cause)
+
+    def _end_overdue(self, machine: Machine, event: Event, why: str) -> Command:
+        self._fleet.step(machine, VmInput.OVERDUE, event, why)
+        return TerminateVm(vm=machine.name, cause=Cause(event.event_id, why))
+
+    # ------------------------------------------------------------------------ equation 2 and ranking: whose events go
+
+    def _rank(self, event: SlotEnded, vm_before: bool) -> Mapping[str, str]:
+        ready = bool(self._fleet.ready)
+        candidates = [
+            Candidate(
+                query=name,
+                latency_s=query.slot.latency_s,
+                latency_qos_s=query.settings.latency_qos_s,
+                tolerance_s=query.settings.switching.tolerance_s,
+                wants_cloud=query.wants_cloud(
+                    vm_before=vm_before, vm_ready=ready, switched=name in self._ranking.switched
+                ),
+            )
+            for name, query in self._queries.items()
+        ]
+        return self._ranking.update(candidates, event.at_s)
+
+    def _share_out(self, event: SlotEnded) -> list[Command]:
+        commands: list[Command] = []
+        for query in self._queries.values():
+            latency_s, send_above_s = query.slot.latency_s, query.settings.switching.send_above_s
+            relation = ">=" if latency_s >= send_above_s else "<"
+            why = f"L {latency_s:.2f} s {relation} send_above {send_above_s:g} s"
+            commands += self._reroute(query, event, why)
+        self._mark_sending(event)
+        return commands
+
+    def _leave_unready_lanes(self, event: Event, why: str) -> list[Command]:
+        """Take lanes that are not ready out of all routes."""
+        usable = {HOME, *self._fleet.ready}
+        commands: list[Command] = []
+        for query in self._queries.values():
+            if not usable.issuperset(lane for lane, _ in query.route):
+                commands += self._reroute(query, event, why)
+        self._mark_sending(event)
+        return commands
+
+    def _reroute(self, query: Query, event: Event, why: str) -> list[Command]:
+        ready = self._fleet.ready
+        share = 0.0
+        if ready and query.settings.name in self._ranking.switched:
+            share = query.controller.update(query.slot, ready)
+        route = split(share, ready, query.slot.rates)
+        if route == query.route:
+            return []
+        query.route = route
+        return [SetRoute(query=query.settings.name, shares=route, cause=Cause(event.event_id, why))]
+
+    def _mark_sending(self, event: Event) -> None:
+        self._fleet.mark_sending({lane for query in self._queries.values() for lane, _ in query.route}, event)
+
+    # ------------------------------------------------------------------------------------------------------- telling
+
+    def _decision(self, query: Query, at_s: float, refused: str, vm_note: str) -> Decision:
+        """Say what was decided for a query, and why or why not."""
+        latency_s, switching = query.slot.latency_s, query.settings.switching
+        sent = [lane for lane, _ in query.route[1:]]
+        if query.why_home:
+            verdict = f"stays home: {query.why_home}"
+        elif sent:
+            verdict = f"{query.share:.1%} to {', '.join(sent)}"
+        elif refused:
+            verdict = f"stays home: {refused}"
+        elif self._fleet.ready:
+            verdict = f"stays home: L {latency_s:.2f} s < send_above {switching.send_above_s:g} s"
+        else:
+            verdict = "stays home: no VM is ready"
+        if query.asks_for_vm():
+            verdict += f"; L {latency_s:.2f} s >= start_vm_above {switching.start_vm_above_s:g} s: {vm_note}"
+        return Decision(
+            query=query.settings.name,
+            at_s=at_s,
+            latency_s=latency_s,
+            phi_vm=bool(self._fleet.wanted),
+            phi_data=bool(sent),
+            share=query.share,
+            verdict=verdict,
+        )
+
+    # ------------------------------------------------------------------------------------------------------ checking
+
+    @property
+    def _boot_patience_s(self) -> float:
+        return max(_BOOT_PATIENCE_LEAST_S, _BOOT_PATIENCE * self._settings.boot_s)
+
+    def _query(self, name: str) -> Query:
+        try:
+            return self._queries[name]
+        except KeyError:
+            raise ValueError(f"there is no query {name!r}; the queries are {', '.join(self._queries)}") from None
+
+    def validate(self) -> None:
+        """Check all invariants; for tests and the simulator.
+
+        Raises:
+            AssertionError: one is broken.
+        """
+        self._fleet.validate(self._settings.max_vms)
+        usable = {HOME, *self._fleet.ready}
+        for name, query in self._queries.items():
+            shares = [share for _, share in query.route]
+            assert abs(sum(shares) - 1) < 1e-9, f"the shares of {name} do not sum to 1: {query.route}"
+            assert all(0 <= share <= 1 for share in shares), f"a share of {name} is not in [0, 1]: {query.route}"
+            assert usable.issuperset(lane for lane, _ in query.route), f"{name} goes to a VM not ready: {query.route}"
+        routed = {lane for query in self._queries.values() for lane, _ in query.route} - {HOME}
+        sending = {name for name, state in self.vms.items() if state is VmState.SENDING}
+        assert routed == sending, f"routed to {routed}, marked as sending {sending}"

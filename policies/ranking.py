@@ -1,0 +1,90 @@
+"""Which of several queries goes to the cloud next (ESM, section 4): by L - L_QoS, one after another while it helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A query as the ranking sees it.
+
+    Attributes:
+        query: name of the query.
+        latency_s: L_t.
+        latency_qos_s: L_QoS.
+        tolerance_s: tau; how long, beyond a slot, the effect of the last switch is awaited.
+        wants_cloud: phi_data of equation 2.
+    """
+
+    query: str
+    latency_s: float
+    latency_qos_s: float
+    tolerance_s: float
+    wants_cloud: bool
+
+    @property
+    def excess_s(self) -> float:
+        """Return L - L_QoS."""
+        return self.latency_s - self.latency_qos_s
+
+
+def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the queries with the greatest L - L_QoS first; equal ones by name."""
+    return sorted(candidates, key=lambda c: (-c.excess_s, c.query))
+
+
+def total_excess_s(candidates: Iterable[Candidate]) -> float:
+    """Return by how much all queries together miss their targets."""
+    return sum(max(0.0, c.excess_s) for c in candidates)
+
+
+class Ranking:
+    """Admits queries to the cloud one after another.
+
+    The first may go at once. A further one waits until a slot and its tau have passed since the last, and goes only if
+    since then the total excess latency fell, or a new VM became ready. A query that no longer wants the cloud leaves.
+    """
+
+    def __init__(self, slot_s: float) -> None:
+        self._slot_s = slot_s
+        self._switched: dict[str, None] = {}
+        self._last_at_s = 0.0
+        self._last_excess_s = 0.0
+        self._fresh_vm = False
+
+    @property
+    def switched(self) -> Sequence[str]:
+        """Return the queries whose events go to the cloud, in the order of their switching."""
+        return tuple(self._switched)
+
+    def vm_ready(self) -> None:
+        """A new VM is ready: the next switch may help even if the last did not."""
+        self._fresh_vm = True
+
+    def update(self, candidates: Sequence[Candidate], at_s: float) -> Mapping[str, str]:
+        """Switch at most one more query; return why not for each that wants the cloud and does not get it."""
+        for candidate in candidates:
+            if not candidate.wants_cloud:
+                self._switched.pop(candidate.query, None)
+        excess_s = total_excess_s(candidates)
+        refused: dict[str, str] = {}
+        for candidate in ranked(c for c in candidates if c.wants_cloud and c.query not in self._switched):
+            why_not = self._why_not(candidate, excess_s, at_s)
+            if why_not:
+                refused[candidate.query] = why_not
+                continue
+            self._switched[candidate.query] = None
+            self._last_at_s, self._last_excess_s, self._fresh_vm = at_s, excess_s, False
+        return refused
+
+    def _why_not(self, candidate: Candidate, excess_s: float, at_s: float) -> str:
+        if not self._switched:
+            return ""
+        last = tuple(self._switched)[-1]
+        if at_s - self._last_at_s < self._slot_s + candidate.tolerance_s - 1e-9:
+            return f"waits to see what switching {last} did"
+        if excess_s >= self._last_excess_s and not self._fresh_vm:
+            return f"switching {last} did not lower the total excess latency of {excess_s:.2f} s"
+        return ""
