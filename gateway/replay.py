@@ -1,5 +1,6 @@
-"""When the records of a replayed source are due: the schedule against which latency is measured, so that a gateway
-that falls behind cannot hide its backlog.
+"""When the records of a replayed source are due.
+
+Latency is measured against this schedule, so that a gateway that falls behind cannot hide its backlog.
 """
 
 from __future__ import annotations

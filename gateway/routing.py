@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-HOME = "home"
+from policies.signals import HOME
+
 # Shares are kept over about this many events, so that a lane which could not take its part for a while does not get
 # all of it at once later.
 _MEMORY_EVENTS = 20_000.0

@@ -101,7 +101,7 @@ class RunBook:
         return len(self._open.get(lane, {}))
 
     def oldest_arrival_s(self, lanes: Iterable[str] | None = None) -> float | None:
-        """Return the earliest arrival of a run that waits or is open (in ``lanes`` only, if given); None without any."""
+        """Return the earliest arrival of a run that waits or is open (in ``lanes`` only, if given), if any."""
         names = self._open.keys() if lanes is None else lanes
         arrivals = [run.arrival_s for name in names for run in self._open.get(name, {}).values()]
         arrivals += [run.arrival_s for run in self._waiting]

@@ -55,7 +55,7 @@ class LogHead(msgspec.Struct, frozen=True, tag="head"):
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(LogHead | RunRecord)
+_DECODER: msgspec.json.Decoder[LogHead | RunRecord] = msgspec.json.Decoder(LogHead | RunRecord)
 
 
 def _line(record: LogHead | RunRecord) -> bytes:
@@ -76,6 +76,7 @@ class RunLog:
         self._path = path
         self.head = head
         self.runs: list[RunRecord] = []
+        self._skipped = Position()
         if path.exists():
             self._read()
         else:
@@ -91,8 +92,8 @@ class RunLog:
 
     @property
     def position(self) -> Position:
-        """The source position after the last run in the log."""
-        return self.runs[-1].end if self.runs else self.head.position
+        """The source position after the last run in the log, and after what was skipped."""
+        return max(self.runs[-1].end if self.runs else self.head.position, self._skipped)
 
     def append(self, runs: Sequence[RunRecord]) -> None:
         """Add runs, in order of seq, and return once they are on the disk."""
@@ -102,6 +103,10 @@ class RunLog:
         os.fsync(self._file.fileno())
         self._appended_bytes += len(data)
         self.runs.extend(runs)
+
+    def skip(self, position: Position) -> None:
+        """Note that the records up to ``position`` hold no event; it need not survive a crash."""
+        self._skipped = position
 
     def retire(self, before_seq: int, *, rewrite_bytes: int = 1_000_000) -> None:
         """Forget runs that end before ``before_seq``; the file is rewritten once it has grown by ``rewrite_bytes``."""

@@ -59,7 +59,7 @@ class FileSink:
     """
 
     def __init__(self, folder: Path, *, owner: str, format: Literal["jsonl", "parquet"], ordered: bool) -> None:  # noqa: A002 -- the config's word
-        self._folder = folder
+        self.folder = folder
         self._owner = owner
         self._format = format
         self._ordered = ordered
@@ -89,14 +89,14 @@ class FileSink:
             )
         )
         temporary = f".{name}.tmp"
-        with (self._folder / temporary).open("wb") as file:
+        with (self.folder / temporary).open("wb") as file:
             rows = self._write(file, [release.item for release in group])
             file.flush()
             os.fsync(file.fileno())
         pending = manifests.PendingPart(name, temporary, list(intervals))
-        manifests.save(self._folder, manifests.Manifest(self._owner, self._next_release, list(self.committed), pending))
-        (self._folder / temporary).rename(self._folder / name)
-        sync_folder(self._folder)
+        manifests.save(self.folder, manifests.Manifest(self._owner, self._next_release, list(self.committed), pending))
+        (self.folder / temporary).rename(self.folder / name)
+        sync_folder(self.folder)
         for first, last in intervals:
             self.committed.add(first, last)
         self._next_release += 1
@@ -104,7 +104,7 @@ class FileSink:
 
     def close(self) -> None:
         """Fold the last part into the manifest."""
-        manifests.save(self._folder, manifests.Manifest(self._owner, self._next_release, list(self.committed)))
+        manifests.save(self.folder, manifests.Manifest(self._owner, self._next_release, list(self.committed)))
 
     def _write(self, file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> int:
         if self._format == "parquet":

@@ -1,0 +1,204 @@
+"""Does what the scheduler commands, and tells it what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.connection import Connection, QueryRefusedError
+from gateway.hosts import READY_DEADLINE_S, dial, new_host_name, user_data
+from gateway.query import RunningQuery
+from infra.clock import Clock
+from infra.clouds.base import Cloud, CloudError, Node
+from infra.link.channel import LinkLost
+from infra.link.shaper import ShapedRelay
+from infra.link.trust import Authority, TrustError, new_token
+from infra.messages import Runtime
+from policies.signals import (
+    Command,
+    DrainVm,
+    Event,
+    SetRoute,
+    StartVm,
+    TerminateVm,
+    VmDrained,
+    VmFailed,
+    VmGone,
+    VmLost,
+    VmReady,
+)
+
+_LOG = logging.getLogger(__name__)
+_DRAIN_POLL_S = 0.05
+_DESTROY_TRIES = 5
+_DESTROY_WAIT_S = 2.0
+
+
+@dataclass(slots=True)
+class _Vm:
+    """A VM as the actuator holds it; every field is there once the launch has come so far."""
+
+    name: str
+    ordered_s: float
+    node: Node | None = None
+    connection: Connection | None = None
+    relay: ShapedRelay | None = None
+    ending: bool = False
+    task: asyncio.Task[None] | None = None
+    draining: asyncio.Task[None] | None = field(default=None)
+
+
+class Actuator:
+    """Runs commands as tasks; each ends in the event that the scheduler waits for.
+
+    Args:
+        cloud: where VMs come from.
+        authority: the gateway's.
+        tags: put on every VM before it can cost anything.
+        queries: the running queries.
+        home_runtime: what a VM must run, to the letter.
+        orphan_after_s: a VM without a gateway ends itself after so long.
+        shape: (delay in s, rate in bytes/s) of the emulated link, or None.
+        clock: time.
+        emit: takes events; called on the event loop.
+    """
+
+    def __init__(
+        self,
+        cloud: Cloud,
+        authority: Authority,
+        *,
+        tags: Mapping[str, str],
+        queries: Mapping[str, RunningQuery],
+        home_runtime: Runtime,
+        orphan_after_s: float,
+        shape: tuple[float, float] | None,
+        clock: Clock,
+        emit: Callable[[Callable[[str, float], Event]], None],
+    ) -> None:
+        self._cloud = cloud
+        self._authority = authority
+        self._tags = dict(tags)
+        self._queries = queries
+        self._home_runtime = home_runtime
+        self._orphan_after_s = orphan_after_s
+        self._shape = shape
+        self._clock = clock
+        self._emit = emit
+        self._vms: dict[str, _Vm] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+        self.boots: set[str] = set()
+
+    def execute(self, commands: Sequence[Command]) -> None:
+        """Begin ``commands``, in order."""
+        for command in commands:
+            match command:
+                case SetRoute():
+                    self._queries[command.query].pipeline.set_shares(dict(command.shares))
+                case StartVm():
+                    vm = self._vms[command.vm] = _Vm(command.vm, self._clock.now())
+                    vm.task = asyncio.create_task(self._launch(vm), name=f"launch {vm.name}")
+                case DrainVm():
+                    vm = self._vms[command.vm]
+                    vm.draining = asyncio.create_task(self._drain(vm), name=f"drain {vm.name}")
+                case TerminateVm():
+                    ending = asyncio.create_task(self._terminate(command.vm), name=f"end {command.vm}")
+                    self._endings.add(ending)
+                    ending.add_done_callback(self._endings.discard)
+
+    async def end_leftovers(self) -> int:
+        """Give back the VMs of an earlier gateway; return how many there were."""
+        nodes = await self._cloud.list(self._tags)
+        await asyncio.gather(*(self._destroy(node) for node in nodes))
+        return len(nodes)
+
+    # ------------------------------------------------------------------------------------------------------ launch
+
+    async def _launch(self, vm: _Vm) -> None:
+        try:
+            connection = await self._bring_up(vm)
+        except (CloudError, LinkLost, TrustError, QueryRefusedError, TimeoutError) as error:
+            _LOG.warning("launch of %s failed: %s", vm.name, error)
+            reason = str(error)
+            self._emit(lambda event_id, at_s: VmFailed(event_id=event_id, at_s=at_s, vm=vm.name, reason=reason))
+            return
+        self._emit(
+            lambda event_id, at_s: VmReady(event_id=event_id, at_s=at_s, vm=vm.name, billing_since_s=vm.ordered_s)
+        )
+        why = await connection.lost()
+        if not vm.ending:
+            await self._detach(vm)
+            self._emit(lambda event_id, at_s: VmLost(event_id=event_id, at_s=at_s, vm=vm.name, reason=why))
+
+    async def _bring_up(self, vm: _Vm) -> Connection:
+        token = new_token()
+        host = new_host_name(vm.name)
+        text = user_data(self._authority, host, token, self._orphan_after_s)
+        vm.node = node = await self._cloud.create(vm.name, self._tags, text)
+        self.boots.add(node.boot)
+        address = (node.address, node.port)
+        if self._shape is not None:
+            vm.relay = ShapedRelay(address, *self._shape, self._clock)
+            address = await vm.relay.start()
+        # A warm host was enrolled when it was prepared; the token of this launch is not for it.
+        spend = token if node.host == host else None
+        vm.connection = connection = await dial(vm.name, node.host, address, self._authority, spend, self._clock)
+        await connection.wait_ready(READY_DEADLINE_S)
+        differences = self._home_runtime.differences(connection.link.hello.runtime)
+        if differences:
+            raise CloudError(f"{vm.name} runs something else than home ({'; '.join(differences)}): make them equal")
+        await asyncio.gather(*(query.attach(connection) for query in self._queries.values() if query.switchable))
+        return connection
+
+    # ------------------------------------------------------------------------------------------------------- ending
+
+    async def _drain(self, vm: _Vm) -> None:
+        """Wait until nothing is open on the VM; its routes were taken away before."""
+        while not all(query.pipeline.lane_idle(vm.name) for query in self._queries.values()):
+            await self._clock.sleep_until(self._clock.now() + _DRAIN_POLL_S)
+        if not vm.ending:
+            self._emit(lambda event_id, at_s: VmDrained(event_id=event_id, at_s=at_s, vm=vm.name))
+
+    async def _terminate(self, name: str) -> None:
+        vm = self._vms.pop(name, None)
+        if vm is not None:
+            vm.ending = True
+            for task in (vm.draining, vm.task if vm.connection is None else None):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+            await self._detach(vm)
+            if vm.connection is not None:
+                await vm.connection.close("the VM is given back")
+            if vm.relay is not None:
+                await vm.relay.close()
+            if vm.node is not None:
+                await self._destroy(vm.node)
+        self._emit(lambda event_id, at_s: VmGone(event_id=event_id, at_s=at_s, vm=name))
+
+    async def _detach(self, vm: _Vm) -> None:
+        for query in self._queries.values():
+            with contextlib.suppress(LinkLost):
+                await query.detach(vm.name)
+
+    async def _destroy(self, node: Node) -> None:
+        """Give a machine back; what cannot be given back now is said loudly, and found by its tag at the next start."""
+        for attempt in range(1, _DESTROY_TRIES + 1):
+            try:
+                await self._cloud.destroy(node.id)
+            except CloudError as error:
+                _LOG.warning(
+                    "%s (%s) is not given back (try %d of %d): %s", node.name, node.id, attempt, _DESTROY_TRIES, error
+                )
+                await self._clock.sleep_until(self._clock.now() + _DESTROY_WAIT_S * attempt)
+            else:
+                return
+        _LOG.error("%s (%s) could not be given back: it may still cost money; end it by hand", node.name, node.id)
+
+    async def settle(self) -> None:
+        """Wait until no VM is left; the scheduler was told to stop all before."""
+        while self._vms or self._endings:
+            await self._clock.sleep_until(self._clock.now() + _DRAIN_POLL_S)

@@ -1,0 +1,46 @@
+"""What a running gateway answers over HTTP: its status, and whether it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from aiohttp import web
+
+from gateway.config.models import Api
+
+
+class Answers(Protocol):
+    """Who knows the gateway's status."""
+
+    phase: str
+
+    def status(self) -> str:
+        """Return the status as JSON."""
+        ...
+
+
+@asynccontextmanager
+async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
+    """Serve ``/status`` (JSON) and ``/ready`` (200 while running, else 503) as long as the block lasts.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+
+    async def status(_: web.Request) -> web.Response:
+        return web.Response(text=gateway.status(), content_type="application/json")
+
+    async def ready(_: web.Request) -> web.Response:
+        return web.Response(text=gateway.phase, status=200 if gateway.phase == "running" else 503)
+
+    app = web.Application()
+    app.add_routes([web.get("/status", status), web.get("/ready", ready)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, config.host, config.port).start()
+        yield
+    finally:
+        await runner.cleanup()

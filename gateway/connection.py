@@ -1,0 +1,133 @@
+"""One engine host as the gateway talks to it: opens queries, and hands what it says to their lanes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from infra.link.channel import LinkLost
+from infra.link.client import HostLink
+from infra.messages import (
+    AnyMessage,
+    CloseQuery,
+    Completed,
+    Credit,
+    HostReady,
+    OpenQuery,
+    QueryFailed,
+    QueryReady,
+    QueryRefused,
+)
+
+T = TypeVar("T")
+Listener = Callable[[Completed | Credit | QueryFailed, bytes], None]
+
+
+class QueryRefusedError(Exception):
+    """A host cannot open a query; the message is the host's reason."""
+
+
+class Connection:
+    """A live link to a host.
+
+    Args:
+        name: the lane's name: ``home``, or the VM's.
+        link: connected.
+    """
+
+    def __init__(self, name: str, link: HostLink) -> None:
+        self.name = name
+        self.link = link
+        self._ready = asyncio.Event()
+        if link.hello.ready:
+            self._ready.set()
+        self._opening: dict[tuple[str, int], asyncio.Future[QueryReady]] = {}
+        self._listeners: dict[tuple[str, int], Listener] = {}
+        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._pump = asyncio.create_task(self._receive(), name=f"receive from {name}")
+
+    async def wait_ready(self, deadline_s: float) -> None:
+        """Return once the host has warmed up.
+
+        Raises:
+            LinkLost: the host went away before.
+            TimeoutError: it took longer than ``deadline_s``.
+        """
+        await self._or_lost(asyncio.ensure_future(self._ready.wait()), deadline_s)
+
+    async def open_query(self, message: OpenQuery, listener: Listener, deadline_s: float) -> QueryReady:
+        """Open a query; what the host says of it from then on goes to ``listener``.
+
+        Raises:
+            QueryRefusedError: the host says no.
+            LinkLost: the host went away.
+            TimeoutError: no answer within ``deadline_s``.
+        """
+        key = (message.query, message.epoch)
+        answer: asyncio.Future[QueryReady] = asyncio.get_running_loop().create_future()
+        self._opening[key] = answer
+        self._listeners[key] = listener
+        try:
+            await self.link.send(message)
+            return await self._or_lost(answer, deadline_s)
+        except BaseException:
+            self._listeners.pop(key, None)
+            raise
+        finally:
+            self._opening.pop(key, None)
+
+    async def close_query(self, query: str, epoch: int) -> None:
+        """Stop listening to a query and let the host stop it."""
+        self._listeners.pop((query, epoch), None)
+        await self.link.send(CloseQuery(query=query, epoch=epoch))
+
+    async def lost(self) -> str:
+        """Return why the link ended, once it has."""
+        return await asyncio.shield(self._lost)
+
+    async def close(self, reason: str) -> None:
+        """End the link; the host stays."""
+        await self.link.close(reason)
+        await self._pump
+
+    async def _or_lost(self, wanted: asyncio.Future[T], deadline_s: float) -> T:
+        either: list[asyncio.Future[Any]] = [wanted, self._lost]
+        done, _ = await asyncio.wait(either, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
+        if wanted in done:
+            return wanted.result()
+        wanted.cancel()
+        if self._lost in done:
+            raise LinkLost(self._lost.result())
+        raise TimeoutError(f"{self.name} did not answer within {deadline_s:g} s")
+
+    async def _receive(self) -> None:
+        reason = "the gateway stopped listening"
+        try:
+            while True:
+                message, payload = await self.link.receive()
+                self._dispatch(message, payload)
+        except LinkLost as error:
+            reason = str(error)
+        finally:
+            self._lost.set_result(reason)
+
+    def _dispatch(self, message: AnyMessage, payload: bytes) -> None:
+        match message:
+            case HostReady():
+                self._ready.set()
+            case QueryReady() | QueryRefused():
+                answer = self._opening.get((message.query, message.epoch))
+                if answer is None or answer.done():
+                    return
+                if isinstance(message, QueryReady):
+                    answer.set_result(message)
+                else:
+                    answer.set_exception(QueryRefusedError(f"{self.name} refuses {message.query}: {message.reason}"))
+            case Completed() | Credit() | QueryFailed():
+                # An answer of another epoch is from a query that this gateway did not open, or has closed.
+                listener = self._listeners.get((message.query, message.epoch))
+                if listener is not None:
+                    listener(message, payload)
+            case _:
+                raise LinkLost(f"{self.name} sent {type(message).__name__}, which is the gateway's to say")

@@ -1,0 +1,345 @@
+"""The running gateway: puts the parts together, keeps time, starts and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+from gateway.actuator import Actuator
+from gateway.api import serve_api
+from gateway.config.models import Cloud as CloudConfig
+from gateway.config.models import Config
+from gateway.connection import Connection
+from gateway.demo.record import Boot
+from gateway.hosts import READY_DEADLINE_S, HomeHost, dial, user_data
+from gateway.profiler import Profiler
+from gateway.query import RunningQuery, code_path_for
+from gateway.recorder import Recorder, tallies_text
+from gateway.scheduler import QuerySettings, Scheduler, SchedulerSettings
+from gateway.statefiles import StateError, owned
+from infra.clock import Clock, SystemClock
+from infra.clouds.cpus import available_cpus, cloud_cpu_sets, cpu_numbers
+from infra.clouds.process import ProcessCloud
+from infra.link.channel import LinkLost
+from infra.link.trust import Authority, new_token
+from policies.billing import BillingTerms, Budget
+from policies.signals import Event, QueryOpened, SlotEnded, StopAll
+from policies.switching import SwitchingSettings
+
+_LOG = logging.getLogger(__name__)
+_HELD_BYTES = 128_000_000
+_WARM_ORPHAN_S = 900.0
+_POLL_S = 0.1
+_HOME_RESTARTS_MAX = 5
+_TAG = "spillway-gateway"
+
+
+def run(config: Config, *, until_drained: bool, report: Path | None, keep_hosts: bool = False) -> int:
+    """Run a gateway until it is told to stop (SIGTERM, SIGINT) or, with ``until_drained``, until all is done.
+
+    Args:
+        config: what the user wrote.
+        until_drained: end once finite sources are done, every result is in its sink and every VM is given back.
+        report: where to write what happened, or None.
+        keep_hosts: leave the engine hosts running for the next start; they end themselves after ``orphan_after``.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        StateError: the state_dir cannot be used.
+    """
+    with owned(config.gateway.state_dir):
+        return asyncio.run(Daemon(config, SystemClock(), keep_hosts=keep_hosts).run(until_drained, report))
+
+
+class Daemon:
+    """One gateway from start to end."""
+
+    def __init__(self, config: Config, clock: Clock, *, keep_hosts: bool) -> None:
+        self._config = config
+        self._clock = clock
+        self._keep_hosts = keep_hosts
+        self._state_dir = config.gateway.state_dir
+        self._authority = Authority.open(self._state_dir / "trust")
+        self._profiler = Profiler(
+            config.gateway.slot_s, {name: query.qos.statistic for name, query in config.queries.items()}
+        )
+        self._scheduler = Scheduler(_settings(config))
+        self._event_ids = count(1)
+        self._home_host = HomeHost(
+            ProcessCloud(
+                self._state_dir / "home",
+                clock,
+                max_vms=1,
+                master=config.private.spark.master,
+                cpu_sets=[config.private.cpus] if config.private.cpus else [],
+            ),
+            self._authority,
+            config.gateway.orphan_after_s,
+            clock,
+        )
+        private = cpu_numbers(config.private.cpus) if config.private.cpus else []
+        self._cloud = ProcessCloud(
+            self._state_dir / "vms",
+            clock,
+            max_vms=config.cloud.max_vms,
+            boot_s=config.cloud.boot_s,
+            warm=config.cloud.warm,
+            cpu_sets=cloud_cpu_sets(available_cpus(), private),
+        )
+        self._queries = {name: self._make_query(name) for name in config.upstream_first}
+        self._stop = asyncio.Event()
+        self._failure: str | None = None
+        self._recorder: Recorder | None = None
+        self.phase = "starting"
+
+    # ------------------------------------------------------------------------------------------------------ running
+
+    async def run(self, until_drained: bool, report: Path | None) -> int:
+        """See ``run``."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        async with serve_api(self, self._config.gateway.api):
+            self._home, _ = await asyncio.gather(self._connect_home(), self._prepare_cloud())
+            self._actuator = self._make_actuator()
+            leftovers = await self._actuator.end_leftovers()
+            if leftovers:
+                _LOG.warning("gave back %d VM(s) of an earlier gateway", leftovers)
+            for name, query in self._queries.items():
+                await self._open(name, query)
+            self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
+            self.phase = "running"
+            _LOG.info("ready: %d queries", len(self._queries))
+            self._watcher = asyncio.create_task(self._watch_home(), name="watch home")
+            await self._keep_time(until_drained)
+            self.phase = "stopping"
+            await self._wind_down()
+        if report is not None:
+            self._write_report(report)
+        _LOG.info("%s", tallies_text({name: query.tally for name, query in self._queries.items()}))
+        if self._failure is not None:
+            _LOG.error("%s", self._failure)
+        return 0 if self._failure is None else 1
+
+    async def _keep_time(self, until_drained: bool) -> None:
+        """End each slot when it is over, until there is a reason to stop."""
+        slot_s = self._config.gateway.slot_s
+        slot_ends_s = self._clock.now() + slot_s
+        while not self._stop.is_set() and self._failure is None:
+            await self._clock.sleep_until(min(slot_ends_s, self._clock.now() + _POLL_S))
+            self._check_queries()
+            if self._clock.now() >= slot_ends_s:
+                self._end_slot()
+                slot_ends_s = max(slot_ends_s + slot_s, self._clock.now())
+            if until_drained and all(query.drained for query in self._queries.values()):
+                return
+
+    def _end_slot(self) -> None:
+        now_s = self._clock.now()
+        for query in self._queries.values():
+            query.pipeline.end_slot(query.ingress.oldest_unread_s(), query.ingress.due_unread_count())
+        slots = self._profiler.end_slot(now_s, load1=os.getloadavg()[0])
+        self._handle(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=slots))
+        if self._recorder is not None:
+            first = self._queries[next(iter(self._config.queries))]
+            states = [str(state) for state in self._scheduler.vms.values()]
+            self._recorder.slot(now_s, slots, first.tally, states)
+
+    def _handle(self, make_event: Callable[[str, float], Event]) -> None:
+        """Show the scheduler an event and do what it says."""
+        event = make_event(f"e{next(self._event_ids)}", self._clock.now())
+        if self._recorder is not None:
+            self._recorder.event(event)
+        commands = self._scheduler.handle(event)
+        for command in commands:
+            _LOG.info("%s", command)
+            if self._recorder is not None:
+                self._recorder.command(event.at_s, command)
+        self._actuator.execute(commands)
+
+    def _check_queries(self) -> None:
+        for name, query in self._queries.items():
+            error = query.failure()
+            if error is not None:
+                self._failure = f"query {name} cannot go on: {error}"
+        if self._watcher.done() and (error := self._watcher.exception()) is not None:
+            self._failure = f"the private engine host cannot be started again: {error}"
+
+    async def _wind_down(self) -> None:
+        """Deliver what was read, give every VM back, end the hosts."""
+        for query in self._queries.values():
+            query.stop_reading()
+        while self._failure is None and not all(query.pipeline.idle for query in self._queries.values()):
+            await self._clock.sleep_until(self._clock.now() + _POLL_S)
+            self._check_queries()
+        self._handle(lambda event_id, at_s: StopAll(event_id=event_id, at_s=at_s))
+        await self._actuator.settle()
+        self._watcher.cancel()
+        await asyncio.gather(self._watcher, return_exceptions=True)
+        for query in self._queries.values():
+            await query.stop()
+        if self._keep_hosts:
+            await self._home.close("the gateway ends")
+            return
+        await self._home_host.end(self._home)
+        await self._cloud.close()
+
+    def _write_report(self, path: Path) -> None:
+        if self._recorder is None:
+            return
+        first = self._queries[next(iter(self._config.queries))]
+        boot: Boot = "emulated" if "emulated" in self._actuator.boots or self._config.cloud.warm else "real"
+        fleet = self._scheduler.totals(self._clock.now())
+        self._recorder.write(path, first.tally.events, first.tally, fleet, boot)
+
+    # -------------------------------------------------------------------------------------------------------- hosts
+
+    async def _connect_home(self) -> Connection:
+        tags = {"master": self._config.private.spark.master, "cpus": self._config.private.cpus or ""}
+        connection = await self._home_host.connect(tags)
+        await connection.wait_ready(READY_DEADLINE_S)
+        return connection
+
+    async def _prepare_cloud(self) -> None:
+        """Start and enrol warm hosts, if the config wants them."""
+        tokens: dict[str, bytes] = {}
+
+        def data_for(host: str) -> str:
+            tokens[host] = new_token()
+            return user_data(self._authority, host, tokens[host], _WARM_ORPHAN_S)
+
+        for node in await self._cloud.prepare(data_for):
+            address = (node.address, node.port)
+            connection = await dial(node.name, node.host, address, self._authority, tokens.get(node.host), self._clock)
+            await connection.wait_ready(READY_DEADLINE_S)
+            await connection.close("warm")
+
+    async def _watch_home(self) -> None:
+        """Start the private engine host again when it dies; its runs wait, or go to the cloud, meanwhile."""
+        for _ in range(_HOME_RESTARTS_MAX):
+            why = await self._home.lost()
+            _LOG.warning("the private engine host is lost (%s): starting it again", why)
+            for query in self._queries.values():
+                await query.lose_home()
+            self._profiler.lane_closed("home")
+            try:
+                self._home = await self._connect_home()
+                for query in self._queries.values():
+                    await query.restart_home(self._home)
+            except (LinkLost, TimeoutError) as error:
+                _LOG.warning("the private engine host could not be used: %s", error)
+        self._failure = (
+            f"the private engine host was lost {_HOME_RESTARTS_MAX} times; see the logs in {self._state_dir}/home"
+        )
+
+    # ------------------------------------------------------------------------------------------------------- making
+
+    def _make_query(self, name: str) -> RunningQuery:
+        query = self._config.queries[name]
+        return RunningQuery(
+            name,
+            query,
+            folder=self._state_dir / "queries" / name,
+            code_path=code_path_for(query.function, self._config.folder),
+            held_bytes=_HELD_BYTES // len(self._config.queries),
+            profiler=self._profiler,
+            clock=self._clock,
+            upstream=self._upstream,
+            on_failed=self._on_lane_failed,
+        )
+
+    def _upstream(self, name: str) -> tuple[Path, Callable[[], bool]]:
+        return self._config.queries[name].sink.path, lambda: self._queries[name].drained
+
+    def _on_lane_failed(self, lane: str, reason: str) -> None:
+        self._failure = f"lane {lane}: {reason}"
+
+    async def _open(self, name: str, query: RunningQuery) -> None:
+        await query.start(self._home)
+        plan = query.plan
+        if plan is None:
+            raise StateError(f"query {name} was opened without a plan")
+        self._handle(
+            lambda event_id, at_s: QueryOpened(
+                event_id=event_id, at_s=at_s, query=name, switchable=query.switchable, reason=plan.reason
+            )
+        )
+
+    def _make_actuator(self) -> Actuator:
+        link = self._config.cloud.emulate_link
+        return Actuator(
+            self._cloud,
+            self._authority,
+            tags={_TAG: self._fleet_name()},
+            queries=self._queries,
+            home_runtime=self._home.link.hello.runtime,
+            orphan_after_s=self._config.gateway.orphan_after_s,
+            shape=None if link is None else (link.delay_s, link.rate_bits_per_s / 8),
+            clock=self._clock,
+            emit=self._handle,
+        )
+
+    def _fleet_name(self) -> str:
+        return self._authority.gateway_certificate.serial_number.to_bytes(20, "big").hex()
+
+    def status(self) -> str:
+        """Return what the gateway is doing, as JSON."""
+        running = self.phase in ("running", "stopping")
+        return json.dumps(
+            {
+                "phase": self.phase,
+                "vms": {name: str(state) for name, state in self._scheduler.vms.items()},
+                "queries": {
+                    name: {
+                        "events": query.tally.events,
+                        "results": query.tally.results,
+                        "share_to_cloud": query.pipeline.cloud_share,
+                        "mean_latency_s": query.tally.latency.mean_s,
+                        "dead_letters": query.dead_letters.count,
+                        "sink_healthy": query.pipeline.healthy,
+                        "codecs": {name: lane.choices for name, lane in query.pipeline.lanes.items()},
+                    }
+                    for name, query in self._queries.items()
+                    if running
+                },
+            }
+        )
+
+
+def _settings(config: Config) -> SchedulerSettings:
+    return SchedulerSettings(
+        queries=tuple(
+            QuerySettings(
+                name=name,
+                switching=SwitchingSettings(
+                    start_vm_above_s=query.thresholds.start_vm_above_s,
+                    send_above_s=query.thresholds.send_above_s,
+                    keep_vm_above_s=query.thresholds.keep_vm_above_s,
+                    keep_vm_bytes=query.thresholds.keep_vm_bytes,
+                    tolerance_s=query.thresholds.tolerance_s,
+                ),
+                latency_qos_s=query.qos.latency_s,
+                mode=query.switching.mode,
+                share=None if query.switching.share == "auto" else float(query.switching.share),
+            )
+            for name, query in config.queries.items()
+        ),
+        max_vms=config.cloud.max_vms,
+        billing=_terms(config.cloud),
+        budget=Budget(config.cloud.budget.usd_per_day),
+        boot_s=config.cloud.boot_s,
+        slot_s=config.gateway.slot_s,
+    )
+
+
+def _terms(cloud: CloudConfig) -> BillingTerms:
+    billing = cloud.billing
+    return BillingTerms(billing.period_s, billing.minimum_s, billing.usd_per_hour, billing.usd_per_gb_sent)

@@ -1,0 +1,55 @@
+"""What could not become an event, or fails the query by itself: kept with its place, reason and content."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+
+class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of a dead-letter file.
+
+    Attributes:
+        reason: why, in the words of who refused it.
+        record: its number in the source (from 0), for what could not be decoded.
+        offset: where it starts in the source, for what could not be decoded.
+        seq: its seq, for an event that fails the query.
+        raw: its content: the line as it was (undecodable bytes replaced), or the event as JSON.
+    """
+
+    reason: str
+    raw: str
+    record: int = -1
+    offset: int = -1
+    seq: int = -1
+
+
+class DeadLetterFile:
+    """The dead letters of one query as JSON lines; ``add`` blocks on the disk, and adds nothing twice."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: set[tuple[int, int]] = set()
+        if path.exists():
+            lines = path.read_bytes().splitlines(keepends=True)
+            whole = [line for line in lines if line.endswith(b"\n")]
+            letters = [msgspec.json.decode(line, type=DeadLetter) for line in whole]
+            self._seen = {(letter.record, letter.seq) for letter in letters}
+            os.truncate(path, sum(map(len, whole)))
+        self.count = len(self._seen)
+
+    def add(self, letters: Sequence[DeadLetter]) -> None:
+        """Append ``letters`` that are new and return once they are on the disk."""
+        new = [letter for letter in letters if (letter.record, letter.seq) not in self._seen]
+        if not new:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.Encoder().encode_lines(new))
+            file.flush()
+            os.fsync(file.fileno())
+        self._seen.update((letter.record, letter.seq) for letter in new)
+        self.count += len(new)

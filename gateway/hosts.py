@@ -1,0 +1,110 @@
+"""How the gateway gets to an engine host: start or find it, enrol it, link up."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+
+from gateway.connection import Connection
+from infra.clock import Clock
+from infra.clouds.base import Cloud, CloudError, Node
+from infra.link.channel import LinkLost
+from infra.link.client import Address, HostLink, enrol
+from infra.link.trust import Authority, TrustError, UserData, new_token
+from infra.messages import Shutdown
+from policies.signals import HOME
+
+_LOG = logging.getLogger(__name__)
+_ENROL_DEADLINE_S = 15.0
+READY_DEADLINE_S = 180.0
+_HOME_TAGS = {"spillway": "home"}
+
+
+def user_data(authority: Authority, host: str, token: bytes, orphan_after_s: float) -> str:
+    """Return what a new host is told."""
+    return UserData(host=host, ca_pem=authority.ca_pem, token=token, orphan_after_s=orphan_after_s).to_json()
+
+
+def new_host_name(prefix: str) -> str:
+    """Return a name that no host had before, good for a certificate."""
+    return f"{prefix}-{secrets.token_hex(6)}"
+
+
+async def dial(
+    name: str, host: str, address: Address, authority: Authority, token: bytes | None, clock: Clock
+) -> Connection:
+    """Enrol a host if it has a token to spend, and link up.
+
+    Args:
+        name: of the lane.
+        host: the name in the host's certificate.
+        address: where it listens, or a relay before it.
+        authority: the gateway's.
+        token: None for a host that was enrolled before.
+        clock: time.
+
+    Raises:
+        LinkLost: it cannot be reached.
+        TrustError: it is not the host that was started.
+    """
+    if token is not None:
+        await enrol(address, authority, host, token, _ENROL_DEADLINE_S)
+    link = await HostLink.connect(address, authority, host, secrets.token_hex(8), clock=clock)
+    return Connection(name, link)
+
+
+class HomeHost:
+    """The private engine host: a process on this machine that outlives the gateway.
+
+    Args:
+        machines: a process cloud that holds this one host.
+        authority: the gateway's.
+        orphan_after_s: the host ends itself after so long without a gateway.
+        clock: time.
+    """
+
+    def __init__(self, machines: Cloud, authority: Authority, orphan_after_s: float, clock: Clock) -> None:
+        self._machines = machines
+        self._authority = authority
+        self._orphan_after_s = orphan_after_s
+        self._clock = clock
+        self._node: Node | None = None
+
+    async def connect(self, tags: Mapping[str, str]) -> Connection:
+        """Link up with the host of an earlier gateway if it lives and is what ``tags`` say, else with a new one.
+
+        Raises:
+            CloudError: it cannot be started.
+            LinkLost: it went away again.
+        """
+        wanted = {**_HOME_TAGS, **tags}
+        for node in await self._machines.list(_HOME_TAGS):
+            if node.state == "running" and dict(node.tags) == wanted:
+                try:
+                    connection = await dial(
+                        HOME, node.host, (node.address, node.port), self._authority, None, self._clock
+                    )
+                except (LinkLost, TrustError) as error:
+                    _LOG.warning("the engine host of an earlier gateway cannot be used: %s", error)
+                else:
+                    self._node = node
+                    return connection
+            await self._machines.destroy(node.id)
+        token = new_token()
+        text = user_data(self._authority, new_host_name(HOME), token, self._orphan_after_s)
+        self._node = node = await self._machines.create(HOME, wanted, text)
+        try:
+            return await dial(HOME, node.host, (node.address, node.port), self._authority, token, self._clock)
+        except TrustError as error:
+            raise CloudError(f"the new engine host did not prove itself: {error}") from error
+
+    async def end(self, connection: Connection) -> None:
+        """Let the host end itself, and see that it does."""
+        try:
+            await connection.link.send(Shutdown())
+        except LinkLost as error:
+            _LOG.debug("the engine host is gone already: %s", error)
+        await connection.close("the gateway ends")
+        if self._node is not None:
+            await self._machines.destroy(self._node.id)

@@ -1,0 +1,190 @@
+"""From records to runs: stamp seq and arrival, log the run durably, and only then let it be routed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gateway.deadletters import DeadLetter, DeadLetterFile
+from gateway.gate import ByteGate
+from gateway.intervals import IntervalSet
+from gateway.replay import Schedule
+from gateway.runbook import Run
+from gateway.runlog import RunLog, RunRecord
+from gateway.sources.base import Chunk, Source, SourceError
+from infra.clock import Clock
+
+# How often a source that has nothing now, or a full gate, is looked at again.
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """When a run is closed: at so many events or bytes, or when its first event is ``linger_s`` old."""
+
+    max_events: int
+    max_bytes: int
+    linger_s: float
+
+
+class Ingress:
+    """The ingress of one query.
+
+    Args:
+        source: opened.
+        log: the query's run log.
+        dead_letters: where undecodable records go.
+        schedule: when records are due; None for a source that is read as fast as it is taken.
+        limits: when a run is closed.
+        gate: the bound on bytes in memory; the taker of a run gives its bytes back.
+        clock: time.
+        order_column: event-time column by which an event is out of order when an earlier one is newer; or None.
+        on_run: takes each run, in order of seq.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        log: RunLog,
+        dead_letters: DeadLetterFile,
+        schedule: Schedule | None,
+        limits: RunLimits,
+        gate: ByteGate,
+        clock: Clock,
+        order_column: str | None,
+        on_run: Callable[[Run], None],
+    ) -> None:
+        self._source = source
+        self._log = log
+        self._dead_letters = dead_letters
+        self._schedule = schedule
+        self._limits = limits
+        self._gate = gate
+        self._clock = clock
+        self._order_column = order_column
+        self._on_run = on_run
+        # Wall time is read once; from then on only the monotonic clock measures.
+        self._wall_offset_s = clock.wall() - clock.now()
+        self._started_s = log.head.started_wall_s - self._wall_offset_s
+        self._newest: pa.Scalar | None = None
+        self.finished = False
+
+    def oldest_unread_s(self) -> float | None:
+        """Return when the oldest record that is due but has not been read was due; None when there is none."""
+        if self._schedule is None or self.finished:
+            return None
+        due_s = self._started_s + self._schedule.due_s(self._log.position.record)
+        return due_s if due_s <= self._clock.now() else None
+
+    def due_unread_count(self) -> int:
+        """Return how many records are due but have not been read."""
+        if self._schedule is None or self.finished:
+            return 0
+        due = self._schedule.due_count(self._clock.now() - self._started_s)
+        return max(0, due - self._log.position.record)
+
+    async def recover(self, done: IntervalSet, from_seq: int = 0) -> None:
+        """Cut again, exactly as they were, the logged runs that are not in ``done`` or lie at ``from_seq`` or beyond.
+
+        Raises:
+            SourceError: the source no longer holds what it held.
+        """
+        for record in list(self._log.runs):
+            if done.covers(record.first_seq, record.last_seq) and record.first_seq < from_seq:
+                continue
+            await self._gate.wait()
+            await asyncio.to_thread(self._source.seek, record.start)
+            records = record.end.record - record.start.record
+            chunk = await asyncio.to_thread(self._source.read, records, 1 << 62)
+            events = record.last_seq - record.first_seq + 1
+            if chunk is None or chunk.end.record != record.end.record or chunk.batch.num_rows != events:
+                raise SourceError(
+                    f"events {record.first_seq} to {record.last_seq} were logged from the source's records "
+                    f"{record.start.record} to {record.end.record - 1}, but it no longer gives them: restore the source"
+                )
+            self._hand_over(record, chunk.batch)
+        await asyncio.to_thread(self._source.seek, self._log.position)
+
+    async def run(self) -> None:
+        """Read until the source has finished; then ``finished`` is true."""
+        while True:
+            await self._gate.wait()
+            wanted = await self._wait_until_due()
+            chunk = await asyncio.to_thread(self._source.read, wanted, self._limits.max_bytes)
+            if chunk is not None:
+                await self._take(chunk)
+            elif await asyncio.to_thread(lambda: self._source.finished):
+                break
+            else:
+                await self._clock.sleep_until(self._clock.now() + _POLL_S)
+        self.finished = True
+
+    async def _wait_until_due(self) -> int:
+        """Return how many records the next run may take, once it is full or its first one has lingered."""
+        limit = self._limits.max_events
+        if self._schedule is None:
+            return limit
+        while True:
+            first = self._log.position.record
+            due = self.due_unread_count()
+            closes_s = self._started_s + min(
+                self._schedule.due_s(first) + self._limits.linger_s, self._schedule.due_s(first + limit - 1)
+            )
+            if due and closes_s <= self._clock.now():
+                return min(due, limit)
+            await self._clock.sleep_until(closes_s)
+
+    async def _take(self, chunk: Chunk) -> None:
+        if chunk.dead:
+            letters = [DeadLetter(d.reason, d.raw.decode("utf-8", "replace"), d.record, d.offset) for d in chunk.dead]
+            await asyncio.to_thread(self._dead_letters.add, letters)
+        if chunk.batch.num_rows == 0:
+            await asyncio.to_thread(self._log.skip, chunk.end)
+            return
+        first_seq = self._log.next_seq
+        record = RunRecord(
+            first_seq,
+            first_seq + chunk.batch.num_rows - 1,
+            chunk.start,
+            chunk.end,
+            self._arrival_s(chunk) + self._wall_offset_s,
+            disordered=self._is_disordered(chunk.batch),
+        )
+        await asyncio.to_thread(self._log.append, [record])
+        self._hand_over(record, chunk.batch)
+
+    def _hand_over(self, record: RunRecord, batch: pa.RecordBatch) -> None:
+        run = Run(
+            record.first_seq,
+            record.last_seq,
+            batch,
+            min(record.arrival_wall_s - self._wall_offset_s, self._clock.now()),
+            batch.get_total_buffer_size() if batch.num_columns == 0 else batch.nbytes,
+            disordered=record.disordered,
+        )
+        self._gate.take(run.raw_bytes)
+        self._on_run(run)
+
+    def _arrival_s(self, chunk: Chunk) -> float:
+        if self._schedule is None:
+            return self._clock.now()
+        return self._started_s + self._schedule.mean_due_s(chunk.start.record, chunk.end.record - 1)
+
+    def _is_disordered(self, batch: pa.RecordBatch) -> bool:
+        if self._order_column is None:
+            return False
+        times = batch.column(self._order_column)
+        highest = pc.max(times)
+        if not highest.is_valid:
+            return False
+        known = times.drop_null()
+        rising = pc.all(pc.less_equal(known[:-1], known[1:])).as_py() if len(known) > 1 else True
+        late = self._newest is not None and pc.less(pc.min(times), self._newest).as_py()
+        if self._newest is None or pc.greater(highest, self._newest).as_py():
+            self._newest = highest
+        return bool(late or not rising)

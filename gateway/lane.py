@@ -1,0 +1,226 @@
+"""One way to process the runs of one query: encodes and sends them to a host, and takes the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from gateway.connection import Connection
+from gateway.runbook import Run
+from infra.clock import Clock
+from infra.link.channel import LinkLost
+from infra.link.credit import CreditWindow
+from infra.messages import Completed, Credit, Dictionary, Predicate, QueryFailed, QueryReady
+from infra.messages import Run as RunMessage
+from infra.payload import Decoder, Encoded, Encoder, kept_rows
+
+# A lane gets as many events as it can serve in this time: enough to keep the engine busy while it plans its next
+# micro-batch and a round trip passes, and not more, since what a lane holds can no longer be switched.
+_HORIZON_S = 1.5
+_LEAST_RUNS = 2
+_RATE_WEIGHT = 0.3
+NO_BATCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A completion as the receiver takes it: results of the runs from ``first_seq`` to ``last_seq``."""
+
+    lane: str
+    first_seq: int
+    last_seq: int
+    results: pa.RecordBatch
+    poison: tuple[tuple[int, str], ...]
+    """(seq, reason) of each event that fails the query by itself."""
+    batch_id: int
+    batch_s: float
+
+
+class LaneOwner(Protocol):
+    """Who hears what happens in a lane."""
+
+    def on_answer(self, answer: Answer) -> None:
+        """Runs are completed."""
+        ...
+
+    def on_sent(self, lane: str, run: Run, raw_bytes: int, sent_bytes: int) -> None:
+        """A run is on its way."""
+        ...
+
+    def on_room(self) -> None:
+        """The lane may take another run."""
+        ...
+
+    def on_failed(self, lane: str, reason: str) -> None:
+        """The query cannot go on in this lane."""
+        ...
+
+
+class Lane:
+    """A lane of one query.
+
+    Args:
+        connection: to the host, on which the query has been opened.
+        ready: the host's answer to that.
+        encoder: packs runs for this lane.
+        predicates: the row conditions that ``encoder`` applies.
+        owner: hears of answers.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        ready: QueryReady,
+        encoder: Encoder,
+        predicates: tuple[Predicate, ...],
+        owner: LaneOwner,
+        clock: Clock,
+    ) -> None:
+        self.name = connection.name
+        self._connection = connection
+        self._query, self._epoch = ready.query, ready.epoch
+        self._encoder = encoder
+        self._predicates = predicates
+        self._decoder = Decoder(pa.ipc.read_schema(pa.py_buffer(ready.result_schema)))
+        self._result_schema = pa.ipc.read_schema(pa.py_buffer(ready.result_schema))
+        self._owner = owner
+        self._clock = clock
+        self._credit = CreditWindow(ready.credit_bytes)
+        self._open: dict[int, Run] = {}
+        self._queue: deque[Run] = deque()
+        self._work = asyncio.Event()
+        self._busy_since_s: float | None = None
+        self._busy_s = 0.0
+        self._served_events = 0
+        self._rate_per_s = 0.0
+
+    @property
+    def open_events(self) -> int:
+        """Events that are in this lane."""
+        return sum(run.events for run in self._open.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is in this lane."""
+        return not self._open
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the lane may take another run now."""
+        if len(self._open) < _LEAST_RUNS:
+            return True
+        return not self._queue and self.has_credit and self.open_events < self._rate_per_s * _HORIZON_S
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether the host takes more bytes."""
+        return self._credit.available_bytes > 0
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The codec of each field, as chosen by now."""
+        return dict(self._encoder.choices())
+
+    def put(self, run: Run) -> None:
+        """Take a run; the caller has asked ``has_room``."""
+        if self._busy_since_s is None:
+            self._busy_since_s = self._clock.now()
+        self._open[run.first_seq] = run
+        self._queue.append(run)
+        self._work.set()
+
+    def take_served(self) -> tuple[int, float]:
+        """Return (events completed, seconds busy) since the last call, and learn the service rate from it."""
+        now_s = self._clock.now()
+        busy_s = self._busy_s
+        if self._busy_since_s is not None:
+            busy_s += now_s - self._busy_since_s
+            self._busy_since_s = now_s
+        served = (self._served_events, busy_s)
+        self._served_events, self._busy_s = 0, 0.0
+        if served[0] and busy_s > 0:
+            rate = served[0] / busy_s
+            self._rate_per_s += (rate - self._rate_per_s) * (_RATE_WEIGHT if self._rate_per_s else 1.0)
+        return served
+
+    async def run(self) -> None:
+        """Send what is put, until the link is lost."""
+        while True:
+            while not (self._queue and self.has_credit):
+                self._work.clear()
+                await self._work.wait()
+            run = self._queue[0]
+            encoded = await asyncio.to_thread(self._encoder.encode, run.batch)
+            try:
+                await self._send(run, encoded)
+            except LinkLost:
+                return  # whoever watches the connection gives the open runs to other lanes
+            self._queue.popleft()
+            self._owner.on_room()
+
+    async def _send(self, run: Run, encoded: Encoded) -> None:
+        for new in encoded.dictionaries:
+            message = Dictionary(query=self._query, field=new.field, dictionary_id=new.dictionary_id)
+            await self._connection.link.send(message, new.data)
+        self._owner.on_sent(self.name, run, encoded.raw_bytes, len(encoded.payload) if encoded.rows else 0)
+        if encoded.rows == 0:
+            # Nothing of it passes the early predicates: the answer is known without asking.
+            nothing = pa.RecordBatch.from_pylist([], schema=self._result_schema)
+            self._answer(Answer(self.name, run.first_seq, run.last_seq, nothing, (), NO_BATCH, 0.0))
+            return
+        while not self._credit.take(len(encoded.payload)):
+            self._work.clear()
+            await self._work.wait()
+        await self._connection.link.send(
+            RunMessage(
+                query=self._query,
+                epoch=self._epoch,
+                first_seq=run.first_seq,
+                last_seq=run.last_seq,
+                attempt=run.attempt,
+                rows=encoded.rows,
+            ),
+            encoded.payload,
+        )
+
+    def hear(self, message: Completed | Credit | QueryFailed, payload: bytes) -> None:
+        """Take what the host says of this query."""
+        match message:
+            case Credit():
+                self._credit.give(message.bytes)
+                self._work.set()
+                self._owner.on_room()
+            case QueryFailed():
+                self._owner.on_failed(self.name, message.reason)
+            case Completed():
+                self._answer(
+                    Answer(
+                        self.name,
+                        message.first_seq,
+                        message.last_seq,
+                        self._decoder.decode(payload),
+                        self._poison_seqs(message),
+                        message.batch_id,
+                        message.batch_s,
+                    )
+                )
+
+    def _answer(self, answer: Answer) -> None:
+        done = [key for key, run in self._open.items() if answer.first_seq <= key and run.last_seq <= answer.last_seq]
+        self._served_events += sum(self._open.pop(key).events for key in done)
+        if not self._open and self._busy_since_s is not None:
+            self._busy_s += self._clock.now() - self._busy_since_s
+            self._busy_since_s = None
+        self._owner.on_answer(answer)
+
+    def _poison_seqs(self, message: Completed) -> tuple[tuple[int, str], ...]:
+        run = self._open.get(message.first_seq)
+        if not message.poison or run is None:
+            return ()
+        kept = kept_rows(run.batch, self._predicates)
+        return tuple((run.first_seq + int(kept[bad.row]), bad.reason) for bad in message.poison)

@@ -1,0 +1,267 @@
+"""One query from ingress to sink: deals runs to lanes, takes their answers, and tells the profiler."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from gateway.deadletters import DeadLetter, DeadLetterFile
+from gateway.delivery import Delivery, Results
+from gateway.gate import ByteGate
+from gateway.lane import Answer, Lane
+from gateway.profiler import Profiler
+from gateway.reorder import Release, Reorderer
+from gateway.routing import Router
+from gateway.runbook import Run, RunBook
+from gateway.runlog import RunLog
+from gateway.sinks.file import FileSink
+from gateway.statistics import Tally
+from infra.clock import Clock
+from policies.signals import HOME
+
+_LOG = logging.getLogger(__name__)
+
+
+class Pipeline:
+    """The running half of a query, between its ingress and its sink. Runs on the event loop.
+
+    Args:
+        name: the query's.
+        stateful: its plan holds state: runs go home only, in order, and its host is told what is committed.
+        strict: results are released in order however long a gap lasts.
+        log: the query's run log.
+        sink: opened; knows what is committed.
+        dead_letters: where poison events go.
+        flush_s: how long a gap is waited for.
+        ordered: False releases on completion.
+        gate: the bound on bytes in memory.
+        profiler: hears of every dispatch and completion.
+        tally: counts for the report.
+        clock: time.
+        on_commit: called with the last seq up to which all is committed, after each commit.
+        on_failed: called with (lane, reason) when the query cannot go on in a lane.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        stateful: bool,
+        log: RunLog,
+        sink: FileSink,
+        dead_letters: DeadLetterFile,
+        flush_s: float | None,
+        ordered: bool,
+        gate: ByteGate,
+        profiler: Profiler,
+        tally: Tally,
+        clock: Clock,
+        on_commit: Callable[[int], None],
+        on_failed: Callable[[str, str], None],
+    ) -> None:
+        self.name = name
+        self._stateful = stateful
+        self._log = log
+        self._sink = sink
+        self._gate = gate
+        self._profiler = profiler
+        self._clock = clock
+        self._on_commit = on_commit
+        self._on_failed = on_failed
+        self._book = RunBook(sink.committed)
+        self._router = Router()
+        self._lanes: dict[str, Lane] = {}
+        self._senders: dict[str, asyncio.Task[None]] = {}
+        self._batch_start_seq = 0
+        self.tally = tally
+        self._delivery = Delivery(
+            sink,
+            Reorderer(flush_s=flush_s, ordered=ordered, released=sink.committed),
+            dead_letters,
+            clock,
+            on_release=self._released,
+            on_commit=self._committed,
+        )
+
+    # ------------------------------------------------------------------------------------------------------- lanes
+
+    def add_lane(self, lane: Lane) -> None:
+        """Let ``lane`` take part; until shares name it, a cloud lane gets nothing."""
+        self._lanes[lane.name] = lane
+        self._senders[lane.name] = asyncio.create_task(lane.run(), name=f"{self.name} to {lane.name}")
+        self.deal()
+
+    async def remove_lane(self, name: str) -> None:
+        """Take a lane out; runs that are open in it wait again and go elsewhere."""
+        lane = self._lanes.pop(name, None)
+        if lane is None:
+            return
+        sender = self._senders.pop(name)
+        sender.cancel()
+        await asyncio.gather(sender, return_exceptions=True)
+        runs = self._book.give_back(name)
+        if runs:
+            _LOG.info("%s: %d runs of %s go elsewhere", self.name, len(runs), name)
+        self.deal()
+
+    def lane_idle(self, name: str) -> bool:
+        """Whether nothing of this query is open in a lane."""
+        return name not in self._lanes or self._lanes[name].idle
+
+    @property
+    def lanes(self) -> Mapping[str, Lane]:
+        """The lanes by name."""
+        return self._lanes
+
+    def set_shares(self, shares: Mapping[str, float]) -> None:
+        """Follow other shares from now on."""
+        self._router.set_shares(shares)
+        self.deal()
+
+    @property
+    def cloud_share(self) -> float:
+        """R: the part of the events that cloud lanes are to get."""
+        return 1.0 - self._router.shares.get(HOME, 0.0)
+
+    # --------------------------------------------------------------------------------------------------- publisher
+
+    def offer(self, run: Run) -> None:
+        """Take a run from the ingress."""
+        self._book.add(run)
+        self.tally.events += run.events
+        self._profiler.arrived(
+            self.name,
+            events=run.events,
+            raw_bytes=run.raw_bytes,
+            first_due_s=run.arrival_s,
+            last_due_s=run.arrival_s,
+        )
+        self.deal()
+
+    def deal(self) -> None:
+        """Give waiting runs to lanes that have room, in order of seq."""
+        while (run := self._book.next_waiting()) is not None:
+            if self._delivery.full and run.first_seq != self._delivery.next_seq:
+                return
+            with_room = {name for name, lane in self._lanes.items() if lane.has_room}
+            name = self._router.pick(run.events, with_room, home_only=self._stateful or run.disordered)
+            if name is None:
+                return
+            self._router.dealt(name, run.events)
+            self._lanes[name].put(self._book.assign(name))
+
+    # ---------------------------------------------------------------------------------------------- what lanes tell
+
+    def on_room(self) -> None:
+        """See ``LaneOwner.on_room``."""
+        self.deal()
+
+    def on_sent(self, lane: str, run: Run, raw_bytes: int, sent_bytes: int) -> None:
+        """See ``LaneOwner.on_sent``."""
+        self._profiler.dispatched(
+            self.name,
+            first_seq=run.first_seq,
+            lane=lane,
+            events=run.events,
+            raw_bytes=raw_bytes,
+            sent_bytes=sent_bytes,
+            oldest_arrival_s=run.arrival_s,
+        )
+        if lane != HOME:
+            self.tally.sent(raw_bytes, sent_bytes)
+
+    def on_failed(self, lane: str, reason: str) -> None:
+        """See ``LaneOwner.on_failed``."""
+        self._on_failed(lane, reason)
+
+    def on_answer(self, answer: Answer) -> None:
+        """See ``LaneOwner.on_answer``: the first completion counts, and what is done before is dropped."""
+        if self._stateful:
+            self._batch_start_seq = answer.first_seq
+        runs = self._book.complete(answer.lane, answer.first_seq, answer.last_seq)
+        if runs is None:
+            if self._stateful and self._sink.committed.covers(answer.first_seq, answer.last_seq):
+                self._on_commit(answer.last_seq)
+            self.deal()
+            return
+        now_s = self._clock.now()
+        for run in runs:
+            self._gate.give(run.raw_bytes)
+            self.tally.completed(answer.lane, max(0.0, now_s - run.arrival_s), run.events)
+            self._profiler.completed(
+                self.name,
+                first_seq=run.first_seq,
+                last_seq=run.last_seq,
+                lane=answer.lane,
+                mean_arrival_s=run.arrival_s,
+                completed_s=now_s,
+                batch_id=answer.batch_id,
+                batch_s=answer.batch_s,
+            )
+        events = sum(run.events for run in runs)
+        arrival_s = sum(run.arrival_s * run.events for run in runs) / events
+        results = Results(answer.results, events, arrival_s, tuple(_letters(answer, runs)))
+        self._delivery.complete(answer.first_seq, answer.last_seq, results)
+        self.deal()
+
+    # ---------------------------------------------------------------------------------------------------- delivery
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        await self._delivery.run()
+
+    def _released(self, release: Release[Results], now_s: float) -> None:
+        results = release.item
+        self.tally.released(
+            max(0.0, now_s - results.arrival_s), results.events, results.batch.num_rows, late=release.late
+        )
+
+    def _committed(self) -> None:
+        watermark = self._sink.committed.watermark()
+        # A stateful query's last batch may have to run again although its results are in: its runs stay in the log.
+        self._log.retire(min(watermark, self._batch_start_seq) if self._stateful else watermark)
+        self._on_commit(watermark - 1)
+        self.deal()
+
+    # ------------------------------------------------------------------------------------------------ what is asked
+
+    def end_slot(self, oldest_unread_s: float | None, unread_events: int) -> None:
+        """Tell the profiler, before a slot ends, what waits."""
+        for lane in self._lanes.values():
+            lane.take_served()
+            if not lane.has_credit:
+                self._profiler.no_credit(self.name, lane.name)
+        waiting_s = self._book.oldest_arrival_s(())
+        ages = [age for age in (waiting_s, oldest_unread_s) if age is not None]
+        self._profiler.waiting(
+            self.name,
+            events=self._book.waiting_events + unread_events,
+            oldest_arrival_s=min(ages, default=None),
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Whether every run that was offered is committed."""
+        return self._book.idle and self._delivery.empty
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the sink takes results."""
+        return self._delivery.healthy
+
+    async def close(self) -> None:
+        """Stop all lanes and close the sink; what was not completed is done again after the next start."""
+        for name in list(self._lanes):
+            await self.remove_lane(name)
+        await self._delivery.close()
+        await asyncio.to_thread(self._log.close)
+
+
+def _letters(answer: Answer, runs: list[Run]) -> Iterator[DeadLetter]:
+    for seq, reason in answer.poison:
+        run = next(run for run in runs if run.first_seq <= seq <= run.last_seq)
+        row = run.batch.slice(seq - run.first_seq, 1).to_pylist()[0]
+        yield DeadLetter(reason, msgspec.json.encode(row).decode(), seq=seq)

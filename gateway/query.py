@@ -1,0 +1,307 @@
+"""A query in the running daemon: opened at home, with its state on disk, its ingress and its lanes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from engines.code import query_hash
+from gateway.config.models import Query
+from gateway.connection import Connection
+from gateway.deadletters import DeadLetterFile
+from gateway.gate import ByteGate
+from gateway.ingress import Ingress, RunLimits
+from gateway.lane import Lane
+from gateway.pipeline import Pipeline
+from gateway.profiler import Profiler
+from gateway.runlog import LogHead, RunLog
+from gateway.sinks.file import FileSink
+from gateway.sources.choose import make_schedule, make_source
+from gateway.statefiles import StateError, write_atomically
+from gateway.statistics import Tally
+from infra.clock import Clock
+from infra.link.channel import LinkLost
+from infra.messages import Committed, OpenQuery, Predicate, QueryPlan, QueryReady
+from infra.payload import CodecPolicy, Encoder
+from policies.signals import HOME
+
+_LOG = logging.getLogger(__name__)
+_OPEN_DEADLINE_S = 120.0
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What a query's state belongs to: ``owner`` names the state, ``epoch`` counts the gateways that opened it."""
+
+    owner: str
+    code_hash: str
+    epoch: int
+
+
+class RunningQuery:
+    """One query of the config, from ``start`` to ``stop``.
+
+    Args:
+        name: its name.
+        config: what the user wrote.
+        folder: its part of the state_dir.
+        code_path: where the user's functions are found, or empty.
+        held_bytes: bound on input bytes in memory.
+        profiler: measures it.
+        clock: time.
+        upstream: see ``make_source``.
+        on_failed: called with (lane, reason) when it cannot go on in a lane.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: Query,
+        *,
+        folder: Path,
+        code_path: str,
+        held_bytes: int,
+        profiler: Profiler,
+        clock: Clock,
+        upstream: Callable[[str], tuple[Path, Callable[[], bool]]],
+        on_failed: Callable[[str, str], None],
+    ) -> None:
+        self.name = name
+        self.config = config
+        self._folder = folder
+        self._code_path = code_path
+        self._profiler = profiler
+        self._clock = clock
+        self._upstream = upstream
+        self._on_failed = on_failed
+        self._gate = ByteGate(held_bytes)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._messages: set[asyncio.Task[None]] = set()
+        self._reading: asyncio.Task[None] | None = None
+        self._home: Connection | None = None
+        self.plan: QueryPlan | None = None
+        self.tally = Tally()
+        self.dead_letters = DeadLetterFile(folder / "dead-letters.jsonl")
+
+    # ---------------------------------------------------------------------------------------------- start and stop
+
+    async def start(self, home: Connection) -> None:
+        """Open the query at home, recover, and let events flow.
+
+        Raises:
+            QueryRefusedError: the engine cannot open it.
+            StateError: the state on disk is of another query or damaged.
+            SourceError: the source cannot be read.
+        """
+        self._identity = self._claim()
+        self._home = home
+        ready, lane_parts = await self._open_at(home)
+        self.plan = ready.plan
+        schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
+        head = LogHead(self._identity.owner, self._clock.wall())
+        log = await asyncio.to_thread(RunLog, self._folder / "runs.log", head)
+        order = self.config.order
+        sink = await asyncio.to_thread(
+            lambda: FileSink(
+                self.config.sink.path,
+                owner=self._identity.owner,
+                format=self.config.sink.format,
+                ordered=order is not None,
+            )
+        )
+        stateful = self._stateful
+        self.pipeline = Pipeline(
+            self.name,
+            stateful=stateful,
+            log=log,
+            sink=sink,
+            dead_letters=self.dead_letters,
+            flush_s=None if order is None else order.flush_s,
+            ordered=order is not None,
+            gate=self._gate,
+            profiler=self._profiler,
+            tally=self.tally,
+            clock=self._clock,
+            on_commit=self._tell_committed if stateful else lambda _: None,
+            on_failed=self._on_failed,
+        )
+        self.ingress = await self._open_ingress(schema, log)
+        self._add_lane(home, ready, lane_parts)
+        self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
+        self._reading = asyncio.create_task(
+            self._read(sink, ready.resume_seq if stateful else 0), name=f"read {self.name}"
+        )
+        self._tasks.append(self._reading)
+
+    async def _open_ingress(self, schema: pa.Schema, log: RunLog) -> Ingress:
+        source = make_source(self.config.source, self._upstream)
+        await asyncio.to_thread(source.open, schema)
+        runs, order = self.config.runs, self.config.order
+        return Ingress(
+            source=source,
+            log=log,
+            dead_letters=self.dead_letters,
+            schedule=make_schedule(self.config.source),
+            limits=RunLimits(runs.max_events, runs.max_bytes, runs.linger_s),
+            gate=self._gate,
+            clock=self._clock,
+            order_column=order.by if order is not None and order.by != "arrival" else None,
+            on_run=self.pipeline.offer,
+        )
+
+    async def _read(self, sink: FileSink, resume_seq: int) -> None:
+        await self.ingress.recover(sink.committed, resume_seq)
+        await self.ingress.run()
+
+    def stop_reading(self) -> None:
+        """Take no more events; what was read goes on to the sink."""
+        if self._reading is not None:
+            self._reading.cancel()
+        self.ingress.finished = True
+
+    async def stop(self) -> None:
+        """End everything; what was not delivered is done after the next start."""
+        for task in [*self._tasks, *self._messages]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._messages, return_exceptions=True)
+        await self.pipeline.close()
+
+    def failure(self) -> BaseException | None:
+        """Return why the query cannot go on, if it cannot."""
+        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
+        return next((error for task in ended if (error := task.exception()) is not None), None)
+
+    @property
+    def drained(self) -> bool:
+        """Whether the source has ended and everything from it is committed."""
+        return self.ingress.finished and self.pipeline.idle
+
+    # ------------------------------------------------------------------------------------------------------- lanes
+
+    @property
+    def _stateful(self) -> bool:
+        return self.plan is not None and self.plan.switch_class == "whole"
+
+    @property
+    def switchable(self) -> bool:
+        """Whether cloud lanes may take part."""
+        return self.plan is not None and self.plan.switchable and not self._stateful
+
+    async def attach(self, connection: Connection) -> None:
+        """Open the query on a cloud host and add the lane; it gets nothing until shares name it."""
+        ready, lane_parts = await self._open_at(connection)
+        self._add_lane(connection, ready, lane_parts)
+
+    async def lose_home(self) -> None:
+        """The home host is gone: a stateless query's runs wait or go to the cloud; a stateful query stands still."""
+        if self._stateful:
+            await self.stop()
+            self.ingress.finished = False
+        else:
+            await self.detach(HOME)
+
+    async def restart_home(self, home: Connection) -> None:
+        """Go on with a new home host; a stateful query goes on from its checkpoint."""
+        if self._stateful:
+            await self.start(home)
+        else:
+            self._home = home
+            await self.attach(home)
+
+    async def detach(self, lane: str) -> None:
+        """Take a lane out; its open runs go elsewhere."""
+        await self.pipeline.remove_lane(lane)
+
+    async def _open_at(self, connection: Connection) -> tuple[QueryReady, list[Lane]]:
+        home = connection.name == HOME
+        compressed = not home and self.config.payload.compress != "none"
+        parts: list[Lane] = []
+        message = msgspec.structs.replace(
+            self._definition(),
+            epoch=self._identity.epoch,
+            code_hash=self._identity.code_hash,
+            checkpoint_dir=str(self._folder / "checkpoints") if home else "",
+            result_codec="zstd" if compressed else "none",
+        )
+        # The listener is there before the answer, so that nothing said right after it is missed.
+        ready = await connection.open_query(
+            message, lambda said, payload: parts[0].hear(said, payload), _OPEN_DEADLINE_S
+        )
+        return ready, parts
+
+    def _add_lane(self, connection: Connection, ready: QueryReady, parts: list[Lane]) -> None:
+        encoder, predicates = self._encoder(ready, home=connection.name == HOME)
+        lane = Lane(connection, ready, encoder, predicates, self.pipeline, self._clock)
+        parts.append(lane)
+        self.pipeline.add_lane(lane)
+
+    def _encoder(self, ready: QueryReady, *, home: bool) -> tuple[Encoder, tuple[Predicate, ...]]:
+        schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
+        said, plan = self.config.payload, ready.plan
+        if home:
+            return Encoder(schema, codecs=CodecPolicy.parse("none")), ()
+        needed = pa.ipc.read_schema(pa.py_buffer(plan.needed_schema)) if said.trim and plan.needed_schema else None
+        predicates = plan.predicates if said.filter else ()
+        codecs = CodecPolicy.parse(said.compress)
+        return Encoder(schema, needed=needed, predicates=predicates, codecs=codecs), predicates
+
+    def _definition(self) -> OpenQuery:
+        return OpenQuery(
+            query=self.name,
+            epoch=0,
+            schema_ddl=self.config.schema_ddl,
+            sql=self.config.sql or "",
+            function=self.config.function or "",
+            code_path=self._code_path if self.config.function else "",
+        )
+
+    def _tell_committed(self, last_seq: int) -> None:
+        """Let the home host of a stateful query go on with its checkpoint."""
+        if self._home is None or last_seq < 0:
+            return
+        task = asyncio.create_task(self._send_committed(self._home, last_seq))
+        self._messages.add(task)
+        task.add_done_callback(self._messages.discard)
+
+    async def _send_committed(self, home: Connection, last_seq: int) -> None:
+        try:
+            await home.link.send(Committed(query=self.name, epoch=self._identity.epoch, last_seq=last_seq))
+        except LinkLost as error:
+            # The next host learns it when the query is opened there.
+            _LOG.debug("%s: %s was not told of seq %d: %s", self.name, home.name, last_seq, error)
+
+    # ------------------------------------------------------------------------------------------------------- state
+
+    def _claim(self) -> Identity:
+        """Return the identity of the state on disk, its epoch counted up; a new one where there is no state."""
+        path = self._folder / "query.json"
+        code_hash = query_hash(self._definition())
+        if path.exists():
+            try:
+                old = msgspec.json.decode(path.read_bytes(), type=Identity)
+            except msgspec.DecodeError as error:
+                raise StateError(f"{path} cannot be read ({error}): restore it from a backup") from error
+            if old.code_hash != code_hash:
+                raise StateError(
+                    f"query {self.name}: its SQL, schema or code changed, but {self._folder} holds state of the old. "
+                    f"Drain it with the old definition first, or begin anew: remove {self._folder} and choose an empty "
+                    "sink folder"
+                )
+            identity = Identity(old.owner, code_hash, old.epoch + 1)
+        else:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            identity = Identity(secrets.token_hex(8), code_hash, 1)
+        write_atomically(path, msgspec.json.encode(identity))
+        return identity
+
+
+def code_path_for(function: str | None, folder: Path) -> str:
+    """Return the config's folder when a function's module is in it; empty when it is on the module path."""
+    top = (function or "").partition(":")[0].partition(".")[0]
+    own = bool(top) and ((folder / top).is_dir() or (folder / f"{top}.py").is_file())
+    return str(folder) if own else ""

@@ -1,0 +1,47 @@
+"""Totals of a query over a whole run of the gateway, for its report."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from policies.histogram import Histogram
+
+
+class Tally:
+    """Counts what a query did since the gateway started. Latencies are weighted by events."""
+
+    def __init__(self) -> None:
+        self.latency = Histogram()
+        self.delivery = Histogram()
+        self.events_by_lane: Counter[str] = Counter()
+        self.events = 0
+        self.results = 0
+        self.late_results = 0
+        self.raw_bytes = 0
+        self.sent_bytes = 0
+        self._slot_latency_s = 0.0
+        self._slot_events = 0
+
+    def sent(self, raw_bytes: int, sent_bytes: int) -> None:
+        """Count a run that crossed the WAN."""
+        self.raw_bytes += raw_bytes
+        self.sent_bytes += sent_bytes
+
+    def completed(self, lane: str, latency_s: float, events: int) -> None:
+        """Count a completion."""
+        self.latency.add(latency_s, events)
+        self.events_by_lane[lane] += events
+        self._slot_latency_s += latency_s * events
+        self._slot_events += events
+
+    def released(self, latency_s: float, events: int, results: int, *, late: bool) -> None:
+        """Count a release to the sink."""
+        self.delivery.add(latency_s, events)
+        self.results += results
+        self.late_results += results if late else 0
+
+    def take_slot_latency_s(self) -> float | None:
+        """Return the mean processing latency over all lanes since the last call, None without completions."""
+        mean_s = self._slot_latency_s / self._slot_events if self._slot_events else None
+        self._slot_latency_s, self._slot_events = 0.0, 0
+        return mean_s
