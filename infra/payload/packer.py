@@ -12,7 +12,7 @@ MIN_RESAMPLE_RUNS = 8
 """Even when sizes shift, so many runs pass between two measurements of all codecs."""
 SHIFT = 4.0
 """A body this many times longer or shorter than the one measured is measured again."""
-MAX_SAMPLE_BYTES = 512 * 1024
+MAX_SAMPLE_BYTES = 256 * 1024
 MAX_DICTIONARY_RUN_BYTES = 64 * 1024
 """``auto`` trains on shorter bodies only: a dictionary gains nothing where a run is its own dictionary."""
 FADE = 0.5
@@ -85,4 +85,4 @@ class FieldPacker:
         self._choice = choose(self._measured, self._policy.current_link_rate)
         self._measured_body_bytes = len(body)
         self._runs_since = 0
-        self._interval_runs = min(self._interval_runs * 2, RESAMPLE_RUNS)
+        self._interval_runs = MIN_RESAMPLE_RUNS if shifted else min(self._interval_runs * 2, RESAMPLE_RUNS)

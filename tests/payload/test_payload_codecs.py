@@ -1,0 +1,258 @@
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from payload_data import mail_batch
+
+from infra.payload import (
+    CODECS,
+    DEFAULT_LINK_RATE,
+    Codec,
+    CodecPolicy,
+    Decoder,
+    Encoder,
+    Measurement,
+    PayloadError,
+    choose,
+)
+
+MB = 1e6
+
+
+def measured(sent_mb: float, cpu_s: float) -> Measurement:
+    return Measurement(raw_bytes=10 * MB, sent_bytes=sent_mb * MB, cpu_s=cpu_s)
+
+
+MAIL_LIKE: dict[Codec, Measurement] = {
+    "none": measured(10, 0.0),
+    "gzip": measured(4.0, 0.25),
+    "zstd": measured(5.0, 0.06),
+    "zstd-dict": measured(4.5, 0.08),
+}
+
+
+@pytest.mark.parametrize(
+    ("link_rate", "codec"),
+    [(1e9, "none"), (50 * MB, "zstd"), (5 * MB, "zstd-dict"), (0.5 * MB, "gzip")],
+)
+def test_the_slower_the_link_the_more_cpu_is_worth_it(link_rate: float, codec: Codec) -> None:
+    assert choose(MAIL_LIKE, link_rate) == codec
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(CODECS), st.tuples(st.floats(1, 1e6), st.floats(0, 1e8), st.floats(0, 10)), min_size=1
+    ),
+    st.floats(1, 1e9),
+)
+def test_no_measured_codec_is_cheaper_than_the_chosen_one(
+    raw: dict[Codec, tuple[float, float, float]], rate: float
+) -> None:
+    found = {c: Measurement(raw_bytes=r, sent_bytes=s, cpu_s=cpu) for c, (r, s, cpu) in raw.items()}
+    chosen = choose(found, rate)
+    assert found[chosen].cost_s(rate) == min(m.cost_s(rate) for m in found.values())
+
+
+def test_of_equals_the_simpler_is_chosen() -> None:
+    assert choose(dict.fromkeys(reversed(CODECS), measured(1, 1)), 1.0) == "none"
+
+
+def test_nothing_measured_or_no_link_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no codec"):
+        choose({}, 1.0)
+    with pytest.raises(ValueError, match="above 0"):
+        choose(MAIL_LIKE, 0.0)
+    with pytest.raises(ValueError, match="above 0"):
+        CodecPolicy().link_rate(-1.0)
+
+
+def test_the_config_forms() -> None:
+    assert CodecPolicy.parse("auto").mode("x") == "auto"
+    assert CodecPolicy.parse("zstd").mode("x") == "zstd"
+    assert [CodecPolicy.parse(nothing).mode("x") for nothing in ("none", {}, None)] == ["none"] * 3
+    mixed = CodecPolicy.parse({"body": "zstd-dict", "to": "auto"})
+    assert [mixed.mode(f) for f in ("body", "to", "id")] == ["zstd-dict", "auto", "none"]
+
+
+def test_an_unknown_codec_or_field_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match="compress: body: unknown codec 'zst'; did you mean 'zstd'"):
+        CodecPolicy.parse({"body": "zst"})
+    with pytest.raises(ValueError, match="'boddy'; did you mean 'body'"):
+        Encoder(mail_batch(1).schema, codecs=CodecPolicy.parse({"boddy": "zstd"}))
+
+
+def test_a_mapping_packs_only_what_it_names() -> None:
+    batch = mail_batch(50)
+    encoder = Encoder(batch.schema, codecs=CodecPolicy.parse({"body": "gzip"}))
+    plain = Encoder(batch.schema, codecs=CodecPolicy())
+    assert encoder.choices() == {"id": "none", "subject": "none", "body": "gzip"}
+    assert len(encoder.encode(batch).payload) < 0.6 * len(plain.encode(batch).payload)
+
+
+class Clock:
+    """A clock on which every step takes a second; it counts how often it is read."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __call__(self) -> float:
+        self.reads += 1
+        return float(self.reads)
+
+
+def test_auto_sends_random_bytes_as_they_are_on_a_fast_link() -> None:
+    noise = [np.random.default_rng(i).bytes(1000) for i in range(200)]
+    batch = pa.record_batch([pa.array(noise, pa.binary())], names=["noise"])
+    policy = CodecPolicy.parse("auto")
+    policy.link_rate(1e9)
+    encoder = Encoder(batch.schema, codecs=policy)
+    assert encoder.choices() == {}
+    encoder.encode(batch)
+    assert encoder.choices() == {"noise": "none"}
+
+
+def test_auto_follows_the_link() -> None:
+    batch = mail_batch(100)
+    policy = CodecPolicy.parse({"body": "auto"})
+    encoder = Encoder(batch.schema, codecs=policy)
+    chosen = []
+    for link_rate in (1e3, 1e12):
+        policy.link_rate(link_rate)
+        for _ in range(70):
+            encoder.encode(batch)
+        chosen.append(encoder.choices()["body"])
+    assert chosen[0] != "none"
+    assert chosen[1] == "none"
+
+
+def test_auto_trains_a_dictionary_for_short_runs_only() -> None:
+    batch = mail_batch(600)
+    policy = CodecPolicy.parse({"body": "auto"}, clock=lambda: 0.0)
+    short, long = (Encoder(batch.schema, codecs=policy) for _ in range(2))
+    for start in range(0, 600, 2):
+        short.encode(batch.slice(start, 2))
+    for _ in range(100):
+        long.encode(batch)
+    assert short.choices()["body"] == "zstd-dict"
+    assert long.choices()["body"] != "zstd-dict"
+    assert long.known_dictionaries() == ()
+
+
+def test_link_rate_falls_back_to_the_default() -> None:
+    policy = CodecPolicy()
+    policy.link_rate(1.0)
+    policy.link_rate(None)
+    assert policy.current_link_rate == DEFAULT_LINK_RATE
+
+
+def test_auto_measures_often_at_first_then_each_64_runs_and_soon_after_sizes_shift() -> None:
+    clock = Clock()
+    batch = mail_batch(100)
+    body = pa.schema([("body", pa.string())])
+    encoder = Encoder(batch.schema, needed=body, codecs=CodecPolicy.parse("auto", clock=clock))
+
+    def measuring(run: pa.RecordBatch, times: int) -> list[int]:
+        reads = [clock.reads, *((encoder.encode(run), clock.reads)[1] for _ in range(times))]
+        return [i for i, (before, after) in enumerate(itertools.pairwise(reads)) if after != before]
+
+    steady = measuring(batch, 400)
+    assert len(steady) < 16
+    assert max(np.diff(steady)) == 64
+    assert measuring(batch.slice(0, 10), 64)[0] < 8
+    assert max(np.diff(measuring(batch, 400))) == 64
+
+
+def test_a_dictionary_comes_once_after_training_and_pays_for_short_runs() -> None:
+    batch = mail_batch(600)
+    encoder = Encoder(batch.schema, codecs=CodecPolicy.parse({"body": "zstd-dict"}))
+    plain = Encoder(batch.schema, codecs=CodecPolicy.parse({"body": "zstd"}))
+    first = encoder.encode(batch.slice(0, 2))
+    assert first.dictionaries == ()
+    assert encoder.known_dictionaries() == ()
+    assert first.payload == plain.encode(batch.slice(0, 2)).payload
+    announced = [new for i in range(2, 600, 2) for new in encoder.encode(batch.slice(i, 2)).dictionaries]
+    assert [new.field for new in announced] == ["body"]
+    assert encoder.known_dictionaries() == tuple(announced)
+    assert len(announced[0].data) <= 64 * 1024
+    unseen = mail_batch(2, seed=9)
+    assert len(encoder.encode(unseen).payload) < 0.95 * len(plain.encode(unseen).payload)
+
+
+def test_the_announcing_payload_is_the_first_that_needs_the_dictionary() -> None:
+    batch = mail_batch(600)
+    encoder = Encoder(batch.schema, codecs=CodecPolicy.parse({"body": "zstd-dict"}))
+    before, after = Decoder(batch.schema), Decoder(batch.schema)
+    for start in range(0, 600, 2):
+        run = batch.slice(start, 2)
+        encoded = encoder.encode(run)
+        if encoder.known_dictionaries():
+            with pytest.raises(PayloadError, match="has not come"):
+                before.decode(encoded.payload)
+        else:
+            assert before.decode(encoded.payload).equals(run)
+        for new in encoded.dictionaries:
+            after.add_dictionary(new.field, new.dictionary_id, new.data)
+        assert after.decode(encoded.payload).equals(run)
+    assert encoder.known_dictionaries()
+
+
+def test_samples_that_zstd_cannot_learn_from_leave_the_field_without_a_dictionary(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(size_bytes: int, samples: list[bytes]) -> None:
+        raise zstandard.ZstdError(f"{len(samples)} samples are not enough for {size_bytes} bytes")
+
+    monkeypatch.setattr(zstandard, "train_dictionary", fail)
+    batch = mail_batch(400)
+    encoder = Encoder(batch.schema, codecs=CodecPolicy.parse("zstd-dict"))
+    for start in range(0, 400, 2):
+        run = batch.slice(start, 2)
+        assert Decoder(batch.schema).decode(encoder.encode(run).payload).equals(run)
+    assert encoder.known_dictionaries() == ()
+
+
+def test_packing_that_does_not_shorten_is_not_used() -> None:
+    noise = pa.record_batch([pa.array([np.random.default_rng(1).bytes(5000)])], names=["noise"])
+    plain = Encoder(noise.schema, codecs=CodecPolicy()).encode(noise).payload
+    for codec in ("gzip", "zstd"):
+        assert len(Encoder(noise.schema, codecs=CodecPolicy.parse(codec)).encode(noise).payload) <= len(plain)
+
+
+def test_what_the_encoder_is_given_must_fit_its_schema() -> None:
+    schema = mail_batch(1).schema
+    with pytest.raises(ValueError, match="not the encoder's"):
+        Encoder(schema, codecs=CodecPolicy()).encode(mail_batch(1).select(["id"]))
+    with pytest.raises(ValueError, match=r"needed columns \['nope'\]"):
+        Encoder(schema, needed=pa.schema([("nope", pa.string())]), codecs=CodecPolicy())
+    with pytest.raises(ValueError, match="needed column id is string"):
+        Encoder(schema, needed=pa.schema([("id", pa.string())]), codecs=CodecPolicy())
+    with pytest.raises(ValueError, match="needed column s has members"):
+        Encoder(
+            pa.schema([("s", pa.struct([("a", pa.int8())]))]),
+            needed=pa.schema([("s", pa.struct([("b", pa.int8())]))]),
+            codecs=CodecPolicy(),
+        )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.dictionary(pa.int8(), pa.string()), pa.large_list(pa.int8()), pa.string_view(), pa.list_(pa.int8(), 3)],
+    ids=str,
+)
+def test_types_that_frames_do_not_carry_are_refused_early(kind: pa.DataType) -> None:
+    for schema in (pa.schema([("x", kind)]), pa.schema([("x", pa.list_(kind))])):
+        with pytest.raises(ValueError, match="frames do not carry"):
+            Encoder(schema, codecs=CodecPolicy())
+        with pytest.raises(ValueError, match="frames do not carry"):
+            Decoder(schema)
+
+
+def test_a_schema_without_columns_or_with_twins_is_refused() -> None:
+    with pytest.raises(ValueError, match="no columns"):
+        Decoder(pa.schema([]))
+    with pytest.raises(ValueError, match="one name"):
+        Decoder(pa.schema([("a", pa.int8()), ("a", pa.int8())]))
