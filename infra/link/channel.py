@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 import psutil
 
 from infra import messages
-from infra.link.frames import MAX_PAYLOAD_BYTES, Buffer, Frame, FrameDecoder, encode_frame
+from infra.link.frames import MAX_PAYLOAD_BYTES, Buffer, Frame, FrameDecoder, FrameError, encode_frame
 from infra.messages import AnyMessage, Bye, Completed, Dictionary, Ping, Pong, Run
 
 STREAM_LIMIT_BYTES = 256 << 10
@@ -140,11 +140,12 @@ class Channel:
     async def close(self, reason: str) -> None:
         """Say why, if that is possible, and close; nobody may be in ``receive``. Takes about a second at most."""
         if not self._peer_gone and self.try_send(Bye(reason=reason)):
-            # Closing with unread input resets the connection, and a reset can overtake the Bye: read until it is read.
-            with contextlib.suppress(OSError, TimeoutError):
+            # Closing with unread input resets the connection, and a reset can overtake the Bye: read on until the
+            # other end has closed, or says goodbye itself.
+            with contextlib.suppress(LinkLost, FrameError, TimeoutError):
                 async with asyncio.timeout(_FAREWELL_S):
-                    while await self._reader.read(STREAM_LIMIT_BYTES):
-                        pass
+                    while True:
+                        await self.receive()
         self._writer.close()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_S):
