@@ -1,0 +1,70 @@
+"""The load the demo plays: mail over and over, at a rate with two spikes, relative to what one engine sustains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.email.mailbox import Mail
+
+BASE_SHARE = 0.3
+SPIKE_SHARE = 2.0
+
+# Durations as in Figure 7 of ESM (two spikes, the calm between them longer than they are), pressed into 76 s.
+_PROFILE = ((6.0, BASE_SHARE), (15.0, SPIKE_SHARE), (25.0, BASE_SHARE), (15.0, SPIKE_SHARE), (15.0, BASE_SHARE))
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A stretch of constant rate."""
+
+    duration_s: float
+    events_per_s: float
+
+    @property
+    def events(self) -> float:
+        """How many events it holds; segments need not end on a whole one."""
+        return self.duration_s * self.events_per_s
+
+
+def two_spikes(capacity_events_per_s: float) -> tuple[Segment, ...]:
+    """Return the demo's profile for an engine that sustains ``capacity_events_per_s``."""
+    if capacity_events_per_s <= 0:
+        raise ValueError(f"capacity must be above 0 events/s, not {capacity_events_per_s}")
+    return tuple(Segment(duration_s, share * capacity_events_per_s) for duration_s, share in _PROFILE)
+
+
+def event_count(profile: Sequence[Segment]) -> int:
+    """Return how many events are due before the profile ends; the first is due at once."""
+    return math.ceil(sum(segment.events for segment in profile))
+
+
+def due_times_s(profile: Sequence[Segment]) -> NDArray[np.float64]:
+    """Return when each event is due, seconds since the start; shape (event_count,), ascending."""
+    ends = np.cumsum([segment.events for segment in profile])
+    ends_s = np.cumsum([segment.duration_s for segment in profile])
+    due_s: NDArray[np.float64] = np.interp(
+        np.arange(event_count(profile), dtype=float), np.concatenate([[0.0], ends]), np.concatenate([[0.0], ends_s])
+    )
+    return due_s
+
+
+def distinct_mails(mails: Iterable[Mail]) -> list[Mail]:
+    """Return the first mail of each Message-ID: a replay tells its events apart by it."""
+    first: dict[str, Mail] = {}
+    for mail in mails:
+        first.setdefault(mail.message_id, mail)
+    return list(first.values())
+
+
+def loops_needed(events: int, base: int) -> int:
+    """Return how often ``base`` mails must be played for ``events`` events."""
+    return math.ceil(events / base)
+
+
+def looped_id(message_id: str, loop: int) -> str:
+    """Return the id a mail has in pass ``loop``; the first pass (0) keeps the ids as they are."""
+    return f"{message_id}#{loop}" if loop else message_id

@@ -1,0 +1,126 @@
+"""Counts what a run lost, repeated or disordered, from its sink's files and nothing the gateway says of itself.
+
+The right answers come from ``engines.email.oracle``, once a mail; replaying only changes ids. This module shares no
+code with the gateway's sink, so a mistake there cannot hide here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.email.mailbox import Mail
+from engines.email.oracle import Answer, answer
+
+_PART = re.compile(r"(\d+)-(\d+)-(\d+)(\.late)?\.jsonl")
+_NO_EVENT = -1
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in a sink folder, against what should be.
+
+    Attributes:
+        results: rows found.
+        lost: rows that should be there and are not; a row with any wrong field counts as lost.
+        duplicated: rows more than there should be: said again, never asked for, or wrong.
+        order_violations: rows that come after one of a later event, outside the parts marked late.
+        late: rows in parts marked late.
+    """
+
+    results: int
+    lost: int
+    duplicated: int
+    order_violations: int
+    late: int
+
+    @property
+    def clean(self) -> bool:
+        """Whether every answer is there once and in order."""
+        return not (self.lost or self.duplicated or self.order_violations)
+
+
+class Expected:
+    """The right answer of each mail of a replay's base; computed once, used for each run.
+
+    Raises:
+        ValueError: two mails share an id, so their answers could not be told apart.
+    """
+
+    def __init__(self, base: Sequence[Mail]) -> None:
+        self._answers = [answer(mail) for mail in base]
+        self._places = {mail.message_id: place for place, mail in enumerate(base)}
+        if len(self._places) != len(base):
+            raise ValueError(f"{len(base) - len(self._places)} mails share an id with another; keep the first of each")
+
+    def counts(self, events: int) -> NDArray[np.int64]:
+        """Return how many rows (0 or 1) each event should leave; shape (events,)."""
+        kept = np.array([one is not None for one in self._answers], dtype=np.int64)
+        return np.resize(kept, events)
+
+    def event(self, row: Answer, events: int) -> int:
+        """Return the number of the event that ``row`` is the right answer of, else -1."""
+        place, loop = self._places.get(row.message_id), 0
+        if place is None:
+            name, _, suffix = row.message_id.rpartition("#")
+            place = self._places.get(name)
+            if place is None or not (suffix.isascii() and suffix.isdigit()) or suffix.startswith("0"):
+                return _NO_EVENT
+            loop = int(suffix)
+        wanted = self._answers[place]
+        number = loop * len(self._answers) + place
+        if wanted is None or number >= events:
+            return _NO_EVENT
+        return number if row == msgspec.structs.replace(wanted, message_id=row.message_id) else _NO_EVENT
+
+
+def verify(folder: Path, expected: Expected, events: int) -> Verdict:
+    """Compare a sink's parts with the answers to the first ``events`` events of the replay.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+    found = np.zeros(events, dtype=np.int64)
+    results = strange = violations = late_rows = 0
+    newest = _NO_EVENT
+    for path, late in _parts(folder):
+        numbers = _events_of(path, expected, events)
+        known = numbers[numbers != _NO_EVENT]
+        results += len(numbers)
+        strange += len(numbers) - len(known)
+        late_rows += len(numbers) if late else 0
+        found += np.bincount(known, minlength=events)
+        before = np.maximum.accumulate(np.concatenate([[newest], known]))
+        violations += 0 if late else int((known < before[:-1]).sum())
+        newest = int(before[-1])
+    wanted = expected.counts(events)
+    return Verdict(
+        results=results,
+        lost=int(np.maximum(wanted - found, 0).sum()),
+        duplicated=int(np.maximum(found - wanted, 0).sum()) + strange,
+        order_violations=violations,
+        late=late_rows,
+    )
+
+
+def _parts(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield (part, is it marked late) in order of release."""
+    for path in sorted(folder.iterdir()):
+        match = _PART.fullmatch(path.name)
+        if match:
+            yield path, match[4] is not None
+
+
+def _events_of(path: Path, expected: Expected, events: int) -> NDArray[np.int64]:
+    decoder = msgspec.json.Decoder(Answer)
+    numbers: list[int] = []
+    for line in path.read_bytes().splitlines():
+        try:
+            numbers.append(expected.event(decoder.decode(line), events))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            numbers.append(_NO_EVENT)
+    return np.array(numbers, dtype=np.int64)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.email.generator import generate_mail
+from gateway.demo.load import Segment, distinct_mails, due_times_s, event_count, looped_id, loops_needed, two_spikes
+from gateway.replay import Schedule
+
+rates = st.floats(0.5, 500)
+profiles = st.lists(st.tuples(st.floats(0.1, 20), rates), min_size=1, max_size=5).map(
+    lambda pairs: [Segment(*pair) for pair in pairs]
+)
+
+
+def test_the_profile_has_two_spikes_at_twice_the_capacity_over_a_calm_base() -> None:
+    profile = two_spikes(1000)
+    assert [segment.events_per_s for segment in profile] == [300, 2000, 300, 2000, 300]
+    assert sum(segment.duration_s for segment in profile) == 76
+    assert event_count(profile) == 2 * 15 * 2000 + 46 * 300
+
+
+def test_between_the_spikes_one_engine_can_catch_up() -> None:
+    _, spike, calm, *_ = two_spikes(1000)
+    assert (spike.events_per_s - 1000) * spike.duration_s < (1000 - calm.events_per_s) * calm.duration_s
+
+
+@given(profiles)
+def test_due_times_ascend_inside_the_profile_and_keep_its_rates(profile: list[Segment]) -> None:
+    due_s = due_times_s(profile)
+    assert len(due_s) == event_count(profile)
+    assert due_s[0] == 0
+    assert (np.diff(due_s) > 0).all()
+    assert due_s[-1] <= sum(segment.duration_s for segment in profile)
+    first = profile[0]
+    assert abs(int((due_s < first.duration_s).sum()) - first.events) <= 1
+
+
+@given(profiles)
+def test_due_times_are_those_of_the_gateways_own_schedule(profile: list[Segment]) -> None:
+    schedule = Schedule([(segment.duration_s, segment.events_per_s) for segment in profile])
+    assert due_times_s(profile) == pytest.approx([schedule.due_s(record) for record in range(event_count(profile))])
+
+
+def test_repeated_ids_are_dropped_and_the_first_kept() -> None:
+    mails = list(generate_mail(5, seed=1))
+    assert distinct_mails([*mails, mails[0], mails[3]]) == mails
+
+
+def test_loops_cover_the_events_and_rename_all_but_the_first_pass() -> None:
+    assert [loops_needed(events, 10) for events in (1, 10, 11)] == [1, 1, 2]
+    assert [looped_id("<a>", loop) for loop in (0, 1, 12)] == ["<a>", "<a>#1", "<a>#12"]
+
+
+def test_an_engine_without_capacity_has_no_profile() -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        two_spikes(0)
