@@ -15,20 +15,23 @@ from gateway.actuator import Actuator
 from gateway.api import serve_api
 from gateway.config.models import Cloud as CloudConfig
 from gateway.config.models import Config
-from gateway.connection import Connection
+from gateway.connection import Connection, QueryRefusedError
 from gateway.demo.record import Boot
 from gateway.hosts import READY_DEADLINE_S, HomeHost, dial, user_data
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery, code_path_for
 from gateway.recorder import Recorder, tallies_text
-from gateway.scheduler import QuerySettings, Scheduler, SchedulerSettings
+from gateway.scheduler import Scheduler, SchedulerSettings
+from gateway.sources.base import SourceError
 from gateway.statefiles import StateError, owned
 from infra.clock import Clock, SystemClock
+from infra.clouds.base import CloudError
 from infra.clouds.cpus import available_cpus, cloud_cpu_sets, cpu_numbers
 from infra.clouds.process import ProcessCloud
 from infra.link.channel import LinkLost
-from infra.link.trust import Authority, new_token
+from infra.link.trust import Authority, TrustError, new_token
 from policies.billing import BillingTerms, Budget
+from policies.query import QuerySettings
 from policies.signals import Event, QueryOpened, SlotEnded, StopAll
 from policies.switching import SwitchingSettings
 
@@ -50,13 +53,18 @@ def run(config: Config, *, until_drained: bool, report: Path | None, keep_hosts:
         keep_hosts: leave the engine hosts running for the next start; they end themselves after ``orphan_after``.
 
     Returns:
-        The exit code.
-
-    Raises:
-        StateError: the state_dir cannot be used.
+        The exit code: 0 ok, 1 it failed, 2 the state_dir or a source is not as it should be.
     """
-    with owned(config.gateway.state_dir):
-        return asyncio.run(Daemon(config, SystemClock(), keep_hosts=keep_hosts).run(until_drained, report))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        with owned(config.gateway.state_dir):
+            return asyncio.run(Daemon(config, SystemClock(), keep_hosts=keep_hosts).run(until_drained, report))
+    except (StateError, SourceError) as error:
+        _LOG.error("%s", error)
+        return 2
+    except (CloudError, TrustError, LinkLost, QueryRefusedError, TimeoutError) as error:
+        _LOG.error("the gateway cannot start: %s", error)
+        return 1
 
 
 class Daemon:

@@ -1,0 +1,5 @@
+"""``python -m gateway`` is ``spillway``."""
+
+from gateway.cli import main
+
+main()

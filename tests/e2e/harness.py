@@ -1,0 +1,182 @@
+"""Runs real gateways as processes and reads what they left; every wait has a deadline."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from ruamel.yaml import YAML
+
+from engines.email.generator import generate_mail
+from engines.email.mailbox import Mail
+from engines.email.queries import EMAIL_SQL, Q5_SCHEMA_DDL, SCHEMA_DDL
+from gateway.sinks.file import PartName
+
+DEADLINE_S = 240.0
+
+
+def until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Return once ``condition`` holds; fail the test when it does not in time."""
+    ends = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < ends, f"not within {deadline_s:g} s: {what}"
+        time.sleep(0.05)
+
+
+def write_mail(path: Path, mails: list[Mail]) -> None:
+    """Write mails as JSON lines."""
+    path.write_bytes(msgspec.json.Encoder().encode_lines(mails))
+
+
+def mail_fixture(count: int, seed: int = 7) -> list[Mail]:
+    """Return generated mails."""
+    return list(generate_mail(count, seed))
+
+
+class Gateway:
+    """A gateway process over one config.
+
+    Args:
+        folder: of this test; holds config, sinks and logs.
+        state_dir: shared by the tests of a session, so that engine hosts are started once.
+        queries: the ``queries`` part of the config.
+        cloud: overrides of the ``cloud`` part.
+    """
+
+    def __init__(
+        self, folder: Path, state_dir: Path, queries: Mapping[str, Any], cloud: Mapping[str, Any] | None = None
+    ) -> None:
+        self.folder = folder
+        self.state_dir = state_dir
+        self.config = folder / "config.yaml"
+        self.report = folder / "report.json"
+        self.log = folder / "gateway.log"
+        document = {
+            "gateway": {"state_dir": str(state_dir), "slot": "500ms", "api": {"listen": "127.0.0.1:0"}, "orphan_after": "120s"},
+            "private": {"spark": {"master": "local[1]"}},
+            "cloud": {
+                "provider": "process",
+                "max_vms": 1,
+                "boot": "1s",
+                "warm": True,
+                "billing": {"period": "10s", "minimum": "10s", "usd_per_hour": 0.1, "usd_per_gb_sent": 0.09},
+                "budget": {"usd_per_day": 5},
+                **(cloud or {}),
+            },
+            "queries": dict(queries),
+        }
+        with self.config.open("w") as file:
+            YAML(typ="safe").dump(document, file)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str) -> None:
+        """Start the process."""
+        command = [sys.executable, "-m", "gateway", "run", str(self.config), "--keep-hosts"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--report", str(self.report), *options], stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def wait(self, deadline_s: float = DEADLINE_S) -> int:
+        """Return the exit code."""
+        assert self.process is not None
+        try:
+            return self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the gateway did not end within {deadline_s:g} s:\n{self.tail()}") from None
+
+    def run_until_drained(self) -> None:
+        """Run to the end, which must be a good one."""
+        self.start("--until-drained")
+        code = self.wait()
+        assert code == 0, f"exit code {code}:\n{self.tail()}"
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal to the gateway process alone."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        if number == signal.SIGKILL:
+            self.process.wait()
+
+    def tail(self) -> str:
+        """Return the end of the log."""
+        return self.log.read_text()[-6000:]
+
+    def peak_bytes(self) -> int:
+        """Return the peak memory of the process up to now."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+
+    # ------------------------------------------------------------------------------------------------- what is left
+
+    def parts(self, query: str) -> list[PartName]:
+        """Return the visible parts of a query's sink in order of release."""
+        folder = self.folder / "out" / query
+        if not folder.exists():
+            return []
+        return sorted(
+            (part for entry in folder.iterdir() if (part := PartName.parse(entry.name))), key=lambda part: part.release
+        )
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """Return all result rows in order of release."""
+        folder = self.folder / "out" / query
+        return [
+            json.loads(line) for part in self.parts(query) for line in (folder / str(part)).read_bytes().splitlines()
+        ]
+
+    def totals(self) -> dict[str, Any]:
+        """Return the totals of the report."""
+        return dict(json.loads(self.report.read_text())["totals"])
+
+    def vm_pids(self) -> list[int]:
+        """Return the processes of the VMs that the gateway has now."""
+        records = [json.loads(path.read_text()) for path in (self.state_dir / "vms").rglob("*.json") if path.parent.name != "work"]
+        return [r["pid"] for r in records if r.get("stage") == "running"]
+
+
+def email_query(folder: Path, mail: Path, name: str, *, replay: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """Return the e-mail query (Q1 to Q4) as a config entry."""
+    source: dict[str, Any] = {"type": "file", "path": str(mail)}
+    if replay:
+        source["replay"] = dict(replay)
+    return {
+        "source": source,
+        "schema": SCHEMA_DDL,
+        "sql": EMAIL_SQL,
+        "sink": {"type": "file", "path": str(folder / "out" / name)},
+        "qos": {"latency": "1s"},
+        **more,
+    }
+
+
+def metrics_query(folder: Path, upstream: str, name: str) -> dict[str, Any]:
+    """Return Q5 over another query's results as a config entry."""
+    return {
+        "source": {"type": "query", "name": upstream},
+        "schema": Q5_SCHEMA_DDL,
+        "function": "engines.email.running:running_metrics",
+        "sink": {"type": "file", "path": str(folder / "out" / name)},
+        "qos": {"latency": "5s"},
+    }
+
+
+def end_hosts(state_dir: Path) -> None:
+    """End every engine host that was left running below a state_dir."""
+    for path in state_dir.rglob("host.json"):
+        pid = json.loads(path.read_text())["pid"]
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            continue
+        until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"engine host {pid} ends", 30)
