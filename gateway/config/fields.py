@@ -84,8 +84,8 @@ def _absolute(path: Path, info: ValidationInfo) -> Path:
 
 def _existing_input(path: Path) -> Path:
     if path.is_dir():
-        if not (path / "cur").is_dir():
-            raise ValueError(f"{path} is a folder but no maildir (it has no folder cur); give a file or a maildir")
+        if not any(path.iterdir()):
+            raise ValueError(f"{path} is an empty folder; give a file, a maildir, or a folder of mails")
         return path
     if not path.name.endswith(INPUT_SUFFIXES):
         raise ValueError(f"{path.name} is of no kind this reads; give one of {', '.join(INPUT_SUFFIXES)} or a maildir")

@@ -66,6 +66,11 @@ def load(path: Path, environ: Mapping[str, str] | None = None) -> Config:
     return config
 
 
+def problem_at(path: Path, key: Key, text: str) -> Problem:
+    """Return a problem of a config that could be loaded, found later by somebody else (Spark)."""
+    return _Reader(path, _parse(path), {}).problem(key, text)
+
+
 def _parse(path: Path) -> CommentedMap:
     try:
         if path.stat().st_size > _FILE_BYTES_MAX:

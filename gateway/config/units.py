@@ -53,11 +53,11 @@ class Unit:
         return Decimal(number) * self._scales[match["unit"]]
 
     def format(self, value: float) -> str:
-        """Return a text that parses to ``value``: without a fraction if it can be, then the shortest."""
+        """Return the shortest text that parses to ``value``, not below one of its unit if that can be."""
         exact = Decimal(repr(value))
         texts = [_plain(exact / scale) + name for name, scale in reversed(self._scales.items())]
         same = [text for text in texts if float(self._value(text)) == float(value)]
-        return min(same or [_plain(exact) + self.names[0]], key=lambda text: ("." in text, len(text)))
+        return min(same or [_plain(exact) + self.names[0]], key=lambda text: (text.startswith("0."), len(text)))
 
     def _value(self, text: str) -> Decimal:
         match = self._regex.fullmatch(text)

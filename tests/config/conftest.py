@@ -34,6 +34,7 @@ queries:
 def write(tmp_path: Path) -> Write:
     """Write the good config with replacements, beside an (empty) input file."""
     (tmp_path / "mail.jsonl.gz").touch()
+    (tmp_path / "empty").mkdir()
 
     def written(*changes: tuple[str, str]) -> Path:
         text = GOOD

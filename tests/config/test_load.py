@@ -40,7 +40,7 @@ def problems(path: Path, environ: dict[str, str] | None = None) -> list[tuple[in
         (("type: file, path: out/second", "type: mqtt, path: x"), 20, "queries.second.sink.type", "available now"),
         (("mail.jsonl.gz", "gone.jsonl.gz"), 11, "queries.first.source.path", "does not exist"),
         (("mail.jsonl.gz", "mail.csv"), 11, "queries.first.source.path", ".jsonl.zst"),
-        (("path: mail.jsonl.gz", "path: ."), 11, "queries.first.source.path", "maildir"),
+        (("path: mail.jsonl.gz", "path: empty"), 11, "queries.first.source.path", "empty folder"),
         (("rate: 2000/s", "rate: 2000"), 11, "queries.first.source.replay.rate", "2000/s"),
         (("rate: 2000/s", "rate: 2/s, profile: []"), 11, "queries.first.source.replay.profile", "at least 1"),
         (("rate: 2000/s", "id: sent"), 11, "queries.first.source.replay.id", "must be STRING"),

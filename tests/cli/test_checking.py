@@ -1,0 +1,107 @@
+"""The words of ``spillway check``, without Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from gateway import checking
+from gateway.config import Query
+from gateway.config.models import Payload
+from infra.messages import Predicate, QueryPlan
+
+STATELESS = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
+
+
+def plan(**changes: object) -> QueryPlan:
+    told: dict[str, object] = {"switch_class": "stateless", "switchable": True, "narrow": True, **changes}
+    return QueryPlan(**told)  # type: ignore[arg-type]
+
+
+def query(**changes: object) -> Query:
+    told: dict[str, object] = {
+        "source": {"type": "query", "name": "other"},
+        "schema": "id STRING, body STRING",
+        "sql": "SELECT 1",
+        "sink": {"type": "file", "path": "out"},
+        "qos": {"latency": "2s"},
+        **changes,
+    }
+    return Query.model_validate(told)
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (plan(), "stateless: any share may go anywhere; several runs share a micro-batch"),
+        (plan(narrow=False), "one run a micro-batch"),
+        (plan(switchable=False, reason="rand"), "stateless, but rand"),
+        (plan(switch_class="whole", switchable=False, reason="it sorts"), "whole, because it sorts"),
+    ],
+)
+def test_class(found: QueryPlan, says: str) -> None:
+    assert says in checking.class_text(found)
+
+
+@pytest.mark.parametrize(
+    ("said", "found", "max_vms", "says"),
+    [
+        ({}, plan(), 1, ""),
+        ({"mode": "off"}, plan(), 1, "mode is off"),
+        ({}, plan(), 0, "max_vms is 0"),
+        ({}, plan(switch_class="whole", switchable=False), 1, "state is not available yet"),
+        ({}, plan(switchable=False), 1, "could change its answer"),
+    ],
+)
+def test_what_keeps_a_query_at_home(said: dict[str, str], found: QueryPlan, max_vms: int, says: str) -> None:
+    text = checking.goes_away(query(switching=said), found, max_vms)
+    assert (says in text) if says else text == ""
+
+
+def test_columns_name_nested_fields() -> None:
+    kept = pa.schema([("id", pa.string()), ("user", pa.struct([("name", pa.string())]))])
+    needed = plan(needed_schema=kept.serialize().to_pybytes())
+    assert checking.columns_text(Payload(), needed) == "id, user(name)"
+    assert checking.columns_text(Payload(trim=False), needed) == "all (trim is off)"
+
+
+def test_a_plan_that_cannot_be_read_sends_all_and_says_why() -> None:
+    assert checking.columns_text(Payload(), plan(trim_note="no plan")) == "all: no plan"
+
+
+def test_rows() -> None:
+    either = (Predicate(op="is_null", column=("a", "b")), Predicate(op="gt", column=("n",), value=3))
+    both = (
+        Predicate(op="ends_with", column=("sender",), value="@x.org"),
+        Predicate(op="or", children=either),
+    )
+    text = checking.rows_text(Payload(), plan(predicates=both))
+    assert text == "only where sender ends with '@x.org' and (a.b is null or n > 3)"
+    assert checking.rows_text(Payload(filter=False), plan(predicates=both)) == "all (filter is off)"
+    assert checking.rows_text(Payload(), plan()) == "all"
+    noted = plan(needed_schema=pa.schema([]).serialize().to_pybytes(), trim_note="only Spark evaluates x")
+    assert checking.rows_text(Payload(), noted) == "all (only Spark evaluates x)"
+
+
+def test_codecs() -> None:
+    assert checking.codecs_text(Payload(compress="none")) == "none"
+    assert checking.codecs_text(Payload(compress={"body": "zstd"})) == "body zstd, all others none"
+    assert checking.codecs_text(Payload()).startswith("auto")
+
+
+def test_thresholds_and_order_are_written_with_their_units() -> None:
+    assert checking.thresholds_text(query().thresholds) == (
+        "start a VM above 2.4s, send above 2s, keep a VM above 1s or if it was sent more than 1MB; tolerance 1s"
+    )
+    assert checking.order_text(query()) == "by arrival; a gap is waited for at most 30s"
+    assert checking.order_text(query(order="off")).startswith("off")
+
+
+def test_lines_of_a_query_that_may_leave_and_of_one_that_stays() -> None:
+    found = checking.Analysed(plan=STATELESS, results=pa.schema([("n", pa.int32())]))
+    leaves = dict(checking.explain(query(), found, 1))
+    assert list(leaves) == [
+        "class", "switching", "columns sent", "rows sent", "codecs", "thresholds", "order", "results",
+    ]  # fmt: skip
+    assert leaves["results"] == "n int32"
+    assert "columns sent" not in dict(checking.explain(query(switching={"mode": "off"}), found, 1))

@@ -1,0 +1,39 @@
+"""What the repository shows people works as it stands there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engines.email import queries
+from gateway.config import Config, load
+from gateway.config.models import QuerySource
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    (tmp_path / "mail.jsonl.gz").touch()
+    return load(ROOT / "examples" / "email.yaml", {"SPILLWAY_MAIL": str(tmp_path / "mail.jsonl.gz")})
+
+
+def test_the_example_s_sql_is_the_benchmark_s(config: Config) -> None:
+    sql = config.queries["email-processor"].sql
+    assert sql is not None
+    assert sql.strip() == queries.EMAIL_SQL.strip()
+    assert config.queries["email-processor"].schema_ddl == queries.SCHEMA_DDL
+
+
+def test_the_example_s_second_query_reads_the_first(config: Config) -> None:
+    metrics = config.queries["email-metrics"]
+    assert isinstance(metrics.source, QuerySource)
+    assert metrics.source.name == "email-processor"
+    assert metrics.schema_ddl == queries.Q5_SCHEMA_DDL
+    assert metrics.function == "engines.email.running:running_metrics"
+
+
+def test_the_example_writes_below_the_repository_and_not_into_it(config: Config) -> None:
+    assert config.gateway.state_dir.resolve() == ROOT / "state"
+    assert config.queries["email-processor"].sink.path.resolve() == ROOT / "out" / "email-processor"
