@@ -1,0 +1,45 @@
+# The commands of daily work; .ci/run uses the same ones. `make` alone lists them.
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# The first Python that is new enough.
+FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
+
+.PHONY: help setup java demo test check lock clean
+.DEFAULT_GOAL := help
+
+help: ## list the commands
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## /\1	/'
+
+setup: $(STAMP) ## make .venv and install into it; does nothing the second time
+
+$(STAMP): pyproject.toml constraints.txt
+	@python=$$($(FIND_PYTHON)); test -n "$$python" || { echo "Spillway needs Python 3.11 or later with its venv \
+	module: install it (Debian/Ubuntu: apt-get install python3 python3-venv), or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }; \
+	test -x $(BIN)/python || "$$python" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt --build-constraint constraints.txt --group dev -e .
+	@touch $(STAMP)
+
+java: ## see that there is a Java that Spark can use
+	@.ci/java
+
+demo: setup java ## play the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail
+	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)")
+
+test: setup java ## run all tests
+	$(BIN)/python -m pytest
+
+check: setup ## lint, format, types, import contract
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock: setup ## write constraints.txt anew from what is installed
+	$(BIN)/python -m pip install --quiet "hatchling>=1.27"
+	$(BIN)/python .ci/lock
+
+clean: ## remove what was built; state/, out/ and .venv stay
+	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
