@@ -1,0 +1,132 @@
+"""From Spark's filter expressions to predicates that mean exactly the same before the WAN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from infra.messages import Predicate, PredicateOp
+from infra.payload.predicates import why_not_early
+
+_COMPARE: dict[str, PredicateOp] = {
+    "EqualTo": "eq",
+    "LessThan": "lt",
+    "LessThanOrEqual": "le",
+    "GreaterThan": "gt",
+    "GreaterThanOrEqual": "ge",
+}
+_FLIPPED: dict[PredicateOp, PredicateOp] = {"eq": "eq", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_TEXT: dict[str, PredicateOp] = {"StartsWith": "starts_with", "EndsWith": "ends_with", "Contains": "contains"}
+_BOTH: dict[str, PredicateOp] = {"And": "and", "Or": "or"}
+_EXACT_TYPES = frozenset({"string", "boolean", "tinyint", "smallint", "int", "bigint"})
+_MAX_IN = 1_000
+
+
+class _NotEarlyError(Exception):
+    """An expression has no predicate that means exactly the same."""
+
+
+def scala_items(sequence: Any) -> Iterator[Any]:
+    """Yield the elements of a Scala collection."""
+    iterator = sequence.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def early(filters: Any, schema: pa.Schema) -> tuple[tuple[Predicate, ...], list[str]]:
+    """Return the conditions that may be evaluated early, and the text of those that may not.
+
+    Args:
+        filters: a file scan's filters (a Scala sequence of expressions, all of which must hold).
+        schema: the input's Arrow schema.
+    """
+    taken: list[Predicate] = []
+    skipped: list[str] = []
+    for expression in scala_items(filters):
+        try:
+            predicate = _predicate(expression)
+        except _NotEarlyError:
+            skipped.append(str(expression.sql()))
+            continue
+        if why_not_early(schema, predicate):
+            skipped.append(str(expression.sql()))
+        else:
+            taken.append(predicate)
+    return tuple(taken), skipped
+
+
+def _predicate(expression: Any) -> Predicate:
+    kind = _kind(expression)
+    if kind in _BOTH or kind == "Not":
+        children = tuple(_predicate(child) for child in scala_items(expression.children()))
+        return Predicate(op=_BOTH.get(kind, "not"), children=children)
+    if kind in ("IsNull", "IsNotNull"):
+        return Predicate(op="is_null" if kind == "IsNull" else "not_null", column=_path(expression.child()))
+    if kind in ("In", "InSet"):
+        return _membership(expression, kind)
+    if kind in ("AttributeReference", "GetStructField"):
+        return Predicate(op="eq", column=_exact_path(expression), value=True)
+    return _comparison(expression, kind)
+
+
+def _comparison(expression: Any, kind: str) -> Predicate:
+    op = _COMPARE.get(kind) or _TEXT.get(kind) or ("eq" if kind == "EqualNullSafe" else None)
+    if op is None:
+        raise _NotEarlyError
+    left, right = expression.left(), expression.right()
+    if _kind(left) == "Literal" and op in _FLIPPED:
+        left, right, op = right, left, _FLIPPED[op]
+    path = _exact_path(left)
+    found = Predicate(op=op, column=path, value=_literal(right))
+    if kind == "EqualNullSafe":
+        return Predicate(op="and", children=(Predicate(op="not_null", column=path), found))
+    return found
+
+
+def _membership(expression: Any, kind: str) -> Predicate:
+    if kind == "In":
+        path = _exact_path(expression.value())
+        values = [_literal(each) for each in scala_items(expression.list())]
+    else:
+        path = _exact_path(expression.child())
+        values = [_value(each) for each in scala_items(expression.hset())]
+    if len(values) > _MAX_IN:
+        raise _NotEarlyError
+    # A set has no order; a plan must not differ between two analyses of one query.
+    return Predicate(op="in", column=path, value=sorted(values, key=lambda value: (str(type(value)), value)))
+
+
+def _exact_path(expression: Any) -> tuple[str, ...]:
+    """Return the path of a column on which Arrow and Spark compare alike."""
+    if str(expression.dataType().sql()).lower() not in _EXACT_TYPES:
+        raise _NotEarlyError
+    return _path(expression)
+
+
+def _path(expression: Any) -> tuple[str, ...]:
+    kind = _kind(expression)
+    if kind == "AttributeReference":
+        return (str(expression.name()),)
+    if kind == "GetStructField":
+        return (*_path(expression.child()), str(expression.extractFieldName()))
+    raise _NotEarlyError
+
+
+def _literal(expression: Any) -> str | int | bool:
+    if _kind(expression) != "Literal" or str(expression.dataType().sql()).lower() not in _EXACT_TYPES:
+        raise _NotEarlyError
+    return _value(expression.value())
+
+
+def _value(value: Any) -> str | int | bool:
+    if isinstance(value, str | int | bool):
+        return value
+    if value is not None and _kind(value) == "UTF8String":
+        return str(value.toString())
+    raise _NotEarlyError
+
+
+def _kind(value: Any) -> str:
+    return str(value.getClass().getSimpleName())

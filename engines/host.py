@@ -1,0 +1,270 @@
+"""The engine host: one SparkSession that serves several queries to one gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from engines import schemas
+from engines.feed import FeedServer
+from engines.opened import CREDIT_BYTES, Opened, Owner
+from engines.query import Query, RefusedError, understand
+from engines.scratch import sweep
+from engines.session import build_session, jvm_runs, runtime_ahead, stop_session
+from engines.stateless import StatelessStream
+from engines.warmup import warm_up
+from infra.clock import Clock
+from infra.link.identity import HostIdentity
+from infra.link.secret_files import write_private
+from infra.link.server import HostServer, LinkLost, SessionEnded, SessionStarted
+from infra.link.trust import UserData
+from infra.messages import (
+    AnyMessage,
+    CloseQuery,
+    Committed,
+    Dictionary,
+    OpenQuery,
+    QueryReady,
+    QueryRefused,
+    Run,
+    Shutdown,
+)
+
+_LOOK_S = 1.0
+"""How often the host looks whether its JVM runs and whether a gateway was here."""
+
+
+@dataclass(frozen=True)
+class HostSettings:
+    """How a host runs.
+
+    Attributes:
+        workdir: a folder of this host alone; Spark's files, its certificate and ``host.json`` go there.
+        master: Spark's master.
+        cores: tasks at a time.
+    """
+
+    workdir: Path
+    master: str
+    cores: int
+
+
+class HostFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``host.json`` says once the host listens.
+
+    Attributes:
+        host: its name.
+        pid: its process.
+        address: where it listens.
+        port: where it listens.
+        started: seconds since 1970.
+    """
+
+    host: str
+    pid: int
+    address: str
+    port: int
+    started: float
+
+
+@dataclass
+class _Slot:
+    """A query by name: what is open, and the lock under which it is opened and closed."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    opened: Opened | None = None
+
+
+class Host:
+    """Serves until it is told to stop, its gateway is gone for too long, or Spark dies.
+
+    Args:
+        user_data: name, authority, token, where to listen.
+        settings: how it runs.
+        clock: measures boot, batches and absence of the gateway.
+    """
+
+    def __init__(self, user_data: UserData, settings: HostSettings, clock: Clock) -> None:
+        self._user_data = user_data
+        self._settings = settings
+        self._clock = clock
+        identity = HostIdentity.open(user_data, settings.workdir / "identity")
+        self._server = HostServer(identity, user_data, runtime_ahead(), clock=clock)
+        self._feeds = FeedServer()
+        self._slots: dict[str, _Slot] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._session: asyncio.Future[SparkSession] = asyncio.get_running_loop().create_future()
+        self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> str:
+        """Serve; return why it ended.
+
+        Raises:
+            OSError: the address cannot be bound.
+            SessionError: Spark cannot be started here.
+        """
+        started_s = self._clock.now()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, f"signal {number.name}")
+        try:
+            await self._listen()
+            async with asyncio.TaskGroup() as group:
+                work = [group.create_task(part) for part in (self._serve(), self._boot(started_s), self._look())]
+                reason = await self._stopped
+                for task in work:
+                    task.cancel()
+            return reason
+        finally:
+            await self._end()
+
+    async def _listen(self) -> None:
+        address, port = await self._server.start()
+        told = HostFile(
+            host=self._user_data.host, pid=os.getpid(), address=address, port=port, started=self._clock.wall()
+        )
+        write_private(self._settings.workdir / "host.json", msgspec.json.encode(told))
+
+    async def _boot(self, started_s: float) -> None:
+        await asyncio.to_thread(sweep)
+        settings = self._settings
+        try:
+            session = await asyncio.to_thread(build_session, settings.master, settings.workdir, settings.cores)
+            self._session.set_result(session)
+            await asyncio.to_thread(warm_up, session, self._feeds, self._clock)
+        except RefusedError as error:
+            self._stop(f"the warm-up batch failed: {error}")
+            return
+        await self._server.mark_ready(self._clock.now() - started_s)
+
+    async def _look(self) -> None:
+        while True:
+            await self._clock.sleep_until(self._clock.now() + _LOOK_S)
+            away_s = self._clock.now() - self._server.last_gateway_s
+            if away_s > self._user_data.orphan_after_s:
+                self._stop(f"no gateway for {away_s:.0f} s")
+            if self._session.done() and not jvm_runs(self._session.result()):
+                self._stop("Spark's JVM ended")
+
+    async def _serve(self) -> None:
+        while True:
+            try:
+                session, message, payload = await self._server.receive()
+            except LinkLost:
+                return
+            self._take(session, message, payload)
+
+    def _take(self, session: str, message: AnyMessage | SessionStarted | SessionEnded, payload: bytes) -> None:
+        match message:
+            case Run(query=query, epoch=epoch):
+                opened = self._owned(session, query, epoch)
+                if opened is not None:
+                    opened.take_run(message, payload)
+            case Dictionary(query=query):
+                slot = self._slots.get(query)
+                if slot is not None and slot.opened is not None:
+                    slot.opened.take_dictionary(message, payload)
+            case Committed(query=query, epoch=epoch, last_seq=last_seq):
+                opened = self._owned(session, query, epoch)
+                if opened is not None:
+                    opened.committed(last_seq)
+            case OpenQuery():
+                self._start(self._open(session, message))
+            case CloseQuery(query=query, epoch=epoch):
+                self._start(self._close(session, query, epoch))
+            case SessionStarted() | SessionEnded():
+                self._forget_owners()
+            case Shutdown():
+                self._stop("the gateway said so")
+            case _:
+                pass  # heartbeats and farewells are the link's business
+
+    def _owned(self, session: str, query: str, epoch: int) -> Opened | None:
+        slot = self._slots.get(query)
+        if slot is None or slot.opened is None or not slot.opened.is_owned_by(session, epoch):
+            return None
+        return slot.opened
+
+    def _forget_owners(self) -> None:
+        for slot in self._slots.values():
+            if slot.opened is not None:
+                slot.opened.detach()
+
+    async def _open(self, session: str, spec: OpenQuery) -> None:
+        slot = self._slots.setdefault(spec.query, _Slot())
+        base = await asyncio.shield(self._session)
+        async with slot.lock:
+            try:
+                ready = await self._opened(slot, base, session, spec)
+            except RefusedError as error:
+                refused = QueryRefused(query=spec.query, epoch=spec.epoch, reason=str(error))
+                await self._server.send(session, refused)
+            else:
+                await self._server.send(session, ready)
+
+    async def _opened(self, slot: _Slot, base: SparkSession, session: str, spec: OpenQuery) -> QueryReady:
+        query = await asyncio.to_thread(understand, base, spec)
+        if spec.analyse_only:
+            return _ready(query, spec)
+        owner = Owner(session, spec.epoch)
+        present = slot.opened
+        if present is not None and present.can_serve(query):
+            present.attach(owner)
+            return _ready(query, spec)
+        if present is not None:
+            slot.opened = None
+            await asyncio.to_thread(present.close)
+        opened = Opened(asyncio.get_running_loop(), self._server.send)
+        engine = StatelessStream(query, self._feeds, self._clock, opened.answer, opened.died)
+        await asyncio.to_thread(engine.open)
+        opened.begin(engine)
+        opened.attach(owner)
+        slot.opened = opened
+        return _ready(query, spec)
+
+    async def _close(self, session: str, query: str, epoch: int) -> None:
+        slot = self._slots.get(query)
+        if slot is None:
+            return
+        async with slot.lock:
+            opened = slot.opened
+            if opened is not None and opened.is_owned_by(session, epoch):
+                slot.opened = None
+                await asyncio.to_thread(opened.close)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _stop(self, reason: str) -> None:
+        if not self._stopped.done():
+            self._stopped.set_result(reason)
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        opened = [slot.opened for slot in self._slots.values() if slot.opened is not None]
+        await asyncio.gather(*(asyncio.to_thread(each.close) for each in opened))
+        await self._server.close("the host ends")
+        self._feeds.close()
+        if self._session.done() and not self._session.cancelled():
+            await asyncio.to_thread(stop_session, self._session.result())
+
+
+def _ready(query: Query, spec: OpenQuery) -> QueryReady:
+    return QueryReady(
+        query=spec.query,
+        epoch=spec.epoch,
+        input_schema=schemas.serialised(query.input_schema),
+        result_schema=schemas.serialised(query.result_schema),
+        plan=query.plan,
+        credit_bytes=CREDIT_BYTES,
+    )

@@ -1,0 +1,240 @@
+"""One query open on a host, for whichever gateway session owns it: frames in, frames out."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from engines.feed import FeedClosed, pack
+from engines.query import Query
+from engines.stateless import Answer
+from infra.messages import AnyMessage, Completed, Credit, Dictionary, QueryFailed, Run
+from infra.payload.decoder import Decoder
+from infra.payload.encoder import Encoder
+from infra.payload.errors import PayloadError
+from infra.payload.policy import CodecPolicy
+
+CREDIT_BYTES = 16 << 20
+_RUNS_WAITING = 4096
+
+Send = Callable[[str, AnyMessage, bytes], Awaitable[bool]]
+
+
+@dataclass(frozen=True, eq=False)
+class Owner:
+    """A gateway session's hold on a query; answers go to it as long as it is the present one."""
+
+    session: str
+    epoch: int
+
+
+@dataclass(frozen=True, eq=False)
+class Ticket:
+    """What a run needs to be answered."""
+
+    owner: Owner
+    run: Run
+    payload_bytes: int
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """An answer on its way to its owner."""
+
+    owner: Owner
+    completed: Completed
+    payload: bytes
+    tickets: Sequence[Ticket]
+
+
+class Engine(Protocol):
+    """A started query: stateless or stateful."""
+
+    @property
+    def query(self) -> Query:
+        """Return what runs."""
+        ...
+
+    def put(self, parts: Sequence[pa.Buffer], ticket: Ticket) -> None:
+        """Append a run; blocks while too much waits. Raises FeedClosed."""
+        ...
+
+    def drop_waiting(self) -> None:
+        """Forget the runs of an earlier owner that no micro-batch holds yet."""
+        ...
+
+    @property
+    def can_change_owner(self) -> bool:
+        """Tell whether it lives and another session may go on with it."""
+        ...
+
+    def committed(self, last_seq: int) -> None:
+        """Hear that the sink holds all results up to and with ``last_seq``."""
+        ...
+
+    def close(self) -> None:
+        """Stop it."""
+        ...
+
+
+class Opened:
+    """A query and its present owner.
+
+    Runs are decoded in the order they came, on a thread of this query, so that one slow query holds up no other.
+
+    Args:
+        loop: where ``send`` runs.
+        send: the link's; False when the session is gone.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, send: Send) -> None:
+        self._loop = loop
+        self._send = send
+        self._threads = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="intake")
+        self._sending: concurrent.futures.Future[None] | None = None
+        self._owner: Owner | None = None
+        self._unconsumed_bytes = 0
+        self._waiting = 0
+        self._engine: Engine | None = None
+
+    def begin(self, engine: Engine) -> None:
+        """Take a started engine; it has no owner yet."""
+        self._engine = engine
+        self._decoder = Decoder(engine.query.input_schema)
+        self._encoder = Encoder(engine.query.result_schema, codecs=CodecPolicy(engine.query.spec.result_codec))
+
+    def can_serve(self, query: Query) -> bool:
+        """Tell whether what runs is this very query, alive, and may be handed to another session."""
+        engine = self._engine
+        return engine is not None and engine.can_change_owner and _same(engine.query, query)
+
+    def attach(self, owner: Owner) -> None:
+        """Give the query to an owner, who sends its dictionaries anew; what an earlier one sent is dropped."""
+        assert self._engine is not None
+        self._decoder = Decoder(self._engine.query.input_schema)
+        self._unconsumed_bytes = self._waiting = 0
+        self._owner = owner
+
+    def detach(self) -> None:
+        """Take the query from its owner: nothing more is answered."""
+        self._owner = None
+        if self._engine is not None:
+            self._engine.drop_waiting()
+
+    def committed(self, last_seq: int) -> None:
+        """Tell a stateful query what the sink holds."""
+        if self._engine is not None:
+            self._engine.committed(last_seq)
+
+    def is_owned_by(self, session: str, epoch: int) -> bool:
+        """Tell whether messages of this session and epoch are meant for what runs now."""
+        return self._owner is not None and (self._owner.session, self._owner.epoch) == (session, epoch)
+
+    def take_run(self, run: Run, payload: bytes) -> None:
+        """Queue a run for Spark; a gateway that sends more than its credit loses the query."""
+        owner, decoder = self._owner, self._decoder
+        assert owner is not None
+        over = self._unconsumed_bytes and self._unconsumed_bytes + len(payload) > CREDIT_BYTES
+        if over or self._waiting >= _RUNS_WAITING:
+            self._fail(
+                owner, f"{self._waiting} runs of {self._unconsumed_bytes} bytes wait: the gateway overran its credit"
+            )
+            return
+        self._unconsumed_bytes += len(payload)
+        self._waiting += 1
+        self._threads.submit(self._put, decoder, Ticket(owner, run, len(payload)), payload)
+
+    def take_dictionary(self, message: Dictionary, payload: bytes) -> None:
+        """Make a dictionary known to the runs that come after it."""
+        owner, decoder = self._owner, self._decoder
+        if owner is not None:
+            self._threads.submit(self._add_dictionary, owner, decoder, message, payload)
+
+    def answer(self, answers: Sequence[Answer]) -> None:
+        """Send what a micro-batch brought; called on Spark's threads, at most one batch ahead of the link."""
+        owner = self._owner
+        mine = [answer for answer in answers if owner is not None and answer.items[0].tag.owner is owner]
+        frames = [self._frame(answer) for answer in mine]
+        before, self._sending = self._sending, asyncio.run_coroutine_threadsafe(self._deliver(frames), self._loop)
+        if before is not None:
+            before.result()
+
+    def died(self, reason: str) -> None:
+        """Tell the owner that the query cannot go on; called on any thread."""
+        self._loop.call_soon_threadsafe(self._fail, self._owner, reason)
+
+    def close(self) -> None:
+        """Stop what runs; returns when it has ended."""
+        self._owner = None
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _put(self, decoder: Decoder, ticket: Ticket, payload: bytes) -> None:
+        engine = self._engine
+        if ticket.owner is not self._owner or engine is None:
+            return
+        try:
+            engine.put(pack(decoder.decode(payload)), ticket)
+        except PayloadError as error:
+            run = ticket.run
+            self.died(f"run {run.first_seq}-{run.last_seq} cannot be decoded: {error}")
+        except FeedClosed:
+            return  # whoever closed it has told the owner
+
+    def _add_dictionary(self, owner: Owner, decoder: Decoder, message: Dictionary, payload: bytes) -> None:
+        try:
+            decoder.add_dictionary(message.field, message.dictionary_id, payload)
+        except PayloadError as error:
+            if owner is self._owner:
+                self.died(f"dictionary {message.dictionary_id}: {error}")
+
+    def _frame(self, answer: Answer) -> _Frame:
+        encoded = self._encoder.encode(answer.rows)
+        tickets: list[Ticket] = [item.tag for item in answer.items]
+        first, last = tickets[0].run, tickets[-1].run
+        completed = Completed(
+            query=first.query,
+            epoch=first.epoch,
+            first_seq=first.first_seq,
+            last_seq=last.last_seq,
+            attempt=last.attempt,
+            rows=encoded.rows,
+            batch_id=answer.batch_id,
+            batch_s=answer.batch_s,
+            poison=answer.poison,
+        )
+        return _Frame(tickets[0].owner, completed, encoded.payload, tickets)
+
+    async def _deliver(self, frames: Sequence[_Frame]) -> None:
+        for frame in frames:
+            session = frame.owner.session
+            if frame.owner is not self._owner or not await self._send(session, frame.completed, frame.payload):
+                return
+            consumed_bytes = sum(ticket.payload_bytes for ticket in frame.tickets)
+            self._unconsumed_bytes -= consumed_bytes
+            self._waiting -= len(frame.tickets)
+            credit = Credit(query=frame.completed.query, epoch=frame.owner.epoch, bytes=consumed_bytes)
+            await self._send(session, credit, b"")
+
+    def _fail(self, owner: Owner | None, reason: str) -> None:
+        if owner is None or owner is not self._owner or self._engine is None:
+            return
+        failed = QueryFailed(query=self._engine.query.spec.query, epoch=owner.epoch, reason=reason)
+        self._owner = None
+        self._loop.create_task(self._tell(owner, failed))
+
+    async def _tell(self, owner: Owner, failed: QueryFailed) -> None:
+        await self._send(owner.session, failed, b"")
+
+
+def _same(one: Query, other: Query) -> bool:
+    as_one = msgspec.structs.replace(one.spec, epoch=other.spec.epoch)
+    return as_one == other.spec and one.code_hash == other.code_hash

@@ -1,0 +1,130 @@
+"""A query as an engine host knows it: its schemas, its plan, and how to build it on any frame of events."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from engines import code, plan, schemas
+from engines.reasons import why
+from engines.scratch import scratch_folder
+from engines.session import sibling
+from infra.messages import OpenQuery, QueryPlan
+
+EVENTS = "events"
+
+
+class RefusedError(Exception):
+    """A query cannot be opened here, and why."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query that has been understood.
+
+    Attributes:
+        spec: what the gateway asked for.
+        base: the host's session; each use of the query takes a sibling of it, so that views do not meet.
+        columns: its input for Spark.
+        input_schema: its input for Arrow.
+        result_schema: its results for Arrow.
+        plan: what its plan says.
+        build: makes its frame from a frame of events.
+        code_hash: of its SQL or function, sources and schema.
+    """
+
+    spec: OpenQuery
+    base: SparkSession
+    columns: StructType
+    input_schema: pa.Schema
+    result_schema: pa.Schema
+    plan: QueryPlan
+    build: Callable[[DataFrame], DataFrame]
+    code_hash: str
+
+
+def understand(base: SparkSession, spec: OpenQuery) -> Query:
+    """Check, load and analyse a query without starting anything.
+
+    Raises:
+        RefusedError: its code differs, its schema or SQL is wrong, or its results have no Arrow form.
+    """
+    try:
+        code_hash = code.check(spec)
+        build = _by_function(spec) if spec.function else _by_sql(spec.sql)
+        columns = schemas.struct_of(base, spec.schema_ddl)
+        input_schema = schemas.arrow_of(columns)
+    except (code.CodeError, PySparkException) as error:
+        raise RefusedError(f"query {spec.query}: {why(error)}") from error
+    if not columns.fields:
+        raise RefusedError(f"query {spec.query}: its schema has no columns")
+    found, result_schema = _analysed(base, spec, columns, build)
+    return Query(spec, base, columns, input_schema, result_schema, found, build, code_hash)
+
+
+def _by_sql(sql: str) -> Callable[[DataFrame], DataFrame]:
+    def build(events: DataFrame) -> DataFrame:
+        events.createOrReplaceTempView(EVENTS)
+        return events.sparkSession.sql(sql)
+
+    return build
+
+
+def _by_function(spec: OpenQuery) -> Callable[[DataFrame], DataFrame]:
+    function = code.load(spec)
+
+    def build(events: DataFrame) -> DataFrame:
+        result = function(events)
+        if not isinstance(result, DataFrame):
+            raise RefusedError(f"query {spec.query}: {spec.function} returned {type(result).__name__}, not a DataFrame")
+        return result
+
+    return build
+
+
+def _analysed(
+    base: SparkSession, spec: OpenQuery, columns: StructType, build: Callable[[DataFrame], DataFrame]
+) -> tuple[QueryPlan, pa.Schema]:
+    session = sibling(base)
+    folder = scratch_folder("plan")
+    try:
+        frame = _built(spec, build, plan.empty_events(session, columns, folder))
+        result_schema = _result_schema(spec, frame)
+        try:
+            found = plan.analyse(frame, columns)
+        except Exception as error:
+            found = plan.unreadable(why(error))
+        return found, result_schema
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _built(spec: OpenQuery, build: Callable[[DataFrame], DataFrame], events: DataFrame) -> DataFrame:
+    try:
+        return build(events)
+    except RefusedError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise RefusedError(f"query {spec.query}: {why(error)}") from error
+
+
+def _result_schema(spec: OpenQuery, frame: DataFrame) -> pa.Schema:
+    try:
+        columns = schemas.struct_nullable(frame.schema)
+        schema = schemas.arrow_of(columns)
+    except PySparkException as error:
+        raise RefusedError(f"query {spec.query}: its result has a type that Arrow lacks: {why(error)}") from error
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise RefusedError(
+            f"query {spec.query}: its result has two columns named {', '.join(twice)}; give them aliases"
+        )
+    if not schema.names:
+        raise RefusedError(f"query {spec.query}: its result has no columns")
+    return schema

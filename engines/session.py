@@ -1,0 +1,204 @@
+"""The one SparkSession of an engine host: how it is set up, and what of it must be equal at every site."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from infra.messages import PROTOCOL, Runtime
+
+_JAVA_MIN = 17
+_TIMEZONE = "UTC"
+_LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
+# Offset and commit logs on a local or memory file system: 14 ms a batch instead of 58.
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_SQL = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Rows that are looked at one by one must run as tasks, not be folded away while planning.
+    "spark.sql.execution.arrow.localRelationThreshold": "0b",
+    "spark.sql.session.timeZone": _TIMEZONE,
+    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+    # Results belong to seq numbers; a micro-batch without events would have none.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "4",
+    "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
+}
+
+
+class SessionError(Exception):
+    """Spark cannot be started here, and what to do about it."""
+
+
+def is_local(master: str) -> bool:
+    """Tell whether driver and executors of ``master`` are one process on this machine."""
+    return master == "local" or master.startswith("local[")
+
+
+def java_version() -> str:
+    """Return the major version of the Java that Spark will use (``17``).
+
+    Raises:
+        SessionError: there is none, or it is older than Spark needs.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    where = f"JAVA_HOME={home}" if home else "PATH"
+    if java is None:
+        raise SessionError(f"no java in {where}; install Java {_JAVA_MIN} or later (Debian: openjdk-17-jre-headless)")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None:
+        raise SessionError(f"{java} -version says nothing of a version: {said.strip()[:200]!r}; check {where}")
+    if int(found[1]) < _JAVA_MIN:
+        raise SessionError(f"{java} is Java {found[1]}; Spark {pyspark.__version__} needs {_JAVA_MIN} or later")
+    return found[1]
+
+
+def runtime_ahead() -> Runtime:
+    """Return what the session will be before it is up, so that a booting host can greet a gateway.
+
+    Raises:
+        SessionError: Java is missing or too old.
+    """
+    return Runtime(
+        protocol=PROTOCOL,
+        spark=pyspark.__version__,
+        java=java_version(),
+        python=_python(),
+        timezone=_TIMEZONE,
+        ansi=True,
+    )
+
+
+def runtime_of(session: SparkSession) -> Runtime:
+    """Return what the running session is."""
+    java = session.sparkContext._jvm.System.getProperty("java.specification.version")  # type: ignore[union-attr]  # noqa: SLF001
+    return Runtime(
+        protocol=PROTOCOL,
+        spark=session.version,
+        java=str(java),
+        python=_python(),
+        timezone=str(session.conf.get("spark.sql.session.timeZone")),
+        ansi=session.conf.get("spark.sql.ansi.enabled") == "true",
+    )
+
+
+def build_session(master: str, workdir: Path, cores: int) -> SparkSession:
+    """Start Spark for one engine host.
+
+    Args:
+        master: ``local[N]``, or a cluster's address as Spark understands it.
+        workdir: a folder of this host alone; Spark's own files go below it.
+        cores: how many tasks run at a time, and so how many shuffle partitions are worth having.
+
+    Raises:
+        SessionError: Java is missing, the session is not as it was announced, or an executor cannot run our Python.
+    """
+    ahead = runtime_ahead()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.Builder().appName("spillway").master(master)
+    for name, value in _settings(master, workdir, cores).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    differences = ahead.differences(runtime_of(session))
+    if differences:
+        raise SessionError(
+            f"Spark came up other than announced: {'; '.join(differences)}; check SPARK_HOME, SPARK_CONF_DIR"
+        )
+    if not is_local(master):
+        _check_executors(session)
+    return session
+
+
+def sibling(session: SparkSession) -> SparkSession:
+    """Return a session with views and settings of its own in the same Spark, set up like every other."""
+    new = session.newSession()
+    for name, value in _SQL.items():
+        new.conf.set(name, value)
+    return new
+
+
+def _settings(master: str, workdir: Path, cores: int) -> dict[str, str]:
+    options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} -Djava.io.tmpdir={_made(workdir / 'tmp')}"
+    settings = {
+        "spark.driver.extraJavaOptions": options,
+        "spark.local.dir": str(_made(workdir / "spark")),
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.warehouse.dir": (workdir / "warehouse").as_uri(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    settings |= _SQL
+    if is_local(master):
+        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return settings
+
+
+def _check_executors(session: SparkSession) -> None:
+    # A worker without PyArrow shows up as a time-out of the first query; ask in a way that gives a clear answer.
+    def look(_: int) -> str:
+        try:
+            import pyarrow
+        except ImportError as error:
+            return f"no pyarrow ({error})"
+        return f"{sys.version_info[0]}.{sys.version_info[1]}" if pyarrow.__version__ else ""
+
+    answers = set(session.sparkContext.parallelize(range(4), 4).map(look).collect())
+    if answers != {_python()}:
+        raise SessionError(
+            f"executors answer {sorted(answers)} where Python {_python()} with pyarrow is wanted; "
+            "set PYSPARK_PYTHON to such a Python on every machine of the cluster"
+        )
+
+
+def jvm_runs(session: SparkSession) -> bool:
+    """Tell whether the JVM behind a session is there."""
+    process = _jvm_process(session)
+    return process is None or process.poll() is None
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop Spark and its JVM; an error while stopping leaves nothing more to do."""
+    process = _jvm_process(session)
+    gateway = session.sparkContext._gateway  # noqa: SLF001 - PySpark keeps the JVM for a next session otherwise
+    with contextlib.suppress(Exception):
+        session.stop()
+    if gateway is not None:
+        gateway.shutdown()
+    if process is not None:
+        if process.stdin is not None:
+            process.stdin.close()  # what the JVM waits for
+        _ended(process)
+
+
+def _jvm_process(session: SparkSession) -> subprocess.Popen[bytes] | None:
+    return getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001
+
+
+def _ended(process: subprocess.Popen[bytes], within_s: float = 10.0) -> None:
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(within_s)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _python() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -1,0 +1,171 @@
+"""A stateless query open on this host: each run is answered by itself, and no row stops the others."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import spark_partition_id
+
+from engines.feed import Feed, FeedServer, Item
+from engines.isolate import isolate
+from engines.query import Query
+from engines.reasons import why
+from engines.scratch import scratch_folder
+from engines.session import sibling
+from engines.stream import OnDeath, Stream, Warmth, put_warm_up
+from engines.tables import one_batch, unpack
+from infra.clock import Clock
+from infra.messages import Poison
+
+_PARTITION = "_spillway_partition"
+FEED_BYTES = 64 << 20
+"""Decoded rows that wait for Spark, at most (one run is always taken)."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a run, or for a stateful query of all the runs of a micro-batch.
+
+    Attributes:
+        items: the runs, at least one.
+        rows: their results.
+        poison: the rows of a single run that have none.
+        batch_id: the micro-batch.
+        batch_s: how long that took, from its planning on.
+    """
+
+    items: tuple[Item, ...]
+    rows: pa.RecordBatch
+    poison: tuple[Poison, ...]
+    batch_id: int
+    batch_s: float
+
+
+OnAnswers = Callable[[Sequence[Answer]], None]
+
+
+class StatelessStream:
+    """A stateless query, open.
+
+    Positions in the feed number what came since this start; the checkpoint is thrown away.
+
+    Args:
+        query: what runs.
+        server: where Spark asks for runs.
+        clock: measures micro-batches.
+        on_answers: gets the answers of each micro-batch, one for each run that was put with a tag.
+        on_death: gets the reason when the query cannot go on.
+    """
+
+    def __init__(
+        self, query: Query, server: FeedServer, clock: Clock, on_answers: OnAnswers, on_death: OnDeath
+    ) -> None:
+        self.query = query
+        self._clock = clock
+        self._on_answers = on_answers
+        self._on_death = on_death
+        self._warmth = Warmth()
+        self._narrow = query.plan.narrow
+        self.feed = Feed(0, query.spec.max_batch_runs if self._narrow else 1, FEED_BYTES, clock)
+        self._checkpoint = scratch_folder("stream")
+        self._stream = Stream(query, server, self.feed, self._checkpoint, self._batch, self._died)
+
+    def open(self) -> None:
+        """Start, and return once an empty micro-batch went through.
+
+        Raises:
+            RefusedError: Spark does not run it, or not even without events.
+        """
+        try:
+            put_warm_up(self.feed, self.query)
+            self._stream.start()
+            self._warmth.wait(self.query.spec.query)
+        except BaseException:
+            self.close()
+            raise
+
+    def put(self, parts: Sequence[pa.Buffer], ticket: object) -> None:
+        """Append a run; blocks while too much waits.
+
+        Raises:
+            FeedClosed: the query was stopped.
+        """
+        self.feed.put(parts, ticket)
+
+    @property
+    def can_change_owner(self) -> bool:
+        """Tell whether it lives: runs are independent, so any session may go on with it."""
+        return not self._stream.ended
+
+    def committed(self, last_seq: int) -> None:
+        """Do nothing: no state waits for the sink."""
+
+    def drop_waiting(self) -> None:
+        """Forget the runs that no micro-batch holds yet."""
+        self.feed.drop_unplanned()
+
+    def close(self) -> None:
+        """Stop; what is not answered will not be."""
+        self._stream.stop()
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
+
+    def _died(self, reason: str) -> None:
+        self._warmth.died(reason)
+        self._on_death(reason)
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        items = self.feed.planned
+        try:
+            tables = self._evaluated(frame, items)
+        except Exception:
+            if self._stream.stopping:
+                raise
+            answers = self._isolated(items, batch_id)
+        else:
+            batch_s = self._clock.now() - self.feed.planned_at_s
+            answers = [Answer((item,), rows, (), batch_id, batch_s) for item, rows in zip(items, tables, strict=True)]
+        self._on_answers([answer for answer in answers if answer.items[0].tag is not None])
+        if items:
+            self.feed.release(items[-1].end)
+        self._warmth.warmed()
+
+    def _evaluated(self, frame: DataFrame, items: Sequence[Item]) -> list[pa.RecordBatch]:
+        schema = self.query.result_schema
+        if len(items) == 1:
+            return [one_batch(frame.toArrow(), schema)]
+        # Only in a narrow plan are there several items, and there a row is made in the partition of its event.
+        table = frame.select("*", spark_partition_id().alias(_PARTITION)).toArrow()
+        partitions = table.column(_PARTITION).to_numpy()
+        if np.any(np.diff(partitions) < 0):
+            raise RuntimeError("Spark returned partitions out of order: results cannot be given to their runs")
+        table = table.drop_columns([_PARTITION])
+        results, part = [], 0
+        for item in items:
+            first, last = np.searchsorted(partitions, [part, part + len(item.parts)])
+            results.append(one_batch(table.slice(first, last - first), schema))
+            part += len(item.parts)
+        return results
+
+    def _isolated(self, items: Sequence[Item], batch_id: int) -> list[Answer]:
+        """Evaluate each run by itself, outside the stream, and find the rows that fail."""
+        answers = []
+        session = sibling(self.query.base)
+
+        def run(rows: pa.RecordBatch) -> pa.Table:
+            frame = session.createDataFrame(pa.Table.from_batches([rows]), schema=self.query.columns)
+            return self.query.build(frame).toArrow()
+
+        for item in items:
+            rows = unpack(item.parts, self.query.input_schema)
+            results, poison = isolate(rows, run, why)
+            schema = self.query.result_schema
+            whole = one_batch(pa.concat_tables([each.cast(schema) for each in results]), schema) if results else None
+            batch_s = self._clock.now() - self.feed.planned_at_s
+            empty = one_batch(schema.empty_table(), schema)
+            answers.append(Answer((item,), whole if whole is not None else empty, poison, batch_id, batch_s))
+        return answers

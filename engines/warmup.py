@@ -1,0 +1,54 @@
+"""The batch that makes a started host a ready one: a first batch of a fresh Spark takes seconds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from engines.feed import FeedServer, pack
+from engines.query import RefusedError, understand
+from engines.stateless import Answer, StatelessStream
+from engines.stream import WARM_S
+from infra.clock import Clock
+from infra.messages import OpenQuery
+
+_ROWS = 256
+_QUERY = OpenQuery(
+    query="warm-up",
+    epoch=0,
+    schema_ddl="id BIGINT, name STRING",
+    sql="SELECT id, upper(name) AS name FROM events WHERE name LIKE '%1' AND id >= 0",
+)
+
+
+def warm_up(session: SparkSession, feeds: FeedServer, clock: Clock) -> None:
+    """Run a small query through the whole streaming path, and return when its answer has come back.
+
+    Raises:
+        RefusedError: it did not come back, or was wrong.
+    """
+    answered = threading.Event()
+    rows: list[int] = []
+
+    def take(answers: Sequence[Answer]) -> None:
+        rows.extend(answer.rows.num_rows for answer in answers)
+        if answers:
+            answered.set()
+
+    stream = StatelessStream(understand(session, _QUERY), feeds, clock, take, lambda _: answered.set())
+    stream.open()
+    try:
+        names = pa.array([f"name {number}" for number in range(_ROWS)])
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(range(_ROWS), pa.int64()), names], schema=stream.query.input_schema
+        )
+        stream.put(pack(batch), "warm-up")
+        answered.wait(WARM_S)
+        expected = sum(name.endswith("1") for name in names.to_pylist())
+        if rows != [expected]:
+            raise RefusedError(f"the warm-up query gave {rows} rows where {expected} were due")
+    finally:
+        stream.close()

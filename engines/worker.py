@@ -1,0 +1,79 @@
+"""The engine host as a program: ``python -m engines.worker``, and what ``spillway worker`` calls."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from engines.host import Host, HostSettings
+from engines.session import SessionError
+from infra.clock import SystemClock
+from infra.link.trust import TrustError, UserData
+
+
+def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = None) -> int:
+    """Run an engine host until it is told to stop.
+
+    Args:
+        user_data: the file that names it and its gateway's authority (`infra.link.trust.UserData`, JSON).
+        workdir: a folder of this host alone.
+        master: Spark's master; empty means ``local[N]``, N being the CPUs it may use.
+        cpus: the CPUs it may use, such as ``0,2-3``; None leaves that as it is.
+
+    Returns:
+        The exit code: 0 after an orderly end, 2 when it cannot start as it is set up, 1 otherwise.
+    """
+    try:
+        if cpus:
+            # Before Spark starts, so that the JVM and all Python workers inherit it.
+            os.sched_setaffinity(0, cpu_set(cpus))
+        cores = len(os.sched_getaffinity(0))
+        told = UserData.from_json(user_data.read_bytes())
+        workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        settings = HostSettings(workdir=workdir.resolve(), master=master or f"local[{cores}]", cores=cores)
+        reason = asyncio.run(_run(told, settings))
+    except (SessionError, TrustError, ValueError, OSError) as error:
+        _say(f"cannot start: {error}")
+        return 2
+    _say(f"ended: {reason}")
+    return 0
+
+
+def cpu_set(text: str) -> set[int]:
+    """Return the CPUs that ``0,2-3`` names.
+
+    Raises:
+        ValueError: it names none, or is no such list.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ValueError(f"cpus {text!r}: write them as 0,2-3")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+async def _run(user_data: UserData, settings: HostSettings) -> str:
+    return await Host(user_data, settings, SystemClock()).run()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"spillway worker: {text}\n")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m engines.worker", description=main.__doc__)
+    parser.add_argument("--user-data", type=Path, required=True)
+    parser.add_argument("--workdir", type=Path, required=True)
+    parser.add_argument("--master", default="")
+    parser.add_argument("--cpus")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    given = _arguments()
+    sys.exit(main(given.user_data, given.workdir, given.master, given.cpus))
