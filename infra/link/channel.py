@@ -140,12 +140,9 @@ class Channel:
     async def close(self, reason: str) -> None:
         """Say why, if that is possible, and close; nobody may be in ``receive``. Takes about a second at most."""
         if not self._peer_gone and self.try_send(Bye(reason=reason)):
-            # Closing with unread input resets the connection, and a reset can overtake the Bye: read on until the
-            # other end has closed, or says goodbye itself.
-            with contextlib.suppress(LinkLost, FrameError, TimeoutError):
+            with contextlib.suppress(LinkLost, OSError, TimeoutError):
                 async with asyncio.timeout(_FAREWELL_S):
-                    while True:
-                        await self.receive()
+                    await self._hear_out()
         self._writer.close()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_S):
@@ -155,6 +152,18 @@ class Channel:
     def abort(self) -> None:
         """Drop the connection at once."""
         self._writer.transport.abort()
+
+    async def _hear_out(self) -> None:
+        """Read until the other end has closed or says goodbye itself.
+
+        Closing with unread input resets the connection, and a reset can overtake our own goodbye.
+        """
+        try:
+            while True:
+                await self.receive()
+        except FrameError:
+            while await self._reader.read(STREAM_LIMIT_BYTES):
+                pass
 
     async def _send_in_pieces(self, buffers: list[Buffer]) -> None:
         async with self._lock:
