@@ -11,12 +11,14 @@ from plotly.offline import get_plotlyjs
 from gateway.demo import plots
 from gateway.demo.report import TITLES, Report, Runs, shortfalls, summary_rows
 
+_CONTROLS = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
+
 _STYLE = """
 body { font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; color: #1f2937; background: #f6f7f9;
        margin: 0; }
 main { max-width: 1080px; margin: 0 auto; padding: 32px 20px 64px; }
 h1 { font-size: 28px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 0 0 4px; }
-p { margin: 4px 0 12px; max-width: 76ch; } .lead { color: #4b5563; }
+p { margin: 4px 0 12px; max-width: 90ch; } .lead { color: #4b5563; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(210px, 1fr)); gap: 14px; margin: 20px 0; }
 .card, section { background: #fff; border: 1px solid #e5e7eb; border-radius: 10px; }
 .card { padding: 14px 18px; } .card b { display: block; font-size: 26px; line-height: 1.25; }
@@ -58,8 +60,9 @@ def write_page(report: Report, runs: Runs, path: Path) -> None:
         ),
         _figure(
             "What switching saw and did",
-            "The dotted line is the private engine's latency, which the switching functions look at. Behind it the "
-            "life of the VMs: yellow while one starts, green while it can be used, grey while it drains.",
+            "The dotted line is the private engine's latency, which the switching functions look at; the coloured one "
+            "is all engines together. Behind them the life of the VMs: yellow while one starts, green while it can be used, grey while it drains. Red dashes: "
+            "L_s, L_d and L_p as above.",
             plots.lanes(runs, settings),
         ),
         _figure(
@@ -131,5 +134,5 @@ def _summary(report: Report) -> str:
 
 
 def _figure(title: str, text: str, figure: go.Figure) -> str:
-    drawn = figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False, "responsive": True})
+    drawn = figure.to_html(full_html=False, include_plotlyjs=False, config=_CONTROLS)
     return f"<section><h2>{title}</h2><p>{text}</p>{drawn}</section>"

@@ -37,7 +37,7 @@ def input_rate(runs: Runs, report: Report) -> go.Figure:
         y=report.capacity_events_per_s,
         line={"color": THRESHOLD, "dash": "dash", "width": 1.5},
         annotation={"text": "what the private engine sustains", "font": {"color": THRESHOLD}},
-        annotation_position="top left",
+        annotation_position="top right",
     )
     figure.update_yaxes(title="mails due (1/s)", rangemode="tozero")
     return _finished(figure, height=280, legend=False)
@@ -55,7 +55,7 @@ def latencies(runs: Runs, settings: Settings) -> go.Figure:
                 dash = "dot" if mode == "elastic" else "solid"
                 figure.add_vline(x=mark.at_s, line={"color": COLOURS[mode], "dash": dash, "width": 1})
     figure.update_yaxes(title="mean latency (s)", rangemode="tozero")
-    return _finished(figure, height=440)
+    return _finished(figure, height=440, right=170)
 
 
 def lanes(runs: Runs, settings: Settings) -> go.Figure:
@@ -68,7 +68,6 @@ def lanes(runs: Runs, settings: Settings) -> go.Figure:
         subplot_titles=[TITLES[mode] for mode in runs],
     )
     for row, (mode, run) in enumerate(runs.items(), start=1):
-        _add_vm_life(figure, run.record, row)
         private = [_seconds(slot.latency_ms) for slot in run.record.slots]
         line = {"color": "#111827", "width": 1.3, "dash": "dot"}
         figure.add_trace(
@@ -83,8 +82,9 @@ def lanes(runs: Runs, settings: Settings) -> go.Figure:
             row=row,
             col=1,
         )
-        figure.add_trace(_latency_line(run.record.slots, mode, f"all lanes: {TITLES[mode]}"), row=row, col=1)
-        _add_thresholds(figure, settings, row=row, labelled=row == 1)
+        figure.add_trace(_latency_line(run.record.slots, mode, TITLES[mode]), row=row, col=1)
+        _add_vm_life(figure, run.record, row)
+        _add_thresholds(figure, settings, row=row)
         figure.update_yaxes(title="latency (s)", rangemode="tozero", row=row, col=1)
     return _finished(figure, height=760)
 
@@ -107,7 +107,7 @@ def share_and_bytes(runs: Runs, settings: Settings) -> go.Figure:
         y=settings.link_mbit_per_s,
         line={"color": THRESHOLD, "dash": "dash", "width": 1.5},
         annotation={"text": f"one link's rate, {settings.link_mbit_per_s:g} Mbit/s", "font": {"color": THRESHOLD}},
-        annotation_position="top left",
+        annotation_position="top right",
         row=2,
         col=1,
     )
@@ -156,27 +156,27 @@ def _add_vm_life(figure: go.Figure, record: RunRecord, row: int) -> None:
         )
 
 
-def _add_thresholds(figure: go.Figure, settings: Settings, row: int | None = None, *, labelled: bool = True) -> None:
-    where = {} if row is None else {"row": row, "col": 1}
+def _add_thresholds(figure: go.Figure, settings: Settings, row: int | None = None) -> None:
+    """Draw L_s, L_d and L_p; in a figure without rows there is room to say what they mean."""
     for name, at_s, meaning in (
         ("L_s", settings.start_vm_above_s, "start a VM above"),
         ("L_d", settings.send_above_s, "send to it above"),
         ("L_p", settings.keep_vm_above_s, "keep it above"),
     ):
-        figure.add_hline(y=at_s, line={"color": THRESHOLD, "dash": "dash", "width": 1}, **where)
-        if labelled:
-            figure.add_annotation(
-                x=1,
-                xref="x domain",
-                y=at_s,
-                text=f"{name} = {at_s:g} s: {meaning}",
-                showarrow=False,
-                xanchor="right",
-                yanchor="bottom",
-                font={"color": THRESHOLD, "size": 11},
-                bgcolor="rgba(255,255,255,0.7)",
-                **where,
-            )
+        line = {"color": THRESHOLD, "dash": "dash", "width": 1}
+        if row is not None:
+            figure.add_hline(y=at_s, line=line, row=row, col=1)
+            continue
+        figure.add_hline(y=at_s, line=line)
+        figure.add_annotation(
+            x=1.005,
+            xref="paper",
+            xanchor="left",
+            y=at_s,
+            text=f"{name} {at_s:g} s: {meaning}",
+            showarrow=False,
+            font={"color": THRESHOLD, "size": 12},
+        )
 
 
 def _latency_line(slots: tuple[Slot, ...], mode: Mode, name: str) -> go.Scatter:
@@ -199,14 +199,14 @@ def _megabits_per_s(slots: tuple[Slot, ...], sizes: list[int]) -> list[float]:
     return [8e-6 * size / max(length_s, 1e-3) for size, length_s in zip(sizes, lengths_s, strict=True)]
 
 
-def _finished(figure: go.Figure, height: int, *, legend: bool = True) -> go.Figure:
+def _finished(figure: go.Figure, height: int, *, legend: bool = True, right: int = 24) -> go.Figure:
     figure.update_layout(
         template="plotly_white",
         height=height,
-        margin={"l": 70, "r": 24, "t": 44, "b": 56},
+        margin={"l": 70, "r": right, "t": 56 if legend else 32, "b": 56},
         hovermode="x unified",
         showlegend=legend,
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 1, "xanchor": "right"},
+        legend={"orientation": "h", "yref": "container", "y": 0.995, "yanchor": "top", "x": 0, "xanchor": "left"},
         font={"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": "#1f2937"},
     )
     figure.update_xaxes(title=None, rangemode="tozero", showline=True, linecolor="#d1d5db")
