@@ -68,7 +68,7 @@ class Scheduler:
 
     def __init__(self, settings: SchedulerSettings) -> None:
         self._settings = settings
-        self._queries = {query.name: Query(query) for query in settings.queries}
+        self._queries = {query.name: Query(query, settings.slot_s) for query in settings.queries}
         self._fleet = Fleet(settings.billing, settings.budget, settings.slot_s)
         self._ranking = Ranking(settings.slot_s)
         self._launch_failures = 0
@@ -214,7 +214,7 @@ class Scheduler:
         keepers = [
             name
             for name, query in self._queries.items()
-            if query.keeps_vm(machine.block_raw_bytes[name], event.at_s, self._settings.slot_s)
+            if query.keeps_vm(machine.block_raw_bytes[name], event.at_s)
         ]
         if not keepers:
             return "its billing period ends, L < keep_vm_above and D < keep_vm_bytes"
@@ -238,7 +238,7 @@ class Scheduler:
             return [], obstacle
         if waiting.state is VmState.ABSENT:
             self._fleet.step(waiting, VmInput.HIGH, event, f"{asking[0].settings.name} asks")
-        tolerated = [query for query in asking if query.vm_is_due(event.at_s, self._settings.slot_s)]
+        tolerated = [query for query in asking if query.vm_is_due(event.at_s)]
         if not tolerated:
             return [], f"{waiting.name} is started if L stays there"
         if event.at_s < self._retry_at_s:
@@ -249,6 +249,8 @@ class Scheduler:
         started = self._fleet.start(event, expected_bytes_per_s, why)
         if started is None:
             return [], "the budget has no room for a VM"
+        for query in self._queries.values():
+            query.high_since_s = None  # for the VM after this one tau begins again
         return [StartVm(vm=started.name, cause=Cause(event.event_id, why))], f"{started.name} is started"
 
     def _why_no_more_vms(self) -> str:

@@ -85,6 +85,8 @@ class Histogram:
             seen += self._bins[at]
             if seen >= wanted:
                 break
+        if q == 1 or at == _LAST_BIN:
+            return self._largest_s
         middle_s = _middle_s(at)
         return min(max(middle_s, self._smallest_s), self._largest_s)
 

@@ -44,11 +44,12 @@ class QuerySettings:
 class Query:
     """What the scheduler remembers of a query, and what the switching functions make of it."""
 
-    def __init__(self, settings: QuerySettings) -> None:
+    def __init__(self, settings: QuerySettings, slot_s: float) -> None:
         self.settings = settings
+        self._slot_s = slot_s
         self.switchable = settings.switchable
         self.reason = "" if settings.switchable else "it may not be switched"
-        self.controller = _controller(settings)
+        self.controller = _controller(settings, slot_s)
         self.slot = QuerySlot(query=settings.name, latency_s=0.0)
         self.route = _ALL_HOME
         self.high_since_s: float | None = None
@@ -82,16 +83,16 @@ class Query:
         """Return whether L >= L_s, the first condition of equation 1."""
         return not self.why_home and self.slot.latency_s >= self.settings.switching.start_vm_above_s
 
-    def vm_is_due(self, at_s: float, slot_s: float) -> bool:
+    def vm_is_due(self, at_s: float) -> bool:
         """Return whether equation 1 starts a VM: it was asked for during tau."""
-        return self._phi_vm(False, at_s, slot_s, period_bytes=0, period_ends=False)
+        return self._phi_vm(False, at_s, period_bytes=0, period_ends=False)
 
-    def keeps_vm(self, period_bytes: int, at_s: float, slot_s: float) -> bool:
+    def keeps_vm(self, period_bytes: int, at_s: float) -> bool:
         """Return whether equation 1 keeps a VM, that was sent so many bytes of this query, for another period."""
-        return not self.why_home and self._phi_vm(True, at_s, slot_s, period_bytes=period_bytes, period_ends=True)
+        return not self.why_home and self._phi_vm(True, at_s, period_bytes=period_bytes, period_ends=True)
 
-    def _phi_vm(self, before: bool, at_s: float, slot_s: float, *, period_bytes: int, period_ends: bool) -> bool:
-        high_for_s = 0.0 if self.high_since_s is None else at_s - self.high_since_s + _JITTER * slot_s
+    def _phi_vm(self, before: bool, at_s: float, *, period_bytes: int, period_ends: bool) -> bool:
+        high_for_s = 0.0 if self.high_since_s is None else at_s - self.high_since_s + _JITTER * self._slot_s
         return phi_vm(
             self.settings.switching,
             before=before,
@@ -119,7 +120,7 @@ class Query:
         return home_rate is not None and self.slot.input_rate >= _HOME_CAN_CARRY * home_rate
 
 
-def _controller(settings: QuerySettings) -> ShareController:
+def _controller(settings: QuerySettings, slot_s: float) -> ShareController:
     if settings.mode == "query":
         return FixedShare(1.0)
-    return AutoShare() if settings.share is None else FixedShare(settings.share)
+    return AutoShare(slot_s) if settings.share is None else FixedShare(settings.share)

@@ -51,15 +51,16 @@ class FeedbackGains:
     for ever: ``proportional`` damps it.
 
     Attributes:
-        integral: share added when one lane's latency is negligible beside the other's.
-        proportional: share lent, not added, for the same difference.
+        proportional: share lent, not added, when one lane's latency is negligible beside the other's.
+        integral: share added for the same difference. An answer comes as late as the latency it shows, so for each
+            slot of latency beyond the first as much less is added: patience keeps it from swinging.
         tracking: how much of the way the share follows what was really carried when credit ran out.
         least: the cloud's smallest share; without any event its latency could not be measured.
         most: the cloud's largest share, so that home never starves.
     """
 
-    integral: float = 0.03
     proportional: float = 0.2
+    integral: float = 0.05
     tracking: float = 0.3
     least: float = 0.02
     most: float = 0.95
@@ -68,10 +69,16 @@ class FeedbackGains:
 class AutoShare:
     """Feedback that makes events complete equally late in the cloud and at home.
 
-    Starts from the lanes' service rates and begins anew when the set of lanes changes.
+    Starts from the lanes' service rates and begins anew when the set of lanes changes. Where credit ran out, credit did
+    the routing: the share then follows what was carried, and is not wound up beyond what the cloud can take.
+
+    Args:
+        slot_s: length of a slot.
+        gains: how strongly it reacts.
     """
 
-    def __init__(self, gains: FeedbackGains | None = None) -> None:
+    def __init__(self, slot_s: float, gains: FeedbackGains | None = None) -> None:
+        self._slot_s = slot_s
         self._gains = gains or FeedbackGains()
         self._lanes: frozenset[str] = frozenset()
         self._base = 0.0
@@ -83,15 +90,15 @@ class AutoShare:
             self._lanes = frozenset(cloud)
             self._base = self._clamped(_share_by_rate(slot.rates, cloud))
             return self._base
-        error = _relative_difference(
-            slot.latency_s if slot.home_latency_s is None else slot.home_latency_s, slot.cloud_latency_s
-        )
+        home_s = slot.latency_s if slot.home_latency_s is None else slot.home_latency_s
+        error, delay_s = _relative_difference(home_s, slot.cloud_latency_s), max(home_s, slot.cloud_latency_s or 0.0)
+        if error > 0 and slot.no_credit.issuperset(cloud):
+            error = 0.0
+        base = self._base + gains.integral * error / max(1.0, delay_s / self._slot_s)
         carried = _carried_share(slot)
-        if carried is not None and error > 0 and slot.no_credit.issuperset(cloud):
-            # More cannot be carried, so a greater share would only wind up: follow what was carried instead.
-            self._base = self._clamped(self._base + gains.tracking * (carried - self._base))
-            return self._base
-        self._base = self._clamped(self._base + gains.integral * error)
+        if slot.no_credit and carried is not None:
+            base += gains.tracking * (carried - base)
+        self._base = self._clamped(base)
         return self._clamped(self._base + gains.proportional * error)
 
     def _clamped(self, share: float) -> float:

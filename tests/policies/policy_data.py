@@ -1,0 +1,69 @@
+"""Small makers of settings and events, and a scheduler that is checked after each event."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from gateway.scheduler import Scheduler, SchedulerSettings
+from policies.billing import BillingTerms, Budget
+from policies.query import QuerySettings
+from policies.signals import Command, DrainVm, Event, QuerySlot, SetRoute, SlotEnded, StartVm, TerminateVm
+from policies.switching import SwitchingSettings
+
+SWITCHING = SwitchingSettings(
+    start_vm_above_s=3.0, send_above_s=2.0, keep_vm_above_s=1.0, keep_vm_bytes=1000, tolerance_s=1.0
+)
+TERMS = BillingTerms(period_s=20.0, minimum_s=20.0, usd_per_hour=0.36, usd_per_gb_sent=0.09)
+
+
+def query_settings(name: str = "q", **changes: Any) -> QuerySettings:
+    return QuerySettings(**{"name": name, "switching": SWITCHING, "latency_qos_s": 2.0, "share": 0.5, **changes})
+
+
+def scheduler_settings(*queries: QuerySettings, **changes: Any) -> SchedulerSettings:
+    defaults: dict[str, Any] = {
+        "queries": queries or (query_settings(),),
+        "max_vms": 2,
+        "billing": TERMS,
+        "budget": Budget(),
+        "boot_s": 5.0,
+        "slot_s": 1.0,
+    }
+    return SchedulerSettings(**{**defaults, **changes})
+
+
+def plain(command: Command) -> tuple[object, ...]:
+    """Return a command without its cause, short enough to be written into a table."""
+    match command:
+        case StartVm():
+            return ("start", command.vm)
+        case DrainVm():
+            return ("drain", command.vm)
+        case TerminateVm():
+            return ("terminate", command.vm)
+        case SetRoute():
+            return ("route", command.query, dict(command.shares))
+
+
+class Checked:
+    """A scheduler whose invariants are checked after each event, on a clock of whole slots."""
+
+    def __init__(self, settings: SchedulerSettings | None = None) -> None:
+        self.scheduler = Scheduler(settings or scheduler_settings())
+        self.now_s = 100.0
+        self._ids = count(1)
+
+    def tell(self, kind: type[Event], **fields: Any) -> list[tuple[object, ...]]:
+        event = kind(event_id=f"e{next(self._ids)}", at_s=self.now_s, **fields)
+        commands = self.scheduler.handle(event)
+        self.scheduler.validate()
+        assert all(command.cause.event_id == event.event_id and command.cause.why for command in commands)
+        return [plain(command) for command in commands]
+
+    def slots(self, *slots: QuerySlot) -> list[tuple[object, ...]]:
+        self.now_s += 1.0
+        return self.tell(SlotEnded, queries=slots)
+
+    def slot(self, latency_s: float, **measured: Any) -> list[tuple[object, ...]]:
+        return self.slots(QuerySlot(query="q", latency_s=latency_s, **measured))

@@ -1,0 +1,216 @@
+from typing import Any
+
+import pytest
+
+from gateway.profiler import Profiler
+from policies.signals import HOME, QuerySlot
+
+
+class Told:
+    """A profiler of one query with short calls; runs hold 100 events each."""
+
+    def __init__(self, statistic: Any = "mean") -> None:
+        self.profiler = Profiler(1.0, {"q": statistic})
+
+    def dispatched(self, run: int, lane: str = HOME, oldest_s: float = 0.0, raw: int = 0, sent: int = 0) -> None:
+        self.profiler.dispatched(
+            "q", first_seq=run * 100, lane=lane, events=100, raw_bytes=raw, sent_bytes=sent, oldest_arrival_s=oldest_s
+        )
+
+    def completed(
+        self, run: int, lane: str = HOME, *, arrival_s: float, at_s: float, batch: tuple[int, float] = (1, 0.1)
+    ) -> None:
+        self.profiler.completed(
+            "q",
+            first_seq=run * 100,
+            last_seq=run * 100 + 99,
+            lane=lane,
+            mean_arrival_s=arrival_s,
+            completed_s=at_s,
+            batch_id=batch[0],
+            batch_s=batch[1],
+        )
+
+    def slot(self, now_s: float, **fields: float) -> QuerySlot:
+        (slot,) = self.profiler.end_slot(now_s, **fields)
+        return slot
+
+
+def test_an_idle_slot_has_no_latency() -> None:
+    slot = Told().slot(5.0, load1=0.7)
+    assert slot == QuerySlot(query="q", latency_s=0.0, load1=0.7)
+
+
+def test_latency_is_weighted_by_events() -> None:
+    told = Told()
+    told.dispatched(0)
+    told.profiler.dispatched("q", first_seq=100, lane=HOME, events=300, raw_bytes=0, sent_bytes=0, oldest_arrival_s=0.0)
+    told.completed(0, arrival_s=0.0, at_s=0.2)
+    told.completed(1, arrival_s=0.0, at_s=1.0)
+    assert told.slot(1.0).latency_s == pytest.approx(0.8)
+
+
+def test_p95_sees_the_slow_ones() -> None:
+    told = Told("p95")
+    for run in range(20):
+        told.dispatched(run)
+        told.completed(run, arrival_s=0.0, at_s=5.0 if run >= 18 else 0.1)
+    assert told.slot(6.0).latency_s == pytest.approx(5.0, rel=0.01)
+
+
+def test_a_stuck_engine_does_not_look_idle() -> None:
+    told = Told()
+    told.dispatched(0, oldest_s=1.0)
+    told.dispatched(1, oldest_s=1.5)
+    told.completed(1, arrival_s=1.5, at_s=1.6)
+    assert told.slot(4.0).latency_s == pytest.approx(3.0)
+    assert told.slot(5.0).latency_s == pytest.approx(4.0)
+
+
+def test_events_due_but_not_read_count() -> None:
+    told = Told()
+    told.profiler.waiting("q", events=70, oldest_arrival_s=1.0)
+    slot = told.slot(3.5)
+    assert (slot.latency_s, slot.backlog_events) == (2.5, 70)
+    told.profiler.waiting("q", events=0, oldest_arrival_s=None)
+    assert told.slot(4.5).latency_s == 0.0
+
+
+def test_once_switching_is_on_only_home_is_looked_at() -> None:
+    told = Told()
+    for run, lane in enumerate((HOME, "vm-1", "vm-1")):
+        told.dispatched(run, lane, oldest_s=0.5)
+    told.completed(0, arrival_s=0.5, at_s=0.9)
+    told.completed(1, "vm-1", arrival_s=0.5, at_s=3.5)
+    slot = told.slot(4.0)
+    assert slot.latency_s == pytest.approx(0.4)
+    assert (slot.home_latency_s, slot.cloud_latency_s) == (pytest.approx(0.4), pytest.approx(3.0))
+    assert (slot.open_events, slot.open_runs) == ({"vm-1": 100}, 1)
+
+
+def test_what_waits_for_a_lane_counts_also_once_switching_is_on() -> None:
+    told = Told()
+    told.dispatched(0, "vm-1", oldest_s=0.0)
+    told.dispatched(1, HOME, oldest_s=2.0)
+    told.profiler.waiting("q", events=10, oldest_arrival_s=2.5)
+    assert told.slot(4.0).latency_s == pytest.approx(2.0)
+
+
+def test_a_query_that_is_wholly_in_the_cloud_is_judged_there() -> None:
+    told = Told()
+    told.dispatched(0, "vm-1", oldest_s=0.0)
+    told.dispatched(1, "vm-1", oldest_s=0.0)
+    told.completed(0, "vm-1", arrival_s=0.0, at_s=1.5)
+    assert told.slot(4.0).latency_s == pytest.approx(4.0)
+    told.completed(1, "vm-1", arrival_s=3.0, at_s=4.5)
+    assert told.slot(5.0).latency_s == pytest.approx(1.5)
+
+
+def test_a_second_completion_counts_nothing() -> None:
+    told = Told()
+    told.dispatched(0, "vm-1")
+    told.profiler.lane_closed("vm-1")
+    told.dispatched(0, HOME)
+    told.completed(0, "vm-1", arrival_s=0.0, at_s=1.0)
+    told.completed(0, HOME, arrival_s=0.0, at_s=9.0)
+    slot = told.slot(9.0)
+    assert (slot.home_latency_s, slot.cloud_latency_s, slot.open_runs) == (None, 1.0, 0)
+
+
+def test_bytes_are_counted_by_vm_and_slot() -> None:
+    told = Told()
+    told.dispatched(0, "vm-1", raw=1000, sent=300)
+    told.dispatched(1, "vm-2", raw=500, sent=100)
+    told.dispatched(2, HOME, raw=700)
+    slot = told.slot(1.0)
+    assert (slot.raw_bytes, slot.sent_bytes) == ({"vm-1": 1000, "vm-2": 500}, {"vm-1": 300, "vm-2": 100})
+    assert slot.dispatched_events == {"vm-1": 100, "vm-2": 100, HOME: 100}
+    assert told.slot(2.0).raw_bytes == {}
+
+
+def test_a_rate_is_events_per_busy_second_and_a_batch_is_busy_once() -> None:
+    told = Told()
+    for run in range(4):
+        told.dispatched(run)
+        told.completed(run, arrival_s=0.0, at_s=1.0, batch=(run // 2, 0.5))
+    assert told.slot(1.0).rates == {HOME: pytest.approx(400.0)}
+
+
+def test_a_rate_is_smoothed_and_outlives_idle_slots() -> None:
+    told = Told()
+    told.dispatched(0)
+    told.completed(0, arrival_s=0.0, at_s=1.0, batch=(1, 1.0))
+    assert told.slot(1.0).rates[HOME] == pytest.approx(100.0)
+    assert told.slot(2.0).rates[HOME] == pytest.approx(100.0)
+    told.dispatched(1)
+    told.completed(1, arrival_s=2.0, at_s=3.0, batch=(2, 0.1))
+    assert 100.0 < told.slot(3.0).rates[HOME] < 1000.0
+
+
+def test_a_closed_lane_leaves_neither_open_runs_nor_a_rate() -> None:
+    told = Told()
+    told.dispatched(0, "vm-1")
+    told.dispatched(1, "vm-1")
+    told.completed(0, "vm-1", arrival_s=0.0, at_s=1.0)
+    told.profiler.lane_closed("vm-1")
+    slot = told.slot(1.0)
+    assert (slot.rates, slot.open_runs) == ({}, 0)
+
+
+def test_what_comes_after_a_later_run_is_out_of_order() -> None:
+    told = Told()
+    for run in range(4):
+        told.dispatched(run)
+    for run in (0, 3, 1, 2):
+        told.completed(run, arrival_s=0.0, at_s=1.0)
+    assert told.slot(1.0).out_of_order_share == 0.5
+    told.dispatched(4)
+    told.completed(4, arrival_s=1.0, at_s=1.5)
+    assert told.slot(2.0).out_of_order_share == 0.0
+
+
+def arrive(told: Told, events: int, first_due_s: float, last_due_s: float) -> None:
+    told.profiler.arrived("q", events=events, raw_bytes=events * 10, first_due_s=first_due_s, last_due_s=last_due_s)
+
+
+def test_the_input_rate_is_that_of_due_times_however_slowly_events_are_read() -> None:
+    told = Told()
+    arrive(told, 200, 10.0, 10.1)
+    arrive(told, 1800, 10.1, 11.0)
+    slot = told.slot(11.0)
+    assert (slot.input_rate, slot.input_bytes_per_s) == (pytest.approx(1000, rel=0.01), pytest.approx(10_000, rel=0.01))
+    arrive(told, 500, 11.0, 11.25)
+    assert told.slot(12.0).input_rate == pytest.approx(2000)
+    told.profiler.waiting("q", events=0, oldest_arrival_s=11.25)
+    assert told.slot(13.0).input_rate == pytest.approx(2000)
+    arrive(told, 8000, 11.25, 15.25)
+    assert told.slot(14.0).input_rate == pytest.approx(2000)
+
+
+def test_without_input_the_rate_is_zero_and_a_burst_after_a_pause_is_one_slot_long() -> None:
+    told = Told()
+    arrive(told, 100, 10.0, 10.0)
+    assert told.slot(10.5).input_rate == pytest.approx(100)
+    assert told.slot(11.5).input_rate == 0.0
+    arrive(told, 300, 60.0, 60.0)
+    assert told.slot(60.5).input_rate == pytest.approx(300)
+
+
+def test_credit_that_ran_out_is_told_for_its_slot_only() -> None:
+    told = Told()
+    told.profiler.no_credit("q", "vm-1")
+    told.profiler.no_credit("q", "vm-1")
+    assert told.slot(1.0).no_credit == {"vm-1"}
+    assert told.slot(2.0).no_credit == frozenset()
+
+
+def test_queries_are_kept_apart() -> None:
+    profiler = Profiler(1.0, {"a": "mean", "b": "mean"})
+    profiler.waiting("a", events=1, oldest_arrival_s=0.0)
+    a, b = profiler.end_slot(2.0)
+    assert ((a.query, a.latency_s), (b.query, b.latency_s)) == (("a", 2.0), ("b", 0.0))
+
+
+def test_a_slot_without_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="slot"):
+        Profiler(0.0, {"q": "mean"})

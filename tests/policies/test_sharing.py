@@ -1,0 +1,132 @@
+import pytest
+from fluid import Fluid, Lane
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.sharing import AutoShare, FixedShare, split
+from policies.signals import HOME, QuerySlot
+
+names = st.lists(st.sampled_from(["vm-1", "vm-2", "vm-3", "vm-4"]), unique=True, max_size=4)
+rates = st.dictionaries(st.sampled_from([HOME, "vm-1", "vm-2", "vm-3", "vm-4"]), st.floats(0, 1e6))
+
+
+def settled_share(input_per_s: float, home: Lane, cloud: Lane, *, slots: int = 120) -> tuple[float, list[QuerySlot]]:
+    """Run the feedback on two lanes and return the mean share it ends with, and the last slots."""
+    fluid = Fluid(lambda _: input_per_s, {HOME: home, "vm-1": cloud})
+    controller, shares, seen = AutoShare(1.0), [], []
+    for at in range(slots):
+        slot = fluid.run_slot()
+        seen.append(slot)
+        if at >= 5:
+            route = dict(split(controller.update(slot, ["vm-1"]), ["vm-1"], slot.rates))
+            fluid.set_shares(route)
+            shares.append(1 - route[HOME])
+    return sum(shares[-40:]) / 40, seen[-40:]
+
+
+@pytest.mark.parametrize("credit_events", [float("inf"), 3000, 800])
+@pytest.mark.parametrize(
+    ("input_per_s", "cloud_per_s", "share", "tolerance"),
+    [(1800, 1000, 0.5, 0.06), (2200, 1000, 0.5, 0.03), (2700, 2000, 0.667, 0.04)],
+)
+def test_the_share_settles_where_the_rates_say(
+    input_per_s: float, cloud_per_s: float, share: float, tolerance: float, credit_events: float
+) -> None:
+    home = Lane(1000, credit_events=credit_events)
+    cloud = Lane(cloud_per_s, wan_s=0.07, credit_events=credit_events)
+    found, _ = settled_share(input_per_s, home, cloud)
+    assert found == pytest.approx(share, abs=tolerance)
+
+
+@pytest.mark.parametrize("credit_events", [3000, 800])
+def test_a_narrow_link_gets_what_it_can_carry_and_home_stays_busy(credit_events: float) -> None:
+    home = Lane(1000, credit_events=credit_events)
+    cloud = Lane(300, wan_s=0.07, credit_events=credit_events, engine_per_s=1000)
+    found, seen = settled_share(2000, home, cloud)
+    assert found == pytest.approx(300 / 1300, abs=0.04)
+    home_per_s = sum(slot.dispatched_events[HOME] for slot in seen) / len(seen)
+    assert home_per_s == pytest.approx(1000, rel=0.02)
+
+
+def test_below_capacity_a_narrow_link_is_not_overloaded() -> None:
+    found, seen = settled_share(1250, Lane(1000), Lane(300, wan_s=0.07, engine_per_s=1000))
+    assert 0.2 - 0.02 <= found <= 300 / 1250
+    assert max(slot.latency_s for slot in seen) < 1.0
+
+
+def test_it_starts_from_the_service_rates_and_takes_unknown_ones_for_equal() -> None:
+    slot = QuerySlot(query="q", latency_s=3.0, rates={HOME: 500.0, "vm-1": 1500.0})
+    assert AutoShare(1.0).update(slot, ["vm-1"]) == pytest.approx(0.75)
+    unknown = QuerySlot(query="q", latency_s=3.0, rates={HOME: 500.0})
+    assert AutoShare(1.0).update(unknown, ["vm-1"]) == pytest.approx(0.5)
+    assert AutoShare(1.0).update(unknown, ["vm-1", "vm-2"]) == pytest.approx(2 / 3)
+
+
+def test_a_cloud_without_credit_does_not_wind_the_share_up() -> None:
+    controller = AutoShare(1.0)
+    controller.update(QuerySlot(query="q", latency_s=3.0), ["vm-1"])
+    starved = QuerySlot(
+        query="q",
+        latency_s=9.0,
+        home_latency_s=9.0,
+        cloud_latency_s=1.0,
+        no_credit=frozenset({"vm-1"}),
+        dispatched_events={HOME: 800, "vm-1": 200},
+    )
+    shares = [controller.update(starved, ["vm-1"]) for _ in range(50)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] == pytest.approx(0.2, abs=0.001)
+    freed = QuerySlot(query="q", latency_s=9.0, home_latency_s=9.0, cloud_latency_s=1.0)
+    assert controller.update(freed, ["vm-1"]) > shares[-1]
+
+
+def test_another_set_of_lanes_begins_anew() -> None:
+    controller = AutoShare(1.0)
+    slot = QuerySlot(query="q", latency_s=9.0, home_latency_s=9.0, cloud_latency_s=0.1)
+    for _ in range(30):
+        controller.update(slot, ["vm-1"])
+    assert controller.update(slot, ["vm-1"]) > 0.6
+    assert controller.update(slot, ["vm-2"]) == pytest.approx(0.5)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e4), st.none() | st.floats(0, 1e4), st.booleans()), max_size=60), rates)
+def test_home_is_never_starved_and_the_cloud_always_tried(
+    slots: list[tuple[float, float | None, bool]], rates: dict[str, float]
+) -> None:
+    controller = AutoShare(1.0)
+    for home_s, cloud_s, blocked in slots:
+        slot = QuerySlot(
+            query="q",
+            latency_s=home_s,
+            cloud_latency_s=cloud_s,
+            rates=rates,
+            no_credit=frozenset({"vm-1"} if blocked else ()),
+            dispatched_events={HOME: 3, "vm-1": 5},
+        )
+        assert 0.02 <= controller.update(slot, ["vm-1"]) <= 0.95
+
+
+@given(st.floats(0, 1), names, rates)
+def test_shares_are_thousandths_that_sum_to_one(share: float, cloud: list[str], rates: dict[str, float]) -> None:
+    route = split(share, cloud, rates)
+    assert route[0][0] == HOME
+    assert round(sum(part for _, part in route) * 1000) == 1000
+    assert all(0 <= part <= 1 and part * 1000 == pytest.approx(round(part * 1000)) for _, part in route)
+    assert {lane for lane, _ in route[1:]} <= set(cloud)
+    if cloud:
+        assert 1 - route[0][1] == pytest.approx(share, abs=0.0005001)
+
+
+def test_cloud_lanes_share_by_their_rates_within_bounds() -> None:
+    assert split(0.6, ["vm-1", "vm-2"], {"vm-1": 100.0, "vm-2": 200.0}) == ((HOME, 0.4), ("vm-1", 0.2), ("vm-2", 0.4))
+    assert split(0.6, ["vm-1", "vm-2"], {"vm-1": 100.0}) == ((HOME, 0.4), ("vm-1", 0.3), ("vm-2", 0.3))
+    starved = dict(split(1.0, ["vm-1", "vm-2"], {"vm-1": 0.001, "vm-2": 1000.0}))
+    assert starved["vm-1"] == pytest.approx(1 / 9, abs=0.001)
+    assert starved[HOME] == 0.0
+
+
+def test_a_fixed_share_stays_and_must_be_a_share() -> None:
+    slot = QuerySlot(query="q", latency_s=9.0, home_latency_s=9.0, cloud_latency_s=0.1)
+    assert FixedShare(0.1).update(slot, ["vm-1"]) == 0.1
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        FixedShare(10)
