@@ -1,0 +1,105 @@
+"""The config's sections about sites: the gateway itself, the private side, the cloud."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gateway.config.fields import (
+    Address,
+    AnyPath,
+    CpuSet,
+    Duration,
+    LinkRate,
+    LongerThanZero,
+    Master,
+    Section,
+    Usd,
+    not_yet,
+)
+
+
+class Api(Section):
+    """Where the daemon answers ``spillway status`` and monitoring."""
+
+    listen: Address = "127.0.0.1:8088"
+
+    @property
+    def host(self) -> str:
+        """Return the host part."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """Return the port part; 0 lets the system choose."""
+        return int(self.listen.rpartition(":")[2])
+
+
+class Gateway(Section):
+    """The daemon itself.
+
+    Attributes:
+        state_dir: run logs, keys and where hosts are found again; one gateway at a time.
+        slot_s: time step of the switching functions.
+        orphan_after_s: an engine host without a gateway ends itself after this long.
+    """
+
+    state_dir: AnyPath
+    slot_s: LongerThanZero = Field(default=1.0, alias="slot")
+    api: Api = Api()
+    orphan_after_s: LongerThanZero = Field(default=60.0, alias="orphan_after")
+
+
+class Spark(Section):
+    """How Spark is started at home."""
+
+    master: Master = "local[1]"
+
+
+class Private(Section):
+    """The private side; ``cpus`` pins its engine host to these CPUs."""
+
+    spark: Spark = Spark()
+    cpus: CpuSet | None = None
+
+
+class Billing(Section):
+    """What the provider asks: whole periods, at least ``minimum``, and traffic sent to a VM."""
+
+    period_s: LongerThanZero = Field(alias="period")
+    minimum_s: Duration = Field(alias="minimum")
+    usd_per_hour: Usd
+    usd_per_gb_sent: Usd
+
+
+class Budget(Section):
+    """What may be spent at most; what does not fit is not started and not renewed."""
+
+    usd_per_day: Usd
+
+
+class EmulateLink(Section):
+    """Shapes the links of process VMs in user space: delay each way, and rate."""
+
+    delay_s: Duration = Field(alias="delay")
+    rate_bits_per_s: LinkRate = Field(alias="rate")
+
+
+class Cloud(Section):
+    """Where machines are rented.
+
+    Attributes:
+        max_vms: at most this many at a time.
+        boot_s: expected time from the order to ready.
+        warm: process provider only: hosts are started beforehand and ``boot`` is emulated.
+        emulate_link: process provider only: behave as if the VMs were this far away.
+    """
+
+    provider: Annotated[Literal["process"], not_yet("provider", ("process",))]
+    max_vms: int = Field(ge=0, le=1000)
+    boot_s: Duration = Field(alias="boot")
+    warm: bool = False
+    billing: Billing
+    budget: Budget
+    emulate_link: EmulateLink | None = None

@@ -1,0 +1,112 @@
+"""The two commands on a fresh clone: what they run, what they find missing, and what is locked."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+
+
+def locked() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+def test_every_dependency_is_locked_to_a_version_it_allows() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    versions = locked()
+    for requirement in map(Requirement, [*wanted, *project["build-system"]["requires"], "pip>=25.1"]):
+        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+        assert name in versions
+        assert requirement.specifier.contains(versions[name]), requirement
+
+
+def test_every_dependency_is_explained() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    explained = (ROOT / "docs" / "dependencies.md").read_text()
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    missing = [name for name in (Requirement(text).name for text in wanted) if f"`{name}`" not in explained]
+    assert missing == []
+
+
+def planned(*arguments: str) -> str:
+    command = ["make", "--dry-run", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_demo_passes_the_mail_on() -> None:
+    assert planned("demo", "MAIL=some/inbox.mbox.gz").rstrip().endswith('spillway demo --mail "some/inbox.mbox.gz"')
+    assert planned("demo").rstrip().endswith("spillway demo")
+
+
+@pytest.mark.parametrize("command", ["demo", "test"])
+def test_commands_set_up_and_look_for_java_first(command: str) -> None:
+    plan = planned("--always-make", command)
+    steps = [plan.index(step) for step in ("-m venv", "pip install --quiet -c constraints.txt", ".ci/java")]
+    assert steps == sorted(steps)
+    assert plan.rstrip().splitlines()[-1].startswith(".venv/bin/")
+
+
+def test_ci_runs_what_people_run() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    assert script.rstrip().endswith("make check\nmake test")
+    check = planned("check")
+    assert all(part in check for part in ("ruff check", "ruff format --check", "mypy", "lint-imports"))
+
+
+def java_check(tmp_path: Path, java: str | None, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the check with only the tools it needs and, if one is given, a program called java that says this."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "env", "sed", "grep", "head"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    (tools / "id").write_text("#!/usr/bin/env bash\necho 1000\n")
+    if java is not None:
+        (tools / "java").write_text(f"#!/usr/bin/env bash\necho '{java}' >&2\n")
+    for name in ("id", "java"):
+        if (tools / name).exists():
+            (tools / name).chmod(0o755)
+    told = {"PATH": str(tools), **environ}
+    return subprocess.run([str(ROOT / ".ci" / "java")], env=told, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("says", ['openjdk version "17.0.20" 2026-07-21', 'java version "21" 2023-09-19'])
+def test_a_java_that_spark_can_use_is_enough(tmp_path: Path, says: str) -> None:
+    done = java_check(tmp_path, says)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("java", "says"),
+    [
+        (None, "PATH has none"),
+        ('openjdk version "11.0.2" 2019-01-15', "PATH has Java 11"),
+        ('java version "1.8.0_292"', "PATH has Java 8"),
+        ("what?", "PATH has none"),
+    ],
+)
+def test_without_it_one_sentence_says_how(tmp_path: Path, java: str | None, says: str) -> None:
+    done = java_check(tmp_path, java)
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert "apt-get install" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
+    done = java_check(tmp_path, 'openjdk version "17.0.20"', JAVA_HOME=str(tmp_path / "nothing"))
+    assert done.returncode == 1
+    assert "JAVA_HOME" in done.stderr
+
+
+def test_scripts_may_be_run() -> None:
+    assert all(os.access(ROOT / ".ci" / name, os.X_OK) for name in ("run", "java"))
