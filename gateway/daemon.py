@@ -105,6 +105,7 @@ class Daemon:
         self._queries = {name: self._make_query(name) for name in config.upstream_first}
         self._stop = asyncio.Event()
         self._failure: str | None = None
+        self._latencies: dict[str, float] = {}
         self._recorder: Recorder | None = None
         self.phase = "starting"
 
@@ -155,6 +156,7 @@ class Daemon:
         for query in self._queries.values():
             query.pipeline.end_slot(query.ingress.oldest_unread_s(), query.ingress.due_unread_count())
         slots = self._profiler.end_slot(now_s, load1=os.getloadavg()[0])
+        self._latencies = {slot.query: slot.latency_s for slot in slots}
         self._handle(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=slots))
         if self._recorder is not None:
             first = self._queries[next(iter(self._config.queries))]
@@ -310,6 +312,7 @@ class Daemon:
                         "events": query.tally.events,
                         "results": query.tally.results,
                         "share_to_cloud": query.pipeline.cloud_share,
+                        "latency_s": self._latencies.get(name, 0.0),
                         "mean_latency_s": query.tally.latency.mean_s,
                         "dead_letters": query.dead_letters.count,
                         "sink_healthy": query.pipeline.healthy,

@@ -16,7 +16,7 @@ _SLOTS_MAX = 14_400
 
 
 class Recorder:
-    """Collects slots and marks of one query (the one with the strictest promise in the config's order).
+    """Collects slots and marks of one query: the config's first.
 
     Args:
         query: whose slots are kept.
@@ -25,7 +25,7 @@ class Recorder:
 
     def __init__(self, query: str, started_s: float) -> None:
         self._query = query
-        self._started_s = started_s
+        self._started_s = self._last_s = started_s
         self._slots: list[Slot] = []
         self._marks: list[Mark] = []
 
@@ -35,19 +35,21 @@ class Recorder:
         dispatched = sum(slot.dispatched_events.values())
         cloud = sum(slot.raw_bytes.values())
         to_cloud = sum(n for lane, n in slot.dispatched_events.items() if lane in slot.raw_bytes)
-        all_latency_s = tally.take_slot_latency_s()
+        completed, all_latency_s = tally.take_slot()
         self._slots.append(
             Slot(
                 at_s=at_s - self._started_s,
                 latency_ms=slot.latency_s * 1e3,
                 all_latency_ms=None if all_latency_s is None else all_latency_s * 1e3,
                 input_rate=slot.input_rate,
+                completed_rate=completed / (at_s - self._last_s),
                 share=to_cloud / dispatched if dispatched else 0.0,
                 raw_bytes=cloud,
                 sent_bytes=sum(slot.sent_bytes.values()),
                 vm_states=tuple(vm_states),
             )
         )
+        self._last_s = at_s
         del self._slots[:-_SLOTS_MAX]
 
     def command(self, at_s: float, command: Command) -> None:

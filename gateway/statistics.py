@@ -40,8 +40,9 @@ class Tally:
         self.results += results
         self.late_results += results if late else 0
 
-    def take_slot_latency_s(self) -> float | None:
-        """Return the mean processing latency over all lanes since the last call, None without completions."""
-        mean_s = self._slot_latency_s / self._slot_events if self._slot_events else None
+    def take_slot(self) -> tuple[int, float | None]:
+        """Return (events completed, their mean latency over all lanes) since the last call; no mean without events."""
+        events = self._slot_events
+        mean_s = self._slot_latency_s / events if events else None
         self._slot_latency_s, self._slot_events = 0.0, 0
-        return mean_s
+        return events, mean_s

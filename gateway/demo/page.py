@@ -61,8 +61,8 @@ def write_page(report: Report, runs: Runs, path: Path) -> None:
         _figure(
             "What switching saw and did",
             "The dotted line is the private engine's latency, which the switching functions look at; the coloured one "
-            "is all engines together. Behind them the life of the VMs: yellow while one starts, green while it can be used, grey while it drains. Red dashes: "
-            "L_s, L_d and L_p as above.",
+            "is all engines together. Behind them the life of the VMs: yellow while one starts, green while it can be "
+            "used, grey while it drains. Red dashes: L_s, L_d and L_p as above.",
             plots.lanes(runs, settings),
         ),
         _figure(

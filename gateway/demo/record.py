@@ -69,6 +69,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
         latency_ms: L_t, the private lane's processing latency; None when nothing completed and nothing waits.
         all_latency_ms: mean processing latency of the events completed in this slot, all lanes; None without any.
         input_rate: events due in this slot, per second.
+        completed_rate: events completed in this slot by all lanes, per second.
         share: R, the part of the events of this slot that was sent to cloud lanes (0 to 1).
         raw_bytes: bytes of the runs sent to cloud lanes in this slot before trimming and compression.
         sent_bytes: bytes that were sent for them.
@@ -79,6 +80,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: float | None
     all_latency_ms: float | None
     input_rate: float
+    completed_rate: float
     share: float
     raw_bytes: int
     sent_bytes: int

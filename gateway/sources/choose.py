@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from engines.email.mailbox import MailReport, read_mail
+from engines.email.mailbox import Mail, MailReport, read_mail
 from gateway.config.models import FileSource, QuerySource
 from gateway.replay import Schedule
 from gateway.sources.base import Source, SourceError
@@ -63,9 +63,18 @@ def read_arrow(path: Path) -> pa.Table:
 
 
 def read_mail_table(path: Path) -> pa.Table:
-    """Read an mbox or a maildir as a table with the columns of ``engines.email.queries.SCHEMA_DDL``."""
+    """Read an mbox or a maildir as a table.
+
+    Raises:
+        SourceError: there is no readable mail in it.
+    """
     report = MailReport()
     mails = list(read_mail(path, report))
     if not mails:
         raise SourceError(f"{path} holds no readable mail ({report.malformed} malformed: {report.reasons[:3]})")
+    return mail_table(mails)
+
+
+def mail_table(mails: Sequence[Mail]) -> pa.Table:
+    """Return mails as a table with the columns of ``engines.email.queries.SCHEMA_DDL``."""
     return pa.table({name: [getattr(mail, name) for mail in mails] for name in _MAIL.names}, schema=_MAIL)

@@ -49,6 +49,7 @@ def simulated(sent_ratio: float, cloud_share: float, *, elastic: bool) -> RunRec
                 latency_ms=1000 * latency_s if rate else None,
                 all_latency_ms=1000 * (latency_s * (1 - share) + 0.6 * share) if rate else None,
                 input_rate=rate,
+                completed_rate=rate,
                 share=share,
                 raw_bytes=raw,
                 sent_bytes=int(raw * sent_ratio),

@@ -1,0 +1,180 @@
+"""``spillway demo``: measures what home sustains, then plays mail with two spikes three times, on real gateways."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from engines.email.generator import generate_mail
+from engines.email.mailbox import Mail, read_mail
+from gateway.demo.load import Segment, distinct_mails, event_count, loops_needed, two_spikes
+from gateway.demo.page import write_page
+from gateway.demo.record import RunRecord
+from gateway.demo.report import (
+    TITLES,
+    Mode,
+    ModeRun,
+    Runs,
+    Settings,
+    make_report,
+    shortfalls,
+    summary_table,
+    write_report,
+)
+from gateway.demo.stage import (
+    BILLING_PERIOD_S,
+    LINK_DELAY_MS,
+    LINK_MBIT_PER_S,
+    MAX_VMS,
+    Stage,
+    StageError,
+)
+from gateway.demo.verify import Expected, verify
+
+_GENERATED: Final = 4000
+_SEED: Final = 1
+_CAPACITY_EVENTS: Final = 50_000
+_WARM_UP_SLOTS: Final = 4
+_DEADLINE_S: Final = 240.0
+_START_VM_ABOVE_S, _SEND_ABOVE_S, _KEEP_VM_ABOVE_S = 3.0, 2.0, 1.0
+_SWITCHING: Final = {
+    "start_vm_above": f"{_START_VM_ABOVE_S:g}s",
+    "send_above": f"{_SEND_ABOVE_S:g}s",
+    "keep_vm_above": f"{_KEEP_VM_ABOVE_S:g}s",
+    "keep_vm_bytes": "1MB",
+    "tolerance": "1s",
+}
+_OFF: Final = {"switching": {**_SWITCHING, "mode": "off"}}
+_QUERIES: Final[Mapping[Mode, Mapping[str, Any]]] = {
+    "private_only": _OFF,
+    "elastic": {"switching": _SWITCHING, "payload": {"trim": False, "filter": False, "compress": "none"}},
+    "elastic_compressed": {"switching": _SWITCHING, "payload": {"trim": True, "filter": True, "compress": "auto"}},
+}
+
+
+def main(mail: Path | None, out: Path) -> int:
+    """Play the demo.
+
+    Args:
+        mail: an mbox file or a maildir; None plays generated mail.
+        out: folder for ``report.html`` and ``report.json``; what an earlier demo left there is removed.
+
+    Returns:
+        0 when every answer was there once, in order, and every VM was given back; else 1.
+    """
+    console = Console()
+    base = distinct_mails(generate_mail(_GENERATED, _SEED) if mail is None else read_mail(mail))
+    if not base:
+        console.print(f"{mail} holds no mail that can be read", style="red")
+        return 1
+    shutil.rmtree(out, ignore_errors=True)
+    stage = Stage(out / "stage", base)
+    try:
+        with _progress(console) as progress:
+            capacity = _measure_capacity(stage, len(base), progress)
+            profile = two_spikes(capacity)
+            runs = _play_all(stage, base, profile, progress)
+    except StageError as error:
+        console.print(str(error), style="red")
+        return 1
+    finally:
+        stage.clear()
+    said = f"{len(base)} generated mails" if mail is None else f"{len(base)} mails of {mail.name}"
+    return _tell(console, runs, _settings(said, len(base), profile), capacity, out)
+
+
+def _measure_capacity(stage: Stage, base: int, progress: Progress) -> float:
+    """Return the events/s that the private engine sustains: the median over the slots in which it was warm and full."""
+    bar = progress.add_task("what home sustains", total=_CAPACITY_EVENTS, said="starting Spark twice")
+    loops = loops_needed(_CAPACITY_EVENTS, base)
+
+    def show(_: float, status: Mapping[str, Any]) -> None:
+        query = status["queries"].get("capacity")
+        if query:
+            progress.update(bar, completed=query["events"], said=f"{query['events']} mails")
+
+    replay = {"loops": loops, "id": "message_id"}
+    record = stage.play("capacity", replay, _OFF, show, keep_hosts=True, deadline_s=_DEADLINE_S)
+    rates = [slot.completed_rate for slot in record.slots if slot.completed_rate > 0][_WARM_UP_SLOTS:-1]
+    if not rates:
+        raise StageError("too few slots to measure what home sustains; this machine is too fast for the demo's load")
+    capacity = statistics.median(rates)
+    progress.update(bar, completed=_CAPACITY_EVENTS, said=f"{capacity:.0f} mails/s")
+    return capacity
+
+
+def _play_all(stage: Stage, base: Sequence[Mail], profile: Sequence[Segment], progress: Progress) -> Runs:
+    expected = Expected(base)
+    loops = loops_needed(event_count(profile), len(base))
+    replay = {
+        "profile": [{"for": f"{step.duration_s:g}s", "rate": f"{step.events_per_s:.3f}/s"} for step in profile],
+        "loops": loops,
+        "id": "message_id",
+    }
+    runs: Runs = {}
+    for mode, query in _QUERIES.items():
+        record = _play(stage, mode, replay, query, sum(step.duration_s for step in profile), progress)
+        runs[mode] = ModeRun(record=record, verdict=verify(stage.sink(mode), expected, loops * len(base)))
+    return runs
+
+
+def _play(
+    stage: Stage, mode: Mode, replay: Mapping[str, Any], query: Mapping[str, Any], planned_s: float, progress: Progress
+) -> RunRecord:
+    bar = progress.add_task(TITLES[mode], total=planned_s, said="")
+
+    def show(elapsed_s: float, status: Mapping[str, Any]) -> None:
+        progress.update(bar, completed=min(elapsed_s, planned_s), said=_said(mode, status))
+
+    last = mode == list(_QUERIES)[-1]
+    record = stage.play(mode, replay, query, show, keep_hosts=not last, deadline_s=_DEADLINE_S)
+    progress.update(bar, completed=planned_s, said=f"mean latency {record.totals.latency_ms.mean / 1e3:.2f} s")
+    return record
+
+
+def _said(mode: Mode, status: Mapping[str, Any]) -> str:
+    query = status["queries"].get(mode)
+    if not query:
+        return str(status["phase"])
+    vms = ", ".join(f"{name} {state}" for name, state in status["vms"].items()) or "no VM"
+    return (
+        f"{query['events']} mails, {query['latency_s']:.1f} s late, {vms}, {query['share_to_cloud']:.0%} to the cloud"
+    )
+
+
+def _tell(console: Console, runs: Runs, settings: Settings, capacity: float, out: Path) -> int:
+    report = make_report(runs, settings, capacity)
+    write_report(report, out / "report.json")
+    write_page(report, runs, out / "report.html")
+    console.print(summary_table(report))
+    console.print(f"Report with plots: {out / 'report.html'}; figures: {out / 'report.json'}")
+    problems = shortfalls(report)
+    for problem in problems:
+        console.print(problem, style="red")
+    return 1 if problems else 0
+
+
+def _settings(mail: str, base_mails: int, profile: Sequence[Segment]) -> Settings:
+    return Settings(
+        mail=mail,
+        base_mails=base_mails,
+        profile=tuple(profile),
+        start_vm_above_s=_START_VM_ABOVE_S,
+        send_above_s=_SEND_ABOVE_S,
+        keep_vm_above_s=_KEEP_VM_ABOVE_S,
+        billing_period_s=BILLING_PERIOD_S,
+        max_vms=MAX_VMS,
+        link_delay_ms=LINK_DELAY_MS,
+        link_mbit_per_s=LINK_MBIT_PER_S,
+    )
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[said]}"))
+    return Progress(*columns, console=console)

@@ -1,0 +1,176 @@
+"""The demo's stage: a folder with the mail, configs and states, and real gateway processes that play on it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from ruamel.yaml import YAML
+
+from engines.email.mailbox import Mail
+from engines.email.queries import EMAIL_SQL, SCHEMA_DDL
+from gateway.demo.record import RunRecord, read_record
+from gateway.sources.choose import mail_table
+from infra.clock import SystemClock
+from infra.clouds.cpus import available_cpus
+from infra.clouds.process import ProcessCloud
+
+BILLING_PERIOD_S: Final = 20
+MAX_VMS: Final = 1
+LINK_DELAY_MS: Final = 35
+LINK_MBIT_PER_S: Final = 40
+_BOOT_S: Final = 5
+_POLL_S: Final = 0.25
+_STATUS_WITHIN_S: Final = 1.0
+
+
+class StageError(Exception):
+    """A gateway of the demo failed; the message holds the end of its log."""
+
+
+class Stage:
+    """Plays queries of the demo, one gateway after the other over the same engine hosts.
+
+    Args:
+        folder: made anew; an old one is the caller's to remove.
+        mails: the base that is played again and again.
+    """
+
+    def __init__(self, folder: Path, mails: Sequence[Mail]) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True)
+        table = mail_table(mails)
+        with pa.ipc.new_file(folder / "mail.arrow", table.schema) as writer:
+            writer.write_table(table)
+
+    def sink(self, name: str) -> Path:
+        """Return where the results of a run are."""
+        return self._folder / name / "results"
+
+    def play(
+        self,
+        name: str,
+        replay: Mapping[str, Any],
+        query: Mapping[str, Any],
+        on_status: Callable[[float, Mapping[str, Any]], None],
+        *,
+        keep_hosts: bool,
+        deadline_s: float,
+    ) -> RunRecord:
+        """Run a gateway until it has drained, and return what it recorded.
+
+        Args:
+            name: of the run; its query bears it.
+            replay: the source's ``replay``.
+            query: the rest of the query's config.
+            on_status: called a few times a second with (seconds since the start, the gateway's status).
+            keep_hosts: leave the engine hosts for the next run.
+            deadline_s: the gateway is ended after so long.
+
+        Raises:
+            StageError: it failed, or took too long.
+        """
+        folder = self._folder / name
+        folder.mkdir()
+        port = _free_port()
+        config, report = folder / "config.yaml", folder / "record.json"
+        with config.open("w") as file:
+            YAML(typ="safe").dump(self._config(name, replay, query, port), file)
+        command = [sys.executable, "-m", "gateway", "run", str(config), "--until-drained", "--report", str(report)]
+        log = folder / "gateway.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*command, *(["--keep-hosts"] if keep_hosts else [])], stdout=output, stderr=subprocess.STDOUT
+            )
+        try:
+            _watch(process, port, on_status, deadline_s)
+        except BaseException:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            raise
+        if process.returncode != 0:
+            raise StageError(f"the gateway of run {name} failed; its log {log} ends:\n{log.read_text()[-2000:]}")
+        return read_record(report)
+
+    def clear(self) -> None:
+        """End every engine host that is left."""
+        asyncio.run(self._end_hosts())
+
+    async def _end_hosts(self) -> None:
+        for registry in ("home", "vms"):
+            cloud = ProcessCloud(self._folder / "state" / registry, SystemClock(), max_vms=MAX_VMS)
+            for node in await cloud.list({}):
+                await cloud.destroy(node.id)
+            await cloud.close()
+
+    def _config(self, name: str, replay: Mapping[str, Any], query: Mapping[str, Any], port: int) -> dict[str, Any]:
+        cpus = available_cpus()
+        return {
+            "gateway": {"state_dir": str(self._folder / "state"), "slot": "1s", "api": {"listen": f"127.0.0.1:{port}"}},
+            # The private engine and each VM have CPUs of their own; the gateway runs where there is room.
+            "private": {"spark": {"master": "local[1]"}, **({"cpus": str(cpus[0])} if len(cpus) > 1 else {})},
+            "cloud": {
+                "provider": "process",
+                "max_vms": MAX_VMS,
+                "boot": f"{_BOOT_S}s",
+                "warm": True,
+                "billing": {
+                    "period": f"{BILLING_PERIOD_S}s",
+                    "minimum": f"{BILLING_PERIOD_S}s",
+                    "usd_per_hour": 0.10,
+                    "usd_per_gb_sent": 0.09,
+                },
+                "budget": {"usd_per_day": 5},
+                "emulate_link": {"delay": f"{LINK_DELAY_MS}ms", "rate": f"{LINK_MBIT_PER_S}Mbit/s"},
+            },
+            "queries": {
+                name: {
+                    "source": {"type": "file", "path": str(self._folder / "mail.arrow"), "replay": dict(replay)},
+                    "schema": SCHEMA_DDL,
+                    "sql": EMAIL_SQL,
+                    "sink": {"type": "file", "path": str(self.sink(name))},
+                    "qos": {"latency": "2s"},
+                    **query,
+                }
+            },
+        }
+
+
+def _watch(
+    process: subprocess.Popen[bytes],
+    port: int,
+    on_status: Callable[[float, Mapping[str, Any]], None],
+    deadline_s: float,
+) -> None:
+    started_s = time.monotonic()
+    while process.poll() is None:
+        elapsed_s = time.monotonic() - started_s
+        if elapsed_s > deadline_s:
+            raise StageError(f"a gateway of the demo did not end within {deadline_s:g} s")
+        on_status(elapsed_s, _status(port))
+        time.sleep(_POLL_S)
+
+
+def _status(port: int) -> Mapping[str, Any]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=_STATUS_WITHIN_S) as answer:
+            return dict(json.load(answer))
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return {"phase": "starting", "vms": {}, "queries": {}}
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
