@@ -13,7 +13,7 @@ from engines.email.mailbox import Mail
 WINDOW_MAILS = 100
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What Q1 to Q4 say about one mail; the columns of ``EMAIL_SQL``'s result."""
 
     message_id: str
