@@ -19,6 +19,7 @@ STREAM_LIMIT_BYTES = 256 << 10
 _PIECE_BYTES = 256 << 10
 _WRITE_BUFFER_BYTES = 512 << 10
 _FAREWELL_S = 1.0
+_MAX_REASON = 500
 
 
 class LinkLost(Exception):  # noqa: N818 - the name that both ends and their users know it by
@@ -124,7 +125,7 @@ class Channel:
                 data = await self._reader.read(STREAM_LIMIT_BYTES)
             except OSError as error:
                 self._peer_gone = True
-                raise LinkLost(f"the {self._name} connection broke: {error}") from error
+                raise LinkLost(f"the {self._name} connection broke: {str(error) or type(error).__name__}") from error
             if not data:
                 self._peer_gone = True
                 where = " in the middle of a frame" if self._decoder.buffered_bytes else ""
@@ -134,7 +135,7 @@ class Channel:
         frame = self._frames.popleft()
         if isinstance(frame.message, Bye):
             self._peer_gone = True
-            raise Goodbye(f"the other end said goodbye: {frame.message.reason}")
+            raise Goodbye(f"the other end said goodbye: {frame.message.reason[:_MAX_REASON]}")
         return frame
 
     async def close(self, reason: str) -> None:
@@ -184,7 +185,7 @@ class Channel:
         try:
             await self._writer.drain()
         except OSError as error:
-            raise LinkLost(f"the {self._name} connection broke: {error}") from error
+            raise LinkLost(f"the {self._name} connection broke: {str(error) or type(error).__name__}") from error
 
     def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -138,7 +138,7 @@ class HostLink:
             clock: measures round trips and paces heartbeats.
             heartbeat_s: between two heartbeats.
             heartbeat_timeout_s: a host silent for so long is lost.
-            connect_timeout_s: for each of the two connections, greeting included.
+            connect_timeout_s: for both connections, greetings included.
 
         Raises:
             TrustError: the host is not the one named, or refused this gateway's certificate.
@@ -262,7 +262,7 @@ async def _opened(
     except ssl.SSLError as error:
         raise TrustError(f"no trusted connection to {where}: {error}") from error
     except OSError as error:
-        raise LinkLost(f"cannot reach {where}: {error}") from error
+        raise LinkLost(f"cannot reach {where}: {str(error) or type(error).__name__}") from error
     except FrameError as error:
         raise LinkLost(f"{where} does not speak this protocol: {error.reason}") from error
     except LinkLost as error:

@@ -94,6 +94,10 @@ class ChannelPair:
             await work
         except (LinkLost, FrameError) as error:
             self.lose(error.reason)
+        except Exception as error:
+            # Our own mistake: asyncio reports it, but a link with one deaf ear must not live on.
+            self.lose(f"internal error: {error!r}"[:500])
+            raise
 
     async def _read_control(self) -> None:
         while True:

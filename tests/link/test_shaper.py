@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from link_site import until, within
+from link_site import Site, run, until, within
 
 from infra.clock import SystemClock
 from infra.link.shaper import ShapedRelay
@@ -204,3 +204,19 @@ async def test_a_target_that_is_not_there_resets() -> None:
 async def test_an_impossible_wan_is_refused(delay_s: float, rate_bytes_per_s: float) -> None:
     with pytest.raises(ValueError, match="make no WAN"):
         ShapedRelay(("127.0.0.1", 1), delay_s, rate_bytes_per_s, SystemClock())
+
+
+async def test_a_link_works_through_a_wan(site: Site) -> None:
+    relay = ShapedRelay(site.address, 0.02, 5_000_000, site.clock)
+    site.address = await relay.start()
+    try:
+        link = await site.started()
+        payload = random.Random(1).randbytes(500_000)
+        await link.send(run(), payload)
+        assert await within(site.server.receive()) == ("s1", run(), payload)
+        await until(lambda: link.stats.rtt_s is not None)
+        assert (link.stats.rtt_s or 0) >= 0.04
+        assert relay.counts.up_bytes > len(payload)
+        await link.close("test over")
+    finally:
+        await relay.close()

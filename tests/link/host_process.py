@@ -1,0 +1,29 @@
+"""A host in a process of its own, so that it can be stopped and killed; prints its port, then answers each run."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from link_site import RUNTIME, completed
+
+from infra.clock import SystemClock
+from infra.link.identity import HostIdentity
+from infra.link.server import HostServer
+from infra.link.trust import UserData
+from infra.messages import Run
+
+
+async def serve(user_data: UserData, directory: Path) -> None:
+    server = HostServer(HostIdentity.open(user_data, directory), user_data, RUNTIME, clock=SystemClock())
+    _, port = await server.start()
+    print(port, flush=True)
+    while True:
+        session, message, payload = await server.receive()
+        if isinstance(message, Run):
+            await server.send(session, completed(message.first_seq), payload)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(UserData.from_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2])))
