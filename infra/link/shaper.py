@@ -77,15 +77,16 @@ class _Bottleneck:
 
     async def transmit(self) -> None:
         while True:
-            while not self._turns:
+            if not self._turns:
                 self._work.clear()
                 await self._work.wait()
+                # Only an idle line starts anew: while chunks wait, a timer that is late costs no rate.
+                self._free_at_s = max(self._free_at_s, self._clock.now())
             flow = self._turns.popleft()
             chunk = flow.queued.popleft()
             if flow.queued:
                 self._turns.append(flow)
-            took_s = len(chunk or b"") / self._rate_bytes_per_s
-            self._free_at_s = max(self._free_at_s, self._clock.now()) + took_s
+            self._free_at_s += len(chunk or b"") / self._rate_bytes_per_s
             flow.under_way.append((self._free_at_s + self._delay_s, chunk))
             flow.changed.set()
             if self._free_at_s - self._clock.now() > _COARSE_S:
