@@ -112,14 +112,12 @@ class Ingress:
 
     async def run(self) -> None:
         """Read until the source has finished; then ``finished`` is true."""
-        while True:
+        while not await asyncio.to_thread(lambda: self._source.finished):
             await self._gate.wait()
             wanted = await self._wait_until_due()
             chunk = await asyncio.to_thread(self._source.read, wanted, self._limits.max_bytes)
             if chunk is not None:
                 await self._take(chunk)
-            elif await asyncio.to_thread(lambda: self._source.finished):
-                break
             else:
                 await self._clock.sleep_until(self._clock.now() + _POLL_S)
         self.finished = True
@@ -131,12 +129,11 @@ class Ingress:
             return limit
         while True:
             first = self._log.position.record
-            due = self.due_unread_count()
             closes_s = self._started_s + min(
                 self._schedule.due_s(first) + self._limits.linger_s, self._schedule.due_s(first + limit - 1)
             )
-            if due and closes_s <= self._clock.now():
-                return min(due, limit)
+            if closes_s <= self._clock.now():
+                return min(max(1, self.due_unread_count()), limit)
             await self._clock.sleep_until(closes_s)
 
     async def _take(self, chunk: Chunk) -> None:

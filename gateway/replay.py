@@ -34,7 +34,11 @@ class Schedule:
         if at_s < 0:
             return 0
         step = bisect_right(self._starts_s, at_s) - 1
-        return int(self._starts[step] + (at_s - self._starts_s[step]) * self._rates[step]) + 1
+        count = int(self._starts[step] + (at_s - self._starts_s[step]) * self._rates[step]) + 1
+        # Rounding may put the last one or the next one on the wrong side of its own due time.
+        if self.due_s(count) <= at_s:
+            return count + 1
+        return count if self.due_s(count - 1) <= at_s else count - 1
 
     def mean_due_s(self, first: int, last: int) -> float:
         """Return the mean of ``due_s`` over the records ``first`` to ``last``, exact where the rate is constant."""

@@ -6,6 +6,7 @@ alone, so that one bad line costs about 2·log2(n) more attempts, and the same d
 
 from __future__ import annotations
 
+import base64
 import io
 
 import pyarrow as pa
@@ -13,8 +14,8 @@ import pyarrow.json as pj
 
 from gateway.sources.base import SourceError
 
-# Arrow's JSON reader knows no conversion from text to these; they are read as text and cast.
-_AS_TEXT = (pa.types.is_date, pa.types.is_binary)
+_BLANKS = b" \t\r\n"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class LineDecoder:
@@ -22,20 +23,26 @@ class LineDecoder:
 
     def __init__(self, schema: pa.Schema) -> None:
         for field in schema:
-            if _holds_map(field.type):
-                raise SourceError(
-                    f"column {field.name}: JSON lines cannot carry {field.type}; use a STRUCT or an ARRAY"
-                )
+            refused = _refused(field.type)
+            if refused is not None:
+                raise SourceError(f"column {field.name}: JSON lines cannot carry {refused}; use another type")
         self._schema = schema
-        self._read_schema = pa.schema(
-            [pa.field(f.name, pa.string()) if any(test(f.type) for test in _AS_TEXT) else f for f in schema]
-        )
+        # Every field may be null here; the cast to the real schema refuses nulls where it has none.
+        self._read_schema = pa.schema([pa.field(f.name, _read_type(f.type)) for f in schema])
+        self._binary = [i for i, field in enumerate(schema) if pa.types.is_binary(field.type)]
 
     def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
         """Return the events in order, and (index, reason) of each line that is none; blank lines are neither."""
         batches: list[pa.RecordBatch] = []
         dead: list[tuple[int, str]] = []
-        numbered = [(i, line) for i, line in enumerate(lines) if line.strip()]
+        numbered: list[tuple[int, bytes]] = []
+        for i, line in enumerate(lines):
+            text = line.strip(_BLANKS).removeprefix(_BYTE_ORDER_MARK)
+            # Arrow crashes on a line that says null, and would join two halves of an object on two lines.
+            if text and not (text.startswith(b"{") and text.endswith(b"}")):
+                dead.append((i, "the line is not one JSON object"))
+            elif text:
+                numbered.append((i, text))
         self._decode_range(numbered, batches, dead)
         table = pa.Table.from_batches(batches, self._schema).combine_chunks()
         return (table.to_batches() or [_empty(self._schema)])[0], sorted(dead)
@@ -67,13 +74,31 @@ class LineDecoder:
         )
         if table.num_rows != len(lines):
             raise ValueError(f"{len(lines)} line(s) hold {table.num_rows} JSON objects; one a line is expected")
+        for at in self._binary:
+            decoded = [None if v is None else base64.b64decode(v, validate=True) for v in table.column(at).to_pylist()]
+            table = table.set_column(at, self._schema.field(at).name, pa.array(decoded, pa.binary()))
         return table.cast(self._schema).combine_chunks().to_batches()[0]
 
 
-def _holds_map(kind: pa.DataType) -> bool:
-    if pa.types.is_map(kind):
-        return True
-    return any(_holds_map(kind.field(i).type) for i in range(kind.num_fields))
+def _refused(kind: pa.DataType, *, top: bool = True) -> pa.DataType | None:
+    """Return the type in ``kind`` that has no form in JSON lines here, if there is one."""
+    if pa.types.is_map(kind) or pa.types.is_duration(kind) or pa.types.is_interval(kind):
+        return kind
+    if not top and pa.types.is_binary(kind):
+        return kind
+    inner = (_refused(kind.field(i).type, top=False) for i in range(kind.num_fields))
+    return next((found for found in inner if found is not None), None)
+
+
+def _read_type(kind: pa.DataType) -> pa.DataType:
+    """Return what Arrow shall read for ``kind``: it knows no conversion from text to dates and bytes (base64)."""
+    if pa.types.is_date(kind) or pa.types.is_binary(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, _read_type(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _read_type(f.type)) for f in kind])
+    return kind
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import zlib
 from collections import deque
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -12,7 +13,7 @@ import pyarrow as pa
 import zstandard
 
 from gateway.runlog import Position
-from gateway.sources.base import Chunk, DeadRecord
+from gateway.sources.base import Chunk, DeadRecord, SourceError
 from gateway.sources.jsonlines import LineDecoder
 from gateway.sources.loops import with_loop_ids
 
@@ -26,7 +27,8 @@ def open_plain(path: Path) -> BinaryIO:
     if path.suffix == ".gz":
         return cast("BinaryIO", gzip.open(path, "rb"))
     if path.suffix == ".zst":
-        return cast("BinaryIO", io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"))))
+        unpacked = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True)
+        return cast("BinaryIO", io.BufferedReader(unpacked))
     return path.open("rb")
 
 
@@ -34,21 +36,37 @@ class _Lines:
     """The lines of one pass over a file, from a byte offset on; a line over the limit is cut and marked."""
 
     def __init__(self, path: Path, offset: int) -> None:
+        self._path = path
         self._file = open_plain(path)
-        self._file.seek(offset)
         self._rest = b""
         self._ready: deque[tuple[bytes, int]] = deque()
         self._skipped_bytes = 0
         self._ended = False
+        if self._file.seekable():
+            self._file.seek(offset)
+        else:
+            self.pass_over(offset)
+
+    def pass_over(self, count_bytes: int) -> None:
+        """Leave out the lines that the next ``count_bytes`` of the file hold."""
+        while count_bytes > 0 and (line := self.next_line()) is not None:
+            count_bytes -= line[1]
+
+    def at_end(self) -> bool:
+        """Return whether no line is left."""
+        while not self._ready and not self._ended:
+            self._fill()
+        return not self._ready
 
     def next_line(self) -> tuple[bytes, int] | None:
         """Return (line without its end, bytes it takes in the file), or None at the end."""
-        while not self._ready and not self._ended:
-            self._fill()
-        return self._ready.popleft() if self._ready else None
+        return None if self.at_end() else self._ready.popleft()
 
     def _fill(self) -> None:
-        block = self._file.read(_BLOCK_BYTES)
+        try:
+            block = self._file.read(_BLOCK_BYTES)
+        except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+            raise SourceError(f"{self._path} cannot be read to its end ({error}): restore the file") from error
         if not block:
             self._ended = True
             if self._rest or self._skipped_bytes:
@@ -88,8 +106,11 @@ class LinesSource:
         self.seek(Position())
 
     def seek(self, position: Position) -> None:
-        """See ``Source.seek``. Going forward inside a compressed file reads over what lies between."""
-        if self._lines is not None and position == self._position:
+        """See ``Source.seek``. Going forward within a pass reads over what lies between."""
+        ahead_bytes = position.offset - self._position.offset
+        if self._lines is not None and position.part == self._position.part and ahead_bytes >= 0:
+            self._lines.pass_over(ahead_bytes)
+            self._position = position
             return
         self.close()
         self._position = position
@@ -99,16 +120,22 @@ class LinesSource:
 
     @property
     def finished(self) -> bool:
-        """See ``Source.finished``."""
-        return self._finished
+        """See ``Source.finished``; looks ahead, so that it is true right after the last record."""
+        if self._lines is None:
+            return self._finished
+        return self._position.part + 1 >= self._loops and self._lines.at_end()
 
     def read(self, max_records: int, max_bytes: int) -> Chunk | None:
         """See ``Source.read``; a chunk never spans two passes, and has no event when all its lines are dead."""
-        start = self._position
         lines, sizes = self._take(max_records, max_bytes)
+        while not lines and not self._finished:
+            # A pass that began here and gave nothing means an empty file, however often it is played.
+            part = self._position.part + 1 if self._position.offset else self._loops
+            self.seek(Position(self._position.record, part, 0))
+            lines, sizes = self._take(max_records, max_bytes)
         if not lines:
-            self.seek(Position(start.record, start.part + 1, 0))
-            return None if self._finished else self.read(max_records, max_bytes)
+            return None
+        start = self._position
         long = {i for i, line in enumerate(lines) if len(line) > MAX_LINE_BYTES}
         batch, dead = self._decoder.decode([b"" if i in long else line for i, line in enumerate(lines)])
         dead += [(i, f"the line is longer than {MAX_LINE_BYTES} bytes") for i in long]

@@ -30,7 +30,10 @@ class TableSource:
         if missing:
             raise SourceError(f"the source has no column {', '.join(missing)}; it has {', '.join(table.column_names)}")
         table = table.select(schema.names).cast(schema).combine_chunks()
-        self._batch = table.to_batches()[0] if table.num_rows else None
+        batches = table.to_batches()
+        if len(batches) > 1:
+            raise SourceError("the source holds more than 2 GB in one column: cut it into several files")
+        self._batch = batches[0] if batches else None
         self._row_bytes = max(1.0, table.nbytes / max(1, table.num_rows))
 
     def seek(self, position: Position) -> None:
