@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,10 +29,14 @@ class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeadLetterFile:
-    """The dead letters of one query as JSON lines; ``add`` blocks on the disk, and adds nothing twice."""
+    """The dead letters of one query as JSON lines; ``add`` blocks on the disk, and adds nothing twice.
+
+    Ingress and delivery add from threads of their own.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = threading.Lock()
         self._seen: set[tuple[int, int]] = set()
         if path.exists():
             lines = path.read_bytes().splitlines(keepends=True)
@@ -42,14 +47,28 @@ class DeadLetterFile:
         self.count = len(self._seen)
 
     def add(self, letters: Sequence[DeadLetter]) -> None:
-        """Append ``letters`` that are new and return once they are on the disk."""
+        """Append ``letters`` that are new and return once they are on the disk.
+
+        Raises:
+            OSError: none of them is in; they may be given again.
+        """
+        with self._lock:
+            self._add(letters)
+
+    def _add(self, letters: Sequence[DeadLetter]) -> None:
         new = [letter for letter in letters if (letter.record, letter.seq) not in self._seen]
         if not new:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.Encoder().encode_lines(new))
-            file.flush()
-            os.fsync(file.fileno())
+        self._path.touch()
+        before_bytes = self._path.stat().st_size
+        try:
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.Encoder().encode_lines(new))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            os.truncate(self._path, before_bytes)
+            raise
         self._seen.update((letter.record, letter.seq) for letter in new)
         self.count += len(new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow as pa
 from gateway.deadletters import DeadLetter, DeadLetterFile
 from gateway.reorder import Release, Reorderer
 from gateway.sinks.file import FileSink
+from gateway.threads import run_to_end
 from infra.clock import Clock
 
 _LOG = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Delivery:
         dead_letters: where poison events go, before the run that they were in is committed.
         clock: time.
         on_release: called with each release as it goes out, and when.
-        on_commit: called after each commit.
+        on_commit: awaited after each commit.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Delivery:
         clock: Clock,
         *,
         on_release: Callable[[Release[Results], float], None],
-        on_commit: Callable[[], None],
+        on_commit: Callable[[], Awaitable[None]],
     ) -> None:
         self._sink = sink
         self._reorderer = reorderer
@@ -63,6 +64,7 @@ class Delivery:
         self._on_commit = on_commit
         self._outbox: list[Release[Results]] = []
         self._outbox_bytes = 0
+        self._writing: list[Release[Results]] = []
         self._held_bytes = 0
         self.healthy = True
 
@@ -79,7 +81,7 @@ class Delivery:
     @property
     def empty(self) -> bool:
         """Whether everything that was completed is committed."""
-        return not self._outbox and self._reorderer.held_count == 0
+        return not self._outbox and not self._writing and self._reorderer.held_count == 0
 
     @property
     def late_count(self) -> int:
@@ -109,12 +111,24 @@ class Delivery:
                 part_due_s = self._clock.now() + PART_S
 
     async def _commit(self) -> None:
-        batch, self._outbox, self._outbox_bytes = self._outbox, [], 0
+        batch = self._writing = self._outbox
+        self._outbox, self._outbox_bytes = [], 0
+        try:
+            await self._write_until_done(batch)
+        except asyncio.CancelledError:
+            # The sink passes over what did get in, should this be written again.
+            self._outbox = batch + self._outbox
+            raise
+        finally:
+            self._writing = []
+        self._held_bytes -= sum(release.item.batch.nbytes for release in batch)
+        await self._on_commit()
+
+    async def _write_until_done(self, batch: list[Release[Results]]) -> None:
         wait_s = 2 * _TICK_S
         while True:
             try:
-                await asyncio.to_thread(self._write, batch)
-                break
+                await run_to_end(lambda: self._write(batch))
             except OSError as error:
                 # Nothing was acknowledged, and the results are still here; the state is said once, not each time.
                 if self.healthy:
@@ -122,16 +136,23 @@ class Delivery:
                 self.healthy = False
                 await self._clock.sleep_until(self._clock.now() + wait_s)
                 wait_s = min(2 * wait_s, _RETRY_MAX_S)
-        self.healthy = True
-        self._held_bytes -= sum(release.item.batch.nbytes for release in batch)
-        self._on_commit()
+            else:
+                self.healthy = True
+                return
 
     def _write(self, batch: list[Release[Results]]) -> None:
         self._dead_letters.add([letter for release in batch for letter in release.item.letters])
         self._sink.commit([Release(r.first_seq, r.last_seq, r.item.batch, r.late) for r in batch])
 
     async def close(self) -> None:
-        """Commit what may go out, and close the sink."""
+        """Commit what may go out, and close the sink; what it does not take now is done again after the next start."""
+        try:
+            await run_to_end(self._write_last)
+        except OSError as error:
+            _LOG.error("the sink did not take the last results (%s): they come after the next start", error)
+        self._outbox = []
+
+    def _write_last(self) -> None:
         if self._outbox:
-            await self._commit()
-        await asyncio.to_thread(self._sink.close)
+            self._write(self._outbox)
+        self._sink.close()

@@ -16,6 +16,7 @@ from gateway.replay import Schedule
 from gateway.runbook import Run
 from gateway.runlog import RunLog, RunRecord
 from gateway.sources.base import Chunk, Source, SourceError
+from gateway.threads import run_to_end
 from infra.clock import Clock
 
 # How often a source that has nothing now, or a full gate, is looked at again.
@@ -139,9 +140,9 @@ class Ingress:
     async def _take(self, chunk: Chunk) -> None:
         if chunk.dead:
             letters = [DeadLetter(d.reason, d.raw.decode("utf-8", "replace"), d.record, d.offset) for d in chunk.dead]
-            await asyncio.to_thread(self._dead_letters.add, letters)
+            await run_to_end(lambda: self._dead_letters.add(letters))
         if chunk.batch.num_rows == 0:
-            await asyncio.to_thread(self._log.skip, chunk.end)
+            self._log.skip(chunk.end)
             return
         first_seq = self._log.next_seq
         record = RunRecord(
@@ -152,7 +153,7 @@ class Ingress:
             self._arrival_s(chunk) + self._wall_offset_s,
             disordered=self._is_disordered(chunk.batch),
         )
-        await asyncio.to_thread(self._log.append, [record])
+        await run_to_end(lambda: self._log.append([record]))
         self._hand_over(record, chunk.batch)
 
     def _hand_over(self, record: RunRecord, batch: pa.RecordBatch) -> None:

@@ -19,6 +19,7 @@ from gateway.runbook import Run, RunBook
 from gateway.runlog import RunLog
 from gateway.sinks.file import FileSink
 from gateway.statistics import Tally
+from gateway.threads import run_to_end
 from infra.clock import Clock
 from policies.signals import HOME
 
@@ -91,8 +92,15 @@ class Pipeline:
     def add_lane(self, lane: Lane) -> None:
         """Let ``lane`` take part; until shares name it, a cloud lane gets nothing."""
         self._lanes[lane.name] = lane
-        self._senders[lane.name] = asyncio.create_task(lane.run(), name=f"{self.name} to {lane.name}")
+        sender = asyncio.create_task(lane.run(), name=f"{self.name} to {lane.name}")
+        sender.add_done_callback(lambda ended: self._sender_ended(lane.name, ended))
+        self._senders[lane.name] = sender
         self.deal()
+
+    def _sender_ended(self, lane: str, sender: asyncio.Task[None]) -> None:
+        error = None if sender.cancelled() else sender.exception()
+        if error is not None:
+            self.on_failed(lane, f"a run cannot be sent: {error}")
 
     async def remove_lane(self, name: str) -> None:
         """Take a lane out; runs that are open in it wait again and go elsewhere."""
@@ -144,7 +152,7 @@ class Pipeline:
     def deal(self) -> None:
         """Give waiting runs to lanes that have room, in order of seq."""
         while (run := self._book.next_waiting()) is not None:
-            if self._delivery.full and run.first_seq != self._delivery.next_seq:
+            if self._delivery.full and run.first_seq > self._delivery.next_seq:
                 return
             with_room = {name for name, lane in self._lanes.items() if lane.has_room}
             name = self._router.pick(run.events, with_room, home_only=self._stateful or run.disordered)
@@ -175,21 +183,25 @@ class Pipeline:
 
     def on_failed(self, lane: str, reason: str) -> None:
         """See ``LaneOwner.on_failed``."""
-        self._on_failed(lane, reason)
+        if lane in self._lanes:
+            self._on_failed(lane, reason)
 
     def on_answer(self, answer: Answer) -> None:
         """See ``LaneOwner.on_answer``: the first completion counts, and what is done before is dropped."""
+        if answer.lane not in self._lanes:
+            return  # its runs have gone elsewhere, where they are answered
         if self._stateful:
             self._batch_start_seq = answer.first_seq
-        runs = self._book.complete(answer.lane, answer.first_seq, answer.last_seq)
-        if runs is None:
+        runs, counts = self._book.complete(answer.lane, answer.first_seq, answer.last_seq)
+        for run in runs:
+            self._gate.give(run.raw_bytes)
+        if not counts:
             if self._stateful and self._sink.committed.covers(answer.first_seq, answer.last_seq):
                 self._on_commit(answer.last_seq)
             self.deal()
             return
         now_s = self._clock.now()
         for run in runs:
-            self._gate.give(run.raw_bytes)
             self.tally.completed(answer.lane, max(0.0, now_s - run.arrival_s), run.events)
             self._profiler.completed(
                 self.name,
@@ -219,10 +231,14 @@ class Pipeline:
             max(0.0, now_s - results.arrival_s), results.events, results.batch.num_rows, late=release.late
         )
 
-    def _committed(self) -> None:
+    async def _committed(self) -> None:
         watermark = self._sink.committed.watermark()
         # A stateful query's last batch may have to run again although its results are in: its runs stay in the log.
-        self._log.retire(min(watermark, self._batch_start_seq) if self._stateful else watermark)
+        before_seq = min(watermark, self._batch_start_seq) if self._stateful else watermark
+        try:
+            await run_to_end(lambda: self._log.retire(before_seq))
+        except OSError as error:
+            _LOG.warning("%s: the run log cannot be shortened now: %s", self.name, error)
         self._on_commit(watermark - 1)
         self.deal()
 

@@ -70,31 +70,30 @@ class RunBook:
             heapq.heappush(self._waiting, run)
         return runs
 
-    def complete(self, lane: str, first_seq: int, last_seq: int) -> list[Run] | None:
+    def complete(self, lane: str, first_seq: int, last_seq: int) -> tuple[list[Run], bool]:
         """Note an answer from ``lane`` for a run, or for a whole number of consecutive ones.
 
         Returns:
-            The runs that are thereby done, in order; None when they were done before (a duplicate: to be dropped).
+            The runs that leave the book, in order, and whether their results count: False when they were done before
+            (a duplicate; its runs were here only if they were added again, as a stateful query does on recovery).
 
         Raises:
             ValueError: the range is not one that is open there.
         """
         if self._done.covers(first_seq, last_seq):
-            self._drop(lane, first_seq, last_seq)
             self.duplicate_count += 1
-            return None
+            return self._drop(lane, first_seq, last_seq), False
         opened = self._open.get(lane, {})
-        runs = sorted(run for run in opened.values() if first_seq <= run.first_seq and run.last_seq <= last_seq)
-        if sum(run.events for run in runs) != last_seq - first_seq + 1:
+        events = sum(run.events for run in opened.values() if first_seq <= run.first_seq and run.last_seq <= last_seq)
+        if events != last_seq - first_seq + 1:
             raise ValueError(f"lane {lane} answered {first_seq}-{last_seq}, which are no runs that are open there")
-        self._drop(lane, first_seq, last_seq)
         self._done.add(first_seq, last_seq)
-        return runs
+        return self._drop(lane, first_seq, last_seq), True
 
-    def _drop(self, lane: str, first_seq: int, last_seq: int) -> None:
+    def _drop(self, lane: str, first_seq: int, last_seq: int) -> list[Run]:
         opened = self._open.get(lane, {})
-        for key in [key for key, run in opened.items() if first_seq <= key and run.last_seq <= last_seq]:
-            del opened[key]
+        keys = [key for key, run in opened.items() if first_seq <= key and run.last_seq <= last_seq]
+        return sorted(opened.pop(key) for key in keys)
 
     def open_runs(self, lane: str) -> int:
         """Return how many runs are open in ``lane``."""

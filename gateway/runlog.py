@@ -7,8 +7,9 @@ CRC) is cut; a wrong line before the last is damage and is reported.
 from __future__ import annotations
 
 import os
+import threading
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -64,21 +65,28 @@ def _line(record: LogHead | RunRecord) -> bytes:
 
 
 class RunLog:
-    """The log of one query. Its methods block on the disk: call them in a thread, one at a time.
+    """The log of one query. Its methods block on the disk: call them in threads; one waits for another.
 
     Attributes:
-        head: the first record.
+        head: the first record; its ``owner`` must be the given one.
         runs: runs that had not been retired when the log was opened, by seq.
     """
 
     def __init__(self, path: Path, head: LogHead) -> None:
-        """Open the log at ``path``, or begin it with ``head``."""
+        """Open the log at ``path``, or begin it with ``head``.
+
+        Raises:
+            StateError: the log is damaged, or belongs to other state.
+        """
         self._path = path
+        self._lock = threading.Lock()
         self.head = head
         self.runs: list[RunRecord] = []
         self._skipped = Position()
         if path.exists():
             self._read()
+            if self.head.owner != head.owner:
+                raise StateError(f"{path} is of other state than the files beside it: restore them together")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, _line(head))
@@ -88,21 +96,24 @@ class RunLog:
     @property
     def next_seq(self) -> int:
         """The first seq that no run in the log has."""
-        return self.runs[-1].last_seq + 1 if self.runs else self.head.next_seq
+        runs = self.runs  # looked at once: another thread may put a shorter list in its place
+        return runs[-1].last_seq + 1 if runs else self.head.next_seq
 
     @property
     def position(self) -> Position:
         """The source position after the last run in the log, and after what was skipped."""
-        return max(self.runs[-1].end if self.runs else self.head.position, self._skipped)
+        runs = self.runs
+        return max(runs[-1].end if runs else self.head.position, self._skipped)
 
     def append(self, runs: Sequence[RunRecord]) -> None:
         """Add runs, in order of seq, and return once they are on the disk."""
         data = b"".join(map(_line, runs))
-        self._file.write(data)
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._appended_bytes += len(data)
-        self.runs.extend(runs)
+        with self._lock:
+            self._file.write(data)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._appended_bytes += len(data)
+            self.runs.extend(runs)
 
     def skip(self, position: Position) -> None:
         """Note that the records up to ``position`` hold no event; it need not survive a crash."""
@@ -110,23 +121,30 @@ class RunLog:
 
     def retire(self, before_seq: int, *, rewrite_bytes: int = 1_000_000) -> None:
         """Forget runs that end before ``before_seq``; the file is rewritten once it has grown by ``rewrite_bytes``."""
-        keep = next((i for i, run in enumerate(self.runs) if run.last_seq >= before_seq), len(self.runs))
-        if keep:
-            last = self.runs[keep - 1]
-            self.head = msgspec.structs.replace(self.head, next_seq=last.last_seq + 1, position=last.end)
-            del self.runs[:keep]
-        if self._appended_bytes >= rewrite_bytes:
-            self._rewrite(self.runs)
+        with self._lock:
+            keep = next((i for i, run in enumerate(self.runs) if run.last_seq >= before_seq), len(self.runs))
+            if keep:
+                last = self.runs[keep - 1]
+                self.head = msgspec.structs.replace(self.head, next_seq=last.last_seq + 1, position=last.end)
+                self.runs = self.runs[keep:]
+            if self._appended_bytes >= rewrite_bytes:
+                self._rewrite()
 
     def close(self) -> None:
         """Leave only the runs that were not retired, and close the file."""
-        self._rewrite(self.runs)
-        self._file.close()
+        with self._lock:
+            try:
+                self._rewrite()
+            finally:
+                self._file.close()
 
-    def _rewrite(self, runs: Iterable[RunRecord]) -> None:
-        self._file.close()
-        write_atomically(self._path, b"".join([_line(self.head), *map(_line, runs)]))
-        self._file = self._path.open("ab")
+    def _rewrite(self) -> None:
+        try:
+            write_atomically(self._path, b"".join([_line(self.head), *map(_line, self.runs)]))
+        finally:
+            # Whether or not it was replaced, what is appended from now on must go to the file that has the name.
+            self._file.close()
+            self._file = self._path.open("ab")
         self._appended_bytes = 0
 
     def _read(self) -> None:

@@ -63,8 +63,8 @@ class FileSink:
         self._owner = owner
         self._format = format
         self._ordered = ordered
+        self._pending: manifests.PendingPart | None = None
         self.committed, self._next_release = manifests.recover(folder, owner)
-        self.rows_written = 0
 
     def commit(self, releases: Sequence[Rows]) -> None:
         """Make ``releases`` (in order of release) durable and visible, with the intervals they cover.
@@ -73,6 +73,7 @@ class FileSink:
             OSError: nothing of the part that failed is visible; the same releases may be given again, and what
                 did get in is then passed over.
         """
+        self._settle()
         new = [release for release in releases if not self.committed.covers(release.first_seq, release.last_seq)]
         for group in split_parts(new, contiguous=self._ordered):
             self._commit_part(group)
@@ -90,23 +91,36 @@ class FileSink:
         )
         temporary = f".{name}.tmp"
         with (self.folder / temporary).open("wb") as file:
-            rows = self._write(file, [release.item for release in group])
+            self._write(file, [release.item for release in group])
             file.flush()
             os.fsync(file.fileno())
-        pending = manifests.PendingPart(name, temporary, list(intervals))
-        manifests.save(self.folder, manifests.Manifest(self._owner, self._next_release, list(self.committed), pending))
-        (self.folder / temporary).rename(self.folder / name)
+        # A manifest that names a temporary file which is gone says that the part is in: so the file is there for good
+        # before it.
         sync_folder(self.folder)
-        for first, last in intervals:
-            self.committed.add(first, last)
-        self._next_release += 1
-        self.rows_written += rows
+        self._pending = manifests.PendingPart(name, temporary, list(intervals))
+        manifests.save(
+            self.folder, manifests.Manifest(self._owner, self._next_release, list(self.committed), self._pending)
+        )
+        (self.folder / temporary).rename(self.folder / name)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Count the pending part as committed if it has its name; a commit that failed may have come that far."""
+        if self._pending is None:
+            return
+        if not (self.folder / self._pending.temporary).exists():
+            sync_folder(self.folder)
+            # A new set, since the event loop may look at the old one meanwhile.
+            self.committed = IntervalSet([*self.committed, *self._pending.intervals])
+            self._next_release += 1
+        self._pending = None
 
     def close(self) -> None:
         """Fold the last part into the manifest."""
+        self._settle()
         manifests.save(self.folder, manifests.Manifest(self._owner, self._next_release, list(self.committed)))
 
-    def _write(self, file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> int:
+    def _write(self, file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
         if self._format == "parquet":
             with pq.ParquetWriter(file, batches[0].schema) as writer:
                 for batch in batches:
@@ -114,7 +128,6 @@ class FileSink:
         else:
             for batch in batches:
                 file.write(_ROWS.encode_lines(batch.to_pylist()))
-        return sum(batch.num_rows for batch in batches)
 
 
 def split_parts(releases: Sequence[Rows], *, contiguous: bool) -> list[list[Rows]]:

@@ -1,0 +1,24 @@
+"""Blocking calls in threads, for which a cancelled caller still waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def run_to_end(function: Callable[[], T]) -> T:
+    """Like ``asyncio.to_thread``, but a caller that is cancelled meanwhile goes on only when the thread is done.
+
+    A thread cannot be stopped: whoever cancels a writer and then closes its file would meet it there.
+    """
+    work = asyncio.ensure_future(asyncio.to_thread(function))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # taken note of: the cancellation is what the caller hears of
+        raise
