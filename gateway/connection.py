@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from infra.link.channel import LinkLost
 from infra.link.client import HostLink
+from infra.link.credit import CreditError
 from infra.messages import (
     AnyMessage,
     CloseQuery,
@@ -93,10 +94,12 @@ class Connection:
 
     async def _or_lost(self, wanted: asyncio.Future[T], deadline_s: float) -> T:
         either: list[asyncio.Future[Any]] = [wanted, self._lost]
-        done, _ = await asyncio.wait(either, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
-        if wanted in done:
-            return wanted.result()
-        wanted.cancel()
+        try:
+            done, _ = await asyncio.wait(either, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
+            if wanted in done:
+                return wanted.result()
+        finally:
+            wanted.cancel()
         if self._lost in done:
             raise LinkLost(self._lost.result())
         raise TimeoutError(f"{self.name} did not answer within {deadline_s:g} s")
@@ -109,8 +112,11 @@ class Connection:
                 self._dispatch(message, payload)
         except LinkLost as error:
             reason = str(error)
+        except (ValueError, CreditError) as error:
+            reason = f"{self.name} sent what cannot be believed: {error}"
         finally:
             self._lost.set_result(reason)
+            await self.link.close(reason)
 
     def _dispatch(self, message: AnyMessage, payload: bytes) -> None:
         match message:

@@ -223,4 +223,6 @@ class Lane:
         if not message.poison or run is None:
             return ()
         kept = kept_rows(run.batch, self._predicates)
+        if any(not 0 <= bad.row < len(kept) for bad in message.poison):
+            raise ValueError(f"a row at fault is not among the {len(kept)} rows of run {message.first_seq}")
         return tuple((run.first_seq + int(kept[bad.row]), bad.reason) for bad in message.poison)

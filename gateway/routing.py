@@ -34,8 +34,11 @@ class Router:
         """
         if any(not 0 <= share <= 1 for share in shares.values()) or abs(sum(shares.values()) - 1) > 1e-6:
             raise ValueError(f"shares must be in [0, 1] and sum to 1, not {dict(shares)}")
-        if set(shares) != set(self._shares):
-            self._dealt = {}
+        # What each lane is owed stays; the rest of the past counts as dealt by the new shares, or a lane whose share
+        # changes would get everything, or nothing, until the past fits.
+        total = sum(self._dealt.values())
+        owed = {lane: share * total - self._dealt.get(lane, 0.0) for lane, share in self._shares.items()}
+        self._dealt = {lane: share * total - owed.get(lane, 0.0) for lane, share in shares.items()}
         self._shares = dict(shares)
 
     def pick(self, events: int, with_room: Collection[str], *, home_only: bool = False) -> str | None:
