@@ -16,13 +16,17 @@ from infra.link.channel import LinkLost
 from infra.link.credit import CreditWindow
 from infra.messages import Completed, Credit, Dictionary, Predicate, QueryFailed, QueryReady
 from infra.messages import Run as RunMessage
-from infra.payload import Decoder, Encoded, Encoder, kept_rows
+from infra.payload import CodecPolicy, Decoder, Encoded, Encoder, kept_rows
 
 # A lane gets as many events as it can serve in this time: enough to keep the engine busy while it plans its next
 # micro-batch and a round trip passes, and not more, since what a lane holds can no longer be switched.
 _HORIZON_S = 1.5
 _LEAST_RUNS = 2
-_RATE_WEIGHT = 0.3
+# What is left of a slot's weight in the service rate one slot later: a micro-batch may last longer than a slot.
+_RATE_MEMORY = 0.8
+# A send that took longer than this was held back by the link, and then tells what the link carries.
+_HELD_BACK_S = 0.02
+_LINK_WEIGHT = 0.2
 NO_BATCH = -1
 
 
@@ -68,6 +72,7 @@ class Lane:
         ready: the host's answer to that.
         encoder: packs runs for this lane.
         predicates: the row conditions that ``encoder`` applies.
+        codecs: how ``encoder`` packs; hears what the link carries.
         owner: hears of answers.
         clock: time.
     """
@@ -78,6 +83,7 @@ class Lane:
         ready: QueryReady,
         encoder: Encoder,
         predicates: tuple[Predicate, ...],
+        codecs: CodecPolicy,
         owner: LaneOwner,
         clock: Clock,
     ) -> None:
@@ -86,6 +92,7 @@ class Lane:
         self._query, self._epoch = ready.query, ready.epoch
         self._encoder = encoder
         self._predicates = predicates
+        self._codecs = codecs
         self._decoder = Decoder(pa.ipc.read_schema(pa.py_buffer(ready.result_schema)))
         self._result_schema = pa.ipc.read_schema(pa.py_buffer(ready.result_schema))
         self._owner = owner
@@ -96,8 +103,8 @@ class Lane:
         self._work = asyncio.Event()
         self._busy_since_s: float | None = None
         self._busy_s = 0.0
-        self._served_events = 0
-        self._rate_per_s = 0.0
+        self._served_events = 0.0
+        self._link_rate: float | None = None
 
     @property
     def open_events(self) -> int:
@@ -114,7 +121,7 @@ class Lane:
         """Whether the lane may take another run now."""
         if len(self._open) < _LEAST_RUNS:
             return True
-        return not self._queue and self.has_credit and self.open_events < self._rate_per_s * _HORIZON_S
+        return not self._queue and self.has_credit and self.open_events < self.rate_per_s * _HORIZON_S
 
     @property
     def has_credit(self) -> bool:
@@ -134,19 +141,22 @@ class Lane:
         self._queue.append(run)
         self._work.set()
 
-    def take_served(self) -> tuple[int, float]:
-        """Return (events completed, seconds busy) since the last call, and learn the service rate from it."""
-        now_s = self._clock.now()
+    @property
+    def rate_per_s(self) -> float:
+        """Events per second that the lane serves while it has some, its link included; 0 before the first."""
         busy_s = self._busy_s
         if self._busy_since_s is not None:
-            busy_s += now_s - self._busy_since_s
+            busy_s += self._clock.now() - self._busy_since_s
+        return self._served_events / busy_s if busy_s > 0 else 0.0
+
+    def end_slot(self) -> None:
+        """Let older measurements of the rate fade."""
+        if self._busy_since_s is not None:
+            now_s = self._clock.now()
+            self._busy_s += now_s - self._busy_since_s
             self._busy_since_s = now_s
-        served = (self._served_events, busy_s)
-        self._served_events, self._busy_s = 0, 0.0
-        if served[0] and busy_s > 0:
-            rate = served[0] / busy_s
-            self._rate_per_s += (rate - self._rate_per_s) * (_RATE_WEIGHT if self._rate_per_s else 1.0)
-        return served
+        self._served_events *= _RATE_MEMORY
+        self._busy_s *= _RATE_MEMORY
 
     async def run(self) -> None:
         """Send what is put, until the link is lost."""
@@ -176,6 +186,7 @@ class Lane:
         while not self._credit.take(len(encoded.payload)):
             self._work.clear()
             await self._work.wait()
+        started_s = self._clock.now()
         await self._connection.link.send(
             RunMessage(
                 query=self._query,
@@ -187,6 +198,15 @@ class Lane:
             ),
             encoded.payload,
         )
+        self._learn_link_rate(len(encoded.payload), self._clock.now() - started_s)
+
+    def _learn_link_rate(self, sent_bytes: int, took_s: float) -> None:
+        """Tell the encoder what the link carries, so that ``auto`` weighs bytes against CPU by it."""
+        if took_s < _HELD_BACK_S:
+            return
+        rate = sent_bytes / took_s
+        self._link_rate = rate if self._link_rate is None else self._link_rate + _LINK_WEIGHT * (rate - self._link_rate)
+        self._codecs.link_rate(self._link_rate)
 
     def hear(self, message: Completed | Credit | QueryFailed, payload: bytes) -> None:
         """Take what the host says of this query."""

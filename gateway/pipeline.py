@@ -247,7 +247,7 @@ class Pipeline:
     def end_slot(self, oldest_unread_s: float | None, unread_events: int) -> None:
         """Tell the profiler, before a slot ends, what waits."""
         for lane in self._lanes.values():
-            lane.take_served()
+            lane.end_slot()
             if not lane.has_credit:
                 self._profiler.no_credit(self.name, lane.name)
         waiting_s = self._book.oldest_arrival_s(())

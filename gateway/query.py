@@ -235,19 +235,20 @@ class RunningQuery:
         return ready, parts
 
     def _add_lane(self, connection: Connection, ready: QueryReady, parts: list[Lane]) -> None:
-        encoder, predicates = self._encoder(ready, home=connection.name == HOME)
-        lane = Lane(connection, ready, encoder, predicates, self.pipeline, self._clock)
+        home = connection.name == HOME
+        codecs = CodecPolicy.parse("none" if home else self.config.payload.compress)
+        encoder, predicates = self._encoder(ready, codecs, home=home)
+        lane = Lane(connection, ready, encoder, predicates, codecs, self.pipeline, self._clock)
         parts.append(lane)
         self.pipeline.add_lane(lane)
 
-    def _encoder(self, ready: QueryReady, *, home: bool) -> tuple[Encoder, tuple[Predicate, ...]]:
+    def _encoder(self, ready: QueryReady, codecs: CodecPolicy, *, home: bool) -> tuple[Encoder, tuple[Predicate, ...]]:
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
         said, plan = self.config.payload, ready.plan
         if home:
-            return Encoder(schema, codecs=CodecPolicy.parse("none")), ()
+            return Encoder(schema, codecs=codecs), ()
         needed = pa.ipc.read_schema(pa.py_buffer(plan.needed_schema)) if said.trim and plan.needed_schema else None
         predicates = plan.predicates if said.filter else ()
-        codecs = CodecPolicy.parse(said.compress)
         return Encoder(schema, needed=needed, predicates=predicates, codecs=codecs), predicates
 
     def _definition(self) -> OpenQuery:
