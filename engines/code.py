@@ -71,12 +71,17 @@ def load(query: OpenQuery) -> Callable[[Any], Any]:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise CodeError(f"importing {module_name} failed: {type(error).__name__}: {error}") from error
+        raise CodeError(
+            f"query {query.query}: importing {module_name} failed: {type(error).__name__}: {error}"
+        ) from error
     if folder is not None and not _is_below(module, folder):
-        raise CodeError(f"{module_name} came from {module.__file__}, not from {folder}; give the module another name")
+        raise CodeError(
+            f"query {query.query}: {module_name} came from {module.__file__}, not from {folder}; "
+            "give the module another name"
+        )
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise CodeError(f"{module_name} has no function {function_name}")
+        raise CodeError(f"query {query.query}: {module_name} has no function {function_name}")
     # Executors may be machines that have neither the user's folder nor this project.
     mine = [module] if folder is None else [each for each in list(sys.modules.values()) if _is_below(each, folder)]
     for each in mine:

@@ -13,11 +13,13 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from engines import schemas
+from engines.checkpoints import Progress
 from engines.feed import FeedServer
-from engines.opened import CREDIT_BYTES, Opened, Owner
+from engines.opened import CREDIT_BYTES, Engine, Opened, Owner
 from engines.query import Query, RefusedError, understand
 from engines.scratch import sweep
 from engines.session import build_session, jvm_runs, runtime_ahead, stop_session
+from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
 from engines.warmup import warm_up
 from infra.clock import Clock
@@ -37,6 +39,7 @@ from infra.messages import (
     Shutdown,
 )
 
+_FROM_THE_START = Progress()
 _LOOK_S = 1.0
 """How often the host looks whether its JVM runs and whether a gateway was here."""
 
@@ -222,12 +225,17 @@ class Host:
             slot.opened = None
             await asyncio.to_thread(present.close)
         opened = Opened(asyncio.get_running_loop(), self._server.send)
-        engine = StatelessStream(query, self._feeds, self._clock, opened.answer, opened.died)
-        await asyncio.to_thread(engine.open)
+        engine = await asyncio.to_thread(self._engine, query, opened)
         opened.begin(engine)
         opened.attach(owner)
         slot.opened = opened
-        return _ready(query, spec)
+        return _ready(query, spec, engine.progress)
+
+    def _engine(self, query: Query, opened: Opened) -> Engine:
+        kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
+        engine = kind(query, self._feeds, self._clock, opened.answer, opened.died)
+        engine.open()
+        return engine
 
     async def _close(self, session: str, query: str, epoch: int) -> None:
         slot = self._slots.get(query)
@@ -259,7 +267,7 @@ class Host:
             await asyncio.to_thread(stop_session, self._session.result())
 
 
-def _ready(query: Query, spec: OpenQuery) -> QueryReady:
+def _ready(query: Query, spec: OpenQuery, progress: Progress = _FROM_THE_START) -> QueryReady:
     return QueryReady(
         query=spec.query,
         epoch=spec.epoch,
@@ -267,4 +275,6 @@ def _ready(query: Query, spec: OpenQuery) -> QueryReady:
         result_schema=schemas.serialised(query.result_schema),
         plan=query.plan,
         credit_bytes=CREDIT_BYTES,
+        resume_seq=progress.resume_seq,
+        resume_end_seq=progress.resume_end_seq,
     )

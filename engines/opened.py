@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
+from engines.checkpoints import Progress
 from engines.feed import FeedClosed, pack
 from engines.query import Query
 from engines.stateless import Answer
@@ -61,8 +62,13 @@ class Engine(Protocol):
         """Return what runs."""
         ...
 
-    def put(self, parts: Sequence[pa.Buffer], ticket: Ticket) -> None:
-        """Append a run; blocks while too much waits. Raises FeedClosed."""
+    @property
+    def progress(self) -> Progress:
+        """Return where it went on when it was opened."""
+        ...
+
+    def put(self, parts: Sequence[pa.Buffer], tag: object, first_seq: int, end_seq: int) -> None:
+        """Append a run; blocks while too much waits. Raises FeedClosed, or ValueError if it is not the next."""
         ...
 
     def drop_waiting(self) -> None:
@@ -181,11 +187,13 @@ class Opened:
         engine = self._engine
         if ticket.owner is not self._owner or engine is None:
             return
+        run = ticket.run
         try:
-            engine.put(pack(decoder.decode(payload)), ticket)
+            engine.put(pack(decoder.decode(payload)), ticket, run.first_seq, run.last_seq + 1)
         except PayloadError as error:
-            run = ticket.run
             self.died(f"run {run.first_seq}-{run.last_seq} cannot be decoded: {error}")
+        except ValueError as error:
+            self.died(str(error))
         except FeedClosed:
             return  # whoever closed it has told the owner
 

@@ -60,8 +60,10 @@ def understand(base: SparkSession, spec: OpenQuery) -> Query:
         build = _by_function(spec) if spec.function else _by_sql(spec.sql)
         columns = schemas.struct_of(base, spec.schema_ddl)
         input_schema = schemas.arrow_of(columns)
-    except (code.CodeError, PySparkException) as error:
-        raise RefusedError(f"query {spec.query}: {why(error)}") from error
+    except code.CodeError as error:
+        raise RefusedError(str(error)) from error
+    except PySparkException as error:
+        raise RefusedError(f"query {spec.query}: schema {spec.schema_ddl!r}: {why(error)}") from error
     if not columns.fields:
         raise RefusedError(f"query {spec.query}: its schema has no columns")
     found, result_schema = _analysed(base, spec, columns, build)

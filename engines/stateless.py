@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import spark_partition_id
 
+from engines.checkpoints import Progress
 from engines.feed import Feed, FeedServer, Item
 from engines.isolate import isolate
 from engines.query import Query
@@ -60,12 +61,16 @@ class StatelessStream:
         clock: measures micro-batches.
         on_answers: gets the answers of each micro-batch, one for each run that was put with a tag.
         on_death: gets the reason when the query cannot go on.
+
+    Attributes:
+        progress: nothing to go on from.
     """
 
     def __init__(
         self, query: Query, server: FeedServer, clock: Clock, on_answers: OnAnswers, on_death: OnDeath
     ) -> None:
         self.query = query
+        self.progress = Progress()
         self._clock = clock
         self._on_answers = on_answers
         self._on_death = on_death
@@ -89,13 +94,13 @@ class StatelessStream:
             self.close()
             raise
 
-    def put(self, parts: Sequence[pa.Buffer], ticket: object) -> None:
-        """Append a run; blocks while too much waits.
+    def put(self, parts: Sequence[pa.Buffer], tag: object, first_seq: int = 0, end_seq: int = 0) -> None:  # noqa: ARG002
+        """Append a run, in whatever order of seq; blocks while too much waits.
 
         Raises:
             FeedClosed: the query was stopped.
         """
-        self.feed.put(parts, ticket)
+        self.feed.put(parts, tag)
 
     @property
     def can_change_owner(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from engines.feed import FeedServer, pack
 from engines.query import understand
 from engines.session import sibling
+from engines.stateful import StatefulStream
 from engines.stateless import Answer, StatelessStream
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
@@ -38,11 +39,14 @@ class Collected:
             self._changed.notify_all()
 
     def wait(self, count: int) -> list[Answer]:
+        self.wait_until(lambda answers: len(answers) >= count)
+        return self.answers
+
+    def wait_until(self, holds: Callable[[list[Answer]], bool]) -> None:
         with self._changed:
-            done = self._changed.wait_for(lambda: len(self.answers) >= count or self.deaths, DEADLINE_S)
-            assert done, f"{len(self.answers)} of {count} answers"
+            done = self._changed.wait_for(lambda: holds(self.answers) or self.deaths, DEADLINE_S)
+            assert done, f"only {len(self.answers)} answers"
             assert not self.deaths, self.deaths
-            return self.answers
 
     def wait_for_death(self) -> str:
         with self._changed:
@@ -51,17 +55,24 @@ class Collected:
 
 
 class Running:
-    """A stateless stream and what came of it."""
+    """A stream and what came of it; of a stateful one every batch is committed at once, unless told otherwise."""
 
-    def __init__(self, spark: SparkSession, feeds: FeedServer, spec: OpenQuery) -> None:
+    def __init__(self, spark: SparkSession, feeds: FeedServer, spec: OpenQuery, *, commits: bool = True) -> None:
         self.collected = Collected()
         query = understand(spark, spec)
-        self.stream = StatelessStream(query, feeds, SystemClock(), self.collected.take, self.collected.died)
+        kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
+        self.stream = kind(query, feeds, SystemClock(), self._take, self.collected.died)
         self.schema = query.input_schema
+        self.commits = commits
         self.stream.open()
 
     def put(self, tag: object, rows: Sequence[dict[str, Any]]) -> None:
-        self.stream.put(pack(self.batch_of(rows)), tag)
+        self.stream.put(pack(self.batch_of(rows)), tag, 0, 0)
+
+    def put_seqs(self, first_seq: int, rows: Sequence[dict[str, Any]]) -> None:
+        """Put a run of consecutive seqs, one a row."""
+        end_seq = first_seq + len(rows)
+        self.stream.put(pack(self.batch_of(rows)), (first_seq, end_seq), first_seq, end_seq)
 
     def batch_of(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist(list(rows), self.schema)
@@ -70,6 +81,20 @@ class Running:
         """Return, once there are so many answers, the rows of each run by its tag."""
         return {answer.items[0].tag: answer.rows.to_pylist() for answer in self.collected.wait(count)}
 
+    def rows_until(self, end_seq: int) -> list[dict[str, Any]]:
+        """Return all result rows once the batch that ends there is answered, in the order of batches."""
+        self.collected.wait_until(lambda answers: bool(answers) and answers[-1].items[-1].end >= end_seq)
+        return [row for answer in self.collected.answers for row in answer.rows.to_pylist()]
+
+    def limits(self) -> list[tuple[int, int]]:
+        """Return where each answered batch began and ended."""
+        return [(answer.items[0].start, answer.items[-1].end) for answer in self.collected.answers]
+
+    def _take(self, answers: Sequence[Answer]) -> None:
+        self.collected.take(answers)
+        if answers and self.commits:
+            self.stream.committed(answers[-1].items[-1].end - 1)
+
 
 class Bench:
     def __init__(self, spark: SparkSession, feeds: FeedServer) -> None:
@@ -77,25 +102,9 @@ class Bench:
         self.feeds = feeds
         self._running: list[Running] = []
 
-    def open(
-        self,
-        sql: str = "",
-        *,
-        schema: str = "id INT, name STRING",
-        function: str = "",
-        code_path: str = "",
-        max_batch_runs: int = 16,
-    ) -> Running:
-        spec = OpenQuery(
-            query="q",
-            epoch=1,
-            schema_ddl=schema,
-            sql=sql,
-            function=function,
-            code_path=code_path,
-            max_batch_runs=max_batch_runs,
-        )
-        running = Running(self.spark, self.feeds, spec)
+    def open(self, sql: str = "", *, schema: str = "id INT, name STRING", commits: bool = True, **spec: Any) -> Running:
+        asked = OpenQuery(query="q", epoch=1, schema_ddl=schema, sql=sql, **spec)
+        running = Running(self.spark, self.feeds, asked, commits=commits)
         self._running.append(running)
         return running
 

@@ -1,0 +1,106 @@
+"""Spark's checkpoint folders of a stateful query: one for each start of a driver, and what they say of progress.
+
+A JVM may outlive its host by seconds and still write, so a new start never works in the folder of the last one: it
+works in a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+_COPYING = "copying-"
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be read, and what to do about it."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a stateful query goes on.
+
+    Attributes:
+        resume_seq: the first seq its state does not hold.
+        resume_end_seq: the end of the micro-batch that was planned but not committed, which will run again with
+            exactly these limits; ``resume_seq`` when there is none.
+    """
+
+    resume_seq: int = 0
+    resume_end_seq: int = 0
+
+
+def new_start(base: Path) -> Path:
+    """Make the folder for this start: a copy of the newest one, which stays as it is; older ones are deleted."""
+    base.mkdir(parents=True, exist_ok=True)
+    for left in base.glob(f"{_COPYING}*"):
+        shutil.rmtree(left)
+    starts = sorted(int(folder.name) for folder in base.iterdir() if folder.name.isdecimal())
+    new = base / str(starts[-1] + 1 if starts else 1)
+    copy = base / f"{_COPYING}{new.name}"
+    if starts:
+        _copy(base / str(starts[-1]), copy)
+    else:
+        copy.mkdir()
+    copy.rename(new)
+    for old in starts[:-1]:
+        shutil.rmtree(base / str(old))
+    return new
+
+
+def progress_of(folder: Path) -> Progress:
+    """Read where a checkpoint's query goes on.
+
+    Raises:
+        CheckpointError: its offset log is not one of ours.
+    """
+    offsets, commits = _batches(folder / "offsets"), _batches(folder / "commits")
+    if not offsets:
+        return Progress()
+    done = _end_of(folder, commits[-1]) if commits else 0
+    planned = [batch for batch in offsets if not commits or batch > commits[-1]]
+    return Progress(done, _end_of(folder, planned[0]) if planned else done)
+
+
+def _copy(source: Path, target: Path) -> None:
+    # Commits first: all that they speak of was written before them, whatever is still being written now.
+    target.mkdir()
+    for name in ("commits", "offsets"):
+        if (source / name).exists():
+            shutil.copytree(source / name, target / name)
+    shutil.copytree(source, target, dirs_exist_ok=True, ignore=_not_again(source))
+    committed = _batches(target / "commits")
+    for batch in _batches(target / "offsets"):
+        if batch > (committed[-1] + 1 if committed else 0):
+            _remove(target / "offsets", batch)
+
+
+def _not_again(source: Path) -> Callable[[str | PathLike[str], list[str]], set[str]]:
+    def ignored(folder: str | PathLike[str], names: list[str]) -> set[str]:
+        return {"commits", "offsets"} & set(names) if Path(folder) == source else set()
+
+    return ignored
+
+
+def _remove(log: Path, batch: int) -> None:
+    (log / str(batch)).unlink()
+    (log / f".{batch}.crc").unlink(missing_ok=True)
+
+
+def _batches(log: Path) -> list[int]:
+    return sorted(int(file.name) for file in log.glob("[0-9]*") if file.name.isdecimal()) if log.exists() else []
+
+
+def _end_of(folder: Path, batch: int) -> int:
+    """Return the end offset of a batch: the last line of its file is our source's, ``{"at": seq}``."""
+    file = folder / "offsets" / str(batch)
+    try:
+        return int(json.loads(file.read_text().splitlines()[-1])["at"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise CheckpointError(
+            f"{file} is not an offset of this query ({error}); open the query with a new checkpoint folder"
+        ) from error

@@ -1,0 +1,154 @@
+"""A query that holds state: its offsets are seq, and its checkpoint goes on only when the sink holds the results."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from engines import checkpoints
+from engines.checkpoints import CheckpointError, Progress
+from engines.feed import Feed, FeedServer
+from engines.query import Query, RefusedError
+from engines.reasons import why
+from engines.scratch import scratch_folder
+from engines.session import is_local
+from engines.stateless import FEED_BYTES, Answer, OnAnswers
+from engines.stream import OnDeath, Stream, Warmth, put_warm_up
+from engines.tables import one_batch
+from infra.clock import Clock
+
+
+class StatefulStream:
+    """A stateful query, open, for one gateway session.
+
+    Args:
+        query: what runs.
+        server: where Spark asks for runs.
+        clock: measures micro-batches.
+        on_answers: gets one answer for each micro-batch.
+        on_death: gets the reason when the query cannot go on.
+
+    Attributes:
+        progress: where it goes on; runs must be put from ``progress.resume_seq`` on, without gaps.
+
+    Raises:
+        RefusedError: it has no checkpoint folder, a damaged one, or the executors are other machines.
+    """
+
+    def __init__(
+        self, query: Query, server: FeedServer, clock: Clock, on_answers: OnAnswers, on_death: OnDeath
+    ) -> None:
+        self.query = query
+        self._server = server
+        self._clock = clock
+        self._on_answers = on_answers
+        self._on_death = on_death
+        self._committed = threading.Condition()
+        self._committed_seq = -1
+        self._abandoned = False
+        folder = self._new_start()
+        self.feed = Feed(self.progress.resume_seq, query.spec.max_batch_runs, FEED_BYTES, clock)
+        self._stream = Stream(query, server, self.feed, folder, self._batch, on_death)
+
+    def open(self) -> None:
+        """Start, after an empty micro-batch of the same query over a checkpoint that is thrown away.
+
+        Raises:
+            RefusedError: Spark does not run it as a stream in append mode, or not even without events.
+        """
+        self._warm_up()
+        try:
+            self._stream.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def put(self, parts: Sequence[pa.Buffer], tag: object, first_seq: int, end_seq: int) -> None:
+        """Append a run; blocks while too much waits.
+
+        Raises:
+            FeedClosed: the query was stopped.
+            ValueError: it is not the next one.
+        """
+        if first_seq != self.feed.next_position:
+            raise ValueError(f"run {first_seq}-{end_seq - 1} came where seq {self.feed.next_position} is next")
+        self.feed.put(parts, tag, end_seq - first_seq)
+
+    @property
+    def can_change_owner(self) -> bool:
+        """Tell that no other session may go on: what this one's sink holds is not known to the next."""
+        return False
+
+    def committed(self, last_seq: int) -> None:
+        """Hear that the sink holds all results up to and with ``last_seq``."""
+        with self._committed:
+            self._committed_seq = max(self._committed_seq, last_seq)
+            self._committed.notify_all()
+
+    def drop_waiting(self) -> None:
+        """End the micro-batch that waits for the sink: nobody will say that it has the results."""
+        with self._committed:
+            self._abandoned = True
+            self._committed.notify_all()
+
+    def close(self) -> None:
+        """Stop; a micro-batch whose results the sink does not hold is not committed and will run again."""
+        self.drop_waiting()
+        self._stream.stop()
+
+    def _new_start(self) -> Path:
+        spec = self.query.spec
+        master = str(self.query.base.sparkContext.master)
+        if not spec.checkpoint_dir:
+            raise RefusedError(
+                f"query {spec.query} holds state ({self.query.plan.reason}) and got no checkpoint folder"
+            )
+        if not is_local(master):
+            raise RefusedError(
+                f"query {spec.query} holds state ({self.query.plan.reason}); its checkpoint is on this machine's disk, "
+                f"which executors of {master} do not see: run it on a local master"
+            )
+        try:
+            folder = checkpoints.new_start(Path(spec.checkpoint_dir))
+            self.progress: Progress = checkpoints.progress_of(folder)
+        except (CheckpointError, OSError) as error:
+            raise RefusedError(f"query {spec.query}: {why(error)}") from error
+        return folder
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        items = self.feed.planned
+        if not items:
+            return
+        rows = one_batch(frame.toArrow(), self.query.result_schema)
+        self._on_answers([Answer(items, rows, (), batch_id, self._clock.now() - self.feed.planned_at_s)])
+        self._wait_for_sink(items[-1].end - 1)
+        self.feed.release(items[-1].end)
+
+    def _wait_for_sink(self, last_seq: int) -> None:
+        with self._committed:
+            self._committed.wait_for(lambda: self._abandoned or self._committed_seq >= last_seq)
+            if self._committed_seq < last_seq:
+                raise RuntimeError(f"the gateway left before its sink held seq {last_seq}: the batch is not committed")
+
+    def _warm_up(self) -> None:
+        warmth = Warmth()
+        folder = scratch_folder("warm")
+        feed = Feed(0, 1, FEED_BYTES, self._clock)
+
+        def batch(frame: DataFrame, _: int) -> None:
+            frame.toArrow()
+            warmth.warmed()
+
+        stream = Stream(self.query, self._server, feed, folder, batch, warmth.died)
+        try:
+            put_warm_up(feed, self.query)
+            stream.start()
+            warmth.wait(self.query.spec.query)
+        finally:
+            stream.stop()
+            shutil.rmtree(folder, ignore_errors=True)

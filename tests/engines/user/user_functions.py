@@ -1,0 +1,49 @@
+"""What users would write: functions of a frame of events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.functions import udf
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, ValueState
+
+SIGN = "+"
+
+
+signed = udf(lambda name: SIGN + name, "string")
+
+
+def shout(events: DataFrame) -> DataFrame:
+    return events.where("name IS NOT NULL").select("id", signed("name").alias("name"))
+
+
+def totals(events: DataFrame) -> DataFrame:
+    """Return for each name the sum of its ids so far, once a micro-batch has events of that name."""
+    return events.groupBy("name").transformWithState(
+        statefulProcessor=_Totals(), outputStructType="name STRING, total BIGINT", outputMode="append", timeMode="None"
+    )
+
+
+def not_a_frame(events: DataFrame) -> str:
+    return "no frame"
+
+
+class _Totals(StatefulProcessor):
+    _total: ValueState
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._total = handle.getValueState("total", "total BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        held = self._total.get()
+        total = held[0] if held else 0
+        for row in sorted(rows, key=lambda row: int(row["id"])):
+            total += row["id"]
+            if row["id"] % 10 == 0:
+                yield Row(name=key[0], total=total)
+        self._total.update((total,))
+
+    def close(self) -> None:
+        pass
