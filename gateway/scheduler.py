@@ -35,7 +35,7 @@ from policies.signals import (
     VmLost,
     VmReady,
 )
-from policies.vm import READY_STATES, VmInput, VmState
+from policies.vm import READY_STATES, WANTED_STATES, VmInput, VmState
 
 _BACKOFF_MOST_S = 300.0
 _BOOT_PATIENCE = 6.0
@@ -190,31 +190,33 @@ class Scheduler:
         """End what is overdue, and keep or stop each VM whose billing period ends."""
         commands: list[Command] = []
         for machine in tuple(self._fleet.live.values()):
-            if machine.state in READY_STATES:
+            waited_s = event.at_s - machine.since_s
+            if machine.state is VmState.STARTING and waited_s > self._boot_patience_s:
+                commands.append(
+                    self._end_overdue(machine, event, f"{machine.name} was not ready after {waited_s:.0f} s")
+                )
+                self._back_off(event)
+            elif machine.state in WANTED_STATES:
                 why = self._why_stop(machine, event)
                 if why:
                     commands.append(self._stop(machine, event, why))
-            elif machine.state is VmState.STARTING and event.at_s - machine.since_s > self._boot_patience_s:
-                why = f"{machine.name} was not ready after {event.at_s - machine.since_s:.0f} s"
-                commands.append(self._end_overdue(machine, event, why))
-                self._back_off(event)
             elif machine.state is VmState.DRAINING and self._fleet.must_end(machine, event.at_s):
                 why = f"{machine.name} would enter the next billing period"
                 commands.append(self._end_overdue(machine, event, why))
         return commands
 
     def _why_stop(self, machine: Machine, event: SlotEnded) -> str:
-        """Return why a ready VM is given back; empty if it is kept."""
+        """Return why a VM is given back; empty if it is kept."""
         if not self._fleet.within_budget(machine, event.at_s):
             return "the budget is spent"
+        if machine.state is VmState.STARTING:
+            return ""
         slots = [query.slot for query in self._queries.values()]
         drain_s = sum(s.open_events.get(machine.name, 0) / (s.rates.get(machine.name) or math.inf) for s in slots)
         if not self._fleet.decision_is_due(machine, event.at_s, drain_s):
             return ""
         keepers = [
-            name
-            for name, query in self._queries.items()
-            if query.keeps_vm(machine.block_raw_bytes[name], event.at_s)
+            name for name, query in self._queries.items() if query.keeps_vm(machine.block_raw_bytes[name], event.at_s)
         ]
         if not keepers:
             return "its billing period ends, L < keep_vm_above and D < keep_vm_bytes"

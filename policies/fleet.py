@@ -177,8 +177,12 @@ class Fleet:
             machine.sent_bytes += machine.slot_sent_bytes
 
     def within_budget(self, machine: Machine, at_s: float) -> bool:
-        """Return whether what a VM costs, and one more slot like the last, is reserved; reserves more if it can."""
-        needed_usd = self._owed_usd(machine, at_s) + self._terms.egress_usd(machine.slot_sent_bytes)
+        """Return whether what a VM costs, and one more slot like the last, is reserved; reserves more if it can.
+
+        Nobody decides about the next period of a VM that is still starting, so it is looked at two slots ahead.
+        """
+        ahead_s = 2 * self._slot_s if machine.state is VmState.STARTING else 0.0
+        needed_usd = self._owed_usd(machine, at_s + ahead_s) + self._terms.egress_usd(machine.slot_sent_bytes)
         if needed_usd <= self.ledger.reserved_for(machine.name):
             return True
         return self.ledger.reserve(machine.name, needed_usd, at_s)

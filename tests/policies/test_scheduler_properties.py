@@ -1,0 +1,214 @@
+"""Random worlds: whatever the clouds, lanes and queries do, the scheduler keeps its promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from policy_data import TERMS, query_settings, scheduler_settings
+
+from gateway.scheduler import Scheduler
+from policies.billing import Budget
+from policies.signals import (
+    HOME,
+    Command,
+    DrainVm,
+    Event,
+    QueryOpened,
+    QuerySlot,
+    SetRoute,
+    SlotEnded,
+    StartVm,
+    StopAll,
+    TerminateVm,
+    VmDrained,
+    VmFailed,
+    VmGone,
+    VmLost,
+    VmReady,
+)
+
+QUERIES = ("auto", "fixed", "moved", "state")
+LATENCIES = st.sampled_from([0.0, 0.9, 1.0, 2.0, 2.9, 3.0, 5.0, 60.0])
+MAX_VMS = 3
+
+
+class World(RuleBasedStateMachine):
+    """The outside, which keeps its own books of what was commanded and compares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 1000.0
+        self.events = 0
+        self.vms: dict[str, str] = {}
+        self.started_s: dict[str, float] = {}
+        self.stopping = False
+        self.budget_usd: float | None = None
+
+    @initialize(periods=st.none() | st.floats(0.5, 12), mbytes=st.sampled_from([0, 5]))
+    def open(self, periods: float | None, mbytes: int) -> None:
+        self.egress_bytes = mbytes * 1_000_000
+        self.budget_usd = None if periods is None else periods * TERMS.time_usd(20.0)
+        self.scheduler = Scheduler(
+            scheduler_settings(
+                query_settings("auto", share=None),
+                query_settings("fixed", share=0.1),
+                query_settings("moved", mode="query"),
+                query_settings("state", switchable=False),
+                max_vms=MAX_VMS,
+                budget=Budget(self.budget_usd),
+            )
+        )
+
+    # ------------------------------------------------------------------------------------------------------ the world
+
+    def tell(self, kind: type[Event], **fields: Any) -> None:
+        self.events += 1
+        event = kind(event_id=f"e{self.events}", at_s=self.now_s, **fields)
+        for command in self.scheduler.handle(event):
+            assert command.cause.event_id == event.event_id
+            self.obey(command)
+        self.scheduler.validate()
+
+    def obey(self, command: Command) -> None:
+        match command:
+            case StartVm():
+                assert not self.stopping
+                assert command.vm not in self.vms
+                self.vms[command.vm] = "starting"
+                self.started_s[command.vm] = self.now_s
+            case DrainVm():
+                assert self.vms[command.vm] == "ready"
+                assert all(lane != command.vm for route in self.scheduler.routes.values() for lane, _ in route)
+                self.vms[command.vm] = "draining"
+            case TerminateVm():
+                assert self.vms[command.vm] in {"starting", "ready", "draining", "failed", "lost"}
+                self.vms[command.vm] = "ending"
+            case SetRoute():
+                assert self.scheduler.routes[command.query] == command.shares
+                assert command.shares[0][0] == HOME
+                assert command.query != "state"
+                for lane, share in command.shares:
+                    assert lane == HOME or (self.vms[lane] == "ready" and share > 0)
+
+    def some(self, state: str, pick: int) -> str | None:
+        names = sorted(name for name, now in self.vms.items() if now == state)
+        return names[pick % len(names)] if names else None
+
+    picks = st.integers(0, 5)
+
+    @rule(
+        latencies_s=st.tuples(*[LATENCIES for _ in QUERIES]),
+        cloud_s=st.none() | LATENCIES,
+        raw_bytes=st.sampled_from([0, 10_000]),
+        length_s=st.floats(0.9, 1.1),
+        repeat=st.sampled_from([1, 1, 3, 20]),
+    )
+    def slot(
+        self, latencies_s: tuple[float, ...], cloud_s: float | None, raw_bytes: int, length_s: float, repeat: int
+    ) -> None:
+        for _ in range(repeat):
+            for name in [name for name, now in self.vms.items() if now == "ending"]:
+                self.gone(name)
+            before = self.scheduler.vms.keys()
+            self.now_s += length_s
+            slots = tuple(
+                QuerySlot(
+                    query=query,
+                    latency_s=latency_s,
+                    cloud_latency_s=cloud_s,
+                    raw_bytes={lane: raw_bytes for lane, _ in self.scheduler.routes[query][1:]},
+                    sent_bytes={lane: self.egress_bytes for lane, _ in self.scheduler.routes[query][1:]},
+                )
+                for query, latency_s in zip(QUERIES, latencies_s, strict=True)
+            )
+            self.tell(SlotEnded, queries=slots)
+            assert len(self.scheduler.last_decisions) == len(QUERIES)
+            assert all(decision.verdict for decision in self.scheduler.last_decisions)
+            for name in before:
+                self.check_period(name, length_s)
+
+    def check_period(self, name: str, length_s: float) -> None:
+        """A period that began in this slot was decided for before, unless the VM was not ready in time for that."""
+        periods_before = int((self.now_s - length_s - self.started_s[name]) // 20.0)
+        periods_now = int((self.now_s - self.started_s[name]) // 20.0)
+        if periods_now > periods_before and self.vms[name] in {"ready", "draining"}:
+            kept = [line.at_s for line in self.scheduler.story(name) if line.happened.name == "KEEP"]
+            ready = [line.at_s for line in self.scheduler.story(name) if line.happened.name == "READY"]
+            began_s = self.started_s[name] + periods_now * 20.0
+            assert any(began_s - 12.0 <= at_s < began_s for at_s in kept) or ready[0] > began_s - 2.2
+
+    @rule(pick=picks)
+    def ready(self, pick: int) -> None:
+        if name := self.some("starting", pick):
+            self.vms[name] = "ready"
+            self.tell(VmReady, vm=name, billing_since_s=self.started_s[name])
+
+    @rule(pick=picks)
+    def failed(self, pick: int) -> None:
+        if name := self.some("starting", pick):
+            self.vms[name] = "failed"
+            self.tell(VmFailed, vm=name, reason="no capacity")
+
+    @rule(pick=picks, state=st.sampled_from(["starting", "ready", "draining"]))
+    def lost(self, pick: int, state: str) -> None:
+        if name := self.some(state, pick):
+            self.vms[name] = "lost"
+            self.tell(VmLost, vm=name, reason="heartbeat")
+
+    @rule(pick=picks)
+    def drained(self, pick: int) -> None:
+        if name := self.some("draining", pick):
+            self.tell(VmDrained, vm=name)
+            assert self.vms[name] == "ending"
+
+    @rule(pick=picks, state=st.sampled_from(["ending", "ready"]))
+    def taken_back(self, pick: int, state: str) -> None:
+        if name := self.some(state, pick):
+            self.gone(name)
+
+    def gone(self, name: str) -> None:
+        del self.vms[name]
+        self.tell(VmGone, vm=name)
+
+    @rule(query=st.sampled_from(QUERIES[:3]), switchable=st.booleans())
+    def opened(self, query: str, switchable: bool) -> None:
+        self.tell(QueryOpened, query=query, switchable=switchable)
+
+    @precondition(lambda self: self.events > 30)
+    @rule()
+    def stop_all(self) -> None:
+        self.stopping = True
+        self.tell(StopAll)
+
+    # ------------------------------------------------------------------------------------------------------- promises
+
+    @invariant()
+    def books_agree(self) -> None:
+        assert self.scheduler.vms.keys() == self.vms.keys()
+        assert len(self.vms) <= MAX_VMS
+
+    @invariant()
+    def budget_is_kept(self) -> None:
+        if self.budget_usd is not None:
+            assert self.scheduler.totals(self.now_s).usd <= self.budget_usd + 1e-9
+
+    def teardown(self) -> None:
+        if self.events:
+            self.stopping = True
+            self.tell(StopAll)
+            assert all(route == ((HOME, 1.0),) for route in self.scheduler.routes.values())
+            for name in [name for name, now in self.vms.items() if now == "draining"]:
+                self.tell(VmDrained, vm=name)
+            assert set(self.vms.values()) <= {"ending"}
+            for name in list(self.vms):
+                self.gone(name)
+            totals = self.scheduler.totals(self.now_s)
+            assert totals.started == totals.stopped
+            assert not self.scheduler.vms
+
+
+World.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestWorld = World.TestCase
