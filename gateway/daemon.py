@@ -103,6 +103,7 @@ class Daemon:
             cpu_sets=cloud_cpu_sets(available_cpus(), private),
         )
         self._queries = {name: self._make_query(name) for name in config.upstream_first}
+        self._home: Connection | None = None
         self._stop = asyncio.Event()
         self._failure: str | None = None
         self._latencies: dict[str, float] = {}
@@ -117,17 +118,13 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         async with serve_api(self, self._config.gateway.api):
-            self._home, _ = await asyncio.gather(self._connect_home(), self._prepare_cloud())
-            self._actuator = self._make_actuator()
-            leftovers = await self._actuator.end_leftovers()
-            if leftovers:
-                _LOG.warning("gave back %d VM(s) of an earlier gateway", leftovers)
-            for name, query in self._queries.items():
-                await self._open(name, query)
-            self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
+            try:
+                await self._begin()
+            except BaseException:
+                await self._end_hosts()
+                raise
             self.phase = "running"
             _LOG.info("ready: %d queries", len(self._queries))
-            self._watcher = asyncio.create_task(self._watch_home(), name="watch home")
             await self._keep_time(until_drained)
             self.phase = "stopping"
             await self._wind_down()
@@ -137,6 +134,18 @@ class Daemon:
         if self._failure is not None:
             _LOG.error("%s", self._failure)
         return 0 if self._failure is None else 1
+
+    async def _begin(self) -> None:
+        """Get the hosts, give back what an earlier gateway rented, open the queries."""
+        home, _ = await asyncio.gather(self._connect_home(), self._prepare_cloud())
+        self._actuator = self._make_actuator(home)
+        leftovers = await self._actuator.end_leftovers()
+        if leftovers:
+            _LOG.warning("gave back %d VM(s) of an earlier gateway", leftovers)
+        for name, query in self._queries.items():
+            await self._open(name, query, home)
+        self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
+        self._watcher = asyncio.create_task(self._watch_home(home), name="watch home")
 
     async def _keep_time(self, until_drained: bool) -> None:
         """End each slot when it is over, until there is a reason to stop."""
@@ -196,8 +205,13 @@ class Daemon:
         await asyncio.gather(self._watcher, return_exceptions=True)
         for query in self._queries.values():
             await query.stop()
+        await self._end_hosts()
+
+    async def _end_hosts(self) -> None:
+        """End the engine hosts, or leave them to the next gateway."""
         if self._keep_hosts:
-            await self._home.close("the gateway ends")
+            if self._home is not None:
+                await self._home.close("the gateway ends")
             return
         await self._home_host.end(self._home)
         await self._cloud.close()
@@ -216,6 +230,7 @@ class Daemon:
         tags = {"master": self._config.private.spark.master, "cpus": self._config.private.cpus or ""}
         connection = await self._home_host.connect(tags)
         await connection.wait_ready(READY_DEADLINE_S)
+        self._home = connection
         return connection
 
     async def _prepare_cloud(self) -> None:
@@ -232,18 +247,18 @@ class Daemon:
             await connection.wait_ready(READY_DEADLINE_S)
             await connection.close("warm")
 
-    async def _watch_home(self) -> None:
+    async def _watch_home(self, home: Connection) -> None:
         """Start the private engine host again when it dies; its runs wait, or go to the cloud, meanwhile."""
         for _ in range(_HOME_RESTARTS_MAX):
-            why = await self._home.lost()
+            why = await home.lost()
             _LOG.warning("the private engine host is lost (%s): starting it again", why)
             for query in self._queries.values():
                 await query.lose_home()
             self._profiler.lane_closed("home")
             try:
-                self._home = await self._connect_home()
+                home = await self._connect_home()
                 for query in self._queries.values():
-                    await query.restart_home(self._home)
+                    await query.restart_home(home)
             except (LinkLost, TimeoutError) as error:
                 _LOG.warning("the private engine host could not be used: %s", error)
         self._failure = (
@@ -272,8 +287,8 @@ class Daemon:
     def _on_lane_failed(self, lane: str, reason: str) -> None:
         self._failure = f"lane {lane}: {reason}"
 
-    async def _open(self, name: str, query: RunningQuery) -> None:
-        await query.start(self._home)
+    async def _open(self, name: str, query: RunningQuery, home: Connection) -> None:
+        await query.start(home)
         plan = query.plan
         if plan is None:
             raise StateError(f"query {name} was opened without a plan")
@@ -283,14 +298,14 @@ class Daemon:
             )
         )
 
-    def _make_actuator(self) -> Actuator:
+    def _make_actuator(self, home: Connection) -> Actuator:
         link = self._config.cloud.emulate_link
         return Actuator(
             self._cloud,
             self._authority,
             tags={_TAG: self._fleet_name()},
             queries=self._queries,
-            home_runtime=self._home.link.hello.runtime,
+            home_runtime=home.link.hello.runtime,
             orphan_after_s=self._config.gateway.orphan_after_s,
             shape=None if link is None else (link.delay_s, link.rate_bits_per_s / 8),
             clock=self._clock,

@@ -99,12 +99,13 @@ class HomeHost:
         except TrustError as error:
             raise CloudError(f"the new engine host did not prove itself: {error}") from error
 
-    async def end(self, connection: Connection) -> None:
-        """Let the host end itself, and see that it does."""
-        try:
-            await connection.link.send(Shutdown())
-        except LinkLost as error:
-            _LOG.debug("the engine host is gone already: %s", error)
-        await connection.close("the gateway ends")
+    async def end(self, connection: Connection | None) -> None:
+        """Let the host end itself, if it was started, and see that it does."""
+        if connection is not None:
+            try:
+                await connection.link.send(Shutdown())
+            except LinkLost as error:
+                _LOG.debug("the engine host is gone already: %s", error)
+            await connection.close("the gateway ends")
         if self._node is not None:
             await self._machines.destroy(self._node.id)
