@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -35,14 +36,13 @@ class Run:
 
 
 class RunBook:
-    """All runs of one query that are not completed yet.
+    """All runs of one query that are not in its sink yet.
 
     Args:
         done: what was completed before (by an earlier gateway).
     """
 
     def __init__(self, done: IntervalSet) -> None:
-        self._runs: dict[int, Run] = {}
         self._waiting: list[Run] = []
         self._open: dict[str, dict[int, Run]] = {}
         self._done = IntervalSet(done)
@@ -50,17 +50,14 @@ class RunBook:
 
     def add(self, run: Run) -> None:
         """Take a run that waits for a lane."""
-        self._runs[run.first_seq] = run
         heapq.heappush(self._waiting, run)
 
     def next_waiting(self) -> Run | None:
         """Return the waiting run with the lowest seq, without taking it."""
-        while self._waiting and self._waiting[0].first_seq not in self._runs:
-            heapq.heappop(self._waiting)  # it was answered late by a lane that had been given up
         return self._waiting[0] if self._waiting else None
 
     def assign(self, lane: str) -> Run:
-        """Move the waiting run with the lowest seq, which ``next_waiting`` has shown, to ``lane`` and return it."""
+        """Move the waiting run with the lowest seq to ``lane`` and return it."""
         run = heapq.heappop(self._waiting)
         run.attempt += 1
         self._open.setdefault(lane, {})[run.first_seq] = run
@@ -73,38 +70,53 @@ class RunBook:
             heapq.heappush(self._waiting, run)
         return runs
 
-    def complete(self, first_seq: int, last_seq: int) -> tuple[list[Run], bool]:
-        """Note an answer, from whatever lane, for a run or for a whole number of consecutive ones.
+    def complete(self, lane: str, first_seq: int, last_seq: int) -> tuple[list[Run], bool]:
+        """Note an answer from ``lane`` for a run, or for a whole number of consecutive ones.
 
         Returns:
-            The runs that leave the book, in order, and whether this is their first completion; a later one is to be
-            dropped.
+            The runs that leave the book, in order, and whether their results count: False when they were done before
+            (a duplicate; its runs were here only if they were added again, as a stateful query does on recovery).
 
         Raises:
-            ValueError: the range is neither done nor made of runs in the book.
+            ValueError: the range is not one that is open there.
         """
-        runs = sorted(run for key, run in self._runs.items() if first_seq <= key and run.last_seq <= last_seq)
-        known = self._done.covers(first_seq, last_seq)
-        if not known and sum(run.events for run in runs) != last_seq - first_seq + 1:
-            raise ValueError(f"{first_seq}-{last_seq} was answered, which are no runs of this query")
-        for run in runs:
-            del self._runs[run.first_seq]
-            for opened in self._open.values():
-                opened.pop(run.first_seq, None)
+        if self._done.covers(first_seq, last_seq):
+            self.duplicate_count += 1
+            return self._drop(lane, first_seq, last_seq), False
+        opened = self._open.get(lane, {})
+        events = sum(run.events for run in opened.values() if first_seq <= run.first_seq and run.last_seq <= last_seq)
+        if events != last_seq - first_seq + 1:
+            raise ValueError(f"lane {lane} answered {first_seq}-{last_seq}, which are no runs that are open there")
         self._done.add(first_seq, last_seq)
-        self.duplicate_count += known
-        return runs, not known
+        return self._drop(lane, first_seq, last_seq), True
 
-    def oldest_waiting_s(self) -> float | None:
-        """Return the earliest arrival of a run that waits for a lane, None without any."""
-        return min((run.arrival_s for run in self._waiting if run.first_seq in self._runs), default=None)
+    def _drop(self, lane: str, first_seq: int, last_seq: int) -> list[Run]:
+        opened = self._open.get(lane, {})
+        keys = [key for key, run in opened.items() if first_seq <= key and run.last_seq <= last_seq]
+        return sorted(opened.pop(key) for key in keys)
+
+    def open_runs(self, lane: str) -> int:
+        """Return how many runs are open in ``lane``."""
+        return len(self._open.get(lane, {}))
+
+    def oldest_arrival_s(self, lanes: Iterable[str] | None = None) -> float | None:
+        """Return the earliest arrival of a run that waits or is open (in ``lanes`` only, if given), if any."""
+        names = self._open.keys() if lanes is None else lanes
+        arrivals = [run.arrival_s for name in names for run in self._open.get(name, {}).values()]
+        arrivals += [run.arrival_s for run in self._waiting]
+        return min(arrivals, default=None)
 
     @property
     def idle(self) -> bool:
-        """Whether every run that was added is completed."""
-        return not self._runs
+        """Whether nothing waits and nothing is open."""
+        return not self._waiting and not any(self._open.values())
 
     @property
     def waiting_events(self) -> int:
         """Events that wait for a lane."""
-        return sum(run.events for run in self._waiting if run.first_seq in self._runs)
+        return sum(run.events for run in self._waiting)
+
+    @property
+    def open_count(self) -> int:
+        """Runs that are open in any lane."""
+        return sum(map(len, self._open.values()))
