@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from engines.email import queries
-from gateway.config import Config, load
+from gateway.config import Config, ConfigError, load
 from gateway.config.models import QuerySource
 
 ROOT = Path(__file__).parents[2]
@@ -37,3 +38,22 @@ def test_the_example_s_second_query_reads_the_first(config: Config) -> None:
 def test_the_example_writes_below_the_repository_and_not_into_it(config: Config) -> None:
     assert config.gateway.state_dir.resolve() == ROOT / "state"
     assert config.queries["email-processor"].sink.path.resolve() == ROOT / "out" / "email-processor"
+
+
+def test_the_readme_s_first_config_is_right(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    (tmp_path / "mail.jsonl.gz").touch()
+    path = tmp_path / "first.yaml"
+    path.write_text(text.split("```yaml\n")[1].split("```")[0])
+    assert list(load(path, {}).queries) == ["long-mails"]
+    path.write_text(path.read_text().replace("boot: 15s", "boot: 15"))
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    assert str(caught.value).replace(str(path), "first.yaml") in text
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_links_between_documents_lead_somewhere(name: str) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
