@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping
 
 from policies.signals import HOME
 
-# Shares are kept over about this many events, so that a lane which could not take its part for a while does not get
-# all of it at once later.
-_MEMORY_EVENTS = 20_000.0
+# A lane that could not take its part for a while gets so many events more later, and not all that it missed.
+_CATCH_UP_EVENTS = 2_000.0
 
 
 class Router:
@@ -19,7 +18,7 @@ class Router:
 
     def __init__(self) -> None:
         self._shares: dict[str, float] = {HOME: 1.0}
-        self._dealt: dict[str, float] = {}
+        self._owed: dict[str, float] = {HOME: 0.0}
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -34,20 +33,15 @@ class Router:
         """
         if any(not 0 <= share <= 1 for share in shares.values()) or abs(sum(shares.values()) - 1) > 1e-6:
             raise ValueError(f"shares must be in [0, 1] and sum to 1, not {dict(shares)}")
-        # What each lane is owed stays; the rest of the past counts as dealt by the new shares, or a lane whose share
-        # changes would get everything, or nothing, until the past fits.
-        total = sum(self._dealt.values())
-        owed = {lane: share * total - self._dealt.get(lane, 0.0) for lane, share in self._shares.items()}
-        self._dealt = {lane: share * total - owed.get(lane, 0.0) for lane, share in shares.items()}
+        self._owed = {lane: self._owed.get(lane, 0.0) for lane in shares}
         self._shares = dict(shares)
 
     def pick(self, events: int, with_room: Collection[str], *, home_only: bool = False) -> str | None:
         """Return the lane for a run of ``events`` events, None when it has to wait. The caller then calls ``dealt``."""
         if home_only:
             return HOME if HOME in with_room else None
-        total = sum(self._dealt.values()) + events
         owed = {
-            lane: share * total - self._dealt.get(lane, 0.0)
+            lane: self._owed[lane] + share * events
             for lane, share in self._shares.items()
             if lane in with_room and share > 0
         }
@@ -58,7 +52,7 @@ class Router:
 
     def dealt(self, lane: str, events: int) -> None:
         """Note that a run of ``events`` events went to ``lane``."""
-        self._dealt[lane] = self._dealt.get(lane, 0.0) + events
-        total = sum(self._dealt.values())
-        if total > _MEMORY_EVENTS:
-            self._dealt = {name: amount * _MEMORY_EVENTS / total for name, amount in self._dealt.items()}
+        limit = max(_CATCH_UP_EVENTS, 2.0 * events)
+        for name, share in self._shares.items():
+            owed = self._owed[name] + share * events - (events if name == lane else 0)
+            self._owed[name] = min(max(owed, -limit), limit)

@@ -1,0 +1,185 @@
+"""Stand-ins of the gateway's tests: a clock that moves when told to, and a link whose far end is the test."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+
+from gateway.connection import Connection
+from gateway.lane import Lane, LaneOwner
+from infra.clock import Clock
+from infra.link.channel import LinkLost
+from infra.link.client import HostLink
+from infra.messages import AnyMessage, Completed, Credit, Poison, Predicate, QueryPlan, QueryReady
+from infra.messages import Run as RunMessage
+from infra.payload import CodecPolicy, Decoder, Encoder
+
+DEADLINE_S = 20.0
+
+
+class ManualClock:
+    """A clock that stands until ``advance``; whoever sleeps past the new time goes on."""
+
+    def __init__(self, now_s: float = 1000.0, wall_s: float = 1_700_000_000.0) -> None:
+        self._now_s = now_s
+        self._wall_offset_s = wall_s - now_s
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+
+    def now(self) -> float:
+        return self._now_s
+
+    def wall(self) -> float:
+        return self._now_s + self._wall_offset_s
+
+    @property
+    def sleeper_count(self) -> int:
+        """How many sleep; tests wait for one before they move time."""
+        return sum(not sleeper.done() for _, sleeper in self._sleepers)
+
+    @property
+    def next_wake_s(self) -> float | None:
+        return min((at_s for at_s, sleeper in self._sleepers if not sleeper.done()), default=None)
+
+    def advance(self, by_s: float) -> None:
+        self._now_s += by_s
+        for at_s, sleeper in self._sleepers:
+            if at_s <= self._now_s and not sleeper.done():
+                sleeper.set_result(None)
+        self._sleepers = [(at_s, sleeper) for at_s, sleeper in self._sleepers if not sleeper.done()]
+
+    async def sleep_until(self, at_s: float) -> None:
+        if at_s <= self._now_s:
+            await asyncio.sleep(0)
+            return
+        sleeper: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers.append((at_s, sleeper))
+        await sleeper
+
+
+async def until(condition: Callable[[], bool], clock: ManualClock | None = None, step_s: float = 0.0) -> None:
+    """Wait for a state, while threads and tasks work; ``clock`` moves by ``step_s`` each time it does not hold."""
+    give_up_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < give_up_s, "the state that the test waits for did not come"
+        if clock is not None:
+            clock.advance(step_s)
+        await asyncio.sleep(0.001)
+
+
+class FakeLink:
+    """The gateway's end of a link whose other end is the test: ``sent`` is what came, ``say`` answers."""
+
+    def __init__(self, *, ready: bool = True) -> None:
+        self.hello = SimpleNamespace(ready=ready)
+        self.sent: list[tuple[AnyMessage, bytes]] = []
+        self.closed_with: str | None = None
+        self.open = asyncio.Event()  # cleared, a send waits as on a full socket
+        self.open.set()
+        self._inbox: asyncio.Queue[tuple[AnyMessage, bytes] | LinkLost] = asyncio.Queue()
+        self._lost: LinkLost | None = None
+
+    async def send(self, message: AnyMessage, payload: bytes = b"") -> None:
+        await self.open.wait()
+        if self._lost is not None:
+            raise self._lost
+        self.sent.append((message, bytes(payload)))
+
+    async def receive(self) -> tuple[AnyMessage, bytes]:
+        item = await self._inbox.get()
+        if isinstance(item, LinkLost):
+            raise item
+        return item
+
+    async def close(self, reason: str) -> None:
+        self.closed_with = self.closed_with or reason
+        self.lose(reason)
+
+    def say(self, message: AnyMessage, payload: bytes = b"") -> None:
+        self._inbox.put_nowait((message, payload))
+
+    def lose(self, reason: str) -> None:
+        self._lost = self._lost or LinkLost(reason)
+        self.open.set()
+        self._inbox.put_nowait(self._lost)
+
+
+INPUT = pa.schema([("id", pa.int64()), ("text", pa.string())])
+RESULT = pa.schema([("id", pa.int64()), ("lane", pa.string())])
+
+
+def events(first: int, last: int) -> pa.RecordBatch:
+    """Events whose id is their seq."""
+    ids = list(range(first, last + 1))
+    return pa.RecordBatch.from_pylist([{"id": i, "text": f"event {i}"} for i in ids], schema=INPUT)
+
+
+def results(ids: Sequence[int], lane: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"id": i, "lane": lane} for i in ids], schema=RESULT)
+
+
+class FakeHost:
+    """An engine host in the test's hand: sees decoded runs, answers when told to."""
+
+    def __init__(self, name: str, *, credit_bytes: int = 1 << 20, predicates: tuple[Predicate, ...] = ()) -> None:
+        self.name = name
+        self.link = FakeLink()
+        self.connection = Connection(name, cast("HostLink", self.link))
+        self._credit_bytes = credit_bytes
+        self._predicates = predicates
+        self._decoder = Decoder(INPUT)
+        self._encoder = Encoder(RESULT, codecs=CodecPolicy.parse("none"))
+        self._batches = 0
+
+    @property
+    def ready(self) -> QueryReady:
+        return QueryReady(
+            query="q",
+            epoch=1,
+            input_schema=INPUT.serialize().to_pybytes(),
+            result_schema=RESULT.serialize().to_pybytes(),
+            plan=QueryPlan(switch_class="stateless", switchable=True, narrow=True),
+            credit_bytes=self._credit_bytes,
+        )
+
+    def lane(self, owner: LaneOwner, clock: Clock) -> Lane:
+        encoder = Encoder(INPUT, predicates=self._predicates, codecs=CodecPolicy.parse("none"))
+        lane = Lane(self.connection, self.ready, encoder, self._predicates, owner, clock)
+        self.connection._listeners["q", 1] = lane.hear
+        return lane
+
+    @property
+    def runs(self) -> list[RunMessage]:
+        """The runs that came, in order."""
+        return [message for message, _ in self.link.sent if isinstance(message, RunMessage)]
+
+    def payload_of(self, run: RunMessage) -> bytes:
+        return next(payload for message, payload in self.link.sent if message is run)
+
+    def rows_of(self, run: RunMessage) -> list[dict[str, Any]]:
+        return self._decoder.decode(self.payload_of(run)).to_pylist()
+
+    def answer(self, first: int, last: int, ids: Sequence[int] | None = None, poison: Sequence[Poison] = ()) -> None:
+        """Complete the run (or runs) of these seqs with one row for each of ``ids``, by default all."""
+        batch = results(range(first, last + 1) if ids is None else ids, self.name)
+        self._batches += 1
+        message = Completed(
+            query="q",
+            epoch=1,
+            first_seq=first,
+            last_seq=last,
+            attempt=1,
+            rows=batch.num_rows,
+            batch_id=self._batches,
+            batch_s=0.1,
+            poison=tuple(poison),
+        )
+        self.link.say(message, self._encoder.encode(batch).payload)
+
+    def consume(self, run: RunMessage) -> None:
+        """Give back the credit of a run."""
+        self.link.say(Credit(query="q", epoch=1, bytes=len(self.payload_of(run))))
