@@ -8,14 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from engines import source
 from engines.feed import Feed, FeedServer, stream_of
 from engines.query import Query, RefusedError
 from engines.reasons import why
 from engines.session import sibling
 from engines.source import FORMAT, RunSource
+
+# Executors may be machines on which this project is not installed.
+cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
 
 WARM_S = 120.0
 """How long the first micro-batch of a query may take; on a busy small machine it takes 2 to 20 s."""
@@ -69,8 +74,8 @@ class Stream:
         context = session.sparkContext
         context.setLocalProperty("spark.scheduler.pool", self._query.spec.query)
         try:
-            source = session.readStream.format(FORMAT).schema(self._query.columns)
-            events = source.option("socket", self._server.address).option("feed", self._name).load()
+            reader = session.readStream.format(FORMAT).schema(self._query.columns)
+            events = reader.option("socket", self._server.address).option("feed", self._name).load()
             result = self._query.build(events)
             _check_streaming(result, self._query)
             writer = result.writeStream.foreachBatch(self._on_batch).outputMode("append").queryName(self._name)

@@ -25,6 +25,7 @@ from infra.link.trust import Authority, UserData, new_token
 from infra.messages import (
     AnyMessage,
     Completed,
+    Credit,
     HostReady,
     OpenQuery,
     QueryReady,
@@ -78,6 +79,14 @@ class Gateway:
                     return message, payload
                 self.others.append(message)
 
+    async def credit(self) -> int:
+        """Return the bytes of the next credit, which may have come already."""
+        kept = next((each for each in self.others if isinstance(each, Credit)), None)
+        if kept is not None:
+            self.others.remove(kept)
+            return kept.bytes
+        return (await self.expect(Credit))[0].bytes
+
     async def open(self, spec: OpenQuery) -> OpenedHere:
         await self.link.send(spec)
         ready, _ = await self.expect(QueryReady | QueryRefused)  # type: ignore[arg-type]
@@ -102,19 +111,26 @@ class OpenedHere:
             codecs=CodecPolicy("zstd"),
         )
         self.decoder = Decoder(self.result_schema)
+        self.sent_bytes: list[int] = []
 
     async def send(self, first_seq: int, rows: Sequence[dict[str, object]] | pa.RecordBatch, attempt: int = 0) -> None:
         batch = rows if isinstance(rows, pa.RecordBatch) else pa.RecordBatch.from_pylist(list(rows), self.input_schema)
         encoded = self.encoder.encode(batch)
+        await self.send_payload(first_seq, encoded.rows, encoded.payload, rows=batch.num_rows, attempt=attempt)
+
+    async def send_payload(
+        self, first_seq: int, encoded_rows: int, payload: bytes, *, rows: int = 0, attempt: int = 0
+    ) -> None:
         run = Run(
             query=self.spec.query,
             epoch=self.spec.epoch,
             first_seq=first_seq,
-            last_seq=first_seq + batch.num_rows - 1,
+            last_seq=first_seq + (rows or encoded_rows) - 1,
             attempt=attempt,
-            rows=encoded.rows,
+            rows=encoded_rows,
         )
-        await self.gateway.link.send(run, encoded.payload)
+        self.sent_bytes.append(len(payload))
+        await self.gateway.link.send(run, payload)
 
     async def completed(self, count: int) -> list[tuple[Completed, pa.RecordBatch]]:
         found = []

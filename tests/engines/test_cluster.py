@@ -1,0 +1,50 @@
+"""The same host over a standalone cluster whose executors see neither the driver's disk nor this project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from host_site import host_process
+from spark_cluster import cluster
+
+import engines
+from infra.messages import OpenQuery, QueryRefused
+
+pytestmark = pytest.mark.spark
+
+USER = Path(__file__).parent / "user"
+SHOUT = OpenQuery(
+    query="shout",
+    epoch=1,
+    schema_ddl="id BIGINT, name STRING",
+    function="user_functions:shout",
+    code_path=str(USER),
+    max_batch_runs=3,
+)
+
+
+def rows(first: int) -> list[dict[str, object]]:
+    return [{"id": number, "name": f"n{number}" if number % 7 else None} for number in range(first, first + 100)]
+
+
+async def test_runs_reach_executors_that_have_only_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    driver = tmp_path / "driver"
+    driver.mkdir()
+    hidden = [driver, USER, Path(engines.__path__[0])]
+    with cluster(tmp_path / "cluster", hidden) as master:
+        async with host_process(driver, master=master) as host, host.gateway() as gateway:
+            await gateway.until_ready()
+            query = await gateway.open(SHOUT)
+            for first in range(0, 600, 100):
+                await query.send(first, rows(first))
+            found = {message.first_seq: batch.to_pylist() for message, batch in await query.completed(6)}
+            for first in range(0, 600, 100):
+                assert found[first] == [{"id": n, "name": f"+n{n}"} for n in range(first, first + 100) if n % 7]
+
+            sql = "SELECT DISTINCT id FROM events"
+            state = str(tmp_path / "state")
+            await gateway.link.send(OpenQuery(query="d", epoch=1, schema_ddl="id INT", sql=sql, checkpoint_dir=state))
+            refused, _ = await gateway.expect(QueryRefused)
+            assert "run it on a local master" in refused.reason
