@@ -56,7 +56,8 @@ class DeadLetterFile:
             self._add(letters)
 
     def _add(self, letters: Sequence[DeadLetter]) -> None:
-        new = [letter for letter in letters if (letter.record, letter.seq) not in self._seen]
+        given = {(letter.record, letter.seq): letter for letter in letters}
+        new = [letter for key, letter in given.items() if key not in self._seen]
         if not new:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -59,6 +59,9 @@ def recover(folder: Path, owner: str) -> tuple[IntervalSet, int]:
         for first, last in manifest.pending.intervals:
             committed.add(first, last)
         next_release += 1
+    if manifest.pending is not None:
+        # Before the temporary file goes, or the next start would take the part for committed.
+        save(folder, Manifest(owner, next_release, list(committed)))
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink()
     return committed, next_release
