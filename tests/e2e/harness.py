@@ -60,7 +60,12 @@ class Gateway:
         self.report = folder / "report.json"
         self.log = folder / "gateway.log"
         document = {
-            "gateway": {"state_dir": str(state_dir), "slot": "500ms", "api": {"listen": "127.0.0.1:0"}, "orphan_after": "120s"},
+            "gateway": {
+                "state_dir": str(state_dir),
+                "slot": "500ms",
+                "api": {"listen": "127.0.0.1:0"},
+                "orphan_after": "120s",
+            },
             "private": {"spark": {"master": "local[1]"}},
             "cloud": {
                 "provider": "process",
@@ -112,10 +117,10 @@ class Gateway:
         return self.log.read_text()[-6000:]
 
     def peak_bytes(self) -> int:
-        """Return the peak memory of the process up to now."""
+        """Return the peak memory of the process up to now; 0 once it has ended."""
         assert self.process is not None
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+        return 1024 * next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
 
     # ------------------------------------------------------------------------------------------------- what is left
 
@@ -141,11 +146,18 @@ class Gateway:
 
     def vm_pids(self) -> list[int]:
         """Return the processes of the VMs that the gateway has now."""
-        records = [json.loads(path.read_text()) for path in (self.state_dir / "vms").rglob("*.json") if path.parent.name != "work"]
-        return [r["pid"] for r in records if r.get("stage") == "running"]
+        records = [json.loads(path.read_text()) for path in (self.state_dir / "vms").glob("vm-*.json")]
+        return [record["pid"] for record in records if record["stage"] == "running"]
+
+    def home_pid(self) -> int:
+        """Return the process of the private engine host."""
+        (record,) = (self.state_dir / "home").glob("vm-*.json")
+        return int(json.loads(record.read_text())["pid"])
 
 
-def email_query(folder: Path, mail: Path, name: str, *, replay: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def email_query(
+    folder: Path, mail: Path, name: str, *, replay: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
     """Return the e-mail query (Q1 to Q4) as a config entry."""
     source: dict[str, Any] = {"type": "file", "path": str(mail)}
     if replay:

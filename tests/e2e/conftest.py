@@ -1,0 +1,28 @@
+"""One state_dir, and so one private host and one warm VM, for all end-to-end tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engines.email.mailbox import Mail, read_mail
+from gateway.demo.load import distinct_mails
+from tests.e2e.harness import end_hosts, mail_fixture
+
+
+@pytest.fixture(scope="session")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The state_dir of all gateways; what runs below it is ended at the end."""
+    folder = tmp_path_factory.mktemp("state")
+    yield folder
+    end_hosts(folder)
+
+
+@pytest.fixture(scope="session")
+def mails() -> list[Mail]:
+    """Real mail where SPILLWAY_MAIL names some, else generated mail: 8,000 at the most."""
+    real = os.environ.get("SPILLWAY_MAIL")
+    return distinct_mails(read_mail(Path(real)))[:8000] if real else mail_fixture(8000)

@@ -1,0 +1,133 @@
+"""What else a running gateway promises: dead letters, bounded memory, the other modes, refusals."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+
+from engines.email.mailbox import Mail
+from engines.email.oracle import answer
+from tests.e2e.harness import Gateway, email_query, until, write_mail
+from tests.e2e.test_exactly_once import EAGER, expected_rows
+
+MEMORY_MAX_BYTES = 512 << 20
+
+
+def test_lines_that_are_no_events_become_dead_letters(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
+    lines = msgspec.json.Encoder().encode_lines(mails[:1000]).splitlines(keepends=True)
+    bad = {100: b"not json\n", 500: b'{"message_id": 5}\n', 900: b'{"sender": "\xff\xfe"}\n'}
+    for place, line in bad.items():
+        lines.insert(place, line)
+    (tmp_path / "mail.jsonl").write_bytes(b"".join(lines))
+    gateway = Gateway(tmp_path, state_dir, {"dead": email_query(tmp_path, tmp_path / "mail.jsonl", "dead")})
+    gateway.run_until_drained()
+    assert gateway.rows("dead") == expected_rows(mails[:1000])
+    letters = [json.loads(line) for line in (state_dir / "queries/dead/dead-letters.jsonl").read_text().splitlines()]
+    assert [letter["record"] for letter in letters] == list(bad)
+    assert [letter["offset"] for letter in letters] == [sum(map(len, lines[:place])) for place in bad]
+    assert letters[0]["raw"] == "not json"
+    assert all(letter["reason"] for letter in letters)
+
+
+def test_memory_is_bounded_when_the_source_is_much_faster_than_the_engines(
+    tmp_path: Path, state_dir: Path, mails: list[Mail]
+) -> None:
+    write_mail(tmp_path / "mail.jsonl", mails)
+    replay = {"loops": 10, "id": "message_id"}
+    query = email_query(tmp_path, tmp_path / "mail.jsonl", "fast", replay=replay, switching={"mode": "off"})
+    gateway = Gateway(tmp_path, state_dir, {"fast": query})
+    gateway.start("--until-drained")
+    assert gateway.process is not None
+    peak_bytes = 0
+    while gateway.process.poll() is None:
+        peak_bytes = max(peak_bytes, gateway.peak_bytes())
+        time.sleep(0.05)
+    assert gateway.wait() == 0, gateway.tail()
+    assert gateway.totals()["events"] == 10 * len(mails)
+    assert len(gateway.rows("fast")) == 10 * len(expected_rows(mails))
+    assert peak_bytes < MEMORY_MAX_BYTES
+
+
+def test_a_whole_query_moves_and_parquet_holds_its_rows(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
+    write_mail(tmp_path / "mail.jsonl", mails)
+    query = email_query(
+        tmp_path, tmp_path / "mail.jsonl", "moved", replay={"rate": "700/s"}, switching={**EAGER, "mode": "query"}
+    )
+    query["sink"]["format"] = "parquet"
+    gateway = Gateway(tmp_path, state_dir, {"moved": query})
+    gateway.run_until_drained()
+    folder = tmp_path / "out" / "moved"
+    rows = [row for part in gateway.parts("moved") for row in pq.read_table(folder / str(part)).to_pylist()]
+    assert rows == expected_rows(mails)
+    assert max(slot["share"] for slot in json.loads(gateway.report.read_text())["slots"]) == 1.0
+
+
+def test_without_order_every_row_is_there_once(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
+    write_mail(tmp_path / "mail.jsonl", mails)
+    query = email_query(
+        tmp_path, tmp_path / "mail.jsonl", "unordered", replay={"rate": "700/s"}, switching=EAGER, order="off"
+    )
+    gateway = Gateway(tmp_path, state_dir, {"unordered": query})
+    gateway.run_until_drained()
+    assert sorted(gateway.rows("unordered"), key=repr) == sorted(expected_rows(mails), key=repr)
+
+
+def test_events_out_of_order_stay_home_and_the_answers_hold(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
+    in_time = sorted(mails[:2000], key=lambda mail: mail.sent)
+    shuffled = [*in_time[1000:], *in_time[:1000]]
+    write_mail(tmp_path / "mail.jsonl", shuffled)
+    query = email_query(
+        tmp_path,
+        tmp_path / "mail.jsonl",
+        "disordered",
+        replay={"rate": "300/s"},
+        switching={**EAGER, "mode": "query"},
+        order={"by": "sent"},
+    )
+    gateway = Gateway(tmp_path, state_dir, {"disordered": query})
+    gateway.run_until_drained()
+    assert gateway.rows("disordered") == expected_rows(shuffled)
+
+
+def test_two_queries_share_the_vm(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
+    write_mail(tmp_path / "mail.jsonl", mails)
+    queries: dict[str, Any] = {
+        name: email_query(tmp_path, tmp_path / "mail.jsonl", name, replay={"rate": "400/s"}, switching=EAGER)
+        for name in ("first", "second")
+    }
+    gateway = Gateway(tmp_path, state_dir, queries)
+    gateway.run_until_drained()
+    assert gateway.rows("first") == gateway.rows("second") == expected_rows(mails)
+    log = gateway.log.read_text()
+    assert "query='first'" in log
+    assert "query='second'" in log
+
+
+def test_a_changed_query_over_old_state_is_refused(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
+    write_mail(tmp_path / "mail.jsonl", mails[:200])
+    query = email_query(tmp_path, tmp_path / "mail.jsonl", "changed")
+    Gateway(tmp_path, state_dir, {"changed": query}).run_until_drained()
+    changed = Gateway(tmp_path, state_dir, {"changed": {**query, "sql": "SELECT message_id FROM events"}})
+    changed.start("--until-drained")
+    assert changed.wait() == 2
+    assert "its SQL, schema or code changed" in changed.tail()
+
+
+def test_a_second_gateway_on_the_same_state_is_refused(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
+    write_mail(tmp_path / "mail.jsonl", [mail for mail in mails if answer(mail)][:50])
+    query = email_query(tmp_path, tmp_path / "mail.jsonl", "owner", replay={"rate": "1/s"})
+    first = Gateway(tmp_path, state_dir, {"owner": query})
+    first.start()
+    second = Gateway(tmp_path, state_dir, {"owner": query})
+    second.log = tmp_path / "second.log"
+    until(lambda: "ready" in first.log.read_text(), "the first gateway is ready")
+    second.start()
+    assert second.wait() == 2
+    assert "in use by another gateway" in second.tail()
+    first.kill(15)
+    assert first.wait() == 0, first.tail()
