@@ -7,7 +7,7 @@ its first was lost is open only once, and a completion that comes twice is count
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,6 +18,9 @@ Statistic = Literal["mean", "p95"]
 
 _RATE_MEMORY = 0.8
 """What is left of a slot's weight in the service rate one slot later: about five slots count."""
+
+_FLOW_WEIGHT = 0.4
+"""Weight of the last slot in the flow through a lane: micro-batches complete in jumps."""
 
 
 @dataclass(slots=True)
@@ -39,6 +42,27 @@ class _Rate:
         self.busy_s *= _RATE_MEMORY
 
 
+@dataclass(slots=True)
+class _Flow:
+    """Events in a lane and completed by it per second, smoothed over slots."""
+
+    open_events: float = 0.0
+    completed_per_s: float = 0.0
+
+    def add(self, open_events: int, completed_per_s: float) -> None:
+        self.open_events += _FLOW_WEIGHT * (open_events - self.open_events)
+        self.completed_per_s += _FLOW_WEIGHT * (completed_per_s - self.completed_per_s)
+
+
+def _little_s(flows: Iterable[_Flow]) -> float | None:
+    """Return the mean time in these lanes by Little's law; None while nothing completes."""
+    open_events, completed_per_s = 0.0, 0.0
+    for flow in flows:
+        open_events += flow.open_events
+        completed_per_s += flow.completed_per_s
+    return open_events / completed_per_s if completed_per_s > 0 else None
+
+
 @dataclass(frozen=True, slots=True)
 class _OpenRun:
     lane: str
@@ -58,7 +82,7 @@ class _Slot:
     dispatched_events: Counter[str] = field(default_factory=Counter)
     raw_bytes: Counter[str] = field(default_factory=Counter)
     sent_bytes: Counter[str] = field(default_factory=Counter)
-    completed_events: int = 0
+    completed_events: Counter[str] = field(default_factory=Counter)
     late_events: int = 0
     home: Histogram = field(default_factory=Histogram)
     cloud: Histogram = field(default_factory=Histogram)
@@ -74,6 +98,7 @@ class _QueryProfile:
         self.slot = _Slot()
         self.open: dict[int, _OpenRun] = {}
         self.rates: dict[str, _Rate] = {}
+        self.flows: dict[str, _Flow] = {}
         self.waiting_events = 0
         self.waiting_since_s: float | None = None
         self.highest_seq = -1
@@ -88,11 +113,17 @@ class _QueryProfile:
         open_events: Counter[str] = Counter()
         for run in self.open.values():
             open_events[run.lane] += run.events
+        for lane in {*self.flows, *open_events, *slot.completed_events}:
+            flow = self.flows.setdefault(lane, _Flow())
+            flow.add(open_events[lane], slot.completed_events[lane] / self.slot_s)
+        completed = slot.home.weight + slot.cloud.weight
         measured = QuerySlot(
             query=self.name,
             latency_s=self._latency_s(slot, now_s, open_events),
             home_latency_s=slot.home.mean_s if slot.home.weight else None,
             cloud_latency_s=slot.cloud.mean_s if slot.cloud.weight else None,
+            home_lane_s=_little_s(flow for lane, flow in self.flows.items() if lane == HOME),
+            cloud_lane_s=_little_s(flow for lane, flow in self.flows.items() if lane != HOME),
             rates={lane: r.events / r.busy_s for lane, r in self.rates.items() if r.events > 0 and r.busy_s > 0},
             no_credit=frozenset(slot.no_credit),
             dispatched_events=dict(slot.dispatched_events),
@@ -103,7 +134,7 @@ class _QueryProfile:
             backlog_events=self.waiting_events,
             input_rate=self.input_rate,
             input_bytes_per_s=self.input_bytes_per_s,
-            out_of_order_share=slot.late_events / slot.completed_events if slot.completed_events else 0.0,
+            out_of_order_share=slot.late_events / completed if completed else 0.0,
             load1=load1,
         )
         for rate in self.rates.values():
@@ -222,7 +253,7 @@ class Profiler:
         slot = profile.slot
         latency_s = max(0.0, completed_s - mean_arrival_s)
         (slot.home if lane == HOME else slot.cloud).add(latency_s, run.events)
-        slot.completed_events += run.events
+        slot.completed_events[lane] += run.events
         slot.late_events += run.events if first_seq < profile.highest_seq else 0
         profile.highest_seq = max(profile.highest_seq, last_seq)
         profile.rates.setdefault(lane, _Rate()).add(run.events, batch_id, batch_s)
@@ -231,6 +262,8 @@ class Profiler:
         """A lane is gone; what was open on it waits to be routed again, and its rate is forgotten."""
         for profile in self._queries.values():
             profile.rates.pop(lane, None)
+            profile.flows.pop(lane, None)
+            profile.slot.completed_events.pop(lane, None)
             profile.open = {seq: run for seq, run in profile.open.items() if run.lane != lane}
 
     def end_slot(self, now_s: float, *, load1: float = 0.0) -> tuple[QuerySlot, ...]:

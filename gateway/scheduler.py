@@ -207,7 +207,9 @@ class Scheduler:
 
     def _why_stop(self, machine: Machine, event: SlotEnded) -> str:
         """Return why a VM is given back; empty if it is kept."""
-        if not self._fleet.within_budget(machine, event.at_s):
+        movable = (query for query in self._queries.values() if not query.why_home)
+        forecast_bytes = sum(query.expected_bytes_per_s for query in movable) * self._settings.slot_s
+        if not self._fleet.within_budget(machine, event.at_s, forecast_bytes):
             return "the budget is spent"
         if machine.state is VmState.STARTING:
             return ""
@@ -326,7 +328,7 @@ class Scheduler:
         ready = self._fleet.ready
         share = 0.0
         if ready and query.settings.name in self._ranking.switched:
-            share = query.controller.update(query.slot, ready)
+            share = query.controller.update(query.slot, ready, query.share)
         route = split(share, ready, query.slot.rates)
         if route == query.route:
             return []

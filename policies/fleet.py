@@ -176,13 +176,21 @@ class Fleet:
             machine.block_sent_bytes += machine.slot_sent_bytes
             machine.sent_bytes += machine.slot_sent_bytes
 
-    def within_budget(self, machine: Machine, at_s: float) -> bool:
-        """Return whether what a VM costs, and one more slot like the last, is reserved; reserves more if it can.
+    def within_budget(self, machine: Machine, at_s: float, forecast_bytes: float) -> bool:
+        """Return whether what a VM costs, and one more slot of egress, is reserved; reserves more if it can.
 
-        Nobody decides about the next period of a VM that is still starting, so it is looked at two slots ahead.
+        What was announced is never passed; a slot that sends more than its forecast and than the slot before is only
+        seen when it is over. Nobody decides about the next period of a VM that is still starting, so it is looked at
+        two slots ahead.
+
+        Args:
+            machine: the VM.
+            at_s: now.
+            forecast_bytes: what may cross the WAN in the next slot.
         """
         ahead_s = 2 * self._slot_s if machine.state is VmState.STARTING else 0.0
-        needed_usd = self._owed_usd(machine, at_s + ahead_s) + self._terms.egress_usd(machine.slot_sent_bytes)
+        slot_usd = self._terms.egress_usd(max(machine.slot_sent_bytes, forecast_bytes))
+        needed_usd = self._owed_usd(machine, at_s + ahead_s) + slot_usd
         if needed_usd <= self.ledger.reserved_for(machine.name):
             return True
         return self.ledger.reserve(machine.name, needed_usd, at_s)

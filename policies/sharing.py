@@ -16,11 +16,21 @@ _RATE_SPREAD = 4.0
 events ran small batches, measured slow, and would get fewer still."""
 
 
+_TAKEN = 0.8
+"""Below this part of its share the cloud did not take what it was offered; runs are too coarse to judge finer."""
+
+
 class ShareController(Protocol):
     """Finds the share of all cloud lanes together."""
 
-    def update(self, slot: QuerySlot, cloud: Sequence[str]) -> float:
-        """Return the cloud's share in [0, 1] for the next slot, while events go to the ready lanes ``cloud``."""
+    def update(self, slot: QuerySlot, cloud: Sequence[str], share: float) -> float:
+        """Return the cloud's share in [0, 1] for the next slot.
+
+        Args:
+            slot: what was measured.
+            cloud: the ready cloud lanes.
+            share: the cloud's share during that slot.
+        """
         ...
 
 
@@ -38,7 +48,7 @@ class FixedShare:
         if not 0 <= self.share <= 1:
             raise ValueError(f"a share lies in [0, 1], not at {self.share!r}")
 
-    def update(self, slot: QuerySlot, cloud: Sequence[str]) -> float:  # noqa: ARG002
+    def update(self, slot: QuerySlot, cloud: Sequence[str], share: float) -> float:  # noqa: ARG002
         """Return R."""
         return self.share
 
@@ -51,11 +61,11 @@ class FeedbackGains:
     for ever: ``proportional`` damps it.
 
     Attributes:
-        proportional: share lent, not added, when one lane's latency is negligible beside the other's.
-        integral: share added for the same difference. An answer comes as late as the latency it shows, so for each
-            slot of latency beyond the first as much less is added: patience keeps it from swinging.
-        tracking: how much of the way the share follows what was really carried when credit ran out.
-        least: the cloud's smallest share; without any event its latency could not be measured.
+        proportional: share lent, not added, when one lane's time is negligible beside the other's.
+        integral: share added for the same difference; for each slot of that time beyond the first as much less, since
+            a long backlog also takes long to change.
+        tracking: how much of the way the share follows what the cloud really took, when it took less than offered.
+        least: the cloud's smallest share; without any event nothing could be measured there.
         most: the cloud's largest share, so that home never starves.
     """
 
@@ -69,8 +79,9 @@ class FeedbackGains:
 class AutoShare:
     """Feedback that makes events complete equally late in the cloud and at home.
 
-    Starts from the lanes' service rates and begins anew when the set of lanes changes. Where credit ran out, credit did
-    the routing: the share then follows what was carried, and is not wound up beyond what the cloud can take.
+    Before they get into a lane all events wait alike, so it compares the times in the lanes. It starts from the lanes'
+    service rates and begins anew when the set of lanes changes. Home takes what the cloud cannot: a share beyond what
+    the cloud takes does no harm while it lasts, but must not wind up.
 
     Args:
         slot_s: length of a slot.
@@ -83,22 +94,22 @@ class AutoShare:
         self._lanes: frozenset[str] = frozenset()
         self._base = 0.0
 
-    def update(self, slot: QuerySlot, cloud: Sequence[str]) -> float:
+    def update(self, slot: QuerySlot, cloud: Sequence[str], share: float) -> float:
         """Return the cloud's share in [``least``, ``most``] for the next slot."""
         gains = self._gains
         if frozenset(cloud) != self._lanes:
             self._lanes = frozenset(cloud)
             self._base = self._clamped(_share_by_rate(slot.rates, cloud))
             return self._base
-        home_s = slot.latency_s if slot.home_latency_s is None else slot.home_latency_s
-        error, delay_s = _relative_difference(home_s, slot.cloud_latency_s), max(home_s, slot.cloud_latency_s or 0.0)
+        error = _relative_difference(slot.home_lane_s, slot.cloud_lane_s)
         if error > 0 and slot.no_credit.issuperset(cloud):
             error = 0.0
-        base = self._base + gains.integral * error / max(1.0, delay_s / self._slot_s)
         carried = _carried_share(slot)
-        if slot.no_credit and carried is not None:
-            base += gains.tracking * (carried - base)
-        self._base = self._clamped(base)
+        if carried is not None and carried < _TAKEN * share:
+            self._base = self._clamped(self._base + gains.tracking * (carried - self._base))
+        else:
+            patience = max(1.0, (slot.home_lane_s or 0.0) / self._slot_s, (slot.cloud_lane_s or 0.0) / self._slot_s)
+            self._base = self._clamped(self._base + gains.integral * error / patience)
         return self._clamped(self._base + gains.proportional * error)
 
     def _clamped(self, share: float) -> float:
@@ -139,9 +150,9 @@ def _share_by_rate(rates: Mapping[str, float], cloud: Sequence[str]) -> float:
     return in_cloud / (in_cloud + (rates.get(HOME) or mean))
 
 
-def _relative_difference(home_s: float, cloud_s: float | None) -> float:
-    """Return by which part of the greater latency home is slower (or faster, negative); 0 if the cloud's is unknown."""
-    if cloud_s is None or max(home_s, cloud_s) <= 0:
+def _relative_difference(home_s: float | None, cloud_s: float | None) -> float:
+    """Return by which part of the greater time home is slower (or faster, negative); 0 while one is unknown."""
+    if home_s is None or cloud_s is None or max(home_s, cloud_s) <= 0:
         return 0.0
     return (home_s - cloud_s) / max(home_s, cloud_s)
 

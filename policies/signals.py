@@ -22,6 +22,10 @@ class QuerySlot:
         latency_s: L_t, the latency that switching looks at.
         home_latency_s: mean completion latency of the private lane in the slot; None without completions.
         cloud_latency_s: the same over all cloud lanes.
+        home_lane_s: how long an event given to the private lane now will be in it, by Little's law: events open over
+            events completed per second, both smoothed. Unlike the completion latency it is not as old as itself and
+            leaves out the wait before the lanes, which is common to all. None before the first completion.
+        cloud_lane_s: the same over all cloud lanes.
         rates: service rate by lane in events per busy second; a lane that was never measured is absent.
         no_credit: lanes that had no credit for a run at some moment of the slot.
         dispatched_events: events given to each lane in the slot.
@@ -40,6 +44,8 @@ class QuerySlot:
     latency_s: float
     home_latency_s: float | None = None
     cloud_latency_s: float | None = None
+    home_lane_s: float | None = None
+    cloud_lane_s: float | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
     no_credit: frozenset[str] = frozenset()
     dispatched_events: Mapping[str, int] = field(default_factory=dict)

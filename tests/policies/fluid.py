@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gateway.profiler import Profiler
-from policies.signals import HOME, QuerySlot
+from gateway.routing import Router
+from policies.signals import QuerySlot
 
 STEP_S = 0.05
 EVENT_BYTES = 1000
@@ -23,14 +24,14 @@ class Run:
 
 @dataclass
 class Lane:
-    """Takes runs up to ``credit_events``, completes ``per_s`` events a second in order, ``wan_s`` later than that.
+    """Takes runs up to ``room_events``, completes ``per_s`` events a second in order, ``wan_s`` later than that.
 
     ``engine_per_s`` is what its engine would do without the link in front of it.
     """
 
     per_s: float
     wan_s: float = 0.0
-    credit_events: float = float("inf")
+    room_events: float = float("inf")
     engine_per_s: float | None = None
     queue: deque[Run] = field(default_factory=deque)
     batch_id: int = 0
@@ -41,18 +42,17 @@ class Lane:
 
 
 class Fluid:
-    """One query ``q`` over lanes; runs go to the lane that is furthest behind its share and has credit."""
+    """One query ``q`` over lanes; the real Router deals its runs."""
 
     def __init__(self, input_rate: Callable[[float], float], lanes: Mapping[str, Lane], *, slot_s: float = 1.0) -> None:
         self.input_rate = input_rate
         self.lanes = dict(lanes)
-        self.shares: dict[str, float] = {HOME: 1.0}
+        self.router = Router()
         self.profiler = Profiler(slot_s, {"q": "mean"})
         self.slot_s = slot_s
         self.now_s = 0.0
         self.seq = 0
         self.backlog: deque[Run] = deque()
-        self.behind = dict.fromkeys(self.shares, 0.0)
         self.latencies: list[tuple[float, int]] = []
 
     def run_slot(self) -> QuerySlot:
@@ -67,9 +67,7 @@ class Fluid:
         return slot
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
-        if self.shares.keys() != shares.keys():
-            self.behind = dict.fromkeys(shares, 0.0)
-        self.shares = dict(shares)
+        self.router.set_shares(shares)
 
     def remove(self, lane: str) -> None:
         self.backlog.extendleft(reversed(self.lanes.pop(lane).queue))
@@ -88,18 +86,14 @@ class Fluid:
     def _route(self) -> None:
         while self.backlog:
             run = self.backlog[0]
-            for lane in sorted(self.shares, key=lambda name: -self.behind[name] - self.shares[name] * run.events):
-                if self.lanes[lane].open_events + run.events <= self.lanes[lane].credit_events:
-                    self._give(self.backlog.popleft(), lane)
-                    break
-                self.profiler.no_credit("q", lane)
-            else:
+            with_room = {name for name, lane in self.lanes.items() if lane.open_events + run.events <= lane.room_events}
+            picked = self.router.pick(run.events, with_room)
+            if picked is None:
                 return
+            self.router.dealt(picked, run.events)
+            self._give(self.backlog.popleft(), picked)
 
     def _give(self, run: Run, lane: str) -> None:
-        for name, share in self.shares.items():
-            self.behind[name] += share * run.events
-        self.behind[lane] -= run.events
         self.lanes[lane].queue.append(run)
         raw_bytes = run.events * EVENT_BYTES
         self.profiler.dispatched(

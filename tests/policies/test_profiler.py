@@ -147,6 +147,21 @@ def test_a_rate_is_smoothed_and_outlives_idle_slots() -> None:
     assert 100.0 < told.slot(3.0).rates[HOME] < 1000.0
 
 
+def test_the_time_in_a_lane_follows_from_what_is_open_and_what_completes() -> None:
+    told = Told()
+    assert (told.slot(1.0).home_lane_s, told.slot(2.0).cloud_lane_s) == (None, None)
+    for run in range(40):
+        told.dispatched(run, HOME if run % 2 else "vm-1")
+    for at in range(8):
+        told.completed(2 * at, "vm-1", arrival_s=0.0, at_s=3.0)
+        told.completed(2 * at + 1, HOME, arrival_s=0.0, at_s=3.0)
+        told.dispatched(100 + at, HOME)
+        slot = told.slot(3.0 + at)
+    assert slot.home_lane_s == pytest.approx(20.0, rel=0.05)
+    assert slot.cloud_lane_s is not None
+    assert 12.0 < slot.cloud_lane_s < 15.0
+
+
 def test_a_closed_lane_leaves_neither_open_runs_nor_a_rate() -> None:
     told = Told()
     told.dispatched(0, "vm-1")
@@ -154,7 +169,7 @@ def test_a_closed_lane_leaves_neither_open_runs_nor_a_rate() -> None:
     told.completed(0, "vm-1", arrival_s=0.0, at_s=1.0)
     told.profiler.lane_closed("vm-1")
     slot = told.slot(1.0)
-    assert (slot.rates, slot.open_runs) == ({}, 0)
+    assert (slot.rates, slot.open_runs, slot.cloud_lane_s) == ({}, 0, None)
 
 
 def test_what_comes_after_a_later_run_is_out_of_order() -> None:

@@ -118,7 +118,9 @@ class World(RuleBasedStateMachine):
                 QuerySlot(
                     query=query,
                     latency_s=latency_s,
-                    cloud_latency_s=cloud_s,
+                    home_lane_s=latency_s,
+                    cloud_lane_s=cloud_s,
+                    input_bytes_per_s=self.egress_bytes * MAX_VMS,
                     raw_bytes={lane: raw_bytes for lane, _ in self.scheduler.routes[query][1:]},
                     sent_bytes={lane: self.egress_bytes for lane, _ in self.scheduler.routes[query][1:]},
                 )

@@ -43,9 +43,14 @@ class Outcome:
 
 
 def play(
-    *, max_vms: int, boot_s: float = 3.0, wan_s: float = 0.07, share: float | None = None, credit_events: float = 1000
+    *,
+    max_vms: int,
+    boot_s: float = 3.0,
+    wan_s: float = 0.07,
+    share: float | None = None,
+    room_events: float = 1.5 * HOME_PER_S,
 ) -> Outcome:
-    fluid = Fluid(spikes, {HOME: Lane(HOME_PER_S, credit_events=credit_events)})
+    fluid = Fluid(spikes, {HOME: Lane(HOME_PER_S, room_events=room_events)})
     settings = query_settings(share=share, switching=SWITCHING)
     scheduler = Scheduler(scheduler_settings(settings, max_vms=max_vms, boot_s=boot_s))
     booting: dict[str, float] = {}
@@ -78,7 +83,7 @@ def play(
     while fluid.now_s < END_S:
         slot = fluid.run_slot()
         for vm in [vm for vm, at_s in booting.items() if at_s <= fluid.now_s]:
-            fluid.lanes[vm] = Lane(HOME_PER_S, wan_s=wan_s, credit_events=credit_events)
+            fluid.lanes[vm] = Lane(HOME_PER_S, wan_s=wan_s, room_events=room_events)
             tell(VmReady, vm=vm, billing_since_s=booting.pop(vm) - boot_s)
         for vm in sorted(draining):
             if not fluid.lanes[vm].queue:
@@ -123,7 +128,7 @@ def test_two_vms_are_no_worse_than_one(elastic: Outcome) -> None:
 
 
 def test_a_fixed_tenth_as_in_the_paper_helps_less_than_feedback(private_only: Outcome) -> None:
-    feedback = play(max_vms=1, credit_events=float("inf"))
-    tenth = play(max_vms=1, share=0.1, credit_events=float("inf"))
+    feedback = play(max_vms=1, room_events=float("inf"))
+    tenth = play(max_vms=1, share=0.1, room_events=float("inf"))
     assert feedback.mean_s < 0.9 * tenth.mean_s
     assert tenth.mean_s < private_only.mean_s
