@@ -37,7 +37,7 @@ class VmInput(StrEnum):
     STOP = "stop"
     DRAINED = "drained"
     OVERDUE = "overdue"
-    FAILED = "launch failed"
+    FAILED = "failed"
     LOST = "lost"
     GONE = "taken back"
 
@@ -75,7 +75,7 @@ TRANSITIONS: dict[tuple[VmState, VmInput], VmState] = {
         for happened, after in ((VmInput.FAILED, VmState.FAILED), (VmInput.LOST, VmState.LOST))
     },
     **{(state, happened): state for state in _ON_THE_WAY_OUT for happened in _TOO_LATE},
-    **{(state, VmInput.GONE): VmState.GONE for state in LIVE_STATES},
+    **{(state, VmInput.GONE): VmState.GONE for state in VmState if state in LIVE_STATES},
 }
 
 
