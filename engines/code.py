@@ -13,6 +13,7 @@ from typing import Any
 from infra.messages import OpenQuery
 
 _MAX_FILES = 2_000
+_user_folders: set[Path] = set()
 
 
 class CodeError(Exception):
@@ -64,9 +65,7 @@ def load(query: OpenQuery) -> Callable[[Any], Any]:
     module_name, function_name = _split(query.function)
     folder = Path(query.code_path).resolve() if query.code_path else None
     if folder is not None:
-        _forget(folder)
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
+        _use_folder(folder)
     importlib.invalidate_caches()
     try:
         module = importlib.import_module(module_name)
@@ -109,11 +108,18 @@ def _sources(module: str, code_path: str) -> Iterator[tuple[str, Path]]:
         yield file.relative_to(folder.parent).as_posix(), file
 
 
-def _forget(folder: Path) -> None:
-    # An earlier opening may have loaded other contents of the same files.
+def _use_folder(folder: Path) -> None:
+    """Put a user's folder first on the module path, and forget what users' folders have given so far.
+
+    An earlier opening may have loaded other contents of the same files, or a module of the same name from elsewhere.
+    """
+    _user_folders.add(folder)
     for name, module in list(sys.modules.items()):
-        if name != "__main__" and _is_below(module, folder):
+        if name != "__main__" and any(_is_below(module, each) for each in _user_folders):
             del sys.modules[name]
+    if str(folder) in sys.path:
+        sys.path.remove(str(folder))
+    sys.path.insert(0, str(folder))
 
 
 def _is_below(module: object, folder: Path) -> bool:

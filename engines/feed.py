@@ -235,8 +235,8 @@ class FeedServer:
             threading.Thread(target=self._serve, args=(connection,), name="feed", daemon=True).start()
 
     def _serve(self, connection: Connection[bytes, bytes]) -> None:
-        # Ends with the asking process, or with its socket when the host ends.
-        with contextlib.suppress(EOFError, OSError), connection:
+        # Ends with the asking process, with its socket when the host ends, or with a question that is none.
+        with contextlib.suppress(EOFError, OSError, ValueError, KeyError), connection:
             while True:
                 question = json.loads(connection.recv_bytes(_QUESTION_BYTES))
                 try:

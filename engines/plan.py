@@ -211,7 +211,8 @@ def _name_varying(expression: Any, current: Any, names: dict[str, None]) -> None
     for child in below:
         _name_varying(child, current, names)
     if not below:
-        names[str(expression.prettyName())] = None
+        name = str(expression.prettyName()).lower()
+        names["a Python UDF declared nondeterministic" if "pythonudf" in name else name] = None
 
 
 def _node(jvm: Any) -> _Node:

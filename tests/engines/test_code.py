@@ -1,0 +1,103 @@
+"""The user's code is the same in both places, or it does not run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from engines.code import CodeError, check, load, query_hash
+from infra.messages import OpenQuery
+
+
+def query(folder: Path, function: str = "mine:f") -> OpenQuery:
+    return OpenQuery(query="q", epoch=1, schema_ddl="a INT", function=function, code_path=str(folder))
+
+
+def package(folder: Path) -> Path:
+    (folder / "pack").mkdir()
+    (folder / "pack" / "__init__.py").write_text("")
+    (folder / "pack" / "helper.py").write_text("TWO = 2\n")
+    (folder / "pack" / "main.py").write_text("from pack.helper import TWO\n\ndef f(events):\n    return events * TWO\n")
+    return folder / "pack" / "helper.py"
+
+
+def test_the_hash_changes_with_everything_that_makes_the_query(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def f(events): return events\n")
+    base = query(tmp_path)
+    hashes = {
+        query_hash(base),
+        query_hash(replace(base, schema_ddl="a BIGINT")),
+        query_hash(replace(base, function="mine:g")),
+        query_hash(replace(base, function="", sql="SELECT a FROM events")),
+        query_hash(replace(base, function="", sql="SELECT a  FROM events")),
+    }
+    assert len(hashes) == 5
+    assert query_hash(base) == query_hash(replace(base, query="other", epoch=7, max_batch_runs=1, result_codec="zstd"))
+    (tmp_path / "mine.py").write_text("def f(events): return None\n")
+    assert query_hash(base) not in hashes
+
+
+def test_a_package_is_hashed_whole_and_wherever_it_lies(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+        helper = package(folder)
+    assert query_hash(query(here, "pack.main:f")) == query_hash(query(there, "pack.main:f"))
+    helper.write_text("TWO = 3\n")
+    assert query_hash(query(here, "pack.main:f")) != query_hash(query(there, "pack.main:f"))
+
+
+def test_other_code_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def f(events): return events\n")
+    spec = query(tmp_path)
+    mine = query_hash(spec)
+    assert check(replace(spec, code_hash=mine)) == mine
+    (tmp_path / "mine.py").write_text("def f(events): return 0\n")
+    with pytest.raises(CodeError, match="bring the same files to both places"):
+        check(replace(spec, code_hash=mine))
+
+
+@pytest.mark.parametrize("spec", [{"sql": "", "function": ""}, {"sql": "SELECT 1", "function": "mine:f"}])
+def test_one_of_sql_and_function_is_wanted(spec: dict[str, str]) -> None:
+    with pytest.raises(CodeError, match="either sql or function"):
+        check(OpenQuery(query="q", epoch=1, schema_ddl="a INT", **spec))  # type: ignore[arg-type]
+
+
+def test_a_changed_module_is_loaded_anew(tmp_path: Path) -> None:
+    helper = package(tmp_path)
+    spec = query(tmp_path, "pack.main:f")
+    assert load(spec)(10) == 20
+    helper.write_text("TWO = 20000\n")
+    assert load(spec)(1) == 20_000
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("mine", "write it as package.module:name"),
+        ("mine:f g", "write it as package.module:name"),
+        ("mine:absent", "has no function absent"),
+        ("mine:NUMBER", "has no function NUMBER"),
+        ("broken:f", "importing broken failed: ZeroDivisionError"),
+        ("json:loads", "give the module another name"),
+    ],
+)
+def test_what_cannot_be_loaded_says_why(tmp_path: Path, function: str, said: str) -> None:
+    (tmp_path / "mine.py").write_text("NUMBER = 1\n")
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    with pytest.raises(CodeError, match=said):
+        load(query(tmp_path, function))
+
+
+def test_the_hash_needs_no_spark(tmp_path: Path) -> None:
+    program = (
+        "import sys; from engines.code import query_hash; from infra.messages import OpenQuery; "
+        "print(query_hash(OpenQuery(query='q', epoch=1, schema_ddl='a INT', sql='SELECT 1'))); "
+        "sys.exit('pyspark' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == query_hash(OpenQuery(query="q", epoch=1, schema_ddl="a INT", sql="SELECT 1"))

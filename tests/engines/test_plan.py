@@ -1,0 +1,253 @@
+"""What plan analysis says of each kind of query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql.types import StringType, StructType
+
+from engines import plan, schemas
+from engines.session import sibling
+from infra.messages import Predicate, QueryPlan
+
+pytestmark = pytest.mark.spark
+
+DDL = (
+    "id STRING, n INT, big BIGINT, ok BOOLEAN, x DOUBLE, sent TIMESTAMP, sender STRING NOT NULL, tos ARRAY<STRING>, "
+    "meta STRUCT<a: INT, b: STRING, deep: STRUCT<p: STRING, q: INT>>, items ARRAY<STRUCT<k: STRING, v: INT>>, "
+    "m MAP<STRING, STRUCT<u: INT, w: INT>>, body STRING"
+)
+STATIC = "(VALUES (1, 'a'), (2, 'b')) v(k, s)"
+
+
+class Analysed:
+    def __init__(self, session: SparkSession, columns: StructType, events: DataFrame) -> None:
+        self.session = session
+        self.columns = columns
+        self.events = events
+
+    def __call__(self, query: str | Callable[[DataFrame], DataFrame]) -> QueryPlan:
+        frame = self.session.sql(query) if isinstance(query, str) else query(self.events)
+        return plan.analyse(frame, self.columns)
+
+
+@pytest.fixture(scope="module")
+def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
+    session = sibling(spark)
+    columns = schemas.struct_of(session, DDL)
+    events = plan.empty_events(session, columns, tmp_path_factory.mktemp("plan"))
+    events.createOrReplaceTempView("events")
+    return Analysed(session, columns, events)
+
+
+def numbers(events: DataFrame) -> DataFrame:
+    return events.sparkSession.range(9).selectExpr("CAST(id AS INT) AS n")
+
+
+def needed(found: QueryPlan) -> dict[str, str]:
+    assert found.needed_schema is not None
+    return {field.name: str(field.type) for field in pa.ipc.read_schema(pa.py_buffer(found.needed_schema))}
+
+
+ALL = {
+    "id": "string",
+    "n": "int32",
+    "big": "int64",
+    "ok": "bool",
+    "x": "double",
+    "sent": "timestamp[us, tz=UTC]",
+    "sender": "string",
+    "tos": "list<element: string>",
+    "meta": "struct<a: int32, b: string, deep: struct<p: string, q: int32>>",
+    "items": "list<element: struct<k: string, v: int32>>",
+    "m": "map<string, struct<u: int32, w: int32>>",
+    "body": "string",
+}
+text = F.udf(lambda row: str(row), StringType())
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("SELECT id, upper(sender) FROM events", {"id": "string", "sender": "string"}),
+        ("SELECT ID FROM EVENTS", {"id": "string"}),
+        ("SELECT id FROM events WHERE n > 3", {"id": "string", "n": "int32"}),
+        ("SELECT meta.deep.p FROM events", {"meta": "struct<deep: struct<p: string>>"}),
+        ("SELECT meta.b, meta.a FROM events", {"meta": "struct<a: int32, b: string>"}),
+        ("SELECT items.k FROM events", {"items": "list<element: struct<k: string>>"}),
+        ("SELECT i.v FROM events LATERAL VIEW explode(items) AS i", {"items": "list<element: struct<v: int32>>"}),
+        ("SELECT m['a'].u FROM events", {"m": ALL["m"]}),
+        ("SELECT transform(tos, t -> upper(t)) FROM events", {"tos": "list<element: string>"}),
+        ("SELECT * FROM events", ALL),
+        ("SELECT 1 AS one FROM events", {}),
+        (
+            "SELECT meta.a FROM events UNION ALL SELECT meta.deep.q FROM events",
+            {"meta": "struct<a: int32, deep: struct<q: int32>>"},
+        ),
+        (f"SELECT id FROM events JOIN {STATIC} ON n = v.k", {"id": "string", "n": "int32"}),
+        (lambda events: events.select(text("id")), {"id": "string"}),
+        (lambda events: events.select(text(F.struct("*"))), ALL),
+        (lambda events: events.where(text("body") == "x").select("id"), {"id": "string", "body": "string"}),
+    ],
+)
+def test_only_needed_columns_are_sent(analysed: Analysed, query: Any, columns: dict[str, str]) -> None:
+    assert needed(analysed(query)) == columns
+
+
+def test_a_trimmed_column_may_be_null_though_the_ddl_says_not(analysed: Analysed) -> None:
+    assert all(field.nullable for field in schemas.arrow_of(analysed.columns))
+
+
+def is_(op: Any, column: str, value: Any = None) -> Predicate:
+    return Predicate(op=op, column=tuple(column.split(".")), value=value)
+
+
+@pytest.mark.parametrize(
+    ("condition", "predicates"),
+    [
+        ("n > 3", [is_("not_null", "n"), is_("gt", "n", 3)]),
+        ("3 >= n", [is_("not_null", "n"), is_("le", "n", 3)]),
+        ("big = 5000000000", [is_("not_null", "big"), is_("eq", "big", 5_000_000_000)]),
+        ("sender LIKE '%@enron.com'", [is_("not_null", "sender"), is_("ends_with", "sender", "@enron.com")]),
+        ("sender LIKE 'a%'", [is_("not_null", "sender"), is_("starts_with", "sender", "a")]),
+        ("contains(sender, 'ron')", [is_("not_null", "sender"), is_("contains", "sender", "ron")]),
+        ("sender IN ('b', 'a')", [is_("in", "sender", ["a", "b"])]),
+        ("n IN (9,8,7,6,5,4,3,2,1,0,11,12)", [is_("in", "n", [*range(10), 11, 12])]),
+        ("ok", [is_("not_null", "ok"), is_("eq", "ok", True)]),
+        ("id IS NULL", [is_("is_null", "id")]),
+        ("tos IS NOT NULL", [is_("not_null", "tos")]),
+        ("meta.deep.p = 'x'", [is_("not_null", "meta.deep.p"), is_("eq", "meta.deep.p", "x")]),
+        ("n = 1 OR sender = 'x'", [Predicate(op="or", children=(is_("eq", "n", 1), is_("eq", "sender", "x")))]),
+        ("NOT (n = 1)", [is_("not_null", "n"), Predicate(op="not", children=(is_("eq", "n", 1),))]),
+        ("n <=> 1", [Predicate(op="and", children=(is_("not_null", "n"), is_("eq", "n", 1)))]),
+    ],
+)
+def test_conditions_that_mean_the_same_before_the_wan(
+    analysed: Analysed, condition: str, predicates: list[Predicate]
+) -> None:
+    found = analysed(f"SELECT id FROM events WHERE {condition}")
+    assert sorted(map(str, found.predicates)) == sorted(map(str, predicates))
+    assert found.trim_note == ""
+
+
+@pytest.mark.parametrize(
+    ("condition", "left"),
+    [
+        ("x > 1.5", "events.x >"),
+        ("sent > TIMESTAMP'2020-01-01'", "events.sent >"),
+        ("sender RLIKE 'a.b'", "RLIKE"),
+        ("CAST(n AS STRING) = '3'", "CAST"),
+        ("size(tos) > 1", "size"),
+        ("n = 1 OR x > 1.5", "events.x >"),
+        ("n IN (1, NULL) OR ok", "IN"),
+        ("upper(sender) = 'A'", "upper"),
+        ("n = big", "big"),
+    ],
+)
+def test_conditions_that_stay_with_spark_are_named(analysed: Analysed, condition: str, left: str) -> None:
+    found = analysed(f"SELECT id FROM events WHERE {condition}")
+    assert left in found.trim_note
+    assert all(predicate.op == "not_null" for predicate in found.predicates)
+
+
+def test_what_one_branch_drops_the_other_may_need(analysed: Analysed) -> None:
+    both = analysed("SELECT id FROM events WHERE n = 1 UNION ALL SELECT body FROM events WHERE ok IS NULL")
+    (either,) = both.predicates
+    assert either.op == "or"
+    assert [[each.op for each in branch.children] for branch in either.children] == [["not_null", "eq"], ["is_null"]]
+    assert analysed("SELECT id FROM events WHERE n = 1 UNION ALL SELECT body FROM events").predicates == ()
+
+
+def test_a_query_that_keeps_nothing_is_not_trimmed(analysed: Analysed) -> None:
+    found = analysed("SELECT id FROM events WHERE 1 = 0")
+    assert found.needed_schema is None
+    assert "reads no events" in found.trim_note
+
+
+@pytest.mark.parametrize(
+    ("query", "narrow"),
+    [
+        ("SELECT id FROM events", True),
+        ("SELECT id, t FROM events LATERAL VIEW explode(tos) AS t WHERE n > 1", True),
+        (f"SELECT id, v.s FROM events JOIN {STATIC} ON n = v.k", True),
+        (f"SELECT id, v.s FROM events LEFT JOIN {STATIC} ON n > v.k", True),
+        (f"SELECT id FROM events WHERE id IN (SELECT s FROM {STATIC})", True),
+        (f"SELECT v.s FROM {STATIC} JOIN events ON n = v.k", True),
+        (lambda events: events.select(text("id")), True),
+        ("SELECT id FROM events UNION ALL SELECT body FROM events", False),
+        ("SELECT /*+ COALESCE(1) */ id FROM events", False),
+        ("SELECT /*+ REPARTITION(3) */ id FROM events", False),
+        (lambda events: events.join(F.broadcast(numbers(events)), "n"), True),
+        (lambda events: events.join(numbers(events).hint("merge"), "n"), False),
+    ],
+)
+def test_stateless_queries_may_be_split_and_narrow_ones_share_a_batch(
+    analysed: Analysed, query: Any, narrow: bool
+) -> None:
+    found = analysed(query)
+    assert (found.switch_class, found.switchable, found.reason) == ("stateless", True, "")
+    assert found.narrow is narrow
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("SELECT sender, count(*) FROM events GROUP BY sender", "aggregates"),
+        ("SELECT count(*) FROM events", "aggregates"),
+        ("SELECT DISTINCT id FROM events", "aggregates"),
+        ("SELECT id, row_number() OVER (PARTITION BY sender ORDER BY n) FROM events", "window function"),
+        ("SELECT id FROM events ORDER BY id", "sorts"),
+        ("SELECT id FROM events LIMIT 3", "LIMIT"),
+        ("SELECT id FROM events ORDER BY id LIMIT 3", "sorts and limits"),
+        ("SELECT id FROM events TABLESAMPLE (10 PERCENT)", "samples"),
+        ("SELECT a.id FROM events a JOIN events b ON a.id = b.id", "events with events"),
+        (f"SELECT id FROM events RIGHT JOIN {STATIC} ON n = v.k", "needs all events"),
+        (f"SELECT v.s FROM {STATIC} LEFT ANTI JOIN events ON n = v.k", "needs all events"),
+        (f"SELECT id, (SELECT max(s) FROM {STATIC}) FROM events", "subquery"),
+        (lambda events: events.dropDuplicates(["id"]), "aggregates"),
+        (lambda events: events.groupBy("id").applyInPandas(lambda frame: frame, events.schema), "groups"),
+        (lambda events: events.mapInArrow(lambda batches: batches, events.schema), "many events at a time"),
+    ],
+)
+def test_queries_over_many_events_stay_whole(analysed: Analysed, query: Any, reason: str) -> None:
+    found = analysed(query)
+    assert (found.switch_class, found.switchable, found.narrow) == ("whole", False, False)
+    assert reason in found.reason
+
+
+nondeterministic = F.udf(lambda value: value, StringType()).asNondeterministic()
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("SELECT rand() FROM events", "rand"),
+        ("SELECT id FROM events WHERE rand() < 0.5", "rand"),
+        ("SELECT uuid() FROM events", "uuid"),
+        ("SELECT now() FROM events", "now"),
+        ("SELECT current_timestamp() FROM events", "current_timestamp"),
+        ("SELECT unix_timestamp() FROM events", "current_timestamp"),
+        ("SELECT current_date() FROM events", "current_date"),
+        ("SELECT id FROM events WHERE sent > now() - INTERVAL 1 DAY", "now"),
+        ("SELECT monotonically_increasing_id() FROM events", "monotonically_increasing_id"),
+        ("SELECT spark_partition_id() FROM events", "spark_partition_id"),
+        ("SELECT input_file_name() FROM events", "input_file_name"),
+        ("SELECT shuffle(tos) FROM events", "shuffle"),
+        ("SELECT current_user() FROM events", "current_user"),
+        (lambda events: events.select(nondeterministic("id")), "Python UDF"),
+    ],
+)
+def test_answers_that_vary_from_place_to_place_are_not_split(analysed: Analysed, query: Any, named: str) -> None:
+    found = analysed(query)
+    assert (found.switch_class, found.switchable) == ("stateless", False)
+    assert named in found.reason
+
+
+def test_equal_queries_have_equal_plans(analysed: Analysed) -> None:
+    sql = "SELECT id FROM events WHERE n IN (9,8,7,6,5,4,3,2,1,0,11,12) AND meta.b = 'x'"
+    assert analysed(sql) == analysed(sql)
