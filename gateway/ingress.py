@@ -89,14 +89,19 @@ class Ingress:
         due = self._schedule.due_count(self._clock.now() - self._started_s)
         return max(0, due - self._log.position.record)
 
-    async def recover(self, done: IntervalSet, from_seq: int = 0) -> None:
-        """Cut again, exactly as they were, the logged runs that are not in ``done`` or lie at ``from_seq`` or beyond.
+    async def recover(self, done: IntervalSet, from_seq: int | None = None) -> None:
+        """Cut again, exactly as they were, the logged runs that are not in ``done``.
+
+        Args:
+            done: what the sink holds.
+            from_seq: where a stateful query goes on; runs from there on are cut again although their results are in.
 
         Raises:
             SourceError: the source no longer holds what it held.
         """
         for record in list(self._log.runs):
-            if done.covers(record.first_seq, record.last_seq) and record.first_seq < from_seq:
+            wanted_again = from_seq is not None and record.first_seq >= from_seq
+            if done.covers(record.first_seq, record.last_seq) and not wanted_again:
                 continue
             await self._gate.wait()
             await asyncio.to_thread(self._source.seek, record.start)

@@ -134,7 +134,7 @@ class RunningQuery:
         self._add_lane(home, ready, lane_parts)
         self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
         self._reading = asyncio.create_task(
-            self._read(sink, ready.resume_seq if stateful else 0), name=f"read {self.name}"
+            self._read(sink, ready.resume_seq if stateful else None), name=f"read {self.name}"
         )
         self._tasks.append(self._reading)
 
@@ -154,7 +154,7 @@ class RunningQuery:
             on_run=self.pipeline.offer,
         )
 
-    async def _read(self, sink: FileSink, resume_seq: int) -> None:
+    async def _read(self, sink: FileSink, resume_seq: int | None) -> None:
         await self.ingress.recover(sink.committed, resume_seq)
         await self.ingress.run()
 

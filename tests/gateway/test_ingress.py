@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from gateway_doubles import ManualClock, until
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.deadletters import DeadLetter, DeadLetterFile
+from gateway.gate import ByteGate
+from gateway.ingress import Ingress, RunLimits
+from gateway.intervals import IntervalSet
+from gateway.replay import Schedule
+from gateway.runbook import Run
+from gateway.runlog import LogHead, RunLog
+from gateway.sources.base import Source, SourceError
+from gateway.sources.lines import LinesSource
+from gateway.sources.table import TableSource
+
+SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+EPOCH = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+ROW_BYTES = 16
+PLENTY = RunLimits(max_events=1000, max_bytes=1 << 30, linger_s=1000.0)
+
+
+def table_source(count: int, times: list[int | None] | None = None) -> Source:
+    seconds = list(range(count)) if times is None else times
+    at = [None if s is None else EPOCH + dt.timedelta(seconds=s) for s in seconds]
+    source = TableSource(lambda: pa.table({"n": range(count), "at": at}, schema=SCHEMA))
+    source.open(SCHEMA)
+    return source
+
+
+class Site:
+    """A query's ingress on a disk; ``started`` may be called again, as after a kill."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = ManualClock()
+        self.gate = ByteGate(1 << 30)
+        self.runs: list[Run] = []
+        self.dead_letters = DeadLetterFile(folder / "dead.jsonl")
+
+    @asynccontextmanager
+    async def started(
+        self,
+        source: Source,
+        *,
+        limits: RunLimits = PLENTY,
+        rate: float | None = None,
+        order_column: str | None = None,
+        done: IntervalSet | None = None,
+        run: bool = True,
+    ) -> AsyncIterator[Ingress]:
+        log = RunLog(self.folder / "runs.log", LogHead("me", self.clock.wall()))
+        self.log = log
+        ingress = Ingress(
+            source=source,
+            log=log,
+            dead_letters=self.dead_letters,
+            schedule=None if rate is None else Schedule([(1.0, rate)]),
+            limits=limits,
+            gate=self.gate,
+            clock=self.clock,
+            order_column=order_column,
+            on_run=self.runs.append,
+        )
+        task = None
+        try:
+            await ingress.recover(done or IntervalSet())
+            if run:
+                task = asyncio.create_task(ingress.run())
+            yield ingress
+            if task is not None and task.done():
+                task.result()
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            log._file.close()  # as a kill would
+            source.close()
+
+    def cut(self) -> list[tuple[int, int]]:
+        return [(run.first_seq, run.last_seq) for run in self.runs]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_without_a_schedule_a_run_is_cut_by_events(site: Site) -> None:
+    async with site.started(table_source(25), limits=RunLimits(10, 1 << 30, 1.0)) as ingress:
+        await until(lambda: ingress.finished)
+    assert site.cut() == [(0, 9), (10, 19), (20, 24)]
+    assert [row["n"] for run in site.runs for row in run.batch.to_pylist()] == [*range(25)]
+    assert all(run.arrival_s == site.clock.now() for run in site.runs)
+
+
+async def test_a_run_is_cut_by_bytes(site: Site) -> None:
+    async with site.started(table_source(100), limits=RunLimits(1000, 20 * ROW_BYTES, 1.0)) as ingress:
+        await until(lambda: ingress.finished)
+    assert len(site.runs) >= 5
+    assert all(run.raw_bytes <= 21 * ROW_BYTES for run in site.runs)
+    assert site.cut()[-1][1] == 99
+
+
+async def test_a_run_is_cut_when_its_first_event_has_lingered(site: Site) -> None:
+    async with site.started(table_source(1000), limits=RunLimits(1000, 1 << 30, 0.5), rate=100.0):
+        await until(lambda: site.clock.sleeper_count == 1)
+        assert site.clock.next_wake_s == pytest.approx(1000.5)
+        site.clock.advance(0.25)
+        assert site.runs == []
+        site.clock.advance(0.25)
+        await until(lambda: len(site.runs) == 1)
+        assert site.cut() == [(0, 50)]
+        assert site.runs[0].arrival_s == pytest.approx(1000.25)
+
+
+async def test_a_run_is_cut_as_soon_as_it_is_full(site: Site) -> None:
+    async with site.started(table_source(1000), limits=RunLimits(10, 1 << 30, 60.0), rate=100.0):
+        await until(lambda: site.clock.sleeper_count == 1)
+        assert site.clock.next_wake_s == pytest.approx(1000.09)
+        site.clock.advance(0.09)
+        await until(lambda: len(site.runs) == 1 and site.clock.sleeper_count == 1)
+        assert site.clock.next_wake_s == pytest.approx(1000.19)
+    assert site.cut() == [(0, 9)]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.floats(0.7, 5000), st.integers(1, 60), st.floats(0.001, 2), st.floats(0, 1e6))
+def test_at_the_time_a_run_closes_it_can_be_read_whatever_the_rounding(
+    tmp_path_factory: pytest.TempPathFactory, rate: float, max_events: int, linger_s: float, now_s: float
+) -> None:
+    async def play() -> None:
+        site = Site(tmp_path_factory.mktemp("site"))
+        site.clock = ManualClock(now_s)
+        async with site.started(table_source(5), limits=RunLimits(max_events, 1 << 30, linger_s), rate=rate) as ingress:
+            while not ingress.finished:
+                await until(lambda: ingress.finished or site.clock.sleeper_count == 1)
+                if site.clock.next_wake_s is not None:
+                    site.clock.advance(site.clock.next_wake_s - site.clock.now())
+        assert [seq for first, last in site.cut() for seq in range(first, last + 1)] == [0, 1, 2, 3, 4]
+        assert all(run.arrival_s <= site.clock.now() for run in site.runs)
+
+    asyncio.run(play())
+
+
+async def test_back_pressure_cannot_hide_a_backlog(site: Site) -> None:
+    site.gate = ByteGate(10 * ROW_BYTES)
+    async with site.started(table_source(1000), limits=RunLimits(10, 1 << 30, 0.1), rate=100.0) as ingress:
+        await until(lambda: site.clock.sleeper_count == 1)
+        assert ingress.oldest_unread_s() == 1000.0
+        site.clock.advance(5.0)
+        await until(lambda: len(site.runs) == 1)
+        # The gate is full: nothing more is read, but what is due is known, and how old it is.
+        assert ingress.due_unread_count() == 501 - 10
+        assert ingress.oldest_unread_s() == pytest.approx(1000.1)
+        assert site.runs[0].arrival_s == pytest.approx(1000.045)
+        site.clock.advance(2.0)
+        assert ingress.due_unread_count() == 701 - 10
+        site.gate.give(site.runs[0].raw_bytes)
+        await until(lambda: len(site.runs) == 2)
+        assert site.runs[1].arrival_s == pytest.approx(1000.145), "late reading does not make an event younger"
+
+
+async def test_what_does_not_exist_is_never_due(site: Site) -> None:
+    site.gate = ByteGate(1)
+    async with site.started(table_source(10), limits=RunLimits(10, 1 << 30, 0.1), rate=100.0) as ingress:
+        await until(lambda: site.clock.sleeper_count == 1)
+        site.clock.advance(60.0)
+        await until(lambda: ingress.finished)
+        assert (ingress.due_unread_count(), ingress.oldest_unread_s()) == (0, None)
+
+
+async def test_the_gate_bounds_what_is_held(site: Site) -> None:
+    site.gate = ByteGate(35 * ROW_BYTES)
+    async with site.started(table_source(500), limits=RunLimits(10, 1 << 30, 0.1)) as ingress:
+        given = 0
+        while not ingress.finished:
+            await until(lambda: ingress.finished or site.gate.held_bytes >= 35 * ROW_BYTES)
+            assert site.gate.held_bytes <= 45 * ROW_BYTES
+            while given < len(site.runs):
+                site.gate.give(site.runs[given].raw_bytes)
+                given += 1
+    assert site.cut()[-1][1] == 499
+    assert site.gate.held_bytes == 0
+
+
+async def test_a_run_is_logged_before_it_is_handed_over(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged_at_hand_over: list[int] = []
+    real = Ingress._hand_over
+
+    def hand_over(self: Ingress, *args: Any) -> None:
+        text = (site.folder / "runs.log").read_bytes()
+        logged_at_hand_over.append(text.count(b"\n") - 1)
+        real(self, *args)
+
+    monkeypatch.setattr(Ingress, "_hand_over", hand_over)
+    async with site.started(table_source(30), limits=RunLimits(10, 1 << 30, 0.1)) as ingress:
+        await until(lambda: ingress.finished)
+    assert logged_at_hand_over == [1, 2, 3]
+
+
+async def test_cancelled_while_it_writes_it_ends_only_when_the_log_is_whole(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, go_on = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    real: Callable[..., None] = RunLog.append
+
+    def slow(self: RunLog, runs: Any) -> None:
+        loop.call_soon_threadsafe(writing.set)
+        asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
+        real(self, runs)
+
+    monkeypatch.setattr(RunLog, "append", slow)
+    source = table_source(10)
+    async with AsyncExitStack() as stack:
+        ingress = await stack.enter_async_context(site.started(source, run=False))
+        task = asyncio.create_task(ingress.run())
+        await writing.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+        go_on.set()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert [(run.first_seq, run.last_seq) for run in site.log.runs] == [(0, 9)]
+        assert site.runs == []
+
+
+LINES = [b'{"n": %d}' % i for i in range(10)]
+
+
+def lines_source(path: Path, lines: list[bytes]) -> LinesSource:
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    source = LinesSource(path)
+    source.open(SCHEMA)
+    return source
+
+
+async def test_undecodable_records_become_dead_letters_and_seq_stays_dense(site: Site, tmp_path: Path) -> None:
+    lines = [*LINES[:3], b"oops", b"\xff", *LINES[3:], b"null"]
+    source = lines_source(tmp_path / "in.jsonl", lines)
+    async with site.started(source, limits=RunLimits(2, 1 << 30, 0.1)) as ingress:
+        await until(lambda: ingress.finished)
+    assert [row["n"] for run in site.runs for row in run.batch.to_pylist()] == [*range(10)]
+    assert [seq for first, last in site.cut() for seq in range(first, last + 1)] == [*range(10)]
+    letters = [
+        msgspec.json.decode(text, type=DeadLetter) for text in (tmp_path / "dead.jsonl").read_bytes().splitlines()
+    ]
+    assert [(letter.record, letter.offset, letter.raw) for letter in letters] == [
+        (3, 27, "oops"),
+        (4, 32, "\ufffd"),
+        (12, 34 + 7 * 9, "null"),
+    ]
+    assert site.dead_letters.count == 3
+
+
+@pytest.mark.parametrize("kill_after", [0, 1, 3])
+async def test_after_a_kill_the_same_runs_are_cut_and_it_goes_on(site: Site, tmp_path: Path, kill_after: int) -> None:
+    lines = [*LINES[:3], b"oops", b"\xff", *LINES[3:], b"null"]
+    limits = RunLimits(3, 1 << 30, 0.5)
+    path = tmp_path / "in.jsonl"
+    async with site.started(lines_source(path, lines), limits=limits, rate=100.0):
+        await until(lambda: site.clock.sleeper_count == 1)
+        while len(site.runs) < kill_after:
+            await until(lambda: site.clock.sleeper_count == 1)
+            site.clock.advance(0.03)
+            await asyncio.sleep(0.01)
+    before, site.runs = site.runs, []
+    site.clock.advance(100.0)  # downtime counts: the schedule went on
+    done = IntervalSet([(run.first_seq, run.last_seq) for run in before[:1]])
+    site.dead_letters = DeadLetterFile(tmp_path / "dead.jsonl")
+    async with site.started(lines_source(path, lines), limits=limits, rate=100.0, done=done) as ingress:
+        recovered = len(before) - len(done)
+        for old, new in zip(before[1:], site.runs[:recovered], strict=False):
+            assert (new.first_seq, new.last_seq) == (old.first_seq, old.last_seq)
+            assert new.arrival_s == pytest.approx(old.arrival_s, abs=1e-3)
+            assert new.batch.equals(old.batch)
+        await until(lambda: ingress.finished)
+    everything = {run.first_seq: run for run in [*before, *site.runs]}
+    assert [row["n"] for _, run in sorted(everything.items()) for row in run.batch.to_pylist()] == [*range(10)]
+    assert site.dead_letters.count == 3
+    assert site.clock.now() - site.runs[-1].arrival_s > 99
+
+
+async def test_recovery_says_when_the_source_no_longer_holds_what_it_held(site: Site, tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    async with site.started(lines_source(path, LINES), limits=RunLimits(5, 1 << 30, 0.1)) as ingress:
+        await until(lambda: ingress.finished)
+    with pytest.raises(SourceError, match="events 5 to 9 were logged"):
+        async with site.started(lines_source(path, LINES[:7])):
+            pass
+
+
+async def test_recovery_waits_for_room(site: Site) -> None:
+    async with site.started(table_source(100), limits=RunLimits(10, 1 << 30, 0.1)) as ingress:
+        await until(lambda: ingress.finished)
+    before, site.runs = site.cut(), []
+    site.gate = ByteGate(20 * ROW_BYTES)
+
+    async def give() -> None:
+        for at in range(10):
+            await until(lambda at=at: len(site.runs) > at)  # type: ignore[misc]
+            assert site.gate.held_bytes <= 20 * ROW_BYTES
+            site.gate.give(site.runs[at].raw_bytes)
+
+    giving = asyncio.create_task(give())
+    async with site.started(table_source(100)):
+        await giving
+    assert site.cut() == before
+
+
+async def test_the_order_column_marks_runs_that_are_out_of_order(site: Site) -> None:
+    times = [0, 1, 2, None, 4, 3, 5, 6, 7, 5, 8, 9, None, None, None, 10, 10, 11]
+    source = table_source(len(times), times)
+    async with site.started(source, limits=RunLimits(3, 1 << 30, 0.1), order_column="at") as ingress:
+        await until(lambda: ingress.finished)
+    #  [0,1,2] rises; [-,4,3] falls inside; [5,6,7] rises; [5,8,9] begins before 7; no times at all; [10,10,11] rises
+    assert [run.disordered for run in site.runs] == [False, True, False, True, False, False]
+    before = [run.disordered for run in site.runs]
+    site.runs = []
+    async with site.started(table_source(len(times), times), order_column="at"):
+        assert [run.disordered for run in site.runs] == before
+
+
+@pytest.mark.parametrize(("from_seq", "again"), [(None, []), (0, [0, 10, 20]), (10, [10, 20]), (30, [])])
+async def test_a_stateful_query_gets_runs_again_although_their_results_are_in(
+    site: Site, from_seq: int | None, again: list[int]
+) -> None:
+    async with site.started(table_source(30), limits=RunLimits(10, 1 << 30, 0.1)) as ingress:
+        await until(lambda: ingress.finished)
+    site.runs = []
+    async with site.started(table_source(30), done=IntervalSet([(0, 29)]), run=False) as ingress:
+        await ingress.recover(IntervalSet([(0, 29)]), from_seq)
+    assert [run.first_seq for run in site.runs] == again
