@@ -13,6 +13,9 @@ from policies.billing import BillingTerms, Budget, Ledger, decision_due_s
 from policies.signals import Event, QuerySlot
 from policies.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmState, step
 
+_LATE = 0.1
+"""A slot may end late by this part of its length; a VM is given back in time nevertheless."""
+
 _STORY_LINES = 200
 _STORIES = 100
 
@@ -199,11 +202,11 @@ class Fleet:
         """Return whether keep or stop must be decided now."""
         block_s = machine.block_end_s - machine.block_since_s
         due_s = decision_due_s(machine.block_end_s, slot_s=self._slot_s, drain_s=drain_s, block_s=block_s)
-        return at_s >= due_s - self._slot_s / 10
+        return at_s >= due_s - 2 * _LATE * self._slot_s
 
     def must_end(self, machine: Machine, at_s: float) -> bool:
         """Return whether a draining VM would enter the next period if it were not ended now."""
-        return at_s >= machine.block_end_s - 1.1 * self._slot_s
+        return at_s >= machine.block_end_s - (1 + _LATE) * self._slot_s
 
     def renew(self, machine: Machine, event: Event, why: str) -> bool:
         """Book the block that ends and keep the VM if the next one, with as much egress again, fits into the budget."""

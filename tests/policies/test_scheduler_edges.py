@@ -442,3 +442,15 @@ def test_per_second_billing_is_judged_as_often_as_slots_allow() -> None:
     while not stopped_s:
         stopped_s = checked.now_s if checked.slot(0.5) == [("drain", "vm-1")] else 0.0
     assert stopped_s <= 116.0
+
+
+@pytest.mark.parametrize("offset_s", [0.0, 0.05, 0.3, 0.6, 0.9, 1.05])
+@pytest.mark.parametrize("length_s", [0.9, 1.0, 1.1])
+def test_slots_that_end_late_do_not_cost_a_period(length_s: float, offset_s: float) -> None:
+    checked = idle()
+    checked.now_s += offset_s
+    while states(checked) != [VmState.ENDING]:
+        checked.now_s += length_s - 1.0
+        checked.slot(0.5)
+    assert checked.now_s < 122.0
+    assert "DRAINING" in {line.state.name for line in checked.scheduler.story("vm-1")}
