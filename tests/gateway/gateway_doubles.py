@@ -147,8 +147,9 @@ class FakeHost:
         )
 
     def lane(self, owner: LaneOwner, clock: Clock) -> Lane:
-        encoder = Encoder(INPUT, predicates=self._predicates, codecs=CodecPolicy.parse("none"))
-        lane = Lane(self.connection, self.ready, encoder, self._predicates, owner, clock)
+        codecs = CodecPolicy.parse("none")
+        encoder = Encoder(INPUT, predicates=self._predicates, codecs=codecs)
+        lane = Lane(self.connection, self.ready, encoder, self._predicates, codecs, owner, clock)
         self.connection._listeners["q", 1] = lane.hear
         return lane
 

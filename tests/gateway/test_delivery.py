@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway_doubles import ManualClock, results, until
+from test_file_sink import parts
+
+from gateway.deadletters import DeadLetter, DeadLetterFile
+from gateway.delivery import HELD_BYTES_MAX, PART_BYTES, Delivery, Results
+from gateway.reorder import Release, Reorderer
+from gateway.sinks.file import FileSink
+
+
+class Desk:
+    """A delivery with its sink on a disk."""
+
+    def __init__(self, folder: Path, *, flush_s: float | None = 30.0, ordered: bool = True) -> None:
+        self.folder = folder / "out"
+        self.clock = ManualClock()
+        self.sink = FileSink(self.folder, owner="me", format="jsonl", ordered=ordered)
+        self.letters = DeadLetterFile(folder / "dead.jsonl")
+        self.released: list[tuple[int, float, bool]] = []
+        self.commits = 0
+        self.delivery = Delivery(
+            self.sink,
+            Reorderer(flush_s=flush_s, ordered=ordered, released=self.sink.committed),
+            self.letters,
+            self.clock,
+            on_release=self._released,
+            on_commit=self._committed,
+        )
+
+    def _released(self, release: Release[Results], now_s: float) -> None:
+        self.released.append((release.first_seq, now_s, release.late))
+
+    async def _committed(self) -> None:
+        self.commits += 1
+
+    def complete(self, first: int, last: int, letters: tuple[DeadLetter, ...] = ()) -> None:
+        batch = results(range(first, last + 1), "home")
+        self.delivery.complete(first, last, Results(batch, last - first + 1, 0.0, letters))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        task = asyncio.create_task(self.delivery.run())
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let the delivery tick through so much time."""
+        end_s = self.clock.now() + seconds
+        await until(lambda: self.clock.now() >= end_s, self.clock, 0.1)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+async def test_a_part_a_second_not_one_a_run(desk: Desk) -> None:
+    async with desk.running():
+        for second in range(3):
+            for run in range(5):
+                first = 50 * second + 10 * run
+                desk.complete(first, first + 9)
+            await until(lambda second=second: desk.commits == second + 1, desk.clock, 0.1)  # type: ignore[misc]
+    assert parts(desk.folder) == [
+        "0000000000-000000000000-000000000049.jsonl",
+        "0000000001-000000000050-000000000099.jsonl",
+        "0000000002-000000000100-000000000149.jsonl",
+    ]
+    assert desk.delivery.empty
+
+
+async def test_a_large_part_does_not_wait_for_its_second(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert PART_BYTES == 64_000_000
+    monkeypatch.setattr("gateway.delivery.PART_BYTES", 100)
+    async with desk.running():
+        await until(lambda: desk.clock.sleeper_count == 1)
+        desk.complete(0, 99)
+        desk.clock.advance(0.1)
+        await until(lambda: desk.commits == 1)
+
+
+async def test_a_gap_is_waited_for_and_then_marked(desk: Desk) -> None:
+    async with desk.running():
+        desk.complete(10, 19)
+        assert not desk.delivery.empty
+        await desk.pass_time(29.5)
+        assert desk.released == []
+        await until(lambda: desk.commits == 1, desk.clock, 0.1)
+        assert [(first, late) for first, _, late in desk.released] == [(10, False)]
+        assert desk.released[0][1] == pytest.approx(1030.0, abs=0.2)
+        desk.complete(0, 9)
+        await until(lambda: desk.commits == 2, desk.clock, 0.1)
+    assert parts(desk.folder)[1] == "0000000001-000000000000-000000000009.late.jsonl"
+    assert desk.delivery.late_count == 1
+
+
+async def test_it_is_not_empty_before_what_was_released_is_on_the_disk(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, writing, go_on = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    hold_up(monkeypatch, loop, writing, go_on)
+    async with desk.running():
+        desk.complete(0, 9)
+        await until(writing.is_set, desk.clock, 0.1)
+        assert not desk.delivery.empty
+        go_on.set()
+        await until(lambda: desk.delivery.empty)
+        assert len(parts(desk.folder)) == 1
+
+
+def hold_up(
+    monkeypatch: pytest.MonkeyPatch, loop: asyncio.AbstractEventLoop, writing: asyncio.Event, go_on: asyncio.Event
+) -> None:
+    """Let a commit stand between its manifest and its name until ``go_on``."""
+    real: Callable[..., Any] = Path.rename
+
+    def rename(self: Path, target: Path) -> Any:
+        loop.call_soon_threadsafe(writing.set)
+        asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+
+
+async def test_cancelled_in_a_commit_and_closed_it_doubles_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, writing, go_on = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    hold_up(monkeypatch, loop, writing, go_on)
+    async with desk.running() as task:
+        desk.complete(0, 9)
+        await until(writing.is_set, desk.clock, 0.1)
+        desk.complete(10, 19)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done(), "the thread still writes"
+        go_on.set()
+        await asyncio.wait([task])
+        await desk.delivery.close()
+    again = FileSink(desk.folder, owner="me", format="jsonl", ordered=True)
+    assert list(again.committed) == [(0, 19)]
+    assert [(int(name[11:23]), int(name[24:36])) for name in parts(desk.folder)] == [(0, 9), (10, 19)]
+
+
+async def test_a_full_disk_is_tried_again_and_seen_meanwhile(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fails = 0
+
+    def full(_: int) -> None:
+        nonlocal fails
+        fails += 1
+        raise OSError(28, "No space left on device")
+
+    async with desk.running():
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fsync", full)
+            desk.complete(0, 9, (DeadLetter("boom", "{}", seq=3),))
+            await until(lambda: fails >= 4, desk.clock, 0.1)
+            assert not desk.delivery.healthy
+            assert not desk.delivery.empty
+            assert parts(desk.folder) == []
+            desk.complete(10, 19)
+        await until(lambda: desk.delivery.empty, desk.clock, 0.1)
+    assert desk.delivery.healthy
+    assert list(desk.sink.committed) == [(0, 19)]
+    assert desk.letters.count == 1
+    assert len([record for record in caplog.records if "takes nothing" in record.message]) == 1
+
+
+async def test_closed_on_a_full_disk_it_ends_and_says_so(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    desk.complete(0, 9)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", full)
+        await asyncio.wait_for(desk.delivery.close(), 10)
+    assert "after the next start" in caplog.text
+    assert list(FileSink(desk.folder, owner="me", format="jsonl", ordered=True).committed) == []
+
+
+async def test_letters_are_on_the_disk_before_their_run_is_committed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    real = FileSink.commit
+
+    def commit(self: FileSink, releases: Any) -> None:
+        seen.append(DeadLetterFile(desk.letters._path).count)
+        real(self, releases)
+
+    monkeypatch.setattr(FileSink, "commit", commit)
+    async with desk.running():
+        desk.complete(0, 9, (DeadLetter("boom", "{}", seq=3), DeadLetter("boom", "{}", seq=4)))
+        await until(lambda: desk.commits == 1, desk.clock, 0.1)
+    assert seen == [2]
+
+
+async def test_close_commits_what_may_go_out_and_keeps_back_what_may_not(desk: Desk) -> None:
+    desk.complete(0, 9)
+    desk.complete(20, 29)
+    await desk.delivery.close()
+    assert list(FileSink(desk.folder, owner="me", format="jsonl", ordered=True).committed) == [(0, 9)]
+
+
+async def test_without_order_everything_goes_out_at_once(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, flush_s=None, ordered=False)
+    async with desk.running():
+        for first in (40, 0, 20):
+            desk.complete(first, first + 9)
+        assert [first for first, _, _ in desk.released] == [40, 0, 20]
+        await until(lambda: desk.commits == 1, desk.clock, 0.1)
+    assert desk.delivery.late_count == 0
+
+
+async def test_it_is_full_by_the_bytes_it_holds_until_they_are_committed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert HELD_BYTES_MAX == 64_000_000
+    size = results(range(10), "home").nbytes
+    monkeypatch.setattr("gateway.delivery.HELD_BYTES_MAX", 2 * size)
+    async with desk.running():
+        desk.complete(10, 19)
+        assert not desk.delivery.full
+        desk.complete(20, 29)
+        assert desk.delivery.full
+        assert desk.delivery.next_seq == 0
+        desk.complete(0, 9)
+        await until(lambda: desk.delivery.empty, desk.clock, 0.1)
+        assert not desk.delivery.full
