@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Coroutine
@@ -17,10 +18,12 @@ from engines.checkpoints import Progress
 from engines.feed import FeedServer
 from engines.opened import CREDIT_BYTES, Engine, Opened, Owner
 from engines.query import Query, RefusedError, understand
+from engines.reasons import why
 from engines.scratch import sweep
 from engines.session import build_session, jvm_runs, runtime_ahead, stop_session
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
+from engines.threads import in_thread
 from engines.warmup import warm_up
 from infra.clock import Clock
 from infra.link.identity import HostIdentity
@@ -39,6 +42,7 @@ from infra.messages import (
     Shutdown,
 )
 
+_log = logging.getLogger("spillway.host")
 _FROM_THE_START = Progress()
 _LOOK_S = 1.0
 """How often the host looks whether its JVM runs and whether a gateway was here."""
@@ -77,6 +81,14 @@ class HostFile(msgspec.Struct, frozen=True, kw_only=True):
     started: float
 
 
+@dataclass(frozen=True)
+class End:
+    """Why a host ended, and the exit code for it."""
+
+    reason: str
+    code: int
+
+
 @dataclass
 class _Slot:
     """A query by name: what is open, and the lock under which it is opened and closed."""
@@ -104,14 +116,13 @@ class Host:
         self._slots: dict[str, _Slot] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: asyncio.Future[SparkSession] = asyncio.get_running_loop().create_future()
-        self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._stopped: asyncio.Future[End] = asyncio.get_running_loop().create_future()
 
-    async def run(self) -> str:
+    async def run(self) -> End:
         """Serve; return why it ended.
 
         Raises:
             OSError: the address cannot be bound.
-            SessionError: Spark cannot be started here.
         """
         started_s = self._clock.now()
         loop = asyncio.get_running_loop()
@@ -121,10 +132,10 @@ class Host:
             await self._listen()
             async with asyncio.TaskGroup() as group:
                 work = [group.create_task(part) for part in (self._serve(), self._boot(started_s), self._look())]
-                reason = await self._stopped
+                end = await self._stopped
                 for task in work:
                     task.cancel()
-            return reason
+            return end
         finally:
             await self._end()
 
@@ -136,16 +147,18 @@ class Host:
         write_private(self._settings.workdir / "host.json", msgspec.json.encode(told))
 
     async def _boot(self, started_s: float) -> None:
-        await asyncio.to_thread(sweep)
         settings = self._settings
         try:
-            session = await asyncio.to_thread(build_session, settings.master, settings.workdir, settings.cores)
+            await in_thread(sweep)
+            session = await in_thread(build_session, settings.master, settings.workdir, settings.cores)
             self._session.set_result(session)
-            await asyncio.to_thread(warm_up, session, self._feeds, self._clock)
-        except RefusedError as error:
-            self._stop(f"the warm-up batch failed: {error}")
+            await in_thread(warm_up, session, self._feeds, self._clock)
+        except Exception as error:
+            self._stop(f"Spark did not start: {why(error)}", code=2)
             return
-        await self._server.mark_ready(self._clock.now() - started_s)
+        boot_s = self._clock.now() - started_s
+        _log.info("ready after %.1f s on %s", boot_s, settings.master)
+        await self._server.mark_ready(boot_s)
 
     async def _look(self) -> None:
         while True:
@@ -154,7 +167,7 @@ class Host:
             if away_s > self._user_data.orphan_after_s:
                 self._stop(f"no gateway for {away_s:.0f} s")
             if self._session.done() and not jvm_runs(self._session.result()):
-                self._stop("Spark's JVM ended")
+                self._stop("Spark's JVM ended", code=1)
 
     async def _serve(self) -> None:
         while True:
@@ -206,14 +219,16 @@ class Host:
         async with slot.lock:
             try:
                 ready = await self._opened(slot, base, session, spec)
-            except RefusedError as error:
-                refused = QueryRefused(query=spec.query, epoch=spec.epoch, reason=str(error))
-                await self._server.send(session, refused)
+            except Exception as error:
+                reason = str(error) if isinstance(error, RefusedError) else f"query {spec.query}: {why(error)}"
+                _log.warning("refused: %s", reason)
+                await self._server.send(session, QueryRefused(query=spec.query, epoch=spec.epoch, reason=reason))
             else:
+                _log.info("query %s is %s, epoch %d", spec.query, "read" if spec.analyse_only else "open", spec.epoch)
                 await self._server.send(session, ready)
 
     async def _opened(self, slot: _Slot, base: SparkSession, session: str, spec: OpenQuery) -> QueryReady:
-        query = await asyncio.to_thread(understand, base, spec)
+        query = await in_thread(understand, base, spec)
         if spec.analyse_only:
             return _ready(query, spec)
         owner = Owner(session, spec.epoch)
@@ -223,9 +238,9 @@ class Host:
             return _ready(query, spec)
         if present is not None:
             slot.opened = None
-            await asyncio.to_thread(present.close)
+            await in_thread(present.close)
         opened = Opened(asyncio.get_running_loop(), self._server.send)
-        engine = await asyncio.to_thread(self._engine, query, opened)
+        engine = await in_thread(self._engine, query, opened)
         opened.begin(engine)
         opened.attach(owner)
         slot.opened = opened
@@ -245,26 +260,26 @@ class Host:
             opened = slot.opened
             if opened is not None and opened.is_owned_by(session, epoch):
                 slot.opened = None
-                await asyncio.to_thread(opened.close)
+                await in_thread(opened.close)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _stop(self, reason: str) -> None:
+    def _stop(self, reason: str, code: int = 0) -> None:
         if not self._stopped.done():
-            self._stopped.set_result(reason)
+            self._stopped.set_result(End(reason, code))
 
     async def _end(self) -> None:
         for task in self._tasks:
             task.cancel()
-        opened = [slot.opened for slot in self._slots.values() if slot.opened is not None]
-        await asyncio.gather(*(asyncio.to_thread(each.close) for each in opened))
         await self._server.close("the host ends")
+        opened = [slot.opened for slot in self._slots.values() if slot.opened is not None]
+        await asyncio.gather(*(in_thread(each.close) for each in opened), return_exceptions=True)
         self._feeds.close()
         if self._session.done() and not self._session.cancelled():
-            await asyncio.to_thread(stop_session, self._session.result())
+            await in_thread(stop_session, self._session.result())
 
 
 def _ready(query: Query, spec: OpenQuery, progress: Progress = _FROM_THE_START) -> QueryReady:

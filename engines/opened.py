@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +21,8 @@ from infra.payload.decoder import Decoder
 from infra.payload.encoder import Encoder
 from infra.payload.errors import PayloadError
 from infra.payload.policy import CodecPolicy
+
+_log = logging.getLogger("spillway.host")
 
 CREDIT_BYTES = 16 << 20
 _RUNS_WAITING = 4096
@@ -224,7 +227,14 @@ class Opened:
     async def _deliver(self, frames: Sequence[_Frame]) -> None:
         for frame in frames:
             session = frame.owner.session
-            if frame.owner is not self._owner or not await self._send(session, frame.completed, frame.payload):
+            if frame.owner is not self._owner:
+                return
+            try:
+                sent = await self._send(session, frame.completed, frame.payload)
+            except ValueError as error:
+                self._fail(frame.owner, f"the results of run {frame.completed.first_seq} cannot be sent: {error}")
+                return
+            if not sent:
                 return
             consumed_bytes = sum(ticket.payload_bytes for ticket in frame.tickets)
             self._unconsumed_bytes -= consumed_bytes
@@ -235,6 +245,7 @@ class Opened:
     def _fail(self, owner: Owner | None, reason: str) -> None:
         if owner is None or owner is not self._owner or self._engine is None:
             return
+        _log.warning("query %s failed: %s", self._engine.query.spec.query, reason)
         failed = QueryFailed(query=self._engine.query.spec.query, epoch=owner.epoch, reason=reason)
         self._owner = None
         self._loop.create_task(self._tell(owner, failed))

@@ -16,6 +16,7 @@ from engines.reasons import why
 from engines.scratch import scratch_folder
 from engines.session import sibling
 from infra.messages import OpenQuery, QueryPlan
+from infra.payload.body import check_schema
 
 EVENTS = "events"
 
@@ -64,8 +65,7 @@ def understand(base: SparkSession, spec: OpenQuery) -> Query:
         raise RefusedError(str(error)) from error
     except PySparkException as error:
         raise RefusedError(f"query {spec.query}: schema {spec.schema_ddl!r}: {why(error)}") from error
-    if not columns.fields:
-        raise RefusedError(f"query {spec.query}: its schema has no columns")
+    _check_carried(spec, "schema", input_schema)
     found, result_schema = _analysed(base, spec, columns, build)
     return Query(spec, base, columns, input_schema, result_schema, found, build, code_hash)
 
@@ -122,11 +122,12 @@ def _result_schema(spec: OpenQuery, frame: DataFrame) -> pa.Schema:
         schema = schemas.arrow_of(columns)
     except PySparkException as error:
         raise RefusedError(f"query {spec.query}: its result has a type that Arrow lacks: {why(error)}") from error
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if twice:
-        raise RefusedError(
-            f"query {spec.query}: its result has two columns named {', '.join(twice)}; give them aliases"
-        )
-    if not schema.names:
-        raise RefusedError(f"query {spec.query}: its result has no columns")
+    _check_carried(spec, "result", schema)
     return schema
+
+
+def _check_carried(spec: OpenQuery, what: str, schema: pa.Schema) -> None:
+    try:
+        check_schema(schema)
+    except ValueError as error:
+        raise RefusedError(f"query {spec.query}: its {what}: {error}") from error

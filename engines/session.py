@@ -32,6 +32,7 @@ _SQL = {
     # Results belong to seq numbers; a micro-batch without events would have none.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "4",
+    "spark.sql.streaming.stopTimeout": "30s",
     "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
 }
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import sys
 from pathlib import Path
 
-from engines.host import Host, HostSettings
+from engines.host import End, Host, HostSettings
 from engines.session import SessionError
 from infra.clock import SystemClock
 from infra.link.trust import TrustError, UserData
+
+_log = logging.getLogger("spillway.worker")
 
 
 def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = None) -> int:
@@ -26,6 +29,7 @@ def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = No
     Returns:
         The exit code: 0 after an orderly end, 2 when it cannot start as it is set up, 1 otherwise.
     """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s: %(message)s")
     try:
         if cpus:
             # Before Spark starts, so that the JVM and all Python workers inherit it.
@@ -34,12 +38,12 @@ def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = No
         told = UserData.from_json(user_data.read_bytes())
         workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
         settings = HostSettings(workdir=workdir.resolve(), master=master or f"local[{cores}]", cores=cores)
-        reason = asyncio.run(_run(told, settings))
+        end = asyncio.run(_run(told, settings))
     except (SessionError, TrustError, ValueError, OSError) as error:
-        _say(f"cannot start: {error}")
+        _log.error("cannot start: %s", error)
         return 2
-    _say(f"ended: {reason}")
-    return 0
+    _log.info("ended: %s", end.reason)
+    return end.code
 
 
 def cpu_set(text: str) -> set[int]:
@@ -57,12 +61,8 @@ def cpu_set(text: str) -> set[int]:
     return found
 
 
-async def _run(user_data: UserData, settings: HostSettings) -> str:
+async def _run(user_data: UserData, settings: HostSettings) -> End:
     return await Host(user_data, settings, SystemClock()).run()
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"spillway worker: {text}\n")
 
 
 def _arguments() -> argparse.Namespace:

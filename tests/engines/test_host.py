@@ -106,7 +106,8 @@ async def refusal(gateway: Gateway, spec: OpenQuery) -> str:
     [
         ({"sql": "SELECT nothing FROM events"}, "nothing"),
         ({"sql": "SELEKT 1"}, "SELEKT"),
-        ({"sql": "SELECT id, id FROM events"}, "two columns named id"),
+        ({"sql": "SELECT id, id FROM events"}, "two columns of one name"),
+        ({"sql": "SELECT INTERVAL '1' MONTH AS i FROM events"}, "its result"),
         ({"sql": "SELECT 1 AS one"}, "does not read the view events"),
         ({"sql": "SELECT id FROM events", "code_hash": "0" * 64}, "other code"),
         ({"sql": "SELECT id FROM events", "schema_ddl": "id BIGINTEGER"}, "BIGINTEGER"),
@@ -221,6 +222,26 @@ async def test_told_to_end_it_ends_in_order(tmp_path: Path) -> None:
         await ended(host, family)
     assert host.process.returncode == 0
     assert "ended: the gateway said so" in (tmp_path / "log").read_text()
+
+
+async def test_when_its_jvm_dies_it_ends_and_says_so(tmp_path: Path) -> None:
+    async with host_process(tmp_path) as host, host.gateway() as gateway:
+        await gateway.until_ready()
+        await gateway.open(UPPER)
+        family = host.family()
+        next(each for each in family if "java" in each.name()).kill()
+        await ended(host, family)
+    assert host.process.returncode == 1
+    assert "ended: Spark's JVM ended" in (tmp_path / "log").read_text()
+
+
+async def test_without_spark_it_ends_at_once_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text("spark.driver.memory nonsense\n")
+    async with host_process(tmp_path / "host") as host:
+        await ended(host, [])
+    assert host.process.returncode == 2
+    assert "Spark did not start" in (tmp_path / "host" / "log").read_text()
 
 
 async def test_without_a_gateway_it_ends_itself(tmp_path: Path) -> None:

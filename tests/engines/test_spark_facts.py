@@ -94,7 +94,8 @@ def test_what_is_announced_is_what_runs(spark: SparkSession) -> None:
 def test_types_come_back_as_announced(bench: Bench) -> None:
     schema = (
         "s STRING, i INT, b BIGINT, ok BOOLEAN, d DOUBLE, f FLOAT, t TIMESTAMP, day DATE, amount DECIMAL(10, 2), "
-        "raw BINARY, tags ARRAY<STRING>, inner STRUCT<a: INT, t: TIMESTAMP>, m MAP<STRING, INT>, small SMALLINT, tiny TINYINT"
+        "raw BINARY, tags ARRAY<STRING>, inner STRUCT<a: INT, t: TIMESTAMP>, m MAP<STRING, INT>, small SMALLINT, "
+        "tiny TINYINT"
     )
     running = bench.open("SELECT * FROM events", schema=schema)
     full = {"s": "ä", "i": -1, "tags": ["x", None], "inner": {"a": 1}, "m": [("k", 1)], "raw": b"\0"}
