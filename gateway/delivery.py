@@ -115,14 +115,14 @@ class Delivery:
         self._outbox, self._outbox_bytes = [], 0
         try:
             await self._write_until_done(batch)
+            self._held_bytes -= sum(release.item.batch.nbytes for release in batch)
+            await self._on_commit()
         except asyncio.CancelledError:
             # The sink passes over what did get in, should this be written again.
             self._outbox = batch + self._outbox
             raise
         finally:
             self._writing = []
-        self._held_bytes -= sum(release.item.batch.nbytes for release in batch)
-        await self._on_commit()
 
     async def _write_until_done(self, batch: list[Release[Results]]) -> None:
         wait_s = 2 * _TICK_S
