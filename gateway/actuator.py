@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from gateway.connection import Connection, QueryRefusedError
 from gateway.hosts import READY_DEADLINE_S, dial, new_host_name, user_data
+from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Node
@@ -62,6 +63,7 @@ class Actuator:
         home_runtime: what a VM must run, to the letter.
         orphan_after_s: a VM without a gateway ends itself after so long.
         shape: (delay in s, rate in bytes/s) of the emulated link, or None.
+        profiler: hears of lanes that end.
         clock: time.
         emit: takes events; called on the event loop.
     """
@@ -76,6 +78,7 @@ class Actuator:
         home_runtime: Runtime,
         orphan_after_s: float,
         shape: tuple[float, float] | None,
+        profiler: Profiler,
         clock: Clock,
         emit: Callable[[Callable[[str, float], Event]], None],
     ) -> None:
@@ -86,6 +89,7 @@ class Actuator:
         self._home_runtime = home_runtime
         self._orphan_after_s = orphan_after_s
         self._shape = shape
+        self._profiler = profiler
         self._clock = clock
         self._emit = emit
         self._vms: dict[str, _Vm] = {}
@@ -183,6 +187,7 @@ class Actuator:
         for query in self._queries.values():
             with contextlib.suppress(LinkLost):
                 await query.detach(vm.name)
+        self._profiler.lane_closed(vm.name)
 
     async def _destroy(self, node: Node) -> None:
         """Give a machine back; what cannot be given back now is said loudly, and found by its tag at the next start."""

@@ -32,7 +32,7 @@ from infra.link.channel import LinkLost
 from infra.link.trust import Authority, TrustError, new_token
 from policies.billing import BillingTerms, Budget
 from policies.query import QuerySettings
-from policies.signals import Event, QueryOpened, SlotEnded, StopAll
+from policies.signals import HOME, Event, QueryOpened, SlotEnded, StopAll
 from policies.switching import SwitchingSettings
 
 _LOG = logging.getLogger(__name__)
@@ -254,7 +254,7 @@ class Daemon:
             _LOG.warning("the private engine host is lost (%s): starting it again", why)
             for query in self._queries.values():
                 await query.lose_home()
-            self._profiler.lane_closed("home")
+            self._profiler.lane_closed(HOME)
             try:
                 home = await self._connect_home()
                 for query in self._queries.values():
@@ -308,6 +308,7 @@ class Daemon:
             home_runtime=home.link.hello.runtime,
             orphan_after_s=self._config.gateway.orphan_after_s,
             shape=None if link is None else (link.delay_s, link.rate_bits_per_s / 8),
+            profiler=self._profiler,
             clock=self._clock,
             emit=self._handle,
         )

@@ -248,7 +248,7 @@ class Pipeline:
         """Tell the profiler, before a slot ends, what waits."""
         for lane in self._lanes.values():
             lane.end_slot()
-            if not lane.has_credit:
+            if self._book.waiting_events and not lane.has_room:
                 self._profiler.no_credit(self.name, lane.name)
         waiting_s = self._book.oldest_arrival_s(())
         ages = [age for age in (waiting_s, oldest_unread_s) if age is not None]

@@ -30,7 +30,7 @@ BILLING_PERIOD_S: Final = 20
 MAX_VMS: Final = 1
 LINK_DELAY_MS: Final = 35
 LINK_MBIT_PER_S: Final = 40
-_BOOT_S: Final = 5
+BOOT_S: Final = 5
 _POLL_S: Final = 0.25
 _STATUS_WITHIN_S: Final = 1.0
 
@@ -65,6 +65,7 @@ class Stage:
         query: Mapping[str, Any],
         on_status: Callable[[float, Mapping[str, Any]], None],
         *,
+        boot_s: float = BOOT_S,
         keep_hosts: bool,
         deadline_s: float,
     ) -> RunRecord:
@@ -75,6 +76,7 @@ class Stage:
             replay: the source's ``replay``.
             query: the rest of the query's config.
             on_status: called a few times a second with (seconds since the start, the gateway's status).
+            boot_s: emulated boot time of a VM.
             keep_hosts: leave the engine hosts for the next run.
             deadline_s: the gateway is ended after so long.
 
@@ -86,7 +88,7 @@ class Stage:
         port = _free_port()
         config, report = folder / "config.yaml", folder / "record.json"
         with config.open("w") as file:
-            YAML(typ="safe").dump(self._config(name, replay, query, port), file)
+            YAML(typ="safe").dump(self._config(name, replay, query, boot_s, port), file)
         command = [sys.executable, "-m", "gateway", "run", str(config), "--until-drained", "--report", str(report)]
         log = folder / "gateway.log"
         with log.open("wb") as output:
@@ -114,7 +116,9 @@ class Stage:
                 await cloud.destroy(node.id)
             await cloud.close()
 
-    def _config(self, name: str, replay: Mapping[str, Any], query: Mapping[str, Any], port: int) -> dict[str, Any]:
+    def _config(
+        self, name: str, replay: Mapping[str, Any], query: Mapping[str, Any], boot_s: float, port: int
+    ) -> dict[str, Any]:
         cpus = available_cpus()
         return {
             "gateway": {"state_dir": str(self._folder / "state"), "slot": "1s", "api": {"listen": f"127.0.0.1:{port}"}},
@@ -123,7 +127,7 @@ class Stage:
             "cloud": {
                 "provider": "process",
                 "max_vms": MAX_VMS,
-                "boot": f"{_BOOT_S}s",
+                "boot": f"{boot_s:g}s",
                 "warm": True,
                 "billing": {
                     "period": f"{BILLING_PERIOD_S}s",
