@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.statefiles import StateError
+
 
 class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of a dead-letter file.
@@ -41,7 +43,10 @@ class DeadLetterFile:
         if path.exists():
             lines = path.read_bytes().splitlines(keepends=True)
             whole = [line for line in lines if line.endswith(b"\n")]
-            letters = [msgspec.json.decode(line, type=DeadLetter) for line in whole]
+            try:
+                letters = [msgspec.json.decode(line, type=DeadLetter) for line in whole]
+            except msgspec.DecodeError as error:
+                raise StateError(f"{path} is damaged ({error}): move it away, or restore it") from error
             self._seen = {(letter.record, letter.seq) for letter in letters}
             os.truncate(path, sum(map(len, whole)))
         self.count = len(self._seen)

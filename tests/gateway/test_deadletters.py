@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gateway.deadletters import DeadLetter, DeadLetterFile
+from gateway.statefiles import StateError
 
 
 def letter(number: int) -> DeadLetter:
@@ -79,3 +80,10 @@ def test_two_threads_may_add(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert letters.count == len(kept(tmp_path / "dead-letters.jsonl")) == 200
+
+
+def test_a_damaged_file_is_refused_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "dead-letters.jsonl"
+    path.write_bytes(b'{"reason": "x"\n{}\n')
+    with pytest.raises(StateError, match=r"dead-letters\.jsonl is damaged"):
+        DeadLetterFile(path)

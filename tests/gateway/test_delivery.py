@@ -241,3 +241,21 @@ async def test_it_is_full_by_the_bytes_it_holds_until_they_are_committed(
         desk.complete(0, 9)
         await until(lambda: desk.delivery.empty, desk.clock, 0.1)
         assert not desk.delivery.full
+
+
+async def test_cancelled_while_the_disk_is_full_it_still_gives_its_results_when_closed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with desk.running() as task:
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fsync", full)
+            desk.complete(0, 9)
+            await until(lambda: not desk.delivery.healthy, desk.clock, 0.1)
+            desk.complete(10, 19)
+            task.cancel()
+            await asyncio.wait([task])
+        await desk.delivery.close()
+    assert list(FileSink(desk.folder, owner="me", format="jsonl", ordered=True).committed) == [(0, 19)]
