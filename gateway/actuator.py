@@ -113,6 +113,12 @@ class Actuator:
                     self._endings.add(ending)
                     ending.add_done_callback(self._endings.discard)
 
+    def lose(self, name: str, reason: str) -> None:
+        """Give up a VM on which a query cannot go on: it is taken for lost, and so ended."""
+        vm = self._vms.get(name)
+        if vm is not None and vm.connection is not None and not vm.ending:
+            vm.connection.link.lose(reason)
+
     async def end_leftovers(self) -> int:
         """Give back the VMs of an earlier gateway; return how many there were."""
         nodes = await self._cloud.list(self._tags)

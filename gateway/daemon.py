@@ -285,7 +285,10 @@ class Daemon:
         return self._config.queries[name].sink.path, lambda: self._queries[name].drained
 
     def _on_lane_failed(self, lane: str, reason: str) -> None:
-        self._failure = f"lane {lane}: {reason}"
+        if lane == HOME:
+            self._failure = f"the private engine cannot go on: {reason}"
+        else:
+            self._actuator.lose(lane, reason)
 
     async def _open(self, name: str, query: RunningQuery, home: Connection) -> None:
         await query.start(home)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.intervals import IntervalSet
 from gateway.statefiles import StateError
 
 
@@ -33,13 +34,16 @@ class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
 class DeadLetterFile:
     """The dead letters of one query as JSON lines; ``add`` blocks on the disk, and adds nothing twice.
 
-    Ingress and delivery add from threads of their own.
+    Ingress and delivery add from threads of their own. Undecodable records come in the order of the source, so the
+    last one tells which are in; events that fail the query come as lanes answer.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._seen: set[tuple[int, int]] = set()
+        self._last_record = -1
+        self._seqs = IntervalSet()
+        self.count = 0
         if path.exists():
             lines = path.read_bytes().splitlines(keepends=True)
             whole = [line for line in lines if line.endswith(b"\n")]
@@ -47,9 +51,8 @@ class DeadLetterFile:
                 letters = [msgspec.json.decode(line, type=DeadLetter) for line in whole]
             except msgspec.DecodeError as error:
                 raise StateError(f"{path} is damaged ({error}): move it away, or restore it") from error
-            self._seen = {(letter.record, letter.seq) for letter in letters}
             os.truncate(path, sum(map(len, whole)))
-        self.count = len(self._seen)
+            self._note(letters)
 
     def add(self, letters: Sequence[DeadLetter]) -> None:
         """Append ``letters`` that are new and return once they are on the disk.
@@ -62,7 +65,7 @@ class DeadLetterFile:
 
     def _add(self, letters: Sequence[DeadLetter]) -> None:
         given = {(letter.record, letter.seq): letter for letter in letters}
-        new = [letter for key, letter in given.items() if key not in self._seen]
+        new = [letter for letter in given.values() if not self._is_in(letter)]
         if not new:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,5 +79,14 @@ class DeadLetterFile:
         except OSError:
             os.truncate(self._path, before_bytes)
             raise
-        self._seen.update((letter.record, letter.seq) for letter in new)
-        self.count += len(new)
+        self._note(new)
+
+    def _is_in(self, letter: DeadLetter) -> bool:
+        return letter.record <= self._last_record if letter.seq < 0 else self._seqs.covers(letter.seq, letter.seq)
+
+    def _note(self, letters: Sequence[DeadLetter]) -> None:
+        for letter in letters:
+            self._last_record = max(self._last_record, letter.record)
+            if letter.seq >= 0:
+                self._seqs.add(letter.seq, letter.seq)
+        self.count += len(letters)

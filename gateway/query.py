@@ -27,7 +27,7 @@ from gateway.statefiles import StateError, write_atomically
 from gateway.statistics import Tally
 from infra.clock import Clock
 from infra.link.channel import LinkLost
-from infra.messages import Committed, OpenQuery, Predicate, QueryPlan, QueryReady
+from infra.messages import Committed, Completed, Credit, OpenQuery, Predicate, QueryFailed, QueryPlan, QueryReady
 from infra.payload import CodecPolicy, Encoder
 from policies.signals import HOME
 
@@ -141,11 +141,11 @@ class RunningQuery:
         self._tasks.append(self._reading)
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog) -> Ingress:
-        source = make_source(self.config.source, self._upstream)
-        await asyncio.to_thread(source.open, schema)
+        self._source = make_source(self.config.source, self._upstream)
+        await asyncio.to_thread(self._source.open, schema)
         runs, order = self.config.runs, self.config.order
         return Ingress(
-            source=source,
+            source=self._source,
             log=log,
             dead_letters=self.dead_letters,
             schedule=make_schedule(self.config.source),
@@ -172,6 +172,7 @@ class RunningQuery:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._messages, return_exceptions=True)
         await self.pipeline.close()
+        await asyncio.to_thread(self._source.close)
 
     def failure(self) -> BaseException | None:
         """Return why the query cannot go on, if it cannot."""
@@ -231,11 +232,15 @@ class RunningQuery:
             checkpoint_dir=str(self._folder / "checkpoints") if home else "",
             result_codec="zstd" if compressed else "none",
         )
+
+        def hear(said: Completed | Credit | QueryFailed, payload: bytes) -> None:
+            if parts:
+                parts[0].hear(said, payload)
+            elif isinstance(said, QueryFailed):
+                self._on_failed(connection.name, said.reason)
+
         # The listener is there before the answer, so that nothing said right after it is missed.
-        ready = await connection.open_query(
-            message, lambda said, payload: parts[0].hear(said, payload), _OPEN_DEADLINE_S
-        )
-        return ready, parts
+        return await connection.open_query(message, hear, _OPEN_DEADLINE_S), parts
 
     def _add_lane(self, connection: Connection, ready: QueryReady, parts: list[Lane]) -> None:
         home = connection.name == HOME

@@ -13,6 +13,7 @@ from policies.signals import Command, Event, QuerySlot, StartVm, TerminateVm, Vm
 
 # A slot a second for four hours; a longer run keeps the newest.
 _SLOTS_MAX = 14_400
+_MARKS_MAX = 10_000
 
 
 class Recorder:
@@ -58,6 +59,8 @@ class Recorder:
         kind = kinds.get(type(command))
         if kind is not None and isinstance(command, StartVm | TerminateVm):
             self._marks.append(Mark(at_s=at_s - self._started_s, kind=kind, vm=command.vm))
+
+        del self._marks[:-_MARKS_MAX]
 
     def event(self, event: Event) -> None:
         """Mark a VM that became ready or is gone."""

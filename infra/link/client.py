@@ -179,6 +179,10 @@ class HostLink:
         """
         return await self._pair.receive()
 
+    def lose(self, reason: str) -> None:
+        """End the link without waiting; ``receive`` then raises ``LinkLost`` with this reason."""
+        self._pair.lose(reason)
+
     async def close(self, reason: str) -> None:
         """Tell the host why and close both connections; harmless when the link is lost already."""
         self._pair.lose(reason)
