@@ -101,3 +101,9 @@ def test_the_hash_needs_no_spark(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == query_hash(OpenQuery(query="q", epoch=1, schema_ddl="a INT", sql="SELECT 1"))
+
+
+def test_spillways_own_queries_are_hashed_by_their_package_alone() -> None:
+    names = [name for name, _ in code._sources("engines.email.running", "")]
+    assert "email/running.py" in names
+    assert all(name.startswith("email/") for name in names)
