@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from engines import code
 from engines.code import CodeError, check, load, query_hash
 from infra.messages import OpenQuery
 
