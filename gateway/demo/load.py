@@ -14,8 +14,8 @@ from engines.email.mailbox import Mail
 BASE_SHARE = 0.3
 SPIKE_SHARE = 2.0
 
-# Durations as in Figure 7 of ESM (two spikes, the calm between them longer than they are), pressed into 63 s.
-_PROFILE = ((4.0, BASE_SHARE), (15.0, SPIKE_SHARE), (20.0, BASE_SHARE), (15.0, SPIKE_SHARE), (9.0, BASE_SHARE))
+# Durations as in Figure 7 of ESM (two spikes, the calm between them longer than they are), pressed into 68 s.
+_PROFILE = ((4.0, BASE_SHARE), (15.0, SPIKE_SHARE), (25.0, BASE_SHARE), (15.0, SPIKE_SHARE), (9.0, BASE_SHARE))
 
 
 class Segment(msgspec.Struct, frozen=True):
