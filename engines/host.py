@@ -19,7 +19,7 @@ from engines.feed import FeedServer
 from engines.opened import CREDIT_BYTES, Engine, Opened, Owner
 from engines.query import Query, RefusedError, understand
 from engines.reasons import why
-from engines.scratch import sweep
+from engines.scratch import remove_own, sweep
 from engines.session import build_session, jvm_runs, runtime_ahead, stop_session
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
@@ -242,8 +242,8 @@ class Host:
         opened = Opened(asyncio.get_running_loop(), self._server.send)
         engine = await in_thread(self._engine, query, opened)
         opened.begin(engine)
-        opened.attach(owner)
         slot.opened = opened
+        opened.attach(owner)
         return _ready(query, spec, engine.progress)
 
     def _engine(self, query: Query, opened: Opened) -> Engine:
@@ -280,6 +280,7 @@ class Host:
         self._feeds.close()
         if self._session.done() and not self._session.cancelled():
             await in_thread(stop_session, self._session.result())
+        remove_own()
 
 
 def _ready(query: Query, spec: OpenQuery, progress: Progress = _FROM_THE_START) -> QueryReady:

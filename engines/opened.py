@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from engines.checkpoints import Progress
 from engines.feed import FeedClosed, pack
-from engines.query import Query
+from engines.query import Query, RefusedError
 from engines.stateless import Answer
 from infra.messages import AnyMessage, Completed, Credit, Dictionary, QueryFailed, Run
 from infra.payload.decoder import Decoder
@@ -79,6 +79,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def death(self) -> str:
+        """Return why it cannot go on; empty while it can."""
+        ...
+
+    @property
     def can_change_owner(self) -> bool:
         """Tell whether it lives and another session may go on with it."""
         ...
@@ -124,11 +129,18 @@ class Opened:
         return engine is not None and engine.can_change_owner and _same(engine.query, query)
 
     def attach(self, owner: Owner) -> None:
-        """Give the query to an owner, who sends its dictionaries anew; what an earlier one sent is dropped."""
-        assert self._engine is not None
-        self._decoder = Decoder(self._engine.query.input_schema)
+        """Give the query to an owner, who sends its dictionaries anew; what an earlier one sent is dropped.
+
+        Raises:
+            RefusedError: it died before; a later death is told to the owner.
+        """
+        engine = self._engine
+        assert engine is not None
+        self._decoder = Decoder(engine.query.input_schema)
         self._unconsumed_bytes = self._waiting = 0
         self._owner = owner
+        if engine.death:
+            raise RefusedError(f"query {engine.query.spec.query}: {engine.death}")
 
     def detach(self) -> None:
         """Take the query from its owner: nothing more is answered."""

@@ -108,6 +108,8 @@ def build_session(master: str, workdir: Path, cores: int) -> SparkSession:
     """
     ahead = runtime_ahead()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for left in ("spark", "tmp"):  # of an earlier start that was killed
+        shutil.rmtree(workdir / left, ignore_errors=True)
     builder = SparkSession.Builder().appName("spillway").master(master)
     for name, value in _settings(master, workdir, cores).items():
         builder = builder.config(name, value)

@@ -80,6 +80,11 @@ class StatefulStream:
         self.feed.put(parts, tag, end_seq - first_seq)
 
     @property
+    def death(self) -> str:
+        """Return why it cannot go on; empty while it can."""
+        return self._stream.death
+
+    @property
     def can_change_owner(self) -> bool:
         """Tell that no other session may go on: what this one's sink holds is not known to the next."""
         return False

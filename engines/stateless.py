@@ -103,9 +103,14 @@ class StatelessStream:
         self.feed.put(parts, tag)
 
     @property
+    def death(self) -> str:
+        """Return why it cannot go on; empty while it can."""
+        return self._stream.death
+
+    @property
     def can_change_owner(self) -> bool:
         """Tell whether it lives: runs are independent, so any session may go on with it."""
-        return not self._stream.ended
+        return not self._stream.death
 
     def committed(self, last_seq: int) -> None:
         """Do nothing: no state waits for the sink."""

@@ -39,6 +39,10 @@ class Stream:
         checkpoint: Spark's folder for this start.
         on_batch: called for each micro-batch on a thread of the bridge to Java; what it raises ends the stream.
         on_death: called with the reason, on a thread of its own, when the stream ends without `stop`.
+
+    Attributes:
+        stopping: whether `stop` was called.
+        death: why it ended without that; empty while it lives.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class Stream:
         self._name = f"{query.spec.query}-{uuid.uuid4().hex[:8]}"
         self._running: StreamingQuery | None = None
         self.stopping = False
-        self.ended = False
+        self.death = ""
 
     def start(self) -> None:
         """Start; returns once Spark has taken the query.
@@ -105,8 +109,8 @@ class Stream:
             self._running.awaitTermination()
         except Exception as error:
             reason = why(error)
-        self.ended = True
         if not self.stopping:
+            self.death = reason
             self._server.remove(self._name, reason)
             self._on_death(reason)
 

@@ -30,6 +30,8 @@ def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = No
         The exit code: 0 after an orderly end, 2 when it cannot start as it is set up, 1 otherwise.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells of every connection, and of each loss at length
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # the gateway is told what Spark refuses
     try:
         if cpus:
             # Before Spark starts, so that the JVM and all Python workers inherit it.

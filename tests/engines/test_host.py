@@ -15,7 +15,7 @@ from host_site import DEADLINE_S, Gateway, HostProcess, host_process
 from msgspec.structs import replace
 
 from engines.code import query_hash
-from infra.messages import Committed, Completed, OpenQuery, QueryFailed, QueryReady, QueryRefused, Shutdown
+from infra.messages import Committed, Completed, OpenQuery, QueryFailed, QueryRefused, Shutdown
 
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]
 
@@ -39,6 +39,10 @@ async def host(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HostPr
 
 def rows(first: int, count: int) -> list[dict[str, object]]:
     return [{"id": number, "name": f"n{number}", "unused": "x"} for number in range(first, first + count)]
+
+
+def one_name(first: int, count: int) -> list[dict[str, object]]:
+    return [{"id": number, "name": "n"} for number in range(first, first + count)]
 
 
 async def test_runs_come_back_named_and_their_credit_too(host: HostProcess) -> None:
@@ -154,29 +158,22 @@ async def test_analysis_starts_nothing(host: HostProcess) -> None:
 
 
 async def test_state_goes_on_when_the_sink_has_the_results(host: HostProcess, tmp_path: Path) -> None:
-    spec = OpenQuery(
-        query="totals",
-        epoch=1,
-        schema_ddl="id BIGINT, name STRING",
-        function="user_functions:totals",
-        code_path=USER,
-        checkpoint_dir=str(tmp_path / "state"),
-    )
+    spec = totals(tmp_path / "state")
     async with host.gateway() as gateway:
         query = await gateway.open(spec)
         assert query.ready.resume_seq == 0
-        await query.send(0, [{"id": n, "name": "n"} for n in range(11)])
+        await query.send(0, one_name(0, 11))
         ((message, batch),) = await query.completed(1)
         assert (message.first_seq, message.last_seq) == (0, 10)
         assert [row["total"] for row in batch.to_pylist()] == [0, 55]
         await gateway.link.send(Committed(query="totals", epoch=1, last_seq=10))
-        await query.send(11, [{"id": n, "name": "n"} for n in range(11, 21)])
+        await query.send(11, one_name(11, 10))
         ((message, batch),) = await query.completed(1)
         assert [row["total"] for row in batch.to_pylist()] == [210]
     async with host.gateway() as gateway:
         query = await gateway.open(spec)
         assert (query.ready.resume_seq, query.ready.resume_end_seq) == (11, 21)
-        await query.send(11, [{"id": n, "name": "n"} for n in range(11, 21)])
+        await query.send(11, one_name(11, 10))
         ((message, batch),) = await query.completed(1)
         assert (message.first_seq, message.last_seq) == (11, 20)
         assert [row["total"] for row in batch.to_pylist()] == [210]
@@ -199,29 +196,46 @@ async def ended(host: HostProcess, family: list[psutil.Process]) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_killed_it_leaves_neither_jvm_nor_python_behind(tmp_path: Path) -> None:
-    async with host_process(tmp_path, extra=["--cpus", "0"]) as host, host.gateway() as gateway:
+def totals(state: Path) -> OpenQuery:
+    return OpenQuery(
+        query="totals",
+        epoch=1,
+        schema_ddl="id BIGINT, name STRING",
+        function="user_functions:totals",
+        code_path=USER,
+        checkpoint_dir=str(state),
+    )
+
+
+async def test_killed_it_leaves_no_process_behind_and_its_state_goes_on_elsewhere(tmp_path: Path) -> None:
+    spec = totals(tmp_path / "state")
+    async with host_process(tmp_path / "first", extra=["--cpus", "0"]) as host, host.gateway() as gateway:
         await gateway.until_ready()
-        query = await gateway.open(UPPER)
-        await query.send(0, rows(0, 20))
+        query = await gateway.open(spec)
+        await query.send(0, one_name(0, 11))
+        ((_, batch),) = await query.completed(1)
+        assert [row["total"] for row in batch.to_pylist()] == [0, 55]
+        await gateway.link.send(Committed(query="totals", epoch=1, last_seq=10))
+        await query.send(11, one_name(11, 10))
         await query.completed(1)
         family = host.family()
         assert any("java" in each.name() for each in family)
         assert all(each.cpu_affinity() == [0] for each in family)
         os.kill(host.process.pid, signal.SIGKILL)
         await ended(host, family)
-
-
-async def test_told_to_end_it_ends_in_order(tmp_path: Path) -> None:
-    async with host_process(tmp_path) as host, host.gateway() as gateway:
+    async with host_process(tmp_path / "second") as host, host.gateway() as gateway:
         await gateway.until_ready()
-        ready = await gateway.open(UPPER)
-        assert isinstance(ready.ready, QueryReady)
+        query = await gateway.open(spec)
+        assert (query.ready.resume_seq, query.ready.resume_end_seq) == (11, 21)
+        await query.send(11, one_name(11, 10))
+        ((message, batch),) = await query.completed(1)
+        assert (message.first_seq, message.last_seq) == (11, 20)
+        assert [row["total"] for row in batch.to_pylist()] == [210]
         family = host.family()
         await gateway.link.send(Shutdown())
         await ended(host, family)
     assert host.process.returncode == 0
-    assert "ended: the gateway said so" in (tmp_path / "log").read_text()
+    assert "ended: the gateway said so" in (tmp_path / "second" / "log").read_text()
 
 
 async def test_when_its_jvm_dies_it_ends_and_says_so(tmp_path: Path) -> None:

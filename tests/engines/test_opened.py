@@ -13,7 +13,7 @@ import pytest
 from engines.checkpoints import Progress
 from engines.feed import FeedClosed, Item
 from engines.opened import CREDIT_BYTES, Opened, Owner, Ticket
-from engines.query import Query
+from engines.query import Query, RefusedError
 from engines.stateless import Answer
 from engines.tables import unpack
 from infra.messages import AnyMessage, Completed, Credit, Dictionary, OpenQuery, Poison, QueryFailed, QueryPlan, Run
@@ -33,6 +33,7 @@ class Engine:
 
     progress = Progress()
     can_change_owner = True
+    death = ""
 
     def __init__(self) -> None:
         unused: Any = None
@@ -239,6 +240,12 @@ async def test_it_serves_another_session_only_with_the_very_same_query(site: Sit
     assert not site.opened.can_serve(other(OpenQuery(query="q", epoch=1, schema_ddl="n INT", sql=SPEC.sql), "hash"))
     site.engine.can_change_owner = False
     assert not site.opened.can_serve(query)
+
+
+async def test_a_query_that_died_while_it_was_opened_is_refused(site: Site) -> None:
+    site.engine.death = "no more"
+    with pytest.raises(RefusedError, match="query q: no more"):
+        site.opened.attach(Owner("s2", 1))
 
 
 async def test_a_ticket_keeps_its_owner(site: Site) -> None:
