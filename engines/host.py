@@ -44,6 +44,8 @@ from infra.messages import (
 
 _log = logging.getLogger("spillway.host")
 _FROM_THE_START = Progress()
+_BOOT_S = 240.0
+_OPEN_S = 150.0
 _LOOK_S = 1.0
 """How often the host looks whether its JVM runs and whether a gateway was here."""
 
@@ -149,10 +151,14 @@ class Host:
     async def _boot(self, started_s: float) -> None:
         settings = self._settings
         try:
-            await in_thread(sweep)
-            session = await in_thread(build_session, settings.master, settings.workdir, settings.cores)
-            self._session.set_result(session)
-            await in_thread(warm_up, session, self._feeds, self._clock)
+            async with asyncio.timeout(_BOOT_S):
+                await in_thread(sweep)
+                session = await in_thread(build_session, settings.master, settings.workdir, settings.cores)
+                self._session.set_result(session)
+                await in_thread(warm_up, session, self._feeds, self._clock)
+        except TimeoutError:
+            self._stop(f"Spark was not ready within {_BOOT_S:.0f} s", code=1)
+            return
         except Exception as error:
             self._stop(f"Spark did not start: {why(error)}", code=2)
             return
@@ -218,7 +224,11 @@ class Host:
         base = await asyncio.shield(self._session)
         async with slot.lock:
             try:
-                ready = await self._opened(slot, base, session, spec)
+                async with asyncio.timeout(_OPEN_S):
+                    ready = await self._opened(slot, base, session, spec)
+            except TimeoutError:
+                reason = f"query {spec.query} was not open within {_OPEN_S:.0f} s"
+                await self._server.send(session, QueryRefused(query=spec.query, epoch=spec.epoch, reason=reason))
             except Exception as error:
                 reason = str(error) if isinstance(error, RefusedError) else f"query {spec.query}: {why(error)}"
                 _log.warning("refused: %s", reason)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -75,9 +76,11 @@ def empty_events(session: SparkSession, schema: StructType, workdir: Path) -> Da
     """
     session.conf.set("spark.sql.sources.fileCompressionFactor", str(_AS_LARGE_AS_A_STREAM))
     session.conf.set("spark.sql.parquet.inferTimestampNTZ.enabled", "false")
-    path = (workdir / _EMPTY).as_uri()
-    session.createDataFrame([], schema).write.mode("overwrite").parquet(path)
-    return session.read.schema(schema).parquet(path)
+    folder = workdir / _EMPTY
+    folder.mkdir(parents=True, exist_ok=True)
+    # Written here and not by Spark: a job of its own would cost more than the whole analysis. Nobody reads the file.
+    pq.write_table(schemas.arrow_of(schema).empty_table(), folder / "part-0.parquet")
+    return session.read.schema(schema).parquet(folder.as_uri())
 
 
 def analyse(result: DataFrame, schema: StructType) -> QueryPlan:

@@ -96,7 +96,11 @@ def _analysed(
     session = sibling(base)
     folder = scratch_folder("plan")
     try:
-        frame = _built(spec, build, plan.empty_events(session, columns, folder))
+        try:
+            events = plan.empty_events(session, columns, folder)
+        except pa.ArrowException as error:
+            raise RefusedError(f"query {spec.query}: its schema has a type that Parquet lacks: {why(error)}") from error
+        frame = _built(spec, build, events)
         result_schema = _result_schema(spec, frame)
         try:
             found = plan.analyse(frame, columns)
