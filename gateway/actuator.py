@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 
 from gateway.connection import Connection, QueryRefusedError
 from gateway.hosts import READY_DEADLINE_S, dial, new_host_name, user_data
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
+from gateway.together import all_or_none
 from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Node
 from infra.link.channel import LinkLost
@@ -47,9 +48,10 @@ class _Vm:
     node: Node | None = None
     connection: Connection | None = None
     relay: ShapedRelay | None = None
+    launched: bool = False
     ending: bool = False
     task: asyncio.Task[None] | None = None
-    draining: asyncio.Task[None] | None = field(default=None)
+    draining: asyncio.Task[None] | None = None
 
 
 class Actuator:
@@ -60,12 +62,17 @@ class Actuator:
         authority: the gateway's.
         tags: put on every VM before it can cost anything.
         queries: the running queries.
-        home_runtime: what a VM must run, to the letter.
+        home_runtime: returns what a VM must run, to the letter.
         orphan_after_s: a VM without a gateway ends itself after so long.
         shape: (delay in s, rate in bytes/s) of the emulated link, or None.
         profiler: hears of lanes that end.
         clock: time.
         emit: takes events; called on the event loop.
+
+    Attributes:
+        boots: how the VMs so far booted.
+        not_given_back: machines that the cloud did not take back although it was asked again and again.
+        failure: a mistake of ours that ended one of its tasks; the gateway cannot go on.
     """
 
     def __init__(
@@ -75,7 +82,7 @@ class Actuator:
         *,
         tags: Mapping[str, str],
         queries: Mapping[str, RunningQuery],
-        home_runtime: Runtime,
+        home_runtime: Callable[[], Runtime],
         orphan_after_s: float,
         shape: tuple[float, float] | None,
         profiler: Profiler,
@@ -95,6 +102,8 @@ class Actuator:
         self._vms: dict[str, _Vm] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self.boots: set[str] = set()
+        self.not_given_back: list[str] = []
+        self.failure: BaseException | None = None
 
     def execute(self, commands: Sequence[Command]) -> None:
         """Begin ``commands``, in order."""
@@ -104,14 +113,25 @@ class Actuator:
                     self._queries[command.query].pipeline.set_shares(dict(command.shares))
                 case StartVm():
                     vm = self._vms[command.vm] = _Vm(command.vm, self._clock.now())
-                    vm.task = asyncio.create_task(self._launch(vm), name=f"launch {vm.name}")
+                    vm.task = self._begin(self._launch(vm), f"launch {vm.name}")
                 case DrainVm():
                     vm = self._vms[command.vm]
-                    vm.draining = asyncio.create_task(self._drain(vm), name=f"drain {vm.name}")
+                    vm.draining = self._begin(self._drain(vm), f"drain {vm.name}")
                 case TerminateVm():
-                    ending = asyncio.create_task(self._terminate(command.vm), name=f"end {command.vm}")
+                    ending = self._begin(self._terminate(command.vm), f"end {command.vm}")
                     self._endings.add(ending)
                     ending.add_done_callback(self._endings.discard)
+
+    def _begin(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._note)
+        return task
+
+    def _note(self, ended: asyncio.Task[None]) -> None:
+        error = None if ended.cancelled() else ended.exception()
+        if error is not None:
+            _LOG.error("%s: a mistake of the gateway's own", ended.get_name(), exc_info=error)
+            self.failure = self.failure or error
 
     def lose(self, name: str, reason: str) -> None:
         """Give up a VM on which a query cannot go on: it is taken for lost, and so ended."""
@@ -130,11 +150,12 @@ class Actuator:
     async def _launch(self, vm: _Vm) -> None:
         try:
             connection = await self._bring_up(vm)
-        except (CloudError, LinkLost, TrustError, QueryRefusedError, TimeoutError) as error:
+        except (CloudError, LinkLost, TrustError, QueryRefusedError, OSError) as error:
             _LOG.warning("launch of %s failed: %s", vm.name, error)
             reason = str(error)
             self._emit(lambda event_id, at_s: VmFailed(event_id=event_id, at_s=at_s, vm=vm.name, reason=reason))
             return
+        vm.launched = True
         self._emit(
             lambda event_id, at_s: VmReady(event_id=event_id, at_s=at_s, vm=vm.name, billing_since_s=vm.ordered_s)
         )
@@ -157,10 +178,10 @@ class Actuator:
         spend = token if node.host == host else None
         vm.connection = connection = await dial(vm.name, node.host, address, self._authority, spend, self._clock)
         await connection.wait_ready(READY_DEADLINE_S)
-        differences = self._home_runtime.differences(connection.link.hello.runtime)
+        differences = self._home_runtime().differences(connection.link.hello.runtime)
         if differences:
             raise CloudError(f"{vm.name} runs something else than home ({'; '.join(differences)}): make them equal")
-        await asyncio.gather(*(query.attach(connection) for query in self._queries.values() if query.switchable))
+        await all_or_none(*(query.attach(connection) for query in self._queries.values() if query.switchable))
         return connection
 
     # ------------------------------------------------------------------------------------------------------- ending
@@ -175,19 +196,27 @@ class Actuator:
     async def _terminate(self, name: str) -> None:
         vm = self._vms.pop(name, None)
         if vm is not None:
-            vm.ending = True
-            for task in (vm.draining, vm.task if vm.connection is None else None):
-                if task is not None:
-                    task.cancel()
-                    await asyncio.gather(task, return_exceptions=True)
+            await self._end(vm)
+        self._emit(lambda event_id, at_s: VmGone(event_id=event_id, at_s=at_s, vm=name))
+
+    async def _end(self, vm: _Vm) -> None:
+        """Let go of a VM, wherever it is in its life, and give its machine back whatever else goes wrong."""
+        vm.ending = True
+        # A launch is ended before its lanes are taken out, so that it adds none after that. Once it is done its task
+        # watches the link and, when that is lost, takes the lanes out: that must not be broken off half-way.
+        for task in (vm.draining, None if vm.launched else vm.task):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        try:
             await self._detach(vm)
             if vm.connection is not None:
                 await vm.connection.close("the VM is given back")
             if vm.relay is not None:
                 await vm.relay.close()
+        finally:
             if vm.node is not None:
                 await self._destroy(vm.node)
-        self._emit(lambda event_id, at_s: VmGone(event_id=event_id, at_s=at_s, vm=name))
 
     async def _detach(self, vm: _Vm) -> None:
         for query in self._queries.values():
@@ -200,16 +229,23 @@ class Actuator:
         for attempt in range(1, _DESTROY_TRIES + 1):
             try:
                 await self._cloud.destroy(node.id)
-            except CloudError as error:
+            except (CloudError, OSError) as error:
                 _LOG.warning(
                     "%s (%s) is not given back (try %d of %d): %s", node.name, node.id, attempt, _DESTROY_TRIES, error
                 )
-                await self._clock.sleep_until(self._clock.now() + _DESTROY_WAIT_S * attempt)
             else:
                 return
+            if attempt < _DESTROY_TRIES:
+                await self._clock.sleep_until(self._clock.now() + _DESTROY_WAIT_S * attempt)
+        self.not_given_back.append(f"{node.name} ({node.id})")
         _LOG.error("%s (%s) could not be given back: it may still cost money; end it by hand", node.name, node.id)
 
-    async def settle(self) -> None:
-        """Wait until no VM is left; the scheduler was told to stop all before."""
-        while self._vms or self._endings:
-            await self._clock.sleep_until(self._clock.now() + _DRAIN_POLL_S)
+    @property
+    def settled(self) -> bool:
+        """Whether no VM is left."""
+        return not self._vms and not self._endings
+
+    async def give_back_all(self) -> None:
+        """Give every VM back without asking the scheduler: for a gateway that cannot go on."""
+        left = [self._vms.pop(name) for name in tuple(self._vms)]
+        await asyncio.gather(*(self._end(vm) for vm in left), *self._endings, return_exceptions=True)

@@ -11,6 +11,10 @@ from aiohttp import web
 from gateway.config.models import Api
 
 
+class ApiError(Exception):
+    """The API cannot be served; the message says what to do."""
+
+
 class Answers(Protocol):
     """Who knows the gateway's status."""
 
@@ -26,7 +30,7 @@ async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
     """Serve ``/status`` (JSON) and ``/ready`` (200 while running, else 503) as long as the block lasts.
 
     Raises:
-        OSError: the address cannot be listened on.
+        ApiError: the address cannot be listened on.
     """
 
     async def status(_: web.Request) -> web.Response:
@@ -40,7 +44,13 @@ async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, config.host, config.port).start()
+        try:
+            await web.TCPSite(runner, config.host, config.port).start()
+        except OSError as error:
+            raise ApiError(
+                f"gateway.api.listen: cannot listen on {config.listen} ({error.strerror or error}): "
+                "end what uses it, or choose another port"
+            ) from error
         yield
     finally:
         await runner.cleanup()

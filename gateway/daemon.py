@@ -7,12 +7,13 @@ import json
 import logging
 import os
 import signal
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 from gateway.actuator import Actuator
-from gateway.api import serve_api
+from gateway.api import ApiError, serve_api
 from gateway.config.models import Cloud as CloudConfig
 from gateway.config.models import Config
 from gateway.connection import Connection, QueryRefusedError
@@ -24,12 +25,14 @@ from gateway.recorder import Recorder, tallies_text
 from gateway.scheduler import Scheduler, SchedulerSettings
 from gateway.sources.base import SourceError
 from gateway.statefiles import StateError, owned
+from gateway.together import all_or_none
 from infra.clock import Clock, SystemClock
-from infra.clouds.base import CloudError
+from infra.clouds.base import CloudError, Node
 from infra.clouds.cpus import available_cpus, cloud_cpu_sets, cpu_numbers
 from infra.clouds.process import ProcessCloud
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority, TrustError, new_token
+from infra.messages import Runtime
 from policies.billing import BillingTerms, Budget
 from policies.query import QuerySettings
 from policies.signals import HOME, Event, QueryOpened, SlotEnded, StopAll
@@ -39,7 +42,9 @@ _LOG = logging.getLogger(__name__)
 _HELD_BYTES = 128_000_000
 _WARM_ORPHAN_S = 900.0
 _POLL_S = 0.1
-_HOME_RESTARTS_MAX = 5
+# So many losses of the private engine host in so short a time are no accident.
+_HOME_LOSSES_MAX = 5
+_HOME_LOSSES_S = 900.0
 _TAG = "spillway-gateway"
 
 
@@ -53,18 +58,25 @@ def run(config: Config, *, until_drained: bool, report: Path | None, keep_hosts:
         keep_hosts: leave the engine hosts running for the next start; they end themselves after ``orphan_after``.
 
     Returns:
-        The exit code: 0 ok, 1 it failed, 2 the state_dir or a source is not as it should be.
+        The exit code: 0 ok, 1 it failed, 2 the state_dir, a source or the API's address is not as it should be.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         with owned(config.gateway.state_dir):
             return asyncio.run(Daemon(config, SystemClock(), keep_hosts=keep_hosts).run(until_drained, report))
-    except (StateError, SourceError) as error:
+    except (StateError, SourceError, ApiError) as error:
         _LOG.error("%s", error)
         return 2
-    except (CloudError, TrustError, LinkLost, QueryRefusedError, TimeoutError) as error:
-        _LOG.error("the gateway cannot start: %s", error)
+    except (CloudError, TrustError, LinkLost, QueryRefusedError, OSError) as error:
+        _LOG.error("the gateway cannot go on: %s", _sentence(error))
         return 1
+
+
+def _sentence(error: Exception) -> str:
+    """Return what went wrong, with the path that it went wrong with."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}; see that this user may read and write there"
+    return str(error) or type(error).__name__
 
 
 class Daemon:
@@ -108,6 +120,9 @@ class Daemon:
         self._failure: str | None = None
         self._latencies: dict[str, float] = {}
         self._recorder: Recorder | None = None
+        self._actuator = self._make_actuator()
+        self._watcher: asyncio.Task[None] | None = None
+        self._slot_ends_s = 0.0
         self.phase = "starting"
 
     # ------------------------------------------------------------------------------------------------------ running
@@ -119,15 +134,17 @@ class Daemon:
             loop.add_signal_handler(number, self._stop.set)
         async with serve_api(self, self._config.gateway.api):
             try:
-                await self._begin()
-            except BaseException:
-                await self._end_hosts()
-                raise
-            self.phase = "running"
-            _LOG.info("ready: %d queries", len(self._queries))
-            await self._keep_time(until_drained)
-            self.phase = "stopping"
-            await self._wind_down()
+                if not await self._begin_unless_stopped():
+                    _LOG.info("told to stop before it was ready")
+                    return 0
+                self.phase = "running"
+                _LOG.info("ready: %d queries", len(self._queries))
+                self._slot_ends_s = self._clock.now() + self._config.gateway.slot_s
+                await self._keep_time(lambda: self._stop.is_set() or (until_drained and self._drained))
+                self.phase = "stopping"
+                await self._wind_down()
+            finally:
+                await self._let_go()
         if report is not None:
             self._write_report(report)
         _LOG.info("%s", tallies_text({name: query.tally for name, query in self._queries.items()}))
@@ -137,28 +154,40 @@ class Daemon:
 
     async def _begin(self) -> None:
         """Get the hosts, give back what an earlier gateway rented, open the queries."""
-        home, _ = await asyncio.gather(self._connect_home(), self._prepare_cloud())
-        self._actuator = self._make_actuator(home)
+        await all_or_none(self._connect_home(), self._prepare_cloud())
         leftovers = await self._actuator.end_leftovers()
         if leftovers:
             _LOG.warning("gave back %d VM(s) of an earlier gateway", leftovers)
         for name, query in self._queries.items():
-            await self._open(name, query, home)
+            await self._open(name, query)
         self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
-        self._watcher = asyncio.create_task(self._watch_home(home), name="watch home")
+        self._watcher = asyncio.create_task(self._watch_home(), name="watch home")
 
-    async def _keep_time(self, until_drained: bool) -> None:
-        """End each slot when it is over, until there is a reason to stop."""
-        slot_s = self._config.gateway.slot_s
-        slot_ends_s = self._clock.now() + slot_s
-        while not self._stop.is_set() and self._failure is None:
-            await self._clock.sleep_until(min(slot_ends_s, self._clock.now() + _POLL_S))
-            self._check_queries()
-            if self._clock.now() >= slot_ends_s:
+    async def _begin_unless_stopped(self) -> bool:
+        """Begin, which takes as long as Spark does; return False if the gateway was told to stop meanwhile."""
+        begin = asyncio.create_task(self._begin(), name="begin")
+        stop = asyncio.create_task(self._stop.wait(), name="stop")
+        await asyncio.wait((begin, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if begin.done():
+            await begin
+            return True
+        begin.cancel()
+        await asyncio.gather(begin, return_exceptions=True)
+        return False
+
+    @property
+    def _drained(self) -> bool:
+        return all(query.drained for query in self._queries.values())
+
+    async def _keep_time(self, over: Callable[[], bool], *, despite_failure: bool = False) -> None:
+        """End each slot when its time has come, until ``over`` or, unless that is known already, a failure."""
+        while not over() and (despite_failure or self._failure is None):
+            await self._clock.sleep_until(min(self._slot_ends_s, self._clock.now() + _POLL_S))
+            self._check()
+            if self._clock.now() >= self._slot_ends_s:
                 self._end_slot()
-                slot_ends_s = max(slot_ends_s + slot_s, self._clock.now())
-            if until_drained and all(query.drained for query in self._queries.values()):
-                return
+                self._slot_ends_s = max(self._slot_ends_s + self._config.gateway.slot_s, self._clock.now())
 
     def _end_slot(self) -> None:
         now_s = self._clock.now()
@@ -184,28 +213,44 @@ class Daemon:
                 self._recorder.command(event.at_s, command)
         self._actuator.execute(commands)
 
-    def _check_queries(self) -> None:
+    def _check(self) -> None:
         for name, query in self._queries.items():
             error = query.failure()
             if error is not None:
-                self._failure = f"query {name} cannot go on: {error}"
-        if self._watcher.done() and (error := self._watcher.exception()) is not None:
-            self._failure = f"the private engine host cannot be started again: {error}"
+                self._fail(f"query {name} cannot go on: {error}")
+        if self._actuator.failure is not None:
+            self._fail(f"the gateway made a mistake with a VM: {self._actuator.failure!r}")
+        watcher = self._watcher
+        if watcher is not None and watcher.done() and (error := watcher.exception()) is not None:
+            self._fail(f"the private engine host cannot be started again: {error}")
+
+    def _fail(self, why: str) -> None:
+        self._failure = self._failure or why
 
     async def _wind_down(self) -> None:
-        """Deliver what was read, give every VM back, end the hosts."""
+        """Deliver what was read, and give every VM back.
+
+        Slots go on meanwhile: a VM that cannot be drained is still ended before its next billing period.
+        """
         for query in self._queries.values():
             query.stop_reading()
-        while self._failure is None and not all(query.pipeline.idle for query in self._queries.values()):
-            await self._clock.sleep_until(self._clock.now() + _POLL_S)
-            self._check_queries()
+        await self._keep_time(lambda: all(query.pipeline.idle for query in self._queries.values()))
         self._handle(lambda event_id, at_s: StopAll(event_id=event_id, at_s=at_s))
-        await self._actuator.settle()
-        self._watcher.cancel()
-        await asyncio.gather(self._watcher, return_exceptions=True)
-        for query in self._queries.values():
-            await query.stop()
-        await self._end_hosts()
+        await self._keep_time(lambda: self._actuator.settled, despite_failure=True)
+
+    async def _let_go(self) -> None:
+        """End all that still runs; after a failure that is more than after an orderly end."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+        await self._actuator.give_back_all()
+        if self._actuator.not_given_back:
+            self._fail(f"not given back, end by hand: {', '.join(self._actuator.not_given_back)}")
+        try:
+            for query in self._queries.values():
+                await query.stop()
+        finally:
+            await self._end_hosts()
 
     async def _end_hosts(self) -> None:
         """End the engine hosts, or leave them to the next gateway."""
@@ -213,8 +258,10 @@ class Daemon:
             if self._home is not None:
                 await self._home.close("the gateway ends")
             return
-        await self._home_host.end(self._home)
-        await self._cloud.close()
+        try:
+            await self._home_host.end(self._home)
+        finally:
+            await self._cloud.close()
 
     def _write_report(self, path: Path) -> None:
         if self._recorder is None:
@@ -228,10 +275,9 @@ class Daemon:
 
     async def _connect_home(self) -> Connection:
         tags = {"master": self._config.private.spark.master, "cpus": self._config.private.cpus or ""}
-        connection = await self._home_host.connect(tags)
-        await connection.wait_ready(READY_DEADLINE_S)
-        self._home = connection
-        return connection
+        self._home = await self._home_host.connect(tags)
+        await self._home.wait_ready(READY_DEADLINE_S)
+        return self._home
 
     async def _prepare_cloud(self) -> None:
         """Start and enrol warm hosts, if the config wants them."""
@@ -241,29 +287,55 @@ class Daemon:
             tokens[host] = new_token()
             return user_data(self._authority, host, tokens[host], _WARM_ORPHAN_S)
 
-        for node in await self._cloud.prepare(data_for):
-            address = (node.address, node.port)
-            connection = await dial(node.name, node.host, address, self._authority, tokens.get(node.host), self._clock)
+        usable: set[str] = set()
+        for _ in range(2):  # the second time for those in the place of hosts that cannot be used
+            for node in await self._cloud.prepare(data_for):
+                if node.host in usable:
+                    continue
+                try:
+                    await self._see_warm(node, tokens.get(node.host))
+                except (LinkLost, TrustError, TimeoutError) as error:
+                    if node.host in tokens:
+                        raise
+                    _LOG.warning("a warm host of an earlier gateway cannot be used: %s", error)
+                    await self._cloud.destroy(node.id)
+                else:
+                    usable.add(node.host)
+
+    async def _see_warm(self, node: Node, token: bytes | None) -> None:
+        address = (node.address, node.port)
+        connection = await dial(node.name, node.host, address, self._authority, token, self._clock)
+        try:
             await connection.wait_ready(READY_DEADLINE_S)
+        finally:
             await connection.close("warm")
 
-    async def _watch_home(self, home: Connection) -> None:
+    async def _watch_home(self) -> None:
         """Start the private engine host again when it dies; its runs wait, or go to the cloud, meanwhile."""
-        for _ in range(_HOME_RESTARTS_MAX):
-            why = await home.lost()
+        losses: deque[float] = deque(maxlen=_HOME_LOSSES_MAX)
+        why = ""
+        while self._home is not None:
+            why = why or await self._home.lost()
+            losses.append(self._clock.now())
+            if len(losses) == _HOME_LOSSES_MAX and losses[-1] - losses[0] < _HOME_LOSSES_S:
+                self._fail(f"the private engine host was lost {_HOME_LOSSES_MAX} times in a short time, now: {why}")
+                return
             _LOG.warning("the private engine host is lost (%s): starting it again", why)
             for query in self._queries.values():
                 await query.lose_home()
             self._profiler.lane_closed(HOME)
-            try:
-                home = await self._connect_home()
-                for query in self._queries.values():
-                    await query.restart_home(home)
-            except (LinkLost, TimeoutError) as error:
-                _LOG.warning("the private engine host could not be used: %s", error)
-        self._failure = (
-            f"the private engine host was lost {_HOME_RESTARTS_MAX} times; see the logs in {self._state_dir}/home"
-        )
+            why = await self._restart_home()
+
+    async def _restart_home(self) -> str:
+        """Try once, and return why it did not succeed; a host that cannot be used is ended."""
+        try:
+            home = await self._connect_home()
+            for query in self._queries.values():
+                await query.restart_home(home)
+        except (CloudError, LinkLost, QueryRefusedError, TimeoutError) as error:
+            await self._home_host.end(self._home)
+            return str(error)
+        return ""
 
     # ------------------------------------------------------------------------------------------------------- making
 
@@ -286,12 +358,16 @@ class Daemon:
 
     def _on_lane_failed(self, lane: str, reason: str) -> None:
         if lane == HOME:
-            self._failure = f"the private engine cannot go on: {reason}"
+            # A fresh host may help: Spark may have died under the query. If it does not help, it is soon lost for good.
+            if self._home is not None:
+                self._home.link.lose(reason)
         else:
             self._actuator.lose(lane, reason)
 
-    async def _open(self, name: str, query: RunningQuery, home: Connection) -> None:
-        await query.start(home)
+    async def _open(self, name: str, query: RunningQuery) -> None:
+        if self._home is None:
+            raise LinkLost("the private engine host is not linked up")
+        await query.start(self._home)
         plan = query.plan
         if plan is None:
             raise StateError(f"query {name} was opened without a plan")
@@ -301,20 +377,25 @@ class Daemon:
             )
         )
 
-    def _make_actuator(self, home: Connection) -> Actuator:
+    def _make_actuator(self) -> Actuator:
         link = self._config.cloud.emulate_link
         return Actuator(
             self._cloud,
             self._authority,
             tags={_TAG: self._fleet_name()},
             queries=self._queries,
-            home_runtime=home.link.hello.runtime,
+            home_runtime=self._home_runtime,
             orphan_after_s=self._config.gateway.orphan_after_s,
             shape=None if link is None else (link.delay_s, link.rate_bits_per_s / 8),
             profiler=self._profiler,
             clock=self._clock,
             emit=self._handle,
         )
+
+    def _home_runtime(self) -> Runtime:
+        if self._home is None:
+            raise LinkLost("home is not known yet")
+        return self._home.link.hello.runtime
 
     def _fleet_name(self) -> str:
         return self._authority.gateway_certificate.serial_number.to_bytes(20, "big").hex()

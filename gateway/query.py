@@ -85,6 +85,8 @@ class RunningQuery:
         self._tasks: list[asyncio.Task[None]] = []
         self._messages: set[asyncio.Task[None]] = set()
         self._reading: asyncio.Task[None] | None = None
+        self._started = False
+        self._reads_on = True
         self._home: Connection | None = None
         self.plan: QueryPlan | None = None
         self.tally = Tally()
@@ -139,6 +141,7 @@ class RunningQuery:
             self._read(sink, ready.resume_seq if stateful else None), name=f"read {self.name}"
         )
         self._tasks.append(self._reading)
+        self._started = True
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog) -> Ingress:
         self._source = make_source(self.config.source, self._upstream)
@@ -158,16 +161,22 @@ class RunningQuery:
 
     async def _read(self, sink: FileSink, resume_seq: int | None) -> None:
         await self.ingress.recover(sink.committed, resume_seq)
-        await self.ingress.run()
+        if self._reads_on:
+            await self.ingress.run()
+        self.ingress.finished = True
 
     def stop_reading(self) -> None:
         """Take no more events; what was read goes on to the sink."""
+        self._reads_on = False
         if self._reading is not None:
             self._reading.cancel()
         self.ingress.finished = True
 
     async def stop(self) -> None:
-        """End everything; what was not delivered is done after the next start."""
+        """End everything that was started; what was not delivered is done after the next start."""
+        if not self._started:
+            return
+        self._started = False
         for task in [*self._tasks, *self._messages]:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._messages, return_exceptions=True)
