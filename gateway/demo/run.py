@@ -85,7 +85,7 @@ def main(mail: Path | None, out: Path) -> int:
     if not base:
         console.print(f"{mail} holds no mail that can be read", style="red")
         return 1
-    shutil.rmtree(out, ignore_errors=True)
+    _clear(out)
     stage = Stage(out / "stage", base)
     try:
         with _progress(console) as progress:
@@ -101,6 +101,13 @@ def main(mail: Path | None, out: Path) -> int:
         stage.clear()
     said = f"{len(base)} generated mails" if mail is None else f"{len(base)} mails of {mail.name}"
     return _tell(console, runs, _settings(said, len(base), profile), capacity, out)
+
+
+def _clear(out: Path) -> None:
+    """Remove what an earlier demo left; whatever else is in the folder is none of ours."""
+    shutil.rmtree(out / "stage", ignore_errors=True)
+    for name in ("report.html", "report.json"):
+        (out / name).unlink(missing_ok=True)
 
 
 def _play_all_out(

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from engines.email.mailbox import Mail
 from engines.email.queries import EMAIL_SQL, SCHEMA_DDL
 from gateway.demo.record import RunRecord, read_record
 from gateway.sources.choose import mail_table
-from infra.clock import SystemClock
+from infra.clock import Clock, SystemClock
 from infra.clouds.cpus import available_cpus
 from infra.clouds.process import ProcessCloud
 
@@ -33,6 +32,7 @@ LINK_MBIT_PER_S: Final = 40
 BOOT_S: Final = 5
 _POLL_S: Final = 0.25
 _STATUS_WITHIN_S: Final = 1.0
+_DRAIN_S: Final = 30.0
 
 
 class StageError(Exception):
@@ -96,10 +96,9 @@ class Stage:
                 [*command, *(["--keep-hosts"] if keep_hosts else [])], stdout=output, stderr=subprocess.STDOUT
             )
         try:
-            _watch(process, port, on_status, deadline_s)
+            _watch(process, port, on_status, deadline_s, SystemClock())
         except BaseException:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
+            _end(process)
             raise
         if process.returncode != 0:
             raise StageError(f"the gateway of run {name} failed; its log {log} ends:\n{log.read_text()[-2000:]}")
@@ -156,14 +155,30 @@ def _watch(
     port: int,
     on_status: Callable[[float, Mapping[str, Any]], None],
     deadline_s: float,
+    clock: Clock,
 ) -> None:
-    started_s = time.monotonic()
-    while process.poll() is None:
-        elapsed_s = time.monotonic() - started_s
+    started_s = clock.now()
+    while not _ended(process, _POLL_S):
+        elapsed_s = clock.now() - started_s
         if elapsed_s > deadline_s:
             raise StageError(f"a gateway of the demo did not end within {deadline_s:g} s")
         on_status(elapsed_s, _status(port))
-        time.sleep(_POLL_S)
+
+
+def _ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let a gateway drain and give its VMs back; one that does not is killed, and its hosts end by themselves."""
+    process.send_signal(signal.SIGTERM)
+    if not _ended(process, _DRAIN_S):
+        process.kill()
+        process.wait()
 
 
 def _status(port: int) -> Mapping[str, Any]:
