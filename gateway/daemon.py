@@ -14,33 +14,29 @@ from pathlib import Path
 
 from gateway.actuator import Actuator
 from gateway.api import ApiError, serve_api
-from gateway.config.models import Cloud as CloudConfig
 from gateway.config.models import Config
 from gateway.connection import Connection, QueryRefusedError
 from gateway.demo.record import Boot
-from gateway.hosts import READY_DEADLINE_S, HomeHost, dial, user_data
+from gateway.hosts import READY_DEADLINE_S, HomeHost, prepare_warm
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery, code_path_for
 from gateway.recorder import Recorder, tallies_text
-from gateway.scheduler import Scheduler, SchedulerSettings
+from gateway.scheduler import Scheduler
+from gateway.settings import scheduler_settings
 from gateway.sources.base import SourceError
 from gateway.statefiles import StateError, owned
 from gateway.together import all_or_none
 from infra.clock import Clock, SystemClock
-from infra.clouds.base import CloudError, Node
+from infra.clouds.base import CloudError
 from infra.clouds.cpus import available_cpus, cloud_cpu_sets, cpu_numbers
 from infra.clouds.process import ProcessCloud
 from infra.link.channel import LinkLost
-from infra.link.trust import Authority, TrustError, new_token
+from infra.link.trust import Authority, TrustError
 from infra.messages import Runtime
-from policies.billing import BillingTerms, Budget
-from policies.query import QuerySettings
 from policies.signals import HOME, Event, QueryOpened, SlotEnded, StopAll
-from policies.switching import SwitchingSettings
 
 _LOG = logging.getLogger(__name__)
 _HELD_BYTES = 128_000_000
-_WARM_ORPHAN_S = 900.0
 _POLL_S = 0.1
 # So many losses of the private engine host in so short a time are no accident.
 _HOME_LOSSES_MAX = 5
@@ -91,7 +87,7 @@ class Daemon:
         self._profiler = Profiler(
             config.gateway.slot_s, {name: query.qos.statistic for name, query in config.queries.items()}
         )
-        self._scheduler = Scheduler(_settings(config))
+        self._scheduler = Scheduler(scheduler_settings(config))
         self._event_ids = count(1)
         self._home_host = HomeHost(
             ProcessCloud(
@@ -154,7 +150,7 @@ class Daemon:
 
     async def _begin(self) -> None:
         """Get the hosts, give back what an earlier gateway rented, open the queries."""
-        await all_or_none(self._connect_home(), self._prepare_cloud())
+        await all_or_none(self._connect_home(), prepare_warm(self._cloud, self._authority, self._clock))
         leftovers = await self._actuator.end_leftovers()
         if leftovers:
             _LOG.warning("gave back %d VM(s) of an earlier gateway", leftovers)
@@ -279,37 +275,6 @@ class Daemon:
         await self._home.wait_ready(READY_DEADLINE_S)
         return self._home
 
-    async def _prepare_cloud(self) -> None:
-        """Start and enrol warm hosts, if the config wants them."""
-        tokens: dict[str, bytes] = {}
-
-        def data_for(host: str) -> str:
-            tokens[host] = new_token()
-            return user_data(self._authority, host, tokens[host], _WARM_ORPHAN_S)
-
-        usable: set[str] = set()
-        for _ in range(2):  # the second time for those in the place of hosts that cannot be used
-            for node in await self._cloud.prepare(data_for):
-                if node.host in usable:
-                    continue
-                try:
-                    await self._see_warm(node, tokens.get(node.host))
-                except (LinkLost, TrustError, TimeoutError) as error:
-                    if node.host in tokens:
-                        raise
-                    _LOG.warning("a warm host of an earlier gateway cannot be used: %s", error)
-                    await self._cloud.destroy(node.id)
-                else:
-                    usable.add(node.host)
-
-    async def _see_warm(self, node: Node, token: bytes | None) -> None:
-        address = (node.address, node.port)
-        connection = await dial(node.name, node.host, address, self._authority, token, self._clock)
-        try:
-            await connection.wait_ready(READY_DEADLINE_S)
-        finally:
-            await connection.close("warm")
-
     async def _watch_home(self) -> None:
         """Start the private engine host again when it dies; its runs wait, or go to the cloud, meanwhile."""
         losses: deque[float] = deque(maxlen=_HOME_LOSSES_MAX)
@@ -423,34 +388,3 @@ class Daemon:
                 },
             }
         )
-
-
-def _settings(config: Config) -> SchedulerSettings:
-    return SchedulerSettings(
-        queries=tuple(
-            QuerySettings(
-                name=name,
-                switching=SwitchingSettings(
-                    start_vm_above_s=query.thresholds.start_vm_above_s,
-                    send_above_s=query.thresholds.send_above_s,
-                    keep_vm_above_s=query.thresholds.keep_vm_above_s,
-                    keep_vm_bytes=query.thresholds.keep_vm_bytes,
-                    tolerance_s=query.thresholds.tolerance_s,
-                ),
-                latency_qos_s=query.qos.latency_s,
-                mode=query.switching.mode,
-                share=None if query.switching.share == "auto" else float(query.switching.share),
-            )
-            for name, query in config.queries.items()
-        ),
-        max_vms=config.cloud.max_vms,
-        billing=_terms(config.cloud),
-        budget=Budget(config.cloud.budget.usd_per_day),
-        boot_s=config.cloud.boot_s,
-        slot_s=config.gateway.slot_s,
-    )
-
-
-def _terms(cloud: CloudConfig) -> BillingTerms:
-    billing = cloud.billing
-    return BillingTerms(billing.period_s, billing.minimum_s, billing.usd_per_hour, billing.usd_per_gb_sent)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from gateway.connection import Connection
 from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Node
+from infra.clouds.process import ProcessCloud
 from infra.link.channel import LinkLost
 from infra.link.client import Address, HostLink, enrol
 from infra.link.trust import Authority, TrustError, UserData, new_token
@@ -18,6 +19,7 @@ from policies.signals import HOME
 _LOG = logging.getLogger(__name__)
 _ENROL_DEADLINE_S = 15.0
 READY_DEADLINE_S = 180.0
+_WARM_ORPHAN_S = 900.0
 _HOME_TAGS = {"spillway": "home"}
 
 
@@ -52,6 +54,45 @@ async def dial(
         await enrol(address, authority, host, token, _ENROL_DEADLINE_S)
     link = await HostLink.connect(address, authority, host, secrets.token_hex(8), clock=clock)
     return Connection(name, link)
+
+
+async def prepare_warm(cloud: ProcessCloud, authority: Authority, clock: Clock) -> None:
+    """Start and enrol the warm hosts that ``cloud`` wants; nothing when it wants none.
+
+    Raises:
+        CloudError: a host does not come up.
+        LinkLost: it went away again.
+        TrustError: it did not prove itself.
+        TimeoutError: it did not become ready.
+    """
+    tokens: dict[str, bytes] = {}
+
+    def data_for(host: str) -> str:
+        tokens[host] = new_token()
+        return user_data(authority, host, tokens[host], _WARM_ORPHAN_S)
+
+    usable: set[str] = set()
+    for _ in range(2):  # the second time for those in the place of hosts that cannot be used
+        for node in await cloud.prepare(data_for):
+            if node.host in usable:
+                continue
+            try:
+                await _see_ready(node, authority, tokens.get(node.host), clock)
+            except (LinkLost, TrustError, TimeoutError) as error:
+                if node.host in tokens:
+                    raise
+                _LOG.warning("a warm host of an earlier gateway cannot be used: %s", error)
+                await cloud.destroy(node.id)
+            else:
+                usable.add(node.host)
+
+
+async def _see_ready(node: Node, authority: Authority, token: bytes | None, clock: Clock) -> None:
+    connection = await dial(node.name, node.host, (node.address, node.port), authority, token, clock)
+    try:
+        await connection.wait_ready(READY_DEADLINE_S)
+    finally:
+        await connection.close("warm")
 
 
 class HomeHost:
