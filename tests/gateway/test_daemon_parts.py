@@ -1,0 +1,318 @@
+"""The daemon's own decisions, with engine hosts and queries that the test holds in its hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import psutil
+import pytest
+from fleet_doubles import RUNTIME, FakeQuery
+from gateway_doubles import FakeLink, ManualClock, until
+
+from gateway import daemon as daemon_module
+from gateway.config import Config, load
+from gateway.connection import Connection, QueryRefusedError
+from gateway.daemon import Daemon
+from infra.clock import Clock, SystemClock
+from infra.clouds.base import BootError
+from infra.link.client import HostLink
+from infra.messages import QueryPlan
+from policies.signals import SlotEnded, StopAll
+
+CONFIG = """\
+gateway:
+  state_dir: {state}
+  slot: 100ms
+  api: {{listen: "127.0.0.1:{port}"}}
+cloud:
+  provider: process
+  max_vms: 1
+  boot: 10s
+  billing: {{period: 60s, minimum: 60s, usd_per_hour: 0.1, usd_per_gb_sent: 0.09}}
+  budget: {{usd_per_day: 5}}
+queries:
+  words:
+    source: {{type: file, path: in.jsonl}}
+    schema: id STRING, body STRING
+    sql: SELECT id FROM events
+    sink: {{type: file, path: out}}
+    qos: {{latency: 2s}}
+"""
+
+
+def configured(folder: Path, *, state: str = "state", port: int = 0) -> Config:
+    (folder / "in.jsonl").touch()
+    path = folder / "config.yaml"
+    path.write_text(CONFIG.format(state=state, port=port))
+    return load(path)
+
+
+class Query(FakeQuery):
+    """A query as the daemon sees it."""
+
+    def __init__(self, said: list[str]) -> None:
+        super().__init__()
+        self.said = said
+        self.plan = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
+        self.drained = False
+        self.start_fails: Exception | None = None
+        self.restart_fails: list[Exception] = []
+        self.tally = SimpleNamespace(events=0, results=0, latency=SimpleNamespace(mean_s=0.0))
+        self.tally.take_slot = lambda: (0, None)
+        self.ingress = SimpleNamespace(oldest_unread_s=lambda: None, due_unread_count=lambda: 0)
+        self.pipeline.idle = False
+        self.pipeline.end_slot = lambda *_: None
+
+    def failure(self) -> BaseException | None:
+        return None
+
+    async def start(self, home: Connection) -> None:
+        if self.start_fails is not None:
+            raise self.start_fails
+        self.said.append("start")
+
+    def stop_reading(self) -> None:
+        self.said.append("stop reading")
+
+    async def stop(self) -> None:
+        self.said.append("stop")
+
+    async def lose_home(self) -> None:
+        self.said.append("lose home")
+
+    async def restart_home(self, home: Connection) -> None:
+        if self.restart_fails:
+            raise self.restart_fails.pop()
+        self.said.append("restart home")
+
+
+class Home:
+    """Home hosts: each ``connect`` is a new one; ``refusals`` are raised by the next ones."""
+
+    def __init__(self, said: list[str]) -> None:
+        self.said = said
+        self.links: list[FakeLink] = []
+        self.refusals: list[Exception] = []
+        self.goes = asyncio.Event()
+        self.goes.set()
+
+    async def connect(self, tags: Mapping[str, str]) -> Connection:
+        assert tags == {"master": "local[1]", "cpus": ""}
+        self.said.append("connect")
+        await self.goes.wait()
+        if self.refusals:
+            raise self.refusals.pop()
+        link = FakeLink()
+        link.hello.runtime = RUNTIME
+        self.links.append(link)
+        return Connection("home", cast("HostLink", link))
+
+    async def end(self, connection: Connection | None) -> None:
+        self.said.append("end host")
+        if connection is not None:
+            await connection.close("the gateway ends")
+
+
+class Site:
+    """A daemon, and what it did in order."""
+
+    def __init__(self, folder: Path, *, keep_hosts: bool = False, clock: Clock | None = None) -> None:
+        self.said: list[str] = []
+        self.daemon = Daemon(configured(folder), clock or SystemClock(), keep_hosts=keep_hosts)
+        self.home = Home(self.said)
+        self.query = Query(self.said)
+        daemon: Any = self.daemon
+        daemon._home_host = self.home
+        daemon._queries["words"] = self.query
+        daemon._profiler.end_slot = lambda *_, **__: ()
+        daemon._cloud.close = self._close_cloud
+
+    async def _close_cloud(self) -> None:
+        self.said.append("close cloud")
+
+
+@pytest.fixture(autouse=True)
+def no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = SimpleNamespace(slot=lambda *_: None, event=lambda *_: None, command=lambda *_: None)
+    monkeypatch.setattr(daemon_module, "Recorder", lambda *_: recorder)
+    monkeypatch.setattr(daemon_module, "tallies_text", lambda _: "")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_a_drained_gateway_ends_with_nothing_left(site: Site) -> None:
+    running = asyncio.create_task(site.daemon.run(True, None))
+    await until(lambda: site.daemon.phase == "running")
+    site.query.drained = site.query.pipeline.idle = True
+    assert await running == 0
+    assert site.said == ["connect", "start", "stop reading", "stop", "end host", "close cloud"]
+    assert site.home.links[0].closed_with == "the gateway ends"
+
+
+async def test_slots_go_on_while_a_stopped_gateway_drains(site: Site) -> None:
+    events: list[object] = []
+    handle = site.daemon._scheduler.handle
+    site.daemon._scheduler.handle = lambda event: (events.append(event), handle(event))[1]  # type: ignore[method-assign]
+    running = asyncio.create_task(site.daemon.run(False, None))
+    await until(lambda: site.daemon.phase == "running")
+    os.kill(os.getpid(), signal.SIGTERM)
+    await until(lambda: site.daemon.phase == "stopping")
+    before = len(events)
+    await until(lambda: len(events) > before + 3)
+    assert all(isinstance(event, SlotEnded) for event in events[before:])
+    site.query.pipeline.idle = True
+    assert await running == 0
+    assert sum(isinstance(event, StopAll) for event in events) == 1
+
+
+@pytest.mark.parametrize("keep_hosts", [False, True])
+async def test_a_gateway_told_to_stop_before_it_is_ready_ends_at_once(tmp_path: Path, keep_hosts: bool) -> None:
+    site = Site(tmp_path, keep_hosts=keep_hosts)
+    site.home.goes.clear()
+    running = asyncio.create_task(site.daemon.run(False, None))
+    await until(lambda: site.said == ["connect"])
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await running == 0
+    assert site.said[1:] == (["stop"] if keep_hosts else ["stop", "end host", "close cloud"])
+
+
+async def test_a_query_that_is_refused_ends_the_start_and_leaves_no_host(site: Site) -> None:
+    site.query.start_fails = QueryRefusedError("home refuses words: there is no column bdoy")
+    with pytest.raises(QueryRefusedError, match="words"):
+        await site.daemon.run(False, None)
+    assert site.said == ["connect", "stop", "end host", "close cloud"]
+
+
+async def test_a_mistake_of_our_own_while_running_leaves_nothing_either(site: Site) -> None:
+    running = asyncio.create_task(site.daemon.run(False, None))
+    await until(lambda: site.daemon.phase == "running")
+
+    def break_down(*_: object, **__: object) -> tuple[()]:
+        raise ZeroDivisionError("a slot of no length")
+
+    site.daemon._profiler.end_slot = break_down  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        await running
+    assert site.said[-3:] == ["stop", "end host", "close cloud"]
+
+
+async def test_a_lost_home_host_is_started_again(site: Site) -> None:
+    running = asyncio.create_task(site.daemon.run(True, None))
+    await until(lambda: site.daemon.phase == "running")
+    site.home.refusals.append(BootError("not now"))
+    site.query.restart_fails.append(QueryRefusedError("its JVM is gone"))
+    site.home.links[0].lose("kill -9")
+    await until(lambda: "restart home" in site.said)
+    retry = ["lose home", "connect", "end host"]
+    assert site.said[2:] == [*retry, *retry, "lose home", "connect", "restart home"]
+    site.query.drained = site.query.pipeline.idle = True
+    assert await running == 0
+
+
+async def test_a_query_that_fails_at_home_gets_a_fresh_host(site: Site) -> None:
+    running = asyncio.create_task(site.daemon.run(True, None))
+    await until(lambda: site.daemon.phase == "running")
+    site.daemon._on_lane_failed("home", "Spark died under it")
+    await until(lambda: "restart home" in site.said)
+    site.query.drained = site.query.pipeline.idle = True
+    assert await running == 0
+
+
+async def test_a_home_host_that_dies_again_and_again_ends_the_gateway(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = asyncio.create_task(site.daemon.run(True, None))
+    for losses in range(5):
+        await _at_home(site, losses)
+        site.home.links[-1].lose("out of memory")
+    assert await running == 1
+    assert len(site.home.links) == 5
+    assert site.said[-3:] == ["stop", "end host", "close cloud"]
+    assert caplog.records[-1].getMessage() == (
+        "the private engine host was lost 5 times in a short time, now: out of memory"
+    )
+
+
+async def test_losses_far_apart_are_lived_with(tmp_path: Path) -> None:
+    clock = ManualClock()
+    site = Site(tmp_path, clock=clock)
+    await site.daemon._begin()
+    for losses in range(12):
+        await _at_home(site, losses)
+        clock.advance(1000.0)
+        site.home.links[-1].lose("once more")
+    await _at_home(site, 12)
+    assert site.daemon._failure is None
+    await site.daemon._let_go()
+
+
+async def _at_home(site: Site, restarts: int) -> None:
+    await until(lambda: (site.said.count("start"), site.said.count("restart home")) == (1, restarts))
+
+
+async def test_a_machine_that_is_not_given_back_is_no_success(site: Site) -> None:
+    site.daemon._actuator.not_given_back.append("vm-1 (i-1)")
+    site.query.drained = site.query.pipeline.idle = True
+    assert await site.daemon.run(True, None) == 1
+
+
+async def test_status_before_queries_are_open(site: Site) -> None:
+    assert json.loads(site.daemon.status()) == {"phase": "starting", "vms": {}, "queries": {}}
+
+
+def run(config: Config) -> int:
+    return daemon_module.run(config, until_drained=True, report=None)
+
+
+def test_a_port_in_use_is_a_sentence_and_bad_input(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run(configured(tmp_path, port=port)) == 2
+    (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert f"cannot listen on 127.0.0.1:{port}" in record.getMessage()
+    assert record.exc_info is None
+
+
+def test_a_state_dir_that_cannot_be_is_a_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    assert run(configured(tmp_path, state="file/state")) == 1
+    (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert "file/state: Not a directory; see that this user may read and write there" in record.getMessage()
+
+
+def test_a_state_dir_of_another_gateway_is_bad_input(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = configured(tmp_path)
+    with daemon_module.owned(config.gateway.state_dir):
+        assert run(config) == 2
+    assert "is in use by another gateway" in caplog.text
+
+
+def _processes(text: str) -> list[psutil.Process]:
+    return [p for p in psutil.process_iter(["cmdline"]) if any(text in word for word in p.info["cmdline"] or ())]
+
+
+def test_sigterm_while_the_engine_host_starts_leaves_no_process(tmp_path: Path) -> None:
+    configured(tmp_path)
+    command = [sys.executable, "-m", "gateway", "run", str(tmp_path / "config.yaml")]
+    hosts: Callable[[], list[psutil.Process]] = lambda: _processes(str(tmp_path / "state" / "home"))  # noqa: E731
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as gateway:
+        asyncio.run(until(lambda: bool(hosts()) or gateway.poll() is not None))
+        gateway.send_signal(signal.SIGTERM)
+        said = gateway.communicate(timeout=60)[0]
+    assert gateway.returncode == 0, said
+    assert "told to stop before it was ready" in said
+    assert hosts() == []
