@@ -12,6 +12,8 @@ from engines.email.mailbox import Mail, read_mail
 from gateway.demo.load import distinct_mails
 from tests.e2e.harness import end_hosts, mail_fixture
 
+SHARED_MAIL = Path(__file__).parents[3] / "shared" / "data" / "enron" / "2000-09.mbox.gz"
+
 
 @pytest.fixture(scope="session")
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -23,6 +25,6 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def mails() -> list[Mail]:
-    """Real mail where SPILLWAY_MAIL names some, else generated mail: 8,000 at the most."""
-    real = os.environ.get("SPILLWAY_MAIL")
-    return distinct_mails(read_mail(Path(real)))[:8000] if real else mail_fixture(8000)
+    """Real mail where SPILLWAY_MAIL names some or it lies beside the checkout, else generated mail."""
+    real = Path(os.environ.get("SPILLWAY_MAIL", SHARED_MAIL))
+    return distinct_mails(read_mail(real))[:6000] if real.exists() else mail_fixture(5000)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 from ruamel.yaml import YAML
 
 from engines.email.generator import generate_mail
@@ -126,19 +127,11 @@ class Gateway:
 
     def parts(self, query: str) -> list[PartName]:
         """Return the visible parts of a query's sink in order of release."""
-        folder = self.folder / "out" / query
-        if not folder.exists():
-            return []
-        return sorted(
-            (part for entry in folder.iterdir() if (part := PartName.parse(entry.name))), key=lambda part: part.release
-        )
+        return parts_in(self.folder / "out" / query)
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         """Return all result rows in order of release."""
-        folder = self.folder / "out" / query
-        return [
-            json.loads(line) for part in self.parts(query) for line in (folder / str(part)).read_bytes().splitlines()
-        ]
+        return rows_in(self.folder / "out" / query)
 
     def totals(self) -> dict[str, Any]:
         """Return the totals of the report."""
@@ -153,6 +146,24 @@ class Gateway:
         """Return the process of the private engine host."""
         (record,) = (self.state_dir / "home").glob("vm-*.json")
         return int(json.loads(record.read_text())["pid"])
+
+
+def parts_in(sink: Path) -> list[PartName]:
+    """Return the visible parts of a sink in order of release."""
+    if not sink.exists():
+        return []
+    parts = (PartName.parse(entry.name) for entry in sink.iterdir())
+    return sorted((part for part in parts if part), key=lambda part: part.release)
+
+
+def rows_in(sink: Path) -> list[dict[str, Any]]:
+    """Return all rows of a JSON lines sink in order of release."""
+    return [json.loads(line) for part in parts_in(sink) for line in (sink / str(part)).read_bytes().splitlines()]
+
+
+def processes_with(text: str) -> list[int]:
+    """Return the processes that have ``text`` in their command line."""
+    return [p.pid for p in psutil.process_iter(["cmdline"]) if any(text in word for word in p.info["cmdline"] or ())]
 
 
 def email_query(
