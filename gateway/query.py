@@ -81,7 +81,7 @@ class RunningQuery:
         self._clock = clock
         self._upstream = upstream
         self._on_failed = on_failed
-        self._gate = ByteGate(held_bytes)
+        self._held_bytes = held_bytes
         self._tasks: list[asyncio.Task[None]] = []
         self._messages: set[asyncio.Task[None]] = set()
         self._reading: asyncio.Task[None] | None = None
@@ -104,6 +104,8 @@ class RunningQuery:
         """
         self._identity = self._claim()
         self._home = home
+        # What an earlier start held is gone with its pipeline.
+        self._gate = ByteGate(self._held_bytes)
         ready, lane_parts = await self._open_at(home)
         self.plan = ready.plan
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
