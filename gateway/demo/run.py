@@ -86,7 +86,7 @@ def main(mail: Path | None, out: Path) -> int:
         console.print(f"{mail} holds no mail that can be read", style="red")
         return 1
     _clear(out)
-    stage = Stage(out / "stage", base)
+    stage = Stage(out.absolute() / "stage", base)
     try:
         with _progress(console) as progress:
             _play_all_out(stage, "warm-up", _WARM_UP, _WARM_UP_EVENTS, len(base), progress)
