@@ -9,6 +9,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 
@@ -54,16 +55,16 @@ def run(config: Config, *, until_drained: bool, report: Path | None, keep_hosts:
         keep_hosts: leave the engine hosts running for the next start; they end themselves after ``orphan_after``.
 
     Returns:
-        The exit code: 0 ok, 1 it failed, 2 the state_dir, a source or the API's address is not as it should be.
+        The exit code: 0 ok, 1 it failed, 2 the state_dir, a source, a query or the API's address is wrong.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         with owned(config.gateway.state_dir):
             return asyncio.run(Daemon(config, SystemClock(), keep_hosts=keep_hosts).run(until_drained, report))
-    except (StateError, SourceError, ApiError) as error:
+    except (StateError, SourceError, ApiError, QueryRefusedError) as error:
         _LOG.error("%s", error)
         return 2
-    except (CloudError, TrustError, LinkLost, QueryRefusedError, OSError) as error:
+    except (CloudError, TrustError, LinkLost, OSError) as error:
         _LOG.error("the gateway cannot go on: %s", _sentence(error))
         return 1
 
@@ -127,7 +128,7 @@ class Daemon:
         """See ``run``."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self._told_to_stop)
         async with serve_api(self, self._config.gateway.api):
             try:
                 if not await self._begin_unless_stopped():
@@ -147,6 +148,12 @@ class Daemon:
         if self._failure is not None:
             _LOG.error("%s", self._failure)
         return 0 if self._failure is None else 1
+
+    def _told_to_stop(self) -> None:
+        """Drain; when told again, do not wait for what cannot be delivered now."""
+        if self._stop.is_set():
+            self._fail("told to stop again: what was not delivered is delivered after the next start")
+        self._stop.set()
 
     async def _begin(self) -> None:
         """Get the hosts, give back what an earlier gateway rented, open the queries."""
@@ -270,7 +277,9 @@ class Daemon:
     # -------------------------------------------------------------------------------------------------------- hosts
 
     async def _connect_home(self) -> Connection:
-        tags = {"master": self._config.private.spark.master, "cpus": self._config.private.cpus or ""}
+        private = self._config.private
+        # A host of another version would serve other code.
+        tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
         self._home = await self._home_host.connect(tags)
         await self._home.wait_ready(READY_DEADLINE_S)
         return self._home

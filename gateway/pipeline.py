@@ -139,7 +139,7 @@ class Pipeline:
     def offer(self, run: Run) -> None:
         """Take a run from the ingress."""
         self._book.add(run)
-        self.tally.events += run.events
+        self.tally.arrived(run.first_seq, run.last_seq)
         self._profiler.arrived(
             self.name,
             events=run.events,

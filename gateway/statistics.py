@@ -15,12 +15,18 @@ class Tally:
         self.delivery = Histogram()
         self.events_by_lane: Counter[str] = Counter()
         self.events = 0
+        self._next_seq = 0
         self.results = 0
         self.late_results = 0
         self.raw_bytes = 0
         self.sent_bytes = 0
         self._slot_latency_s = 0.0
         self._slot_events = 0
+
+    def arrived(self, first_seq: int, last_seq: int) -> None:
+        """Count the events of a run; one that is read again after its engine was lost is not counted again."""
+        self.events += max(0, last_seq + 1 - max(first_seq, self._next_seq))
+        self._next_seq = max(self._next_seq, last_seq + 1)
 
     def sent(self, raw_bytes: int, sent_bytes: int) -> None:
         """Count a run that crossed the WAN."""

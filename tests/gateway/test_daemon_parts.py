@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -108,7 +109,7 @@ class Home:
         self.goes.set()
 
     async def connect(self, tags: Mapping[str, str]) -> Connection:
-        assert tags == {"master": "local[1]", "cpus": ""}
+        assert tags == {"version": version("spillway"), "master": "local[1]", "cpus": ""}
         self.said.append("connect")
         await self.goes.wait()
         if self.refusals:
