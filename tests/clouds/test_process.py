@@ -96,9 +96,10 @@ async def test_a_child_is_killed_although_its_parent_is_dead(make_cloud: MakeClo
 
 
 async def test_another_process_with_the_same_number_is_left_alone(make_cloud: MakeCloud, tmp_path: Path) -> None:
-    bystander = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
     cloud = make_cloud()
     node = await cloud.create("one", TAGS, user_data("one"))
+    # Only now: two processes that begin within the same tick of the kernel's clock have the same mark.
+    bystander = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
     file = tmp_path / "cloud" / f"{node.id}.json"
     record = json.loads(file.read_text())
     real = record["pid"], record["mark"]
