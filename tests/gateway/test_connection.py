@@ -23,7 +23,9 @@ def connected(*, ready: bool = True) -> tuple[Connection, FakeLink]:
 
 async def test_a_host_that_is_ready_is_not_waited_for() -> None:
     connection, _ = connected(ready=True)
-    await connection.wait_ready(0.0)
+    asked_s = asyncio.get_running_loop().time()
+    await connection.wait_ready(60.0)
+    assert asyncio.get_running_loop().time() - asked_s < 30.0
     await connection.close("done")
 
 

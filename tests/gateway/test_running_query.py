@@ -109,5 +109,7 @@ async def test_stopping_what_was_not_started_or_is_stopped_does_nothing(query: R
     await query.stop()
     host = await opened(query, restart=False)
     await query.stop()
+    assert not query.pipeline.lanes
     await query.stop()
+    assert query.failure() is None
     await host.connection.close("done")
