@@ -20,6 +20,11 @@ class Answers(Protocol):
 
     phase: str
 
+    @property
+    def trouble(self) -> str:
+        """Why it does not take or deliver events now although it runs; empty when all is well."""
+        ...
+
     def status(self) -> str:
         """Return the status as JSON."""
         ...
@@ -27,7 +32,7 @@ class Answers(Protocol):
 
 @asynccontextmanager
 async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
-    """Serve ``/status`` (JSON) and ``/ready`` (200 while running, else 503) as long as the block lasts.
+    """Serve ``/status`` (JSON) and ``/ready`` (200 while all is well, else 503 and why) as long as the block lasts.
 
     Raises:
         ApiError: the address cannot be listened on.
@@ -37,7 +42,9 @@ async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
         return web.Response(text=gateway.status(), content_type="application/json")
 
     async def ready(_: web.Request) -> web.Response:
-        return web.Response(text=gateway.phase, status=200 if gateway.phase == "running" else 503)
+        trouble = gateway.trouble
+        ready = gateway.phase == "running" and not trouble
+        return web.Response(text=trouble or gateway.phase, status=200 if ready else 503)
 
     app = web.Application()
     app.add_routes([web.get("/status", status), web.get("/ready", ready)])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from gateway.config import Config, Query, units
-from gateway.config.models import FileSource, Payload, Thresholds
+from gateway.config.models import HttpSource, KafkaSource, MqttSource, Payload, QuerySource, Thresholds
 from infra.messages import OpenQuery, Predicate, QueryPlan
 
 _COMPARED = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -194,8 +194,15 @@ def order_text(query: Query) -> str:
 
 def source_text(query: Query) -> str:
     """Say where events come from, and when."""
-    if not isinstance(query.source, FileSource):
-        return f"results of {query.source.name}"
+    match query.source:
+        case QuerySource():
+            return f"results of {query.source.name}"
+        case KafkaSource():
+            return f"Kafka topics {', '.join(query.source.topics)} at {query.source.brokers}"
+        case MqttSource():
+            return f"MQTT topics {', '.join(query.source.topics)} at {query.source.host}"
+        case HttpSource():
+            return f"POST to {query.source.listen}{query.source.path}"
     replay = query.source.replay
     if replay is None:
         return f"{query.source.path}, as fast as possible"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from gateway.actuator import Actuator
 from gateway.api import ApiError, serve_api
-from gateway.config.models import Config
+from gateway.config.models import Config, FileSink
 from gateway.connection import Connection, QueryRefusedError
 from gateway.demo.record import Boot
 from gateway.hosts import READY_DEADLINE_S, HomeHost, prepare_warm
@@ -26,6 +25,7 @@ from gateway.scheduler import Scheduler
 from gateway.settings import scheduler_settings
 from gateway.sources.base import SourceError
 from gateway.statefiles import StateError, owned
+from gateway.statusview import status_text
 from gateway.together import all_or_none
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import CloudError
@@ -328,7 +328,9 @@ class Daemon:
         )
 
     def _upstream(self, name: str) -> tuple[Path, Callable[[], bool]]:
-        return self._config.queries[name].sink.path, lambda: self._queries[name].drained
+        sink = self._config.queries[name].sink
+        assert isinstance(sink, FileSink), "the config refuses to read the results of any other sink"
+        return sink.path, lambda: self._queries[name].drained
 
     def _on_lane_failed(self, lane: str, reason: str) -> None:
         if lane == HOME:
@@ -374,26 +376,13 @@ class Daemon:
     def _fleet_name(self) -> str:
         return self._authority.gateway_certificate.serial_number.to_bytes(20, "big").hex()
 
+    @property
+    def trouble(self) -> str:
+        """See ``Answers.trouble``."""
+        troubles = ((name, query.trouble) for name, query in self._queries.items())
+        return "; ".join(f"query {name}: {trouble}" for name, trouble in troubles if trouble)
+
     def status(self) -> str:
         """Return what the gateway is doing, as JSON."""
         running = self.phase in ("running", "stopping")
-        return json.dumps(
-            {
-                "phase": self.phase,
-                "vms": {name: str(state) for name, state in self._scheduler.vms.items()},
-                "queries": {
-                    name: {
-                        "events": query.tally.events,
-                        "results": query.tally.results,
-                        "share_to_cloud": query.pipeline.cloud_share,
-                        "latency_s": self._latencies.get(name, 0.0),
-                        "mean_latency_s": query.tally.latency.mean_s,
-                        "dead_letters": query.dead_letters.count,
-                        "sink_healthy": query.pipeline.healthy,
-                        "codecs": {name: lane.choices for name, lane in query.pipeline.lanes.items()},
-                    }
-                    for name, query in self._queries.items()
-                    if running
-                },
-            }
-        )
+        return status_text(self.phase, self._scheduler.vms, self._queries if running else {}, self._latencies)

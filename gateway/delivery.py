@@ -10,10 +10,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from gateway.deadletters import DeadLetter, DeadLetterFile
+from gateway.intervals import IntervalSet
+from gateway.outage import Outage
+from gateway.position import Position
 from gateway.reorder import Release, Reorderer
-from gateway.sinks.file import FileSink
+from gateway.sinks.base import Sink, SinkUnavailableError
 from gateway.threads import run_to_end
 from infra.clock import Clock
+from infra.failpoints import reached
 
 _LOG = logging.getLogger(__name__)
 PART_S = 1.0
@@ -21,7 +25,6 @@ PART_BYTES = 64_000_000
 # Results that wait, for an earlier run or for the disk, before no further run is routed.
 HELD_BYTES_MAX = 64_000_000
 _TICK_S = 0.1
-_RETRY_MAX_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +45,19 @@ class Delivery:
         reorderer: knows what the sink has.
         dead_letters: where poison events go, before the run that they were in is committed.
         clock: time.
+        position_after: given what is committed, returns the source position up to which everything is.
         on_release: called with each release as it goes out, and when.
         on_commit: awaited after each commit.
     """
 
     def __init__(
         self,
-        sink: FileSink,
+        sink: Sink,
         reorderer: Reorderer[Results],
         dead_letters: DeadLetterFile,
         clock: Clock,
         *,
+        position_after: Callable[[IntervalSet], Position],
         on_release: Callable[[Release[Results], float], None],
         on_commit: Callable[[], Awaitable[None]],
     ) -> None:
@@ -60,13 +65,19 @@ class Delivery:
         self._reorderer = reorderer
         self._dead_letters = dead_letters
         self._clock = clock
+        self._position_after = position_after
         self._on_release = on_release
         self._on_commit = on_commit
         self._outbox: list[Release[Results]] = []
         self._outbox_bytes = 0
         self._writing: list[Release[Results]] = []
         self._held_bytes = 0
-        self.healthy = True
+        self._outage = Outage(clock, (SinkUnavailableError, OSError))
+
+    @property
+    def trouble(self) -> str:
+        """Why the sink takes nothing now; empty when it does."""
+        return self._outage.why
 
     @property
     def next_seq(self) -> int:
@@ -101,7 +112,7 @@ class Delivery:
             self._on_release(release, now_s)
 
     async def run(self) -> None:
-        """Commit a part each second or 64 MB, until cancelled; a full disk is tried again until it has room."""
+        """Commit a part each second or 64 MB, until cancelled; a sink that does not work is waited out."""
         part_due_s = self._clock.now() + PART_S
         while True:
             await self._clock.sleep_until(self._clock.now() + _TICK_S)
@@ -114,7 +125,7 @@ class Delivery:
         batch = self._writing = self._outbox
         self._outbox, self._outbox_bytes = [], 0
         try:
-            await self._write_until_done(batch)
+            await self._outage.outlast("the sink", lambda: self._write(batch))
             self._held_bytes -= sum(release.item.batch.nbytes for release in batch)
             await self._on_commit()
         except asyncio.CancelledError:
@@ -124,35 +135,22 @@ class Delivery:
         finally:
             self._writing = []
 
-    async def _write_until_done(self, batch: list[Release[Results]]) -> None:
-        wait_s = 2 * _TICK_S
-        while True:
-            try:
-                await run_to_end(lambda: self._write(batch))
-            except OSError as error:
-                # Nothing was acknowledged, and the results are still here; the state is said once, not each time.
-                if self.healthy:
-                    _LOG.error("the sink takes nothing (%s): trying again until it does", error)
-                self.healthy = False
-                await self._clock.sleep_until(self._clock.now() + wait_s)
-                wait_s = min(2 * wait_s, _RETRY_MAX_S)
-            else:
-                self.healthy = True
-                return
-
-    def _write(self, batch: list[Release[Results]]) -> None:
-        self._dead_letters.add([letter for release in batch for letter in release.item.letters])
-        self._sink.commit([Release(r.first_seq, r.last_seq, r.item.batch, r.late) for r in batch])
+    async def _write(self, batch: list[Release[Results]]) -> None:
+        letters = [letter for release in batch for letter in release.item.letters]
+        await run_to_end(lambda: self._dead_letters.add(letters))
+        after = IntervalSet([*self._sink.committed, *((r.first_seq, r.last_seq) for r in batch)])
+        reached("sink.commit.before")
+        await self._sink.commit(
+            [Release(r.first_seq, r.last_seq, r.item.batch, r.late) for r in batch], self._position_after(after)
+        )
+        reached("sink.commit.after")
 
     async def close(self) -> None:
         """Commit what may go out, and close the sink; what it does not take now is done again after the next start."""
         try:
-            await run_to_end(self._write_last)
-        except OSError as error:
+            if self._outbox:
+                await self._write(self._outbox)
+            await self._sink.close()
+        except (SinkUnavailableError, OSError) as error:
             _LOG.error("the sink did not take the last results (%s): they come after the next start", error)
         self._outbox = []
-
-    def _write_last(self) -> None:
-        if self._outbox:
-            self._write(self._outbox)
-        self._sink.close()

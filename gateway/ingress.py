@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,10 +11,11 @@ import pyarrow.compute as pc
 from gateway.deadletters import DeadLetter, DeadLetterFile
 from gateway.gate import ByteGate
 from gateway.intervals import IntervalSet
+from gateway.outage import Outage
 from gateway.replay import Schedule
 from gateway.runbook import Run
 from gateway.runlog import RunLog, RunRecord
-from gateway.sources.base import Chunk, Source, SourceError
+from gateway.sources.base import Chunk, Source, SourceError, SourceUnavailableError
 from gateway.threads import run_to_end
 from infra.clock import Clock
 
@@ -73,19 +73,34 @@ class Ingress:
         self._wall_offset_s = clock.wall() - clock.now()
         self._started_s = log.head.started_wall_s - self._wall_offset_s
         self._newest: pa.Scalar | None = None
+        self._source_outage = Outage(clock, (SourceUnavailableError, OSError))
+        self._disk_outage = Outage(clock, (OSError,))
         self.finished = False
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be read or logged now; empty when all is well."""
+        return self._source_outage.why or self._disk_outage.why
 
     def oldest_unread_s(self) -> float | None:
         """Return when the oldest record that is due but has not been read was due; None when there is none."""
-        if self._schedule is None or self.finished:
+        if self.finished:
             return None
+        if self._schedule is None:
+            backlog = self._source.backlog()
+            if backlog is None or backlog.oldest_wall_s is None:
+                return None
+            return min(backlog.oldest_wall_s - self._wall_offset_s, self._clock.now())
         due_s = self._started_s + self._schedule.due_s(self._log.position.record)
         return due_s if due_s <= self._clock.now() else None
 
     def due_unread_count(self) -> int:
         """Return how many records are due but have not been read."""
-        if self._schedule is None or self.finished:
+        if self.finished:
             return 0
+        if self._schedule is None:
+            backlog = self._source.backlog()
+            return 0 if backlog is None else backlog.records
         due = self._schedule.due_count(self._clock.now() - self._started_s)
         return max(0, due - self._log.position.record)
 
@@ -104,29 +119,39 @@ class Ingress:
             if done.covers(record.first_seq, record.last_seq) and not wanted_again:
                 continue
             await self._gate.wait()
-            await asyncio.to_thread(self._source.seek, record.start)
-            records = record.end.record - record.start.record
-            chunk = await asyncio.to_thread(self._source.read, records, 1 << 62)
+            chunk = await self._read_again(record)
             events = record.last_seq - record.first_seq + 1
-            if chunk is None or chunk.end.record != record.end.record or chunk.batch.num_rows != events:
+            if chunk.batch.num_rows != events:
                 raise SourceError(
                     f"events {record.first_seq} to {record.last_seq} were logged from the source's records "
-                    f"{record.start.record} to {record.end.record - 1}, but it no longer gives them: restore the source"
+                    f"{record.start.record} to {record.end.record - 1}, but there are {chunk.batch.num_rows} events in "
+                    "them now: restore the source"
                 )
             self._hand_over(record, chunk.batch)
-        await asyncio.to_thread(self._source.seek, self._log.position)
+        await self._source_outage.outlast("the source", lambda: self._source.seek(self._log.position))
+
+    async def _read_again(self, record: RunRecord) -> Chunk:
+        return await self._source_outage.outlast(
+            "the source", lambda: self._source.read_between(record.start, record.end)
+        )
 
     async def run(self) -> None:
         """Read until the source has finished; then ``finished`` is true."""
-        while not await asyncio.to_thread(lambda: self._source.finished):
+        while not await self._source.finished():
             await self._gate.wait()
             wanted = await self._wait_until_due()
-            chunk = await asyncio.to_thread(self._source.read, wanted, self._limits.max_bytes)
+            chunk = await self._read(wanted)
             if chunk is not None:
                 await self._take(chunk)
-            else:
-                await self._clock.sleep_until(self._clock.now() + _POLL_S)
+            if chunk is None or not chunk.more:
+                pause_s = _POLL_S if chunk is None else self._limits.linger_s
+                await self._clock.sleep_until(self._clock.now() + pause_s)
         self.finished = True
+
+    async def _read(self, wanted: int) -> Chunk | None:
+        return await self._source_outage.outlast(
+            "the source", lambda: self._source.read(wanted, self._limits.max_bytes)
+        )
 
     async def _wait_until_due(self) -> int:
         """Return how many records the next run may take, once it is full or its first one has lingered."""
@@ -145,7 +170,7 @@ class Ingress:
     async def _take(self, chunk: Chunk) -> None:
         if chunk.dead:
             letters = [DeadLetter(d.reason, d.raw.decode("utf-8", "replace"), d.record, d.offset) for d in chunk.dead]
-            await run_to_end(lambda: self._dead_letters.add(letters))
+            await self._on_disk("dead letters", lambda: self._dead_letters.add(letters))
         if chunk.batch.num_rows == 0:
             self._log.skip(chunk.end)
             return
@@ -158,8 +183,11 @@ class Ingress:
             self._arrival_s(chunk) + self._wall_offset_s,
             disordered=self._is_disordered(chunk.batch),
         )
-        await run_to_end(lambda: self._log.append([record]))
+        await self._on_disk("the run log", lambda: self._log.append([record]))
         self._hand_over(record, chunk.batch)
+
+    async def _on_disk(self, what: str, write: Callable[[], None]) -> None:
+        await self._disk_outage.outlast(what, lambda: run_to_end(write))
 
     def _hand_over(self, record: RunRecord, batch: pa.RecordBatch) -> None:
         run = Run(
@@ -175,7 +203,11 @@ class Ingress:
 
     def _arrival_s(self, chunk: Chunk) -> float:
         if self._schedule is None:
-            return self._clock.now()
+            came_wall_s = chunk.arrival_wall_s
+            # What comes from the future has a clock that is fast.
+            return (
+                self._clock.now() if came_wall_s is None else min(self._clock.now(), came_wall_s - self._wall_offset_s)
+            )
         return self._started_s + self._schedule.mean_due_s(chunk.start.record, chunk.end.record - 1)
 
     def _is_disordered(self, batch: pa.RecordBatch) -> bool:

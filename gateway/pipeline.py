@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 import msgspec
 
 from gateway.deadletters import DeadLetter, DeadLetterFile
 from gateway.delivery import Delivery, Results
 from gateway.gate import ByteGate
+from gateway.intervals import IntervalSet
 from gateway.lane import Answer, Lane
+from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.reorder import Release, Reorderer
 from gateway.routing import Router
 from gateway.runbook import Run, RunBook
 from gateway.runlog import RunLog
-from gateway.sinks.file import FileSink
+from gateway.sinks.base import Sink
 from gateway.statistics import Tally
 from gateway.threads import run_to_end
 from infra.clock import Clock
@@ -42,6 +44,7 @@ class Pipeline:
         profiler: hears of every dispatch and completion.
         tally: counts for the report.
         clock: time.
+        on_acknowledge: called with the source position up to which everything is committed, after each commit.
         on_commit: called with the last seq up to which all is committed, after each commit.
         on_failed: called with (lane, reason) when the query cannot go on in a lane.
     """
@@ -52,7 +55,7 @@ class Pipeline:
         *,
         stateful: bool,
         log: RunLog,
-        sink: FileSink,
+        sink: Sink,
         dead_letters: DeadLetterFile,
         flush_s: float | None,
         ordered: bool,
@@ -60,6 +63,7 @@ class Pipeline:
         profiler: Profiler,
         tally: Tally,
         clock: Clock,
+        on_acknowledge: Callable[[Position], Awaitable[None]],
         on_commit: Callable[[int], None],
         on_failed: Callable[[str, str], None],
     ) -> None:
@@ -70,6 +74,7 @@ class Pipeline:
         self._gate = gate
         self._profiler = profiler
         self._clock = clock
+        self._on_acknowledge = on_acknowledge
         self._on_commit = on_commit
         self._on_failed = on_failed
         self._book = RunBook(sink.committed)
@@ -83,6 +88,7 @@ class Pipeline:
             Reorderer(flush_s=flush_s, ordered=ordered, released=sink.committed),
             dead_letters,
             clock,
+            position_after=lambda committed: log.position_before(self._done_before(committed)),
             on_release=self._released,
             on_commit=self._committed,
         )
@@ -231,15 +237,24 @@ class Pipeline:
             max(0.0, now_s - results.arrival_s), results.events, results.batch.num_rows, late=release.late
         )
 
-    async def _committed(self) -> None:
-        watermark = self._sink.committed.watermark()
+    def _done_before(self, committed: IntervalSet) -> int:
+        """Return the seq before which nothing will be asked for again."""
+        watermark = committed.watermark()
         # A stateful query's last batch may have to run again although its results are in: its runs stay in the log.
-        before_seq = min(watermark, self._batch_start_seq) if self._stateful else watermark
+        return min(watermark, self._batch_start_seq) if self._stateful else watermark
+
+    async def forget_committed(self) -> None:
+        """Drop from the run log, and acknowledge to the source, what is committed."""
+        before_seq = self._done_before(self._sink.committed)
         try:
             await run_to_end(lambda: self._log.retire(before_seq))
         except OSError as error:
             _LOG.warning("%s: the run log cannot be shortened now: %s", self.name, error)
-        self._on_commit(watermark - 1)
+        await self._on_acknowledge(self._log.position_before(before_seq))
+
+    async def _committed(self) -> None:
+        await self.forget_committed()
+        self._on_commit(self._sink.committed.watermark() - 1)
         self.deal()
 
     # ------------------------------------------------------------------------------------------------ what is asked
@@ -264,9 +279,9 @@ class Pipeline:
         return self._book.idle and self._delivery.empty
 
     @property
-    def healthy(self) -> bool:
-        """Whether the sink takes results."""
-        return self._delivery.healthy
+    def trouble(self) -> str:
+        """Why the sink takes nothing now; empty when it does."""
+        return self._delivery.trouble
 
     async def close(self) -> None:
         """Stop all lanes and close the sink; what was not completed is done again after the next start."""

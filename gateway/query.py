@@ -19,13 +19,17 @@ from gateway.gate import ByteGate
 from gateway.ingress import Ingress, RunLimits
 from gateway.lane import Lane
 from gateway.pipeline import Pipeline
+from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.runlog import LogHead, RunLog
-from gateway.sinks.file import FileSink
-from gateway.sources.choose import make_schedule, make_source
+from gateway.sinks.base import Sink
+from gateway.sinks.choose import SinkContext, make_sink
+from gateway.sources.base import SourceUnavailableError
+from gateway.sources.choose import SourceContext, make_schedule, make_source
 from gateway.statefiles import StateError, write_atomically
 from gateway.statistics import Tally
 from infra.clock import Clock
+from infra.failpoints import reached
 from infra.link.channel import LinkLost
 from infra.messages import Committed, Completed, Credit, OpenQuery, Predicate, QueryFailed, QueryPlan, QueryReady
 from infra.payload import CodecPolicy, Encoder
@@ -56,7 +60,7 @@ class RunningQuery:
         held_bytes: bound on input bytes in memory.
         profiler: measures it.
         clock: time.
-        upstream: see ``make_source``.
+        upstream: see ``SourceContext``.
         on_failed: called with (lane, reason) when it cannot go on in a lane.
     """
 
@@ -112,14 +116,8 @@ class RunningQuery:
         head = LogHead(self._identity.owner, self._clock.wall())
         log = await asyncio.to_thread(RunLog, self._folder / "runs.log", head)
         order = self.config.order
-        sink = await asyncio.to_thread(
-            lambda: FileSink(
-                self.config.sink.path,
-                owner=self._identity.owner,
-                format=self.config.sink.format,
-                ordered=order is not None,
-            )
-        )
+        sink = make_sink(self.config.sink, self._sink_context())
+        await sink.open()
         stateful = self._stateful
         self.pipeline = Pipeline(
             self.name,
@@ -133,6 +131,7 @@ class RunningQuery:
             profiler=self._profiler,
             tally=self.tally,
             clock=self._clock,
+            on_acknowledge=self._acknowledge,
             on_commit=self._tell_committed if stateful else lambda _: None,
             on_failed=self._on_failed,
         )
@@ -146,8 +145,9 @@ class RunningQuery:
         self._started = True
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog) -> Ingress:
-        self._source = make_source(self.config.source, self._upstream)
-        await asyncio.to_thread(self._source.open, schema)
+        context = SourceContext(self.name, self._identity.owner, self._folder, self._clock, self._upstream)
+        self._source = make_source(self.config.source, context)
+        await self._source.open(schema)
         runs, order = self.config.runs, self.config.order
         return Ingress(
             source=self._source,
@@ -161,8 +161,22 @@ class RunningQuery:
             on_run=self.pipeline.offer,
         )
 
-    async def _read(self, sink: FileSink, resume_seq: int | None) -> None:
+    def _sink_context(self) -> SinkContext:
+        identity = self._identity
+        ordered = self.config.order is not None
+        return SinkContext(self.name, identity.owner, identity.epoch, ordered, self._folder, self._clock)
+
+    async def _acknowledge(self, position: Position) -> None:
+        reached("source.acknowledge.before")
+        try:
+            await self._source.acknowledge(position)
+        except (SourceUnavailableError, OSError) as error:
+            _LOG.warning("%s: the source was not told what is committed (%s): the next commit tells", self.name, error)
+        reached("source.acknowledge.after")
+
+    async def _read(self, sink: Sink, resume_seq: int | None) -> None:
         await self.ingress.recover(sink.committed, resume_seq)
+        await self.pipeline.forget_committed()
         if self._reads_on:
             await self.ingress.run()
         self.ingress.finished = True
@@ -183,12 +197,19 @@ class RunningQuery:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._messages, return_exceptions=True)
         await self.pipeline.close()
-        await asyncio.to_thread(self._source.close)
+        await self._source.close()
 
     def failure(self) -> BaseException | None:
         """Return why the query cannot go on, if it cannot."""
         ended = [task for task in self._tasks if task.done() and not task.cancelled()]
         return next((error for task in ended if (error := task.exception()) is not None), None)
+
+    @property
+    def trouble(self) -> str:
+        """Why the query stands still although nothing is lost (a full disk, a broker that is away); else empty."""
+        if not self._started:
+            return ""
+        return self.pipeline.trouble or self.ingress.trouble
 
     @property
     def drained(self) -> bool:

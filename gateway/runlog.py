@@ -14,21 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.position import Position
 from gateway.statefiles import StateError, sync_folder, write_atomically
-
-
-class Position(msgspec.Struct, frozen=True, order=True):
-    """A place between two records of a source.
-
-    Attributes:
-        record: how many records (events and undecodable ones) come before it.
-        part: the source's own number of a piece (a loop over a file, the first seq of a result part).
-        offset: where in that piece (bytes or rows, as the source counts).
-    """
-
-    record: int = 0
-    part: int = 0
-    offset: int = 0
+from infra.failpoints import reached
 
 
 class RunRecord(msgspec.Struct, frozen=True, tag="run"):
@@ -82,7 +70,8 @@ class RunLog:
         self._lock = threading.Lock()
         self.head = head
         self.runs: list[RunRecord] = []
-        self._skipped = Position()
+        self._skipped: Position | None = None
+        self._torn = False
         if path.exists():
             self._read()
             if self.head.owner != head.owner:
@@ -90,7 +79,7 @@ class RunLog:
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, _line(head))
-        self._file = path.open("ab")
+        self._file = path.open("ab", buffering=0)
         self._appended_bytes = 0
 
     @property
@@ -102,18 +91,40 @@ class RunLog:
     @property
     def position(self) -> Position:
         """The source position after the last run in the log, and after what was skipped."""
-        runs = self.runs
-        return max(runs[-1].end if runs else self.head.position, self._skipped)
+        skipped, runs = self._skipped, self.runs
+        return skipped or (runs[-1].end if runs else self.head.position)
+
+    def position_before(self, seq: int) -> Position:
+        """Return the position up to which every event before ``seq`` was read, and none from ``seq`` on."""
+        with self._lock:
+            if seq >= self.next_seq:
+                return self.position
+            ends = [run.end for run in self.runs if run.last_seq < seq]
+            return ends[-1] if ends else self.head.position
 
     def append(self, runs: Sequence[RunRecord]) -> None:
-        """Add runs, in order of seq, and return once they are on the disk."""
-        data = b"".join(map(_line, runs))
+        """Add runs, in order of seq, and return once they are on the disk.
+
+        Raises:
+            OSError: the disk is full or fails; they are not in, and may be given again.
+        """
+        data = memoryview(b"".join(map(_line, runs)))
         with self._lock:
-            self._file.write(data)
-            self._file.flush()
+            if self._torn:
+                # After a failed write or fsync nobody knows what the file holds: it is written anew.
+                self._rewrite()
+            reached("runlog.append.before")
+            self._torn = True
+            written = 0
+            while written < len(data):
+                written += self._file.write(data[written:]) or 0
+            reached("runlog.append.written")
             os.fsync(self._file.fileno())
+            self._torn = False
+            reached("runlog.append.after")
             self._appended_bytes += len(data)
             self.runs.extend(runs)
+            self._skipped = None
 
     def skip(self, position: Position) -> None:
         """Note that the records up to ``position`` hold no event; it need not survive a crash."""
@@ -139,13 +150,16 @@ class RunLog:
                 self._file.close()
 
     def _rewrite(self) -> None:
+        reached("runlog.rewrite.before")
         try:
             write_atomically(self._path, b"".join([_line(self.head), *map(_line, self.runs)]))
         finally:
             # Whether or not it was replaced, what is appended from now on must go to the file that has the name.
             self._file.close()
-            self._file = self._path.open("ab")
+            self._file = self._path.open("ab", buffering=0)
         self._appended_bytes = 0
+        self._torn = False
+        reached("runlog.rewrite.after")
 
     def _read(self) -> None:
         lines = self._path.read_bytes().split(b"\n")

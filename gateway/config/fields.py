@@ -17,8 +17,6 @@ LATER: Final[dict[str, tuple[str, ...]]] = {
     "mode": ("keys", "selections"),
     "policy": ("planner", "queueing", "cpu", "static"),
     "provider": ("ec2", "openstack", "gce"),
-    "source": ("kafka", "mqtt", "http"),
-    "sink": ("kafka", "mqtt", "http", "s3"),
 }
 INPUT_SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".mbox", ".mbox.gz", ".arrow")
 

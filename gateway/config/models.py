@@ -12,10 +12,15 @@ from typing import Self
 
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
-from gateway.config.ends import FileSink, FileSource, QuerySource, Replay, Source, Step
 from gateway.config.fields import Finding, QueryName, Section, folder_of, refuse
+from gateway.config.http import HttpSink, HttpSource
+from gateway.config.kafka import KafkaSink, KafkaSource
+from gateway.config.mqtt import MqttSink, MqttSource
 from gateway.config.query import Codec, Order, Payload, Policy, Qos, Query, Runs, Switching, Thresholds
+from gateway.config.s3 import S3Sink
+from gateway.config.sinks import FileSink, Sink
 from gateway.config.sites import Api, Billing, Budget, Cloud, EmulateLink, Gateway, Private, Spark
+from gateway.config.sources import FileSource, QuerySource, Replay, Source, Step
 
 __all__ = [
     "Api",
@@ -28,6 +33,12 @@ __all__ = [
     "FileSink",
     "FileSource",
     "Gateway",
+    "HttpSink",
+    "HttpSource",
+    "KafkaSink",
+    "KafkaSource",
+    "MqttSink",
+    "MqttSource",
     "Order",
     "Payload",
     "Policy",
@@ -37,6 +48,8 @@ __all__ = [
     "QuerySource",
     "Replay",
     "Runs",
+    "S3Sink",
+    "Sink",
     "Source",
     "Spark",
     "Step",
@@ -79,6 +92,8 @@ class Config(Section):
     def _sink_findings(self) -> list[Finding]:
         findings, owners = [], dict[Path, str]()
         for name, query in self.queries.items():
+            if not isinstance(query.sink, FileSink):
+                continue
             owner = owners.setdefault(query.sink.path, name)
             if owner != name:
                 what = f'query "{owner}" writes to this folder too; give each query a folder of its own'
@@ -97,6 +112,8 @@ class Config(Section):
         query = self.queries.get(upstream)
         if query is None:
             return f'there is no query "{upstream}"; the queries are {", ".join(self.queries)}'
+        if not isinstance(query.sink, FileSink):
+            return f'query "{upstream}" has a sink of type {query.sink.type}; only results in a file sink can be read'
         if query.sink.format != "jsonl":
             return f'query "{upstream}" writes {query.sink.format}; its results can only be read as jsonl'
         if query.order is None:
@@ -108,6 +125,6 @@ class Config(Section):
             tuple(TopologicalSorter(self._upstreams()).static_order())
         except CycleError as error:
             cycle = [str(name) for name in error.args[1]]
-            what = f"queries read each other in a circle ({' -> '.join(reversed(cycle))}); one must read a file"
+            what = f"queries read each other in a circle ({' -> '.join(reversed(cycle))}); one must read something else"
             return [Finding(key=("queries", cycle[0], "source", "name"), what=what)]
         return []

@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from gateway.config.ddl import top_level_columns
-from gateway.config.ends import FileSink, FileSource, Source
 from gateway.config.fields import Duration, Finding, FunctionName, LongerThanZero, Section, Share, Size, not_yet, refuse
+from gateway.config.sinks import Sink
+from gateway.config.sources import FileSource, Source
 from gateway.config.units import share_fraction
 
 Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
@@ -116,7 +117,7 @@ class Query(Section):
     schema_ddl: str = Field(alias="schema", min_length=1)
     sql: str | None = None
     function: FunctionName | None = None
-    sink: FileSink
+    sink: Sink
     qos: Qos
     switching: Switching = Switching()
     payload: Payload = Payload()

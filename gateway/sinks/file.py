@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gateway.intervals import IntervalSet
-from gateway.reorder import Release
+from gateway.position import Position
 from gateway.sinks import manifest as manifests
+from gateway.sinks.base import Rows
 from gateway.statefiles import sync_folder
+from infra.failpoints import reached
 
 _ROWS = msgspec.json.Encoder(decimal_format="number")
 
@@ -45,9 +47,6 @@ class PartName:
         return cls(int(numbers[0]), int(numbers[1]), int(numbers[2]), late == "late", ending)
 
 
-Rows = Release[pa.RecordBatch]
-
-
 class FileSink:
     """Writes releases of one query into a folder. Its methods block: call them in a thread, one at a time.
 
@@ -66,7 +65,7 @@ class FileSink:
         self._pending: manifests.PendingPart | None = None
         self.committed, self._next_release = manifests.recover(folder, owner)
 
-    def commit(self, releases: Sequence[Rows]) -> None:
+    def commit(self, releases: Sequence[Rows], source: Position) -> None:  # noqa: ARG002 -- a folder keeps no source position
         """Make ``releases`` (in order of release) durable and visible, with the intervals they cover.
 
         Raises:
@@ -101,7 +100,9 @@ class FileSink:
         manifests.save(
             self.folder, manifests.Manifest(self._owner, self._next_release, list(self.committed), self._pending)
         )
+        reached("sink.commit.prepared")
         (self.folder / temporary).rename(self.folder / name)
+        reached("sink.commit.visible")
         self._settle()
 
     def _settle(self) -> None:

@@ -7,53 +7,137 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from gateway.runlog import Position
+from gateway.position import Position
 
 
 @dataclass(frozen=True, slots=True)
 class DeadRecord:
-    """A record that is no event: where it stands (0-based), why, and its raw bytes (cut after 64 KiB)."""
+    """A record that is no event: where it stands (0-based), why, and its raw bytes (cut after 64 KiB).
+
+    ``place`` says in words where, if record and offset do not say it (a partition, a file of many).
+    """
 
     record: int
     offset: int
     reason: str
     raw: bytes
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Consecutive records of a source: the events among them, in order, and those that could not be decoded."""
+    """Consecutive records of a source: the events among them, in order, and those that could not be decoded.
+
+    Attributes:
+        batch: the events.
+        start: where the first record stands.
+        end: where the next record stands.
+        dead: what could not be decoded.
+        arrival_wall_s: mean time at which the source got the events (s since 1970), where it knows.
+        more: False when the source has nothing more at the moment, so that it is worth while to let some gather.
+    """
 
     batch: pa.RecordBatch
     start: Position
     end: Position
     dead: tuple[DeadRecord, ...] = ()
+    arrival_wall_s: float | None = None
+    more: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a source holds that was not read yet: how many records, and when the oldest came (s since 1970)."""
+
+    records: int
+    oldest_wall_s: float | None
 
 
 class SourceError(Exception):
     """The source itself cannot be read (not one record of it); the message says what to do."""
 
 
+class SourceUnavailableError(Exception):
+    """The source cannot be reached now (a broker restarts, say); it is tried again."""
+
+
 class Source(Protocol):
-    """A replayable source. Its methods block: they are called in a thread, one at a time."""
+    """A source that gives the same records again when it is asked for the same positions.
+
+    One that cannot (MQTT, HTTP) keeps a journal, and acknowledges to its senders what is in there. Runs on the event
+    loop; its methods are called one at a time, except ``backlog`` and ``acknowledge``, which may come meanwhile.
+    A call that is cancelled leaves the source usable.
+    """
+
+    async def open(self, schema: pa.Schema) -> None:
+        """Prepare to deliver batches of exactly ``schema``.
+
+        Raises:
+            SourceError: it cannot be read; SourceUnavailableError: not now.
+        """
+        ...
+
+    async def read_between(self, start: Position, end: Position) -> Chunk:
+        """Return once more the very records that were read between two positions.
+
+        Raises:
+            SourceError: it does not have them any more; SourceUnavailableError: not now.
+        """
+        ...
+
+    async def seek(self, position: Position) -> None:
+        """Go on from ``position``."""
+        ...
+
+    async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
+        """Return the next records, at least one; None when there are none now (see ``finished``).
+
+        Raises:
+            SourceError: it cannot be read; SourceUnavailableError: not now.
+        """
+        ...
+
+    async def finished(self) -> bool:
+        """Return whether no record will ever come after those that were read."""
+        ...
+
+    def backlog(self) -> Backlog | None:
+        """Return what is there but was not read; None when the source cannot tell."""
+        ...
+
+    async def acknowledge(self, position: Position) -> None:
+        """Take note that everything before ``position`` is committed and will not be asked for again.
+
+        Raises:
+            SourceUnavailableError: it could not be told; a later position says it too.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back what is open."""
+        ...
+
+
+class BlockingSource(Protocol):
+    """A source that is read in a thread; see ``Source`` for what its methods mean, and ``ThreadedSource``."""
 
     def open(self, schema: pa.Schema) -> None:
-        """Prepare to deliver batches of exactly ``schema``."""
+        """See ``Source.open``."""
         ...
 
     def seek(self, position: Position) -> None:
-        """Go on from ``position``; the same position always gives the same records."""
+        """See ``Source.seek``; the same position always gives the same records."""
         ...
 
     def read(self, max_records: int, max_bytes: int) -> Chunk | None:
-        """Return the next records, at least one; None when there are none now (see ``finished``)."""
+        """See ``Source.read``."""
         ...
 
     @property
     def finished(self) -> bool:
-        """Whether no record will ever come after those that were read."""
+        """See ``Source.finished``."""
         ...
 
     def close(self) -> None:
-        """Give back what is open."""
+        """See ``Source.close``."""
         ...

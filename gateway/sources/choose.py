@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from engines.email.mailbox import Mail, MailReport, read_mail
-from gateway.config.models import FileSource, QuerySource
+from gateway.config.models import FileSource, HttpSource, KafkaSource, MqttSource, QuerySource
+from gateway.config.models import Source as SourceConfig
 from gateway.replay import Schedule
-from gateway.sources.base import Source, SourceError
+from gateway.sources.base import BlockingSource, Source, SourceError
 from gateway.sources.lines import LinesSource
 from gateway.sources.results import ResultsSource
 from gateway.sources.table import TableSource
+from gateway.sources.threaded import ThreadedSource
+from infra.clock import Clock
 
 _MAIL = pa.schema(
     [
@@ -29,15 +33,41 @@ _MAIL = pa.schema(
 )
 
 
-def make_source(config: FileSource | QuerySource, upstream: Callable[[str], tuple[Path, Callable[[], bool]]]) -> Source:
-    """Return the source of ``config``, not opened yet.
+@dataclass(frozen=True, slots=True)
+class SourceContext:
+    """What a source may need to know of its query.
 
-    Args:
-        config: the query's ``source``.
+    Attributes:
+        query: its name.
+        owner: identity of the state that numbers the seqs; the same after a restart.
+        folder: the query's part of the state_dir, for a journal or the like.
+        clock: time.
         upstream: gives a query's sink folder, and a function that says whether it will get no more results.
     """
-    if isinstance(config, QuerySource):
-        return ResultsSource(*upstream(config.name))
+
+    query: str
+    owner: str
+    folder: Path
+    clock: Clock
+    upstream: Callable[[str], tuple[Path, Callable[[], bool]]]
+
+
+def make_source(config: SourceConfig, context: SourceContext) -> Source:
+    """Return the source of ``config``, not opened yet."""
+    match config:
+        case QuerySource():
+            return ThreadedSource(ResultsSource(*context.upstream(config.name)))
+        case FileSource():
+            return ThreadedSource(_file_source(config))
+        case KafkaSource():
+            raise SourceError("source kafka is not available yet")
+        case MqttSource():
+            raise SourceError("source mqtt is not available yet")
+        case HttpSource():
+            raise SourceError("source http is not available yet")
+
+
+def _file_source(config: FileSource) -> BlockingSource:
     path = config.path
     loops = config.replay.loops if config.replay else 1
     id_field = config.replay.id_field if config.replay else None
@@ -47,9 +77,9 @@ def make_source(config: FileSource | QuerySource, upstream: Callable[[str], tupl
     return TableSource(lambda: load(path), loops=loops, id_field=id_field)
 
 
-def make_schedule(config: FileSource | QuerySource) -> Schedule | None:
+def make_schedule(config: SourceConfig) -> Schedule | None:
     """Return when the records of a replayed file are due; None for a source without a replay rate."""
-    if isinstance(config, QuerySource) or config.replay is None:
+    if not isinstance(config, FileSource) or config.replay is None:
         return None
     if config.replay.profile is not None:
         return Schedule([(step.for_s, step.rate_per_s) for step in config.replay.profile])

@@ -12,7 +12,7 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 import zstandard
 
-from gateway.runlog import Position
+from gateway.position import Position
 from gateway.sources.base import Chunk, DeadRecord, SourceError
 from gateway.sources.jsonlines import LineDecoder
 from gateway.sources.loops import with_loop_ids

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.runlog import Position
+from gateway.position import Position
 from gateway.sinks.file import PartName
 from gateway.sources.base import Chunk, DeadRecord
 from gateway.sources.jsonlines import LineDecoder

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from gateway.runlog import Position
+from gateway.position import Position
 from gateway.sources.base import Chunk, SourceError
 from gateway.sources.loops import with_loop_ids
 

@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from gateway.connection import Connection
 from gateway.lane import Lane, LaneOwner
+from gateway.sinks.base import BlockingSink
+from gateway.sinks.threaded import ThreadedSink
 from infra.clock import Clock
 from infra.link.channel import LinkLost
 from infra.link.client import HostLink
@@ -120,6 +122,13 @@ def events(first: int, last: int) -> pa.RecordBatch:
 
 def results(ids: Sequence[int], lane: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"id": i, "lane": lane} for i in ids], schema=RESULT)
+
+
+def opened(sink: BlockingSink) -> ThreadedSink:
+    """A sink that was opened before, so that a test may look at it too."""
+    threaded = ThreadedSink(lambda: sink)
+    threaded._inner = sink
+    return threaded
 
 
 class FakeHost:

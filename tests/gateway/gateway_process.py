@@ -11,17 +11,19 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-from gateway_doubles import INPUT, FakeHost
+from gateway_doubles import INPUT, FakeHost, opened
 
 from gateway import delivery
 from gateway.deadletters import DeadLetterFile
 from gateway.gate import ByteGate
 from gateway.ingress import Ingress, RunLimits
 from gateway.pipeline import Pipeline
+from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.runlog import LogHead, RunLog
 from gateway.sinks.file import FileSink
 from gateway.sources.lines import LinesSource
+from gateway.sources.threaded import ThreadedSource
 from gateway.statistics import Tally
 from infra.clock import SystemClock
 from policies.signals import HOME
@@ -49,6 +51,10 @@ async def answer_all(host: FakeHost) -> None:
             host.answer(run.first_seq, run.last_seq, [row["id"] for row in host.rows_of(run)])
 
 
+async def acknowledge(position: Position) -> None:
+    """A file needs none."""
+
+
 async def main(folder: Path) -> None:
     clock = SystemClock()
     delivery.PART_S, delivery._TICK_S = 0.01, 0.005
@@ -60,7 +66,7 @@ async def main(folder: Path) -> None:
         "q",
         stateful=False,
         log=log,
-        sink=sink,
+        sink=opened(sink),
         dead_letters=letters,
         flush_s=0.02,
         ordered=True,
@@ -68,13 +74,14 @@ async def main(folder: Path) -> None:
         profiler=Profiler(1.0, {"q": "mean"}),
         tally=Tally(),
         clock=clock,
+        on_acknowledge=acknowledge,
         on_commit=lambda _: None,
         on_failed=lambda lane, reason: sys.exit(f"{lane}: {reason}"),
     )
     source = LinesSource(folder / "in.jsonl.gz", loops=2)
     source.open(pa.schema(list(INPUT)))
     ingress = Ingress(
-        source=source,
+        source=ThreadedSource(source),
         log=log,
         dead_letters=letters,
         schedule=None,

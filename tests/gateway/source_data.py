@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import zstandard
 
-from gateway.runlog import Position
-from gateway.sources.base import Chunk, DeadRecord, Source
+from gateway.position import Position
+from gateway.sources.base import BlockingSource, Chunk, DeadRecord
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
 HUGE = 1 << 62
@@ -32,7 +32,7 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def read_all(source: Source, max_records: int = 1000, max_bytes: int = HUGE) -> list[Chunk]:
+def read_all(source: BlockingSource, max_records: int = 1000, max_bytes: int = HUGE) -> list[Chunk]:
     chunks = []
     while (chunk := source.read(max_records, max_bytes)) is not None:
         chunks.append(chunk)
@@ -58,7 +58,7 @@ def assert_consecutive(chunks: list[Chunk]) -> None:
         records = chunk.end.record
 
 
-def assert_seekable(source: Source, chunks: list[Chunk]) -> None:
+def assert_seekable(source: BlockingSource, chunks: list[Chunk]) -> None:
     """From the start of every chunk the very same records come again, in whatever order it is asked."""
     order = [*range(len(chunks)), *reversed(range(len(chunks))), *range(0, len(chunks), 2)]
     for at in order:

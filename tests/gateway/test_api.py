@@ -14,6 +14,7 @@ from gateway.config.models import Api
 class Answers:
     def __init__(self) -> None:
         self.phase = "starting"
+        self.trouble = ""
 
     def status(self) -> str:
         return json.dumps({"phase": self.phase})
@@ -38,6 +39,10 @@ async def test_status_and_ready_in_each_phase(api: Api) -> None:
             gateway.phase = phase
             assert await asked(api, "/ready") == (code, phase)
             assert await asked(api, "/status") == (200, f'{{"phase": "{phase}"}}')
+        gateway.phase, gateway.trouble = "running", "query q: the sink: no space left"
+        assert await asked(api, "/ready") == (503, "query q: the sink: no space left")
+        gateway.trouble = ""
+        assert await asked(api, "/ready") == (200, "running")
         assert (await asked(api, "/else"))[0] == 404
     with pytest.raises(aiohttp.ClientConnectionError):
         await asked(api, "/status")

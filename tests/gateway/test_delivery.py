@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_doubles import ManualClock, results, until
+from gateway_doubles import ManualClock, opened, results, until
 from test_file_sink import parts
 
 from gateway.deadletters import DeadLetter, DeadLetterFile
 from gateway.delivery import HELD_BYTES_MAX, PART_BYTES, Delivery, Results
+from gateway.position import Position
 from gateway.reorder import Release, Reorderer
 from gateway.sinks.file import FileSink
 
@@ -28,10 +29,11 @@ class Desk:
         self.released: list[tuple[int, float, bool]] = []
         self.commits = 0
         self.delivery = Delivery(
-            self.sink,
+            opened(self.sink),
             Reorderer(flush_s=flush_s, ordered=ordered, released=self.sink.committed),
             self.letters,
             self.clock,
+            position_after=lambda committed: Position(committed.watermark()),
             on_release=self._released,
             on_commit=self._committed,
         )
@@ -167,15 +169,15 @@ async def test_a_full_disk_is_tried_again_and_seen_meanwhile(
             broken.setattr(os, "fsync", full)
             desk.complete(0, 9, (DeadLetter("boom", "{}", seq=3),))
             await until(lambda: fails >= 4, desk.clock, 0.1)
-            assert not desk.delivery.healthy
+            assert desk.delivery.trouble
             assert not desk.delivery.empty
             assert parts(desk.folder) == []
             desk.complete(10, 19)
         await until(lambda: desk.delivery.empty, desk.clock, 0.1)
-    assert desk.delivery.healthy
+    assert not desk.delivery.trouble
     assert list(desk.sink.committed) == [(0, 19)]
     assert desk.letters.count == 1
-    assert len([record for record in caplog.records if "takes nothing" in record.message]) == 1
+    assert len([record for record in caplog.records if "the sink does not work" in record.message]) == 1
 
 
 async def test_closed_on_a_full_disk_it_ends_and_says_so(
@@ -198,9 +200,9 @@ async def test_letters_are_on_the_disk_before_their_run_is_committed(
     seen: list[int] = []
     real = FileSink.commit
 
-    def commit(self: FileSink, releases: Any) -> None:
+    def commit(self: FileSink, releases: Any, source: Position) -> None:
         seen.append(DeadLetterFile(desk.letters._path).count)
-        real(self, releases)
+        real(self, releases, source)
 
     monkeypatch.setattr(FileSink, "commit", commit)
     async with desk.running():
@@ -253,7 +255,7 @@ async def test_cancelled_while_the_disk_is_full_it_still_gives_its_results_when_
         with monkeypatch.context() as broken:
             broken.setattr(os, "fsync", full)
             desk.complete(0, 9)
-            await until(lambda: not desk.delivery.healthy, desk.clock, 0.1)
+            await until(lambda: desk.delivery.trouble != "", desk.clock, 0.1)
             desk.complete(10, 19)
             task.cancel()
             await asyncio.wait([task])

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.intervals import IntervalSet
+from gateway.position import Position
 from gateway.reorder import Release
 from gateway.sinks.file import FileSink, PartName, Rows
 from gateway.statefiles import StateError
@@ -64,7 +65,10 @@ def test_other_files_are_no_parts(name: str) -> None:
 
 def test_a_part_is_cut_at_every_gap_and_late_ones_stand_apart(tmp_path: Path) -> None:
     sink = open_sink(tmp_path)
-    sink.commit([rows(0, 4), rows(5, 9), rows(20, 24), rows(10, 14, late=True), rows(15, 19, late=True), rows(25, 29)])
+    sink.commit(
+        [rows(0, 4), rows(5, 9), rows(20, 24), rows(10, 14, late=True), rows(15, 19, late=True), rows(25, 29)],
+        Position(),
+    )
     assert parts(tmp_path) == [
         "0000000000-000000000000-000000000009.jsonl",
         "0000000001-000000000020-000000000024.jsonl",
@@ -78,40 +82,40 @@ def test_a_part_is_cut_at_every_gap_and_late_ones_stand_apart(tmp_path: Path) ->
 def test_sorted_names_give_the_order_of_release_also_across_restarts(tmp_path: Path) -> None:
     for first in (50, 40, 30, 0, 10):
         sink = open_sink(tmp_path)
-        sink.commit([rows(first, first + 9, late=first != 50)])
+        sink.commit([rows(first, first + 9, late=first != 50)], Position())
     assert [PartName.parse(name).first_seq for name in parts(tmp_path)] == [50, 40, 30, 0, 10]  # type: ignore[union-attr]
 
 
 def test_without_order_one_part_takes_all_with_its_holes(tmp_path: Path) -> None:
     sink = open_sink(tmp_path, ordered=False)
-    sink.commit([rows(20, 29), rows(0, 4), rows(10, 14)])
+    sink.commit([rows(20, 29), rows(0, 4), rows(10, 14)], Position())
     assert parts(tmp_path) == ["0000000000-000000000000-000000000029.jsonl"]
     assert list(open_sink(tmp_path, ordered=False).committed) == [(0, 4), (10, 14), (20, 29)]
 
 
 def test_what_is_committed_is_passed_over(tmp_path: Path) -> None:
-    open_sink(tmp_path).commit([rows(0, 9)])
+    open_sink(tmp_path).commit([rows(0, 9)], Position())
     sink = open_sink(tmp_path)
-    sink.commit([rows(0, 9), rows(10, 12)])
+    sink.commit([rows(0, 9), rows(10, 12)], Position())
     assert seqs(tmp_path) == list(range(13))
 
 
 def test_runs_without_results_leave_an_empty_part_that_covers_them(tmp_path: Path) -> None:
     sink = open_sink(tmp_path)
-    sink.commit([Release(0, 9, rows(0, -1).item, late=False)])
+    sink.commit([Release(0, 9, rows(0, -1).item, late=False)], Position())
     assert parts(tmp_path) == ["0000000000-000000000000-000000000009.jsonl"]
     assert seqs(tmp_path) == []
     assert sink.committed == IntervalSet([(0, 9)])
 
 
 def test_a_folder_of_other_state_is_refused(tmp_path: Path) -> None:
-    open_sink(tmp_path).commit([rows(0, 9)])
+    open_sink(tmp_path).commit([rows(0, 9)], Position())
     with pytest.raises(StateError, match="other state"):
         FileSink(tmp_path, owner="you", format="jsonl", ordered=True)
 
 
 def test_parts_without_a_manifest_and_a_manifest_that_is_damaged_are_refused(tmp_path: Path) -> None:
-    open_sink(tmp_path).commit([rows(0, 9)])
+    open_sink(tmp_path).commit([rows(0, 9)], Position())
     manifest = tmp_path / "_manifest.json"
     whole = manifest.read_bytes()
     manifest.write_bytes(whole[:-2])
@@ -123,7 +127,7 @@ def test_parts_without_a_manifest_and_a_manifest_that_is_damaged_are_refused(tmp
 
 
 def test_a_part_that_its_reader_took_away_counts_as_delivered(tmp_path: Path) -> None:
-    open_sink(tmp_path).commit([rows(0, 9)])
+    open_sink(tmp_path).commit([rows(0, 9)], Position())
     for name in parts(tmp_path):
         (tmp_path / name).unlink()
     assert open_sink(tmp_path).committed == IntervalSet([(0, 9)])
@@ -137,7 +141,7 @@ def test_parquet_parts_hold_the_same_rows_and_types(tmp_path: Path) -> None:
             "words": pa.array([["a", None], None], pa.list_(pa.string())),
         }
     )
-    sink.commit([Release(0, 1, batch, late=False), Release(2, 3, batch, late=False)])
+    sink.commit([Release(0, 1, batch, late=False), Release(2, 3, batch, late=False)], Position())
     (name,) = parts(tmp_path)
     table = pq.read_table(tmp_path / name)
     assert name.endswith(".parquet")
@@ -175,7 +179,7 @@ def test_json_lines_say_every_type_in_a_form_that_can_be_read(tmp_path: Path) ->
         "text": 'a "quoted"\nline \u2028 ü',
     }
     batch = pa.RecordBatch.from_pylist([full, dict.fromkeys(schema.names)], schema)
-    open_sink(tmp_path).commit([Release(0, 1, batch, late=False)])
+    open_sink(tmp_path).commit([Release(0, 1, batch, late=False)], Position())
     (name,) = parts(tmp_path)
     said, nothing = (tmp_path / name).read_text(encoding="utf-8").split("\n")[:2]
     assert json.loads(said, parse_float=Decimal) == {

@@ -13,6 +13,7 @@ import pytest
 from test_file_sink import open_sink, parts, rows, seqs
 
 from gateway.intervals import IntervalSet
+from gateway.position import Position
 from gateway.sinks.file import FileSink, Rows
 
 # What is committed, piece by piece: gaps, late runs, an empty run.
@@ -60,7 +61,7 @@ def finish(folder: Path) -> None:
     """Go on after a restart: everything is offered again, in a different cut, as after other completions."""
     sink = open_sink(folder)
     check(folder, sink.committed)
-    sink.commit([release for step in STEPS for release in step])
+    sink.commit([release for step in STEPS for release in step], Position())
     assert sorted(seqs(folder)) == list(range(35))
     assert sink.committed == IntervalSet([(0, 34)])
     sink.close()
@@ -86,7 +87,7 @@ def states_of(folder: Path, work: Callable[[], object]) -> list[Path]:
 
 def commit_all(sink: FileSink) -> None:
     for step in STEPS:
-        sink.commit(step)
+        sink.commit(step, Position())
     sink.close()
 
 
@@ -100,7 +101,7 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(tmp_path: Path)
 
 def test_killed_again_at_any_step_of_the_recovery(tmp_path: Path) -> None:
     sink = open_sink(tmp_path / "out")
-    states = states_of(tmp_path / "out", lambda: sink.commit(STEPS[0]))
+    states = states_of(tmp_path / "out", lambda: sink.commit(STEPS[0], Position()))
     second = [again for state in states for again in states_of(state, lambda state=state: open_sink(state))]
     assert len(second) > 15
     for again in second:
@@ -136,7 +137,7 @@ def committed_with_faults(sink: FileSink, fault: Fault) -> None:
         for step in STEPS:
             for _ in range(20):
                 try:
-                    sink.commit(step)
+                    sink.commit(step, Position())
                     break
                 except OSError:
                     continue
@@ -171,7 +172,7 @@ def test_a_disk_that_fails_and_then_a_kill_or_a_close(tmp_path: Path, done: bool
         with watched(fault.before, fault.after):
             try:
                 for step in STEPS:
-                    sink.commit(step)
+                    sink.commit(step, Position())
             except OSError:
                 pass
         if not fault.hit:
@@ -183,7 +184,7 @@ def test_a_disk_that_fails_and_then_a_kill_or_a_close(tmp_path: Path, done: bool
         sink.close()
         finish(folder)
         regrouped = open_sink(again)
-        regrouped.commit([rows(0, 4)])
+        regrouped.commit([rows(0, 4)], Position())
         finish(again)
     pytest.fail("the faults never ended")
 
@@ -197,9 +198,9 @@ def test_after_a_failure_the_next_commit_may_be_cut_otherwise(tmp_path: Path, do
         sink = open_sink(folder)
         with watched(fault.before, fault.after):
             try:
-                sink.commit(STEPS[0][:1])
+                sink.commit(STEPS[0][:1], Position())
             except OSError:
-                sink.commit(everything)
+                sink.commit(everything, Position())
         if not fault.hit:
             return
         check(folder, IntervalSet([(0, 34)]))
@@ -230,7 +231,7 @@ def test_each_step_is_on_the_disk_before_the_next_believes_in_it(
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "rename", rename)
     monkeypatch.setattr(Path, "replace", replace)
-    sink.commit([rows(0, 9)])
+    sink.commit([rows(0, 9)], Position())
     assert steps == [
         "sync .0000000000-000000000000-000000000009.jsonl.tmp",
         f"sync {tmp_path.name}",

@@ -21,9 +21,10 @@ from gateway.intervals import IntervalSet
 from gateway.replay import Schedule
 from gateway.runbook import Run
 from gateway.runlog import LogHead, RunLog
-from gateway.sources.base import Source, SourceError
+from gateway.sources.base import BlockingSource, SourceError
 from gateway.sources.lines import LinesSource
 from gateway.sources.table import TableSource
+from gateway.sources.threaded import ThreadedSource
 
 SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 EPOCH = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
@@ -31,7 +32,7 @@ ROW_BYTES = 16
 PLENTY = RunLimits(max_events=1000, max_bytes=1 << 30, linger_s=1000.0)
 
 
-def table_source(count: int, times: list[int | None] | None = None) -> Source:
+def table_source(count: int, times: list[int | None] | None = None) -> BlockingSource:
     seconds = list(range(count)) if times is None else times
     at = [None if s is None else EPOCH + dt.timedelta(seconds=s) for s in seconds]
     source = TableSource(lambda: pa.table({"n": range(count), "at": at}, schema=SCHEMA))
@@ -52,7 +53,7 @@ class Site:
     @asynccontextmanager
     async def started(
         self,
-        source: Source,
+        source: BlockingSource,
         *,
         limits: RunLimits = PLENTY,
         rate: float | None = None,
@@ -63,7 +64,7 @@ class Site:
         log = RunLog(self.folder / "runs.log", LogHead("me", self.clock.wall()))
         self.log = log
         ingress = Ingress(
-            source=source,
+            source=ThreadedSource(source),
             log=log,
             dead_letters=self.dead_letters,
             schedule=None if rate is None else Schedule([(1.0, rate)]),
@@ -298,7 +299,7 @@ async def test_recovery_says_when_the_source_no_longer_holds_what_it_held(site: 
     path = tmp_path / "in.jsonl"
     async with site.started(lines_source(path, LINES), limits=RunLimits(5, 1 << 30, 0.1)) as ingress:
         await until(lambda: ingress.finished)
-    with pytest.raises(SourceError, match="events 5 to 9 were logged"):
+    with pytest.raises(SourceError, match="records 5 to 9 were taken from the source"):
         async with site.started(lines_source(path, LINES[:7])):
             pass
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gateway.position import Position
 from gateway.reorder import Release
 from gateway.sinks.file import FileSink
 from gateway.sources.base import SourceError
@@ -200,7 +201,7 @@ def test_what_a_sink_writes_a_query_reads_back(tmp_path_factory: pytest.TempPath
     }
     batch = pa.RecordBatch.from_pylist([row, dict.fromkeys(schema.names)], schema)
     folder = tmp_path_factory.mktemp("out")
-    FileSink(folder, owner="me", format="jsonl", ordered=True).commit([Release(0, 1, batch, late=False)])
+    FileSink(folder, owner="me", format="jsonl", ordered=True).commit([Release(0, 1, batch, late=False)], Position())
     (part,) = folder.glob("*.jsonl")
     again, dead = LineDecoder(schema).decode(part.read_bytes().splitlines())
     assert dead == []

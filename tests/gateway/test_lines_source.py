@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, line, read_all, rows, write
 
-from gateway.runlog import Position
+from gateway.position import Position
 from gateway.sources import lines as lines_module
 from gateway.sources.base import SourceError
 from gateway.sources.lines import LinesSource

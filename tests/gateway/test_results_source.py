@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from source_data import HUGE, assert_consecutive, assert_seekable, read_all, rows
 
+from gateway.position import Position
 from gateway.reorder import Release, Reorderer
-from gateway.runlog import Position
 from gateway.sinks.file import FileSink
 from gateway.sources.results import ResultsSource
 
@@ -35,7 +35,8 @@ class Upstream:
             [
                 Release(r.first_seq, r.last_seq, r.item, r.late)
                 for r in [*self._reorderer.complete(first, last, batch, 0.0), *self._reorderer.flush(0.0)]
-            ]
+            ],
+            Position(),
         )
 
     def source(self) -> ResultsSource:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.runlog import LogHead, Position, RunLog, RunRecord
+from gateway.position import Position
+from gateway.runlog import LogHead, RunLog, RunRecord
 from gateway.statefiles import StateError
 
 HEAD = LogHead("owner", 1_700_000_000.25)

@@ -1,4 +1,4 @@
-"""The config's sections about a query's ends: where its events come from, and where its results go."""
+"""The config's sections about where a query's events come from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gateway.config.fields import AnyPath, Finding, InputPath, LongerThanZero, QueryName, Rate, Section, not_yet, refuse
+from gateway.config.fields import Finding, InputPath, LongerThanZero, QueryName, Rate, Section, refuse
+from gateway.config.http import HttpSource
+from gateway.config.kafka import KafkaSource
+from gateway.config.mqtt import MqttSource
 
 
 class Step(Section):
@@ -53,12 +56,4 @@ class QuerySource(Section):
     name: QueryName
 
 
-Source = Annotated[FileSource | QuerySource, Field(discriminator="type")]
-
-
-class FileSink(Section):
-    """Results in parts, in a folder of its own."""
-
-    type: Annotated[Literal["file"], not_yet("sink", ("file",))]
-    path: AnyPath
-    format: Literal["jsonl", "parquet"] = "jsonl"
+Source = Annotated[FileSource | QuerySource | KafkaSource | MqttSource | HttpSource, Field(discriminator="type")]

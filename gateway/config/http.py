@@ -1,0 +1,46 @@
+"""The config's sections about HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+
+from gateway.config.fields import Address, AnyPath, LongerThanZero, Section, Size
+from gateway.config.journal import Journal
+
+
+class ServerTls(Section):
+    """What the server shows."""
+
+    certificate: AnyPath
+    key: AnyPath
+
+
+class HttpSource(Section):
+    """JSON lines that are POSTed, safe in the journal before the answer.
+
+    Attributes:
+        listen: host:port.
+        path: of the URL.
+        remember_keys_s: a request with an ``Idempotency-Key`` seen within this time is answered, and not taken again.
+        max_body_bytes: larger requests are refused.
+        token: when given, requests must carry it as ``Authorization: Bearer``.
+    """
+
+    type: Literal["http"]
+    listen: Address
+    path: str = Field(default="/events", pattern=r"/\S*")
+    remember_keys_s: LongerThanZero = Field(default=86_400.0, alias="remember_keys")
+    max_body_bytes: Annotated[Size, Field(ge=1024, le=2**28)] = Field(default=2**24, alias="max_body")
+    token: SecretStr | None = None
+    tls: ServerTls | None = None
+    journal: Journal = Journal()
+
+
+class HttpSink(Section):
+    """Results as POSTs of JSON lines, with a stable ``Idempotency-Key``: at least once."""
+
+    type: Literal["http"]
+    url: str = Field(pattern=r"https?://\S+")
+    token: SecretStr | None = None

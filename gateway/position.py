@@ -1,0 +1,23 @@
+"""Where in its source a query is."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Position(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A place between two records of a source.
+
+    Attributes:
+        record: how many records (events and undecodable ones) come before it.
+        part: the source's own number of a piece (a loop over a file, the first seq of a result part, a segment).
+        offset: where in that piece (bytes or rows, as the source counts).
+        offsets: for a source with partitions, the next offset of each, by ``<topic>/<partition>``.
+        replayed: how many dead letters were replayed before it.
+    """
+
+    record: int = 0
+    part: int = 0
+    offset: int = 0
+    offsets: dict[str, int] = {}
+    replayed: int = 0

@@ -1,0 +1,53 @@
+"""From a sink in the config to the sink that is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.config.models import FileSink as FileSinkConfig
+from gateway.config.models import HttpSink, KafkaSink, MqttSink, S3Sink
+from gateway.config.models import Sink as SinkConfig
+from gateway.sinks.base import Sink
+from gateway.sinks.file import FileSink
+from gateway.sinks.threaded import ThreadedSink
+from gateway.statefiles import StateError
+from infra.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a sink may need to know of its query.
+
+    Attributes:
+        query: its name.
+        owner: identity of the state that numbers the seqs; the same after a restart.
+        epoch: counts the gateways that opened that state; a lower one is a zombie.
+        ordered: results leave in order, and a gap is to be seen in what is written.
+        folder: the query's part of the state_dir, for a sink that cannot keep its progress itself.
+        clock: time.
+    """
+
+    query: str
+    owner: str
+    epoch: int
+    ordered: bool
+    folder: Path
+    clock: Clock
+
+
+def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
+    """Return the sink of ``config``, not opened yet."""
+    match config:
+        case FileSinkConfig():
+            return ThreadedSink(
+                lambda: FileSink(config.path, owner=context.owner, format=config.format, ordered=context.ordered)
+            )
+        case KafkaSink():
+            raise StateError("sink kafka is not available yet")
+        case MqttSink():
+            raise StateError("sink mqtt is not available yet")
+        case HttpSink():
+            raise StateError("sink http is not available yet")
+        case S3Sink():
+            raise StateError("sink s3 is not available yet")

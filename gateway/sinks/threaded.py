@@ -1,0 +1,42 @@
+"""Files and other sinks whose calls block, written in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gateway.intervals import IntervalSet
+from gateway.position import Position
+from gateway.sinks.base import BlockingSink, Rows
+from gateway.threads import run_to_end
+
+
+class ThreadedSink:
+    """The ``Sink`` over a ``BlockingSink``.
+
+    Args:
+        make: makes the inner sink, which opens it; called in a thread.
+    """
+
+    def __init__(self, make: Callable[[], BlockingSink]) -> None:
+        self._make = make
+        self._inner: BlockingSink | None = None
+
+    @property
+    def committed(self) -> IntervalSet:
+        """See ``Sink.committed``."""
+        return IntervalSet() if self._inner is None else self._inner.committed
+
+    async def open(self) -> None:
+        """See ``Sink.open``."""
+        self._inner = await run_to_end(self._make)
+
+    async def commit(self, releases: Sequence[Rows], source: Position) -> None:
+        """See ``Sink.commit``."""
+        inner = self._inner
+        assert inner is not None, "the sink is opened before it is written"
+        await run_to_end(lambda: inner.commit(releases, source))
+
+    async def close(self) -> None:
+        """See ``Sink.close``."""
+        if self._inner is not None:
+            await run_to_end(self._inner.close)

@@ -1,0 +1,94 @@
+"""Named places at which a fault test lets the process die or the disk fail.
+
+``SPILLWAY_FAILPOINTS`` holds, separated by blanks, ``<name>=<what>@<time>`` or ``<name>=<what>@<first>-<last>``: what
+(``kill``, ``enospc``, ``eio``) happens when the place is reached for the so-many-th time, counted from 1. Without the
+variable nothing ever happens.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+NAMES: Final = frozenset(
+    {
+        "runlog.append.before",
+        "runlog.append.written",
+        "runlog.append.after",
+        "runlog.rewrite.before",
+        "runlog.rewrite.after",
+        "journal.append.before",
+        "journal.append.written",
+        "journal.append.after",
+        "journal.unlink.before",
+        "journal.unlink.after",
+        "deadletters.append.before",
+        "deadletters.append.written",
+        "deadletters.append.after",
+        "sink.commit.before",
+        "sink.commit.prepared",
+        "sink.commit.visible",
+        "sink.commit.after",
+        "source.acknowledge.before",
+        "source.acknowledge.after",
+    }
+)
+_RULE = re.compile(r"(?P<name>[\w.]+)=(?P<what>kill|enospc|eio)@(?P<first>\d+)(-(?P<last>\d+))?")
+_ERRORS: Final = {"enospc": errno.ENOSPC, "eio": errno.EIO}
+
+
+class Failpoints:
+    """The rules of one process.
+
+    Args:
+        text: as in ``SPILLWAY_FAILPOINTS``.
+
+    Raises:
+        ValueError: the text has another form, or names a place that is not there.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._rules: dict[str, list[tuple[str, int, int]]] = {}
+        self._times: Counter[str] = Counter()
+        for word in text.split():
+            rule = _RULE.fullmatch(word)
+            if rule is None or rule["name"] not in NAMES:
+                raise ValueError(
+                    f'"{word}" is no failpoint; write <name>=kill@3 with one of {", ".join(sorted(NAMES))}'
+                )
+            first = int(rule["first"])
+            self._rules.setdefault(rule["name"], []).append((rule["what"], first, int(rule["last"] or first)))
+
+    def reached(self, name: str) -> None:
+        """See ``reached``."""
+        if not self._rules:
+            return
+        self._times[name] += 1
+        for what, first, last in self._rules.get(name, ()):
+            if not first <= self._times[name] <= last:
+                continue
+            if what == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise OSError(_ERRORS[what], f"{os.strerror(_ERRORS[what])} (failpoint {name})")
+
+
+def from_environment(environment: Mapping[str, str]) -> Failpoints:
+    """Return the rules that the environment sets."""
+    return Failpoints(environment.get("SPILLWAY_FAILPOINTS", ""))
+
+
+_failpoints = from_environment(os.environ)
+
+
+def reached(name: str) -> None:
+    """Say that the place ``name`` (one of ``NAMES``) is reached.
+
+    Raises:
+        OSError: a rule wants the disk to fail here.
+    """
+    _failpoints.reached(name)
