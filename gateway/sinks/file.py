@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -16,10 +15,9 @@ from gateway.intervals import IntervalSet
 from gateway.position import Position
 from gateway.sinks import manifest as manifests
 from gateway.sinks.base import Rows
+from gateway.sinks.rows import json_lines
 from gateway.statefiles import sync_folder
 from infra.failpoints import reached
-
-_ROWS = msgspec.json.Encoder(decimal_format="number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ class FileSink:
                     writer.write_batch(batch)
         else:
             for batch in batches:
-                file.write(_ROWS.encode_lines(batch.to_pylist()))
+                file.write(json_lines(batch))
 
 
 def split_parts(releases: Sequence[Rows], *, contiguous: bool) -> list[list[Rows]]:
