@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-from collections import deque
 from collections.abc import Callable
 from importlib.metadata import version
 from itertools import count
@@ -15,9 +14,10 @@ from pathlib import Path
 from gateway.actuator import Actuator
 from gateway.api import ApiError, serve_api
 from gateway.config.models import Config, FileSink
-from gateway.connection import Connection, QueryRefusedError
+from gateway.connection import QueryRefusedError
 from gateway.demo.record import Boot
-from gateway.hosts import READY_DEADLINE_S, HomeHost, prepare_warm
+from gateway.home import Home
+from gateway.hosts import HomeHost, prepare_warm
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery, code_path_for
 from gateway.recorder import Recorder, tallies_text
@@ -33,15 +33,11 @@ from infra.clouds.cpus import available_cpus, cloud_cpu_sets, cpu_numbers
 from infra.clouds.process import ProcessCloud
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority, TrustError
-from infra.messages import Runtime
 from policies.signals import HOME, Event, QueryOpened, SlotEnded, StopAll
 
 _LOG = logging.getLogger(__name__)
 _HELD_BYTES = 128_000_000
 _POLL_S = 0.1
-# So many losses of the private engine host in so short a time are no accident.
-_HOME_LOSSES_MAX = 5
-_HOME_LOSSES_S = 900.0
 _TAG = "spillway-gateway"
 
 
@@ -90,18 +86,6 @@ class Daemon:
         )
         self._scheduler = Scheduler(scheduler_settings(config))
         self._event_ids = count(1)
-        self._home_host = HomeHost(
-            ProcessCloud(
-                self._state_dir / "home",
-                clock,
-                max_vms=1,
-                master=config.private.spark.master,
-                cpu_sets=[config.private.cpus] if config.private.cpus else [],
-            ),
-            self._authority,
-            config.gateway.orphan_after_s,
-            clock,
-        )
         private = cpu_numbers(config.private.cpus) if config.private.cpus else []
         self._cloud = ProcessCloud(
             self._state_dir / "vms",
@@ -112,13 +96,12 @@ class Daemon:
             cpu_sets=cloud_cpu_sets(available_cpus(), private),
         )
         self._queries = {name: self._make_query(name) for name in config.upstream_first}
-        self._home: Connection | None = None
+        self._home = self._make_home()
         self._stop = asyncio.Event()
         self._failure: str | None = None
         self._latencies: dict[str, float] = {}
         self._recorder: Recorder | None = None
         self._actuator = self._make_actuator()
-        self._watcher: asyncio.Task[None] | None = None
         self._slot_ends_s = 0.0
         self.phase = "starting"
 
@@ -157,14 +140,14 @@ class Daemon:
 
     async def _begin(self) -> None:
         """Get the hosts, give back what an earlier gateway rented, open the queries."""
-        await all_or_none(self._connect_home(), prepare_warm(self._cloud, self._authority, self._clock))
+        await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
         leftovers = await self._actuator.end_leftovers()
         if leftovers:
             _LOG.warning("gave back %d VM(s) of an earlier gateway", leftovers)
         for name, query in self._queries.items():
             await self._open(name, query)
         self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
-        self._watcher = asyncio.create_task(self._watch_home(), name="watch home")
+        self._home.watch()
 
     async def _begin_unless_stopped(self) -> bool:
         """Begin, which takes as long as Spark does; return False if the gateway was told to stop meanwhile."""
@@ -223,9 +206,8 @@ class Daemon:
                 self._fail(f"query {name} cannot go on: {error}")
         if self._actuator.failure is not None:
             self._fail(f"the gateway made a mistake with a VM: {self._actuator.failure!r}")
-        watcher = self._watcher
-        if watcher is not None and watcher.done() and (error := watcher.exception()) is not None:
-            self._fail(f"the private engine host cannot be started again: {error}")
+        if self._home.failure is not None:
+            self._fail(self._home.failure)
 
     def _fail(self, why: str) -> None:
         self._failure = self._failure or why
@@ -243,9 +225,7 @@ class Daemon:
 
     async def _let_go(self) -> None:
         """End all that still runs; after a failure that is more than after an orderly end."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
+        await self._home.stop_watching()
         await self._actuator.give_back_all()
         if self._actuator.not_given_back:
             self._fail(f"not given back, end by hand: {', '.join(self._actuator.not_given_back)}")
@@ -257,14 +237,11 @@ class Daemon:
 
     async def _end_hosts(self) -> None:
         """End the engine hosts, or leave them to the next gateway."""
-        if self._keep_hosts:
-            if self._home is not None:
-                await self._home.close("the gateway ends")
-            return
         try:
-            await self._home_host.end(self._home)
+            await self._home.end(keep=self._keep_hosts)
         finally:
-            await self._cloud.close()
+            if not self._keep_hosts:
+                await self._cloud.close()
 
     def _write_report(self, path: Path) -> None:
         if self._recorder is None:
@@ -274,44 +251,21 @@ class Daemon:
         fleet = self._scheduler.totals(self._clock.now())
         self._recorder.write(path, first.tally.events, first.tally, fleet, boot)
 
-    # -------------------------------------------------------------------------------------------------------- hosts
+    # ------------------------------------------------------------------------------------------------------- making
 
-    async def _connect_home(self) -> Connection:
+    def _make_home(self) -> Home:
         private = self._config.private
+        machines = ProcessCloud(
+            self._state_dir / "home",
+            self._clock,
+            max_vms=1,
+            master=private.spark.master,
+            cpu_sets=[private.cpus] if private.cpus else [],
+        )
+        host = HomeHost(machines, self._authority, self._config.gateway.orphan_after_s, self._clock)
         # A host of another version would serve other code.
         tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
-        self._home = await self._home_host.connect(tags)
-        await self._home.wait_ready(READY_DEADLINE_S)
-        return self._home
-
-    async def _watch_home(self) -> None:
-        """Start the private engine host again when it dies; its runs wait, or go to the cloud, meanwhile."""
-        losses: deque[float] = deque(maxlen=_HOME_LOSSES_MAX)
-        why = ""
-        while self._home is not None:
-            why = why or await self._home.lost()
-            losses.append(self._clock.now())
-            if len(losses) == _HOME_LOSSES_MAX and losses[-1] - losses[0] < _HOME_LOSSES_S:
-                self._fail(f"the private engine host was lost {_HOME_LOSSES_MAX} times in a short time, now: {why}")
-                return
-            _LOG.warning("the private engine host is lost (%s): starting it again", why)
-            for query in self._queries.values():
-                await query.lose_home()
-            self._profiler.lane_closed(HOME)
-            why = await self._restart_home()
-
-    async def _restart_home(self) -> str:
-        """Try once, and return why it did not succeed; a host that cannot be used is ended."""
-        try:
-            home = await self._connect_home()
-            for query in self._queries.values():
-                await query.restart_home(home)
-        except (CloudError, LinkLost, QueryRefusedError, TimeoutError) as error:
-            await self._home_host.end(self._home)
-            return str(error)
-        return ""
-
-    # ------------------------------------------------------------------------------------------------------- making
+        return Home(host, tags, self._queries, self._profiler, self._clock)
 
     def _make_query(self, name: str) -> RunningQuery:
         query = self._config.queries[name]
@@ -334,16 +288,12 @@ class Daemon:
 
     def _on_lane_failed(self, lane: str, reason: str) -> None:
         if lane == HOME:
-            # A fresh host may help: Spark may have died under the query. If it does not help, it is soon lost for good.
-            if self._home is not None:
-                self._home.link.lose(reason)
+            self._home.lose(reason)
         else:
             self._actuator.lose(lane, reason)
 
     async def _open(self, name: str, query: RunningQuery) -> None:
-        if self._home is None:
-            raise LinkLost("the private engine host is not linked up")
-        await query.start(self._home)
+        await query.start(self._home.connection)
         plan = query.plan
         if plan is None:
             raise StateError(f"query {name} was opened without a plan")
@@ -360,18 +310,13 @@ class Daemon:
             self._authority,
             tags={_TAG: self._fleet_name()},
             queries=self._queries,
-            home_runtime=self._home_runtime,
+            home_runtime=lambda: self._home.runtime,
             orphan_after_s=self._config.gateway.orphan_after_s,
             shape=None if link is None else (link.delay_s, link.rate_bits_per_s / 8),
             profiler=self._profiler,
             clock=self._clock,
             emit=self._handle,
         )
-
-    def _home_runtime(self) -> Runtime:
-        if self._home is None:
-            raise LinkLost("home is not known yet")
-        return self._home.link.hello.runtime
 
     def _fleet_name(self) -> str:
         return self._authority.gateway_certificate.serial_number.to_bytes(20, "big").hex()

@@ -134,7 +134,7 @@ class Site:
         self.home = Home(self.said)
         self.query = Query(self.said)
         daemon: Any = self.daemon
-        daemon._home_host = self.home
+        daemon._home._host = self.home
         daemon._queries["words"] = self.query
         daemon._profiler.end_slot = lambda *_, **__: ()
         daemon._cloud.close = self._close_cloud

@@ -1,0 +1,145 @@
+"""The private engine host in a gateway's care: linked up, watched, started again when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+
+from gateway.connection import Connection, QueryRefusedError
+from gateway.hosts import READY_DEADLINE_S, HomeHost
+from gateway.profiler import Profiler
+from gateway.query import RunningQuery
+from infra.clock import Clock
+from infra.clouds.base import CloudError
+from infra.link.channel import LinkLost
+from infra.messages import Runtime
+from policies.signals import HOME
+
+_LOG = logging.getLogger(__name__)
+# So many losses of the private engine host in so short a time are no accident.
+_LOSSES_MAX = 5
+_LOSSES_S = 900.0
+
+
+class Home:
+    """Keeps a private engine host linked up from ``connect`` to ``end``, and the queries open on it.
+
+    Args:
+        host: starts and finds it.
+        tags: what the host must have been started with; one with other tags is replaced.
+        queries: hear when it is lost and when there is another.
+        profiler: hears when its lane is gone.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        host: HomeHost,
+        tags: Mapping[str, str],
+        queries: Mapping[str, RunningQuery],
+        profiler: Profiler,
+        clock: Clock,
+    ) -> None:
+        self._host = host
+        self._tags = dict(tags)
+        self._queries = queries
+        self._profiler = profiler
+        self._clock = clock
+        self._connection: Connection | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._given_up: str | None = None
+
+    @property
+    def connection(self) -> Connection:
+        """The link to the host.
+
+        Raises:
+            LinkLost: there is none yet.
+        """
+        if self._connection is None:
+            raise LinkLost("the private engine host is not linked up")
+        return self._connection
+
+    @property
+    def runtime(self) -> Runtime:
+        """What a VM must run, to the letter.
+
+        Raises:
+            LinkLost: there is no host yet.
+        """
+        return self.connection.link.hello.runtime
+
+    @property
+    def failure(self) -> str | None:
+        """Why there is no private engine host any more; None while there is one or soon will be."""
+        if self._given_up is not None:
+            return self._given_up
+        watcher = self._watcher
+        if watcher is not None and watcher.done() and not watcher.cancelled() and (error := watcher.exception()):
+            return f"the private engine host cannot be started again: {error}"
+        return None
+
+    async def connect(self) -> None:
+        """Link up with a host that is ready.
+
+        Raises:
+            CloudError: it cannot be started.
+            LinkLost: it went away again.
+            TimeoutError: it did not become ready.
+        """
+        self._connection = await self._host.connect(self._tags)
+        await self._connection.wait_ready(READY_DEADLINE_S)
+
+    def watch(self) -> None:
+        """Begin to start the host again whenever it dies."""
+        self._watcher = asyncio.create_task(self._watch(), name="watch home")
+
+    async def stop_watching(self) -> None:
+        """Let the host be lost from now on."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+
+    def lose(self, reason: str) -> None:
+        """Give the host up, on which a query cannot go on.
+
+        A fresh one may help: Spark may have died under the query. If it does not help, it is soon lost for good.
+        """
+        if self._connection is not None:
+            self._connection.link.lose(reason)
+
+    async def end(self, *, keep: bool) -> None:
+        """End the host, or with ``keep`` leave it to the next gateway."""
+        if not keep:
+            await self._host.end(self._connection)
+        elif self._connection is not None:
+            await self._connection.close("the gateway ends")
+
+    async def _watch(self) -> None:
+        """Start the host again when it dies; its runs wait, or go to the cloud, meanwhile."""
+        losses: deque[float] = deque(maxlen=_LOSSES_MAX)
+        why = ""
+        while True:
+            why = why or await self.connection.lost()
+            losses.append(self._clock.now())
+            if len(losses) == _LOSSES_MAX and losses[-1] - losses[0] < _LOSSES_S:
+                self._given_up = f"the private engine host was lost {_LOSSES_MAX} times in a short time, now: {why}"
+                return
+            _LOG.warning("the private engine host is lost (%s): starting it again", why)
+            for query in self._queries.values():
+                await query.lose_home()
+            self._profiler.lane_closed(HOME)
+            why = await self._restart()
+
+    async def _restart(self) -> str:
+        """Try once, and return why it did not succeed; a host that cannot be used is ended."""
+        try:
+            await self.connect()
+            for query in self._queries.values():
+                await query.restart_home(self.connection)
+        except (CloudError, LinkLost, QueryRefusedError, TimeoutError) as error:
+            await self._host.end(self._connection)
+            return str(error)
+        return ""
