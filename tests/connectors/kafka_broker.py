@@ -1,0 +1,187 @@
+"""A real Kafka broker for tests: one KRaft node on loopback, started from the jars that ``.ci/broker`` fetched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+JARS = Path(__file__).parents[2] / "build" / "kafka" / "jars"
+START_S = 90.0
+STOP_S = 30.0
+USER = "gateway"
+PASSWORD = "not much of a secret"
+_SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl}
+listener.security.protocol.map=PLAIN:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAIN
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+user_{user}="{password}";
+listener.name.sasl.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.sasl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+log.dirs={data}
+auto.create.topics.enable=false
+num.partitions=1
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+num.network.threads=2
+num.io.threads=2
+log.cleaner.dedupe.buffer.size=2097152
+"""
+_HEAP = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class Broker:
+    """One broker; its ports and its data stay the same when it is restarted.
+
+    Its methods that start and stop block for seconds: call them with ``asyncio.to_thread`` where a loop runs.
+
+    Attributes:
+        brokers: host:port for clients without a login.
+        sasl_brokers: host:port for clients that log in as ``USER`` (PLAIN or SCRAM).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        plain, sasl, controller = free_ports(3)
+        self.brokers = f"127.0.0.1:{plain}"
+        self.sasl_brokers = f"127.0.0.1:{sasl}"
+        self._port = plain
+        self._settings = folder / "server.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._java = _java()
+        folder.mkdir(parents=True, exist_ok=True)
+        text = _SETTINGS.format(
+            plain=plain, sasl=sasl, controller=controller, data=folder / "data", user=USER, password=PASSWORD
+        )
+        self._settings.write_text(text)
+        self._format()
+
+    def start(self) -> None:
+        """Start it; return when it takes connections."""
+        assert self._process is None, "the broker runs already"
+        with (self._folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command("kafka.Kafka", str(self._settings)), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        ends = time.monotonic() + START_S
+        while not self._listens():
+            if self._process.poll() is not None:
+                raise AssertionError(f"the broker ended by itself:\n{self._log()}")
+            assert time.monotonic() < ends, f"the broker took no connection in {START_S:g} s:\n{self._log()}"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop it in order; nothing if it does not run."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would (what the system has buffered stays)."""
+        assert self._process is not None, "the broker does not run"
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def restart(self) -> None:
+        """Stop it if it runs, and start it over the same data."""
+        self.stop()
+        self.start()
+
+    async def create_topic(
+        self, name: str | None = None, *, partitions: int = 1, settings: dict[str, str] | None = None
+    ) -> str:
+        """Create a topic and return its name: one that nobody else has, if none is given."""
+        topic = name or f"t-{uuid.uuid4().hex[:12]}"
+        new = NewTopic(topic, partitions, 1, topic_configs=settings or {})
+        async with self.admin() as admin:
+            answer: Any = await admin.create_topics([new])
+        assert all(error[1] == 0 for error in answer.topic_errors), answer
+        return topic
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
+        """A client for administration."""
+        client = AIOKafkaAdminClient(bootstrap_servers=self.brokers)
+        await client.start()
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    def _format(self) -> None:
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        logins = [
+            word
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+            for word in ("--add-scram", f"{mechanism}=[name={USER},password={PASSWORD}]")
+        ]
+        command = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings), *logins]
+        done = subprocess.run(self._command(*command), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"the broker's folder could not be formatted:\n{done.stdout}{done.stderr}"
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [self._java, *_HEAP, "-cp", f"{JARS}/*", *arguments]
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def _log(self) -> str:
+        return (self._folder / "broker.log").read_text(errors="replace")[-4000:]
+
+
+def _java() -> str:
+    if not list(JARS.glob("kafka_*.jar")):
+        raise AssertionError(f"the jars of the Kafka broker are not in {JARS}: run .ci/broker (make test does)")
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise AssertionError("the Kafka broker of the tests needs Java 17 or later: run .ci/java (make test does)")
+    return java
