@@ -14,6 +14,8 @@ from infra.payload.errors import PayloadError
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 3
 _GZIP_WBITS = 31
+_GZIP_LEAST_BYTES = 18
+_GZIP_PIECE_BYTES = 1 << 14
 
 
 class Packer:
@@ -65,17 +67,28 @@ def dictionary_decompressor(given_id: int, data: bytes) -> zstandard.ZstdDecompr
     return decompressor
 
 
-def unpack_gzip(packed: memoryview, raw_bytes: int) -> bytes:
+def unpack_gzip(packed: memoryview, raw_bytes: int) -> memoryview:
     """Return the ``raw_bytes`` that a single gzip member holds, or raise PayloadError."""
+    # A member ends with its length; most lies end here, before anything is unpacked.
+    if len(packed) < _GZIP_LEAST_BYTES or int.from_bytes(packed[-4:], "little") != raw_bytes:
+        raise PayloadError(f"gzip: the member does not hold exactly the {raw_bytes} bytes promised")
     inflater = zlib.decompressobj(wbits=_GZIP_WBITS)
+    raw = bytearray(raw_bytes)
+    filled = 0
     try:
-        # One byte more than promised lets zlib reach the trailer, and shows a member that holds more.
-        raw = inflater.decompress(packed, raw_bytes + 1)
+        # Piece by piece, since zlib would join its blocks in twice the memory.
+        for start in range(0, len(packed), _GZIP_PIECE_BYTES):
+            # One byte more than there is room for shows a member that holds more.
+            piece = inflater.decompress(packed[start : start + _GZIP_PIECE_BYTES], raw_bytes - filled + 1)
+            raw[filled : filled + len(piece)] = piece
+            filled += len(piece)
+            if filled > raw_bytes or inflater.unused_data:
+                break
     except zlib.error as error:
         raise PayloadError(f"gzip: {error}") from error
-    if len(raw) != raw_bytes or not inflater.eof or inflater.unused_data:
+    if filled != raw_bytes or not inflater.eof or inflater.unused_data:
         raise PayloadError(f"gzip: the member does not hold exactly the {raw_bytes} bytes promised")
-    return raw
+    return memoryview(raw)
 
 
 def unpack_zstd(decompressor: zstandard.ZstdDecompressor, packed: memoryview, raw_bytes: int) -> bytes:

@@ -8,7 +8,7 @@ import zstandard
 from infra.payload import body, codecs, trim, wire
 from infra.payload.errors import PayloadError
 
-DEFAULT_MAX_BYTES = 256 * 1024 * 1024
+DEFAULT_MAX_BYTES = 128 << 20
 MAX_DICTIONARIES = 4
 """Dictionaries kept for a field; the oldest goes first, since an encoder uses only its newest."""
 

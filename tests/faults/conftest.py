@@ -1,0 +1,36 @@
+"""The size of the fault tests: short in ``make test``, full in ``make faults``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from figures import Figures
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How often each fault is made to happen, and the seed of the chances."""
+
+    full: bool
+    seed: int
+
+    def times(self, short: int, full: int) -> int:
+        """Return the number for this run."""
+        return full if self.full else short
+
+
+@pytest.fixture(scope="session")
+def scale() -> Scale:
+    """Short unless ``SPILLWAY_FAULTS=full``; ``SPILLWAY_SEED`` plays the same faults again."""
+    return Scale(os.environ.get("SPILLWAY_FAULTS") == "full", int(os.environ.get("SPILLWAY_SEED", "20261121")))
+
+
+@pytest.fixture(scope="session")
+def figures() -> Iterator[Figures]:
+    """What is measured; kept when the run ends."""
+    found = Figures()
+    yield found
+    found.keep()
