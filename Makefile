@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help setup java broker demo test check lock clean
+.PHONY: help setup java broker mosquitto demo test check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -28,10 +28,13 @@ java: ## see that there is a Java that Spark can use
 broker: ## fetch the Kafka broker that the tests start
 	@.ci/broker
 
+mosquitto: ## see that there is the MQTT broker that the tests start
+	@.ci/mosquitto
+
 demo: setup java ## play the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail
 	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)")
 
-test: setup java broker ## run all tests
+test: setup java broker mosquitto ## run all tests
 	$(BIN)/python -m pytest
 
 check: setup ## lint, format, types, import contract
