@@ -145,7 +145,8 @@ class RunningQuery:
         self._started = True
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog) -> Ingress:
-        context = SourceContext(self.name, self._identity.owner, self._folder, self._clock, self._upstream)
+        strict = self.config.drift == "strict"
+        context = SourceContext(self.name, self._identity.owner, self._folder, self._clock, self._upstream, strict)
         self._source = make_source(self.config.source, context)
         await self._source.open(schema)
         runs, order = self.config.runs, self.config.order

@@ -111,7 +111,10 @@ class Runs(Section):
 
 
 class Query(Section):
-    """One query: where its events come from, what is computed, where results go, and what is promised."""
+    """One query: where its events come from, what is computed, where results go, and what is promised.
+
+    ``drift`` says what becomes of an event whose fields are not those of ``schema`` (see docs/schema-drift.md).
+    """
 
     source: Source
     schema_ddl: str = Field(alias="schema", min_length=1)
@@ -126,6 +129,7 @@ class Query(Section):
     )
     policy: Policy = Policy()
     runs: Runs = Runs()
+    drift: Literal["lenient", "strict"] = "lenient"
 
     @field_validator("schema_ddl")
     @classmethod

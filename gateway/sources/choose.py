@@ -43,6 +43,7 @@ class SourceContext:
         folder: the query's part of the state_dir, for a journal or the like.
         clock: time.
         upstream: gives a query's sink folder, and a function that says whether it will get no more results.
+        strict: whether an event must have exactly the fields of the schema (see docs/schema-drift.md).
     """
 
     query: str
@@ -50,6 +51,7 @@ class SourceContext:
     folder: Path
     clock: Clock
     upstream: Callable[[str], tuple[Path, Callable[[], bool]]]
+    strict: bool = False
 
 
 def make_source(config: SourceConfig, context: SourceContext) -> Source:

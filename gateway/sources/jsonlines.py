@@ -13,20 +13,28 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from gateway.sources.base import SourceError
+from gateway.sources.drift import line_drift, rows_with_null
 
 _BLANKS = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class LineDecoder:
-    """Decodes lines to one schema. Missing fields are null, unknown ones ignored; a wrong type makes a dead record."""
+    """Decodes lines to one schema. Missing fields are null, unknown ones ignored; a wrong type makes a dead record.
 
-    def __init__(self, schema: pa.Schema) -> None:
+    Args:
+        schema: of the events.
+        strict: a missing or an unknown field makes a dead record too, in a struct as well (docs/schema-drift.md).
+    """
+
+    def __init__(self, schema: pa.Schema, *, strict: bool = False) -> None:
         for field in schema:
             refused = _refused(field.type)
             if refused is not None:
                 raise SourceError(f"column {field.name}: JSON lines cannot carry {refused}; use another type")
         self._schema = schema
+        self._strict = strict
+        self._unexpected = "error" if strict else "ignore"
         # Every field may be null here; the cast to the real schema refuses nulls where it has none.
         self._read_schema = pa.schema([pa.field(f.name, _read_type(f.type)) for f in schema])
         self._binary = [i for i, field in enumerate(schema) if pa.types.is_binary(field.type)]
@@ -43,9 +51,34 @@ class LineDecoder:
                 dead.append((i, "the line is not one JSON object"))
             elif text:
                 numbered.append((i, text))
+        if self._strict:
+            numbered = self._without_drift(numbered, batches, dead)
         self._decode_range(numbered, batches, dead)
         table = pa.Table.from_batches(batches, self._schema).combine_chunks()
         return (table.to_batches() or [_empty(self._schema)])[0], sorted(dead)
+
+    def _without_drift(
+        self, lines: list[tuple[int, bytes]], batches: list[pa.RecordBatch], dead: list[tuple[int, str]]
+    ) -> list[tuple[int, bytes]]:
+        """Decode all lines if none drifts; else return those that are left when the ones that do are dead."""
+        try:
+            batches.append(self._attempt([line for _, line in lines]))
+        except (pa.ArrowException, ValueError):
+            left = []
+            for i, line in lines:
+                reason = self._drift(line)
+                if reason is None:
+                    left.append((i, line))
+                else:
+                    dead.append((i, reason))
+            return left
+        return []
+
+    def _drift(self, line: bytes) -> str | None:
+        try:
+            return line_drift(line, self._schema)
+        except ValueError:
+            return None  # Arrow says better what is wrong with it
 
     def _decode_range(
         self, lines: list[tuple[int, bytes]], batches: list[pa.RecordBatch], dead: list[tuple[int, str]]
@@ -69,11 +102,15 @@ class LineDecoder:
             io.BytesIO(data),
             read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
             parse_options=pj.ParseOptions(
-                explicit_schema=self._read_schema, unexpected_field_behavior="ignore", newlines_in_values=False
+                explicit_schema=self._read_schema, unexpected_field_behavior=self._unexpected, newlines_in_values=False
             ),
         )
         if table.num_rows != len(lines):
             raise ValueError(f"{len(lines)} line(s) hold {table.num_rows} JSON objects; one a line is expected")
+        for row in rows_with_null(table) if self._strict else ():
+            drift = line_drift(lines[row], self._schema)
+            if drift is not None:
+                raise ValueError(drift)
         for at in self._binary:
             decoded = [None if v is None else base64.b64decode(v, validate=True) for v in table.column(at).to_pylist()]
             table = table.set_column(at, self._schema.field(at).name, pa.array(decoded, pa.binary()))

@@ -1,0 +1,88 @@
+"""Where a JSON object differs from the schema that a query declares; see docs/schema-drift.md for the rules."""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_JSON_NAMES = {str: "a string", bool: "a boolean", int: "an integer", float: "a number", list: "an array"}
+
+
+def line_drift(line: bytes, schema: pa.Schema) -> str | None:
+    """Return how the JSON object in ``line`` differs from ``schema``; None when it does not.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deeply to say.
+    """
+    try:
+        value = msgspec.json.decode(line)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    return _struct_drift(value, list(schema), "") if isinstance(value, dict) else "the line is not one JSON object"
+
+
+def _struct_drift(value: dict[str, object], fields: list[pa.Field], path: str) -> str | None:
+    names = {field.name for field in fields}
+    extra = next((name for name in value if name not in names), None)
+    if extra is not None:
+        return f'field "{path}{extra[:200]}" is not in the schema'
+    for field in fields:
+        if field.name not in value:
+            return f'field "{path}{field.name}" is missing'
+        found = _value_drift(value[field.name], field.type, path + field.name)
+        if found is not None:
+            return found
+    return None
+
+
+def _value_drift(value: object, kind: pa.DataType, path: str) -> str | None:
+    if value is None:
+        return None
+    if type(value) not in _json_types(kind):
+        return f'field "{path}" is {_JSON_NAMES.get(type(value), "an object")}, but the schema says {kind}'
+    if isinstance(value, dict):
+        return _struct_drift(value, list(kind), f"{path}.")
+    if isinstance(value, list):
+        drifts = (_value_drift(item, kind.value_type, f"{path}[{i}]") for i, item in enumerate(value))
+        return next((drift for drift in drifts if drift is not None), None)
+    return None
+
+
+def _json_types(kind: pa.DataType) -> tuple[type, ...]:
+    """Return what a value of ``kind`` may be in JSON; everything without a form of its own is text."""
+    if pa.types.is_struct(kind):
+        return (dict,)
+    if pa.types.is_list(kind):
+        return (list,)
+    if pa.types.is_boolean(kind):
+        return (bool,)
+    if pa.types.is_integer(kind):
+        return (int,)
+    if pa.types.is_floating(kind):
+        return (int, float)
+    return (int, float, str) if pa.types.is_decimal(kind) else (str,)
+
+
+def rows_with_null(table: pa.Table) -> list[int]:
+    """Return the rows that hold a null; all of them when a nested value is null, since its row is not looked for.
+
+    A missing field is read as null, so that no other row can miss one.
+    """
+    if any(_inner_null(chunk) for column in table.columns for chunk in column.chunks):
+        return list(range(table.num_rows))
+    mask = None
+    for column in table.columns:
+        if column.null_count:
+            nulls = pc.is_null(column)
+            mask = nulls if mask is None else pc.or_(mask, nulls)
+    return [] if mask is None else pc.indices_nonzero(mask).to_pylist()
+
+
+def _inner_null(array: pa.Array) -> bool:
+    if pa.types.is_struct(array.type):
+        return any(child.null_count > 0 or _inner_null(child) for child in array.flatten())
+    if pa.types.is_list(array.type):
+        inner = array.flatten()
+        return inner.null_count > 0 or _inner_null(inner)
+    return False
