@@ -18,6 +18,10 @@ class SinkUnavailableError(Exception):
     """The sink takes nothing now (a broker restarts, say); it is tried again."""
 
 
+class SinkError(Exception):
+    """The sink can never take these results as they are; the message says what to do."""
+
+
 class FencedError(Exception):
     """Another gateway has taken over this query's sink; this one must stop writing. The message says what to do."""
 
@@ -50,6 +54,7 @@ class Sink(Protocol):
         Raises:
             SinkUnavailableError: or OSError: not now.
             FencedError: another gateway writes here.
+            SinkError: never, as things are.
         """
         ...
 
