@@ -1,0 +1,120 @@
+"""The idempotency keys that were seen: in memory, and on disk for longer than the records that came with them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.statefiles import StateError, sync_folder, write_atomically
+
+# At about 250 bytes of memory each.
+KEYS_MAX: Final = 300_000
+_SUFFIX = ".keys"
+_CRC_BYTES = 4
+
+
+class SeenKey(msgspec.Struct, frozen=True, array_like=True):
+    """A key that came with an append.
+
+    Attributes:
+        key: as it was given.
+        digest: what tells the append from another one with the same key.
+        count: how many records came with it.
+        wall_s: when, seconds since 1970.
+    """
+
+    key: str
+    digest: bytes
+    count: int
+    wall_s: float
+
+
+class SeenKeys:
+    """The keys of a journal.
+
+    A key is kept for ``keep_s``, and at most ``keys_max`` of them are: the oldest are forgotten first. The keys of a
+    segment that is full go to a file of their own, ``<serial>.keys``, which stays when the segment goes.
+
+    Args:
+        folder: the journal's.
+        keep_s: how long a key is remembered.
+        keys_max: how many are.
+    """
+
+    def __init__(self, folder: Path, keep_s: float, keys_max: int = KEYS_MAX) -> None:
+        self._folder = folder
+        self._keep_s = keep_s
+        self._keys_max = keys_max
+        self._seen: dict[str, SeenKey] = {}
+        self._newest_s: dict[int, float] = {}
+
+    def __len__(self) -> int:
+        """Return how many are remembered."""
+        return len(self._seen)
+
+    def find(self, key: str, now_wall_s: float) -> SeenKey | None:
+        """Return what came with ``key``, unless that is too long ago."""
+        seen = self._seen.get(key)
+        return seen if seen is not None and now_wall_s - seen.wall_s < self._keep_s else None
+
+    def add(self, seen: SeenKey) -> None:
+        """Remember a key, and forget what is too old or too much."""
+        self._seen.pop(seen.key, None)
+        self._seen[seen.key] = seen
+        while self._seen:
+            oldest = next(iter(self._seen.values()))
+            if len(self._seen) <= self._keys_max and seen.wall_s - oldest.wall_s < self._keep_s:
+                return
+            del self._seen[oldest.key]
+
+    def save(self, serial: int, keys: Iterable[SeenKey]) -> None:
+        """Write the keys of a segment to their file.
+
+        Raises:
+            OSError: they are not there.
+        """
+        kept = list(keys)
+        data = msgspec.msgpack.encode(kept)
+        write_atomically(self._path(serial), zlib.crc32(data).to_bytes(_CRC_BYTES, "little") + data)
+        self._newest_s[serial] = max((seen.wall_s for seen in kept), default=0.0)
+
+    def load(self) -> set[int]:
+        """Remember what the files hold, oldest first; return the serials of their segments.
+
+        Raises:
+            StateError: a file is damaged.
+        """
+        for path in sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda path: int(path.stem)):
+            data = path.read_bytes()
+            if len(data) < _CRC_BYTES or int.from_bytes(data[:_CRC_BYTES], "little") != zlib.crc32(data[_CRC_BYTES:]):
+                raise StateError(
+                    f"{path} is damaged: restore it from a backup, or remove it; without it requests that are sent "
+                    "again with a key from that time are taken again"
+                )
+            keys = msgspec.msgpack.decode(data[_CRC_BYTES:], type=list[SeenKey])
+            self._newest_s[int(path.stem)] = max((seen.wall_s for seen in keys), default=0.0)
+            for seen in keys:
+                self.add(seen)
+        return set(self._newest_s)
+
+    def forget(self, now_wall_s: float, oldest_serial: int) -> None:
+        """Remove the files of segments before ``oldest_serial`` of which no key is remembered any more.
+
+        Raises:
+            OSError: some are still there.
+        """
+        first_kept_s = next(iter(self._seen.values())).wall_s if self._seen else now_wall_s
+        limit_s = max(now_wall_s - self._keep_s, first_kept_s)
+        gone = [n for n, newest_s in self._newest_s.items() if n < oldest_serial and newest_s < limit_s]
+        for serial in gone:
+            self._path(serial).unlink(missing_ok=True)
+            del self._newest_s[serial]
+        if gone:
+            sync_folder(self._folder)
+
+    def _path(self, serial: int) -> Path:
+        return self._folder / f"{serial:08d}{_SUFFIX}"

@@ -1,0 +1,136 @@
+"""From a position in a journal to the records that stand there."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gateway.journal.frames import SEGMENT_HEAD_BYTES
+from gateway.journal.segments import Frame, Segment, SegmentReader
+from gateway.position import Position
+from gateway.statefiles import StateError
+
+_MARKS_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Consecutive records of a journal.
+
+    Attributes:
+        start: where the first one stands.
+        end: where the next one stands.
+        records: their bytes, as they were appended.
+        topics: of each record; empty text where it has none.
+        offsets: in its segment, of the frame that holds the record.
+        wall_s: mean time of receipt, seconds since 1970.
+    """
+
+    start: Position
+    end: Position
+    records: list[bytes]
+    topics: list[str]
+    offsets: list[int]
+    wall_s: float
+
+
+class PositionReader:
+    """Reads records from any position. Blocks on the disk; used by one thread at a time.
+
+    Args:
+        folder: the journal's, for messages.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._reader: SegmentReader | None = None
+        self._frame: Frame | None = None
+
+    def read(
+        self, segments: Sequence[Segment], position: Position, max_records: int, max_bytes: int, end_record: int
+    ) -> Records:
+        """Return the records from ``position`` on, at least one, until a limit is met or ``end_record``.
+
+        Raises:
+            StateError: they are damaged, or not there any more.
+            OSError: the disk fails.
+        """
+        records: list[bytes] = []
+        topics: list[str] = []
+        offsets: list[int] = []
+        total_bytes, wall_s, end = 0, 0.0, position
+        while len(records) < max_records and total_bytes < max_bytes and end.record < end_record:
+            frame, part = self._frame_at(segments, end)
+            for number in range(end.record - frame.head.first_record, frame.head.count):
+                records.append(frame.body.records[number])
+                topics.append(frame.body.topic(number))
+                offsets.append(frame.offset)
+                wall_s += frame.head.wall_s
+                total_bytes += len(records[-1])
+                if len(records) >= max_records or total_bytes >= max_bytes:
+                    break
+            record = position.record + len(records)
+            end = Position(record, part, frame.end_offset if record == frame.head.end_record else frame.offset)
+        return Records(position, end, records, topics, offsets, wall_s / len(records))
+
+    def _frame_at(self, segments: Sequence[Segment], position: Position) -> tuple[Frame, int]:
+        """Return the frame that holds a record and its segment's first record; the last frame read is kept."""
+        at = bisect_right(segments, position.record, key=lambda segment: segment.first_record) - 1
+        if at < 0:
+            raise StateError(
+                f"{self._folder} begins with record {segments[0].first_record}; record {position.record} is not there "
+                "any more: restore the folder together with the files beside it"
+            )
+        segment, kept = segments[at], self._frame
+        if self._reader is None or self._reader.segment is not segment:
+            self.close()
+            self._reader, kept = SegmentReader(segment), None
+        if kept is None or not kept.head.first_record <= position.record < kept.head.end_record:
+            kept = self._frame = _find(self._reader, position)
+        return kept, segment.first_record
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = self._frame = None
+
+
+def _find(reader: SegmentReader, position: Position) -> Frame:
+    """Return the frame of a segment that holds a record, looked for where the position says, else from the front."""
+    offset = SEGMENT_HEAD_BYTES
+    if position.part == reader.segment.first_record and position.offset > offset:
+        head = reader.head_at(position.offset)
+        if head is not None and head.first_record <= position.record:
+            offset = position.offset
+    for frame in reader.frames(offset, position.record + 1):
+        if frame.head.first_record <= position.record < frame.head.end_record:
+            return frame
+    raise reader.segment.damage(offset, f"record {position.record} is not in it, although it was written")
+
+
+class ReceiptTimes:
+    """About when each record of a journal came; coarser, the more there are."""
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[int, float]] = []
+
+    def add(self, record: int, wall_s: float) -> None:
+        """Note that ``record``, later than all before, came at ``wall_s``."""
+        if len(self._marks) >= _MARKS_MAX:
+            self._marks = self._marks[::2]
+        self._marks.append((record, wall_s))
+
+    def at(self, record: int) -> float | None:
+        """Return when the record came, or one not long before it; None when nothing is known."""
+        marks = self._marks
+        at = bisect_right(marks, record, key=lambda mark: mark[0]) - 1
+        return marks[at][1] if at >= 0 else None
+
+    def forget(self, before_record: int) -> None:
+        """Forget what is not asked for any more."""
+        at = bisect_right(self._marks, before_record, key=lambda mark: mark[0]) - 1
+        self._marks = self._marks[max(0, at) :]
