@@ -1,0 +1,180 @@
+"""What holds between aiomqtt, paho and a real broker, and what is built on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiomqtt
+import pytest
+from mosquitto import Mosquitto, Peer
+
+from gateway.mqtt import client as module
+from gateway.mqtt.broker import Broker
+from gateway.mqtt.client import Arrival, BrokerError, Client, Release
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    broker = Mosquitto(tmp_path / "mosquitto").start()
+    yield broker
+    broker.kill()
+
+
+def client(mosquitto: Mosquitto, *, session_s: int = 3600, **said: int) -> Client:
+    return Client(Broker("127.0.0.1", mosquitto.port), "held", session_s=session_s, **said)
+
+
+async def taken(client: Client, count: int) -> list[Arrival | Release]:
+    items: list[Arrival | Release] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while len(items) < count:
+            items += await client.take()
+    return items
+
+
+def payloads(items: list[Arrival | Release]) -> list[bytes]:
+    return [item.payload for item in items if isinstance(item, Arrival)]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_what_is_not_acknowledged_comes_again_marked_as_such(mosquitto: Mosquitto, qos: int) -> None:
+    async with client(mosquitto) as first:
+        await first.subscribe("t/#", qos)
+        with Peer(mosquitto.port) as peer:
+            peer.publish("t/a", [b"one", b"two", b"three"], qos)
+        items = await taken(first, 3)
+        assert [(item.qos, item.again) for item in items if isinstance(item, Arrival)] == [(qos, False)] * 3
+        assert isinstance(items[0], Arrival)
+        first.acknowledge(items[0])
+        if qos == 2:
+            assert await taken(first, 1) == [Release(items[0].packet_id)]
+    async with client(mosquitto) as second:
+        assert second.session_present
+        again = await taken(second, qos + 1)
+        assert payloads(again) == [b"two", b"three"]
+        assert [item.again for item in again if isinstance(item, Arrival)] == [True, True]
+        ids = [item.packet_id for item in items[1:]]
+        assert [item.packet_id for item in again if isinstance(item, Arrival)] == ids
+        # Its PUBCOMP was held back too, so the broker asks again.
+        assert [item for item in again if isinstance(item, Release)] == [Release(items[0].packet_id)][: qos - 1]
+
+
+async def test_acknowledged_messages_do_not_come_again(mosquitto: Mosquitto) -> None:
+    async with client(mosquitto) as first:
+        await first.subscribe("t/#", 2)
+        with Peer(mosquitto.port) as peer:
+            peer.publish("t/a", [b"one", b"two"], 2)
+            peer.publish("t/a", [b"three"], 1)
+        for item in await taken(first, 3):
+            assert isinstance(item, Arrival)
+            first.acknowledge(item)
+        for release in await taken(first, 2):
+            assert isinstance(release, Release)
+            first.complete(release)
+    async with client(mosquitto) as second:
+        with Peer(mosquitto.port) as peer:
+            peer.publish("t/a", [b"four"], 2)
+        assert payloads(await taken(second, 1)) == [b"four"]
+
+
+async def test_only_so_many_are_in_flight(mosquitto: Mosquitto) -> None:
+    async with client(mosquitto, receive_max=4) as held:
+        await held.subscribe("t/#", 1)
+        with Peer(mosquitto.port) as peer:
+            peer.publish("t/a", [b"%d" % n for n in range(50)])
+        items = await taken(held, 4)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(held.take(), 0.2)
+        while len(items) < 50:
+            for item in items[-4:]:
+                assert isinstance(item, Arrival)
+                held.acknowledge(item)
+            items += await taken(held, min(4, 50 - len(items)))
+        assert payloads(items) == [b"%d" % n for n in range(50)]
+
+
+async def test_reading_pauses_when_much_waits_to_be_taken(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "INBOX_BYTES", 100_000)
+    async with client(mosquitto) as held:
+        await held.subscribe("t/#", 0)
+        with Peer(mosquitto.port) as peer:
+            peer.publish("t/a", [bytes(10_000)] * 200, 0)
+            peer.publish("t/a", [b"last"], 1)
+        while not held._paused:
+            await asyncio.sleep(0.01)
+        first = await held.take()
+        assert 1 < len(first) <= 12
+        items = first
+        while payloads(items)[-1] != b"last":
+            more = await taken(held, 1)
+            assert len(more) <= 12
+            items += more
+        assert len(items) == 201
+
+
+async def test_a_lost_connection_is_told_after_what_cannot_come_again(mosquitto: Mosquitto) -> None:
+    async with client(mosquitto) as held:
+        await held.subscribe("t/#", 1)
+        with Peer(mosquitto.port) as peer:
+            peer.publish("t/a", [b"comes again"], 1)
+            peer.publish("t/a", [b"once only"], 0)
+        while len(held._inbox) < 2:
+            await asyncio.sleep(0.01)
+        mosquitto.kill()
+        while not held.lost:
+            await asyncio.sleep(0.01)
+        assert payloads(await held.take()) == [b"once only"]
+        with pytest.raises(BrokerError, match="closed the connection"):
+            await held.take()
+
+
+async def test_a_broker_that_is_not_there_is_named(mosquitto: Mosquitto) -> None:
+    mosquitto.stop()
+    with pytest.raises(BrokerError, match=f"127.0.0.1:{mosquitto.port} cannot be reached"):
+        await client(mosquitto).__aenter__()
+
+
+async def test_a_broker_that_does_not_answer_is_given_up(mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", 0.3)
+    mosquitto.freeze()
+    with pytest.raises(BrokerError, match="cannot be reached"):
+        await client(mosquitto).__aenter__()
+    stuck = asyncio.create_task(client(mosquitto).__aenter__())
+    await asyncio.sleep(0.05)
+    stuck.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stuck
+    mosquitto.thaw()
+    async with client(mosquitto) as held:
+        await held.subscribe("t/#", 1)
+
+
+async def test_a_server_that_hangs_up_is_no_long_wait() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        with pytest.raises(BrokerError, match="closed the connection instead of answering"):
+            await Client(Broker("127.0.0.1", port), "held", session_s=0).__aenter__()
+
+
+async def test_version_3_1_1_keeps_a_session_too(mosquitto: Mosquitto) -> None:
+    old = aiomqtt.ProtocolVersion.V311
+    broker = Broker("127.0.0.1", mosquitto.port)
+    async with Client(broker, "held", session_s=3600, version=old) as first:
+        assert not first.session_present
+        await first.subscribe("t/#", 2)
+    with Peer(mosquitto.port) as peer:
+        peer.publish("t/a", [b"meanwhile"], 2)
+    async with Client(broker, "held", session_s=3600, version=old) as second:
+        assert second.session_present
+        assert payloads(await taken(second, 1)) == [b"meanwhile"]
