@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gateway.connection import Connection, QueryRefusedError
 from gateway.hosts import READY_DEADLINE_S, dial, new_host_name, user_data
+from gateway.pipeline import Loss
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from gateway.together import all_or_none
@@ -161,7 +162,7 @@ class Actuator:
         )
         why = await connection.lost()
         if not vm.ending:
-            await self._detach(vm)
+            await self._detach(vm, Loss(why, self._clock.now()))
             self._emit(lambda event_id, at_s: VmLost(event_id=event_id, at_s=at_s, vm=vm.name, reason=why))
 
     async def _bring_up(self, vm: _Vm) -> Connection:
@@ -218,10 +219,10 @@ class Actuator:
             if vm.node is not None:
                 await self._destroy(vm.node)
 
-    async def _detach(self, vm: _Vm) -> None:
+    async def _detach(self, vm: _Vm, loss: Loss | None = None) -> None:
         for query in self._queries.values():
             with contextlib.suppress(LinkLost):
-                await query.detach(vm.name)
+                await query.detach(vm.name, loss)
         self._profiler.lane_closed(vm.name)
 
     async def _destroy(self, node: Node) -> None:

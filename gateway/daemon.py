@@ -279,6 +279,7 @@ class Daemon:
             clock=self._clock,
             upstream=self._upstream,
             on_failed=self._on_lane_failed,
+            on_overdue=lambda query, reason: self._home.reopen(query, reason),
         )
 
     def _upstream(self, name: str) -> tuple[Path, Callable[[], bool]]:

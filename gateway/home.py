@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from gateway.connection import Connection, QueryRefusedError
 from gateway.hosts import READY_DEADLINE_S, HomeHost
+from gateway.pipeline import Loss
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from infra.clock import Clock
@@ -50,6 +51,9 @@ class Home:
         self._connection: Connection | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._given_up: str | None = None
+        self._changing = asyncio.Lock()
+        self._reopening: dict[str, asyncio.Task[None]] = {}
+        self._reopened_at: dict[str, float] = {}
 
     @property
     def connection(self) -> Connection:
@@ -76,9 +80,9 @@ class Home:
         """Why there is no private engine host any more; None while there is one or soon will be."""
         if self._given_up is not None:
             return self._given_up
-        watcher = self._watcher
-        if watcher is not None and watcher.done() and not watcher.cancelled() and (error := watcher.exception()):
-            return f"the private engine host cannot be started again: {error}"
+        for task in (self._watcher, *self._reopening.values()):
+            if task is not None and task.done() and not task.cancelled() and (error := task.exception()):
+                return f"the private engine host cannot be started again: {error}"
         return None
 
     async def connect(self) -> None:
@@ -98,9 +102,10 @@ class Home:
 
     async def stop_watching(self) -> None:
         """Let the host be lost from now on."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
+        tasks = [task for task in (self._watcher, *self._reopening.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def lose(self, reason: str) -> None:
         """Give the host up, on which a query cannot go on.
@@ -109,6 +114,31 @@ class Home:
         """
         if self._connection is not None:
             self._connection.link.lose(reason)
+
+    def reopen(self, name: str, reason: str) -> None:
+        """Open a stateful query that is not answered again from its checkpoint; if that did not help, take a new host.
+
+        Args:
+            name: the query's.
+            reason: what was seen.
+        """
+        present = self._reopening.get(name)
+        if present is not None and not present.done():
+            return
+        completed = self._queries[name].tally.latency.weight
+        if self._reopened_at.get(name) == completed:
+            self.lose(f"query {name} is not answered although it was opened again: {reason}")
+            return
+        self._reopened_at[name] = completed
+        _LOG.warning("query %s is opened again from its checkpoint: %s", name, reason)
+        self._reopening[name] = asyncio.create_task(self._reopen(name), name=f"reopen {name}")
+
+    async def _reopen(self, name: str) -> None:
+        async with self._changing:
+            try:
+                await self._queries[name].reopen()
+            except (LinkLost, QueryRefusedError, TimeoutError) as error:
+                self.lose(f"query {name} cannot be opened again: {error}")
 
     async def end(self, *, keep: bool) -> None:
         """End the host, or with ``keep`` leave it to the next gateway."""
@@ -128,10 +158,12 @@ class Home:
                 self._given_up = f"the private engine host was lost {_LOSSES_MAX} times in a short time, now: {why}"
                 return
             _LOG.warning("the private engine host is lost (%s): starting it again", why)
-            for query in self._queries.values():
-                await query.lose_home()
-            self._profiler.lane_closed(HOME)
-            why = await self._restart()
+            loss = Loss(why, self._clock.now())
+            async with self._changing:
+                for query in self._queries.values():
+                    await query.lose_home(loss)
+                self._profiler.lane_closed(HOME)
+                why = await self._restart()
 
     async def _restart(self) -> str:
         """Try once, and return why it did not succeed; a host that cannot be used is ended."""

@@ -17,6 +17,7 @@ from infra.link.credit import CreditWindow
 from infra.messages import Completed, Credit, Dictionary, Predicate, QueryFailed, QueryReady
 from infra.messages import Run as RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoded, Encoder, kept_rows
+from policies.overdue import LaneWatch, Patience
 
 # A lane gets as many events as it can serve in this time: enough to keep the engine busy while it plans its next
 # micro-batch and a round trip passes, and not more, since what a lane holds can no longer be switched.
@@ -28,6 +29,7 @@ _RATE_MEMORY = 0.8
 _HELD_BACK_S = 0.02
 _LINK_WEIGHT = 0.2
 NO_BATCH = -1
+_PATIENCE = Patience()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Lane:
         codecs: how ``encoder`` packs; hears what the link carries.
         owner: hears of answers.
         clock: time.
+        patience: how long answers are waited for.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Lane:
         codecs: CodecPolicy,
         owner: LaneOwner,
         clock: Clock,
+        patience: Patience = _PATIENCE,
     ) -> None:
         self.name = connection.name
         self._connection = connection
@@ -105,6 +109,9 @@ class Lane:
         self._busy_s = 0.0
         self._served_events = 0.0
         self._link_rate: float | None = None
+        self._watch = LaneWatch(patience)
+        self._overdue: dict[int, Run] = {}
+        self._held_back = False
 
     @property
     def open_events(self) -> int:
@@ -135,9 +142,9 @@ class Lane:
 
     def put(self, run: Run) -> None:
         """Take a run; the caller has asked ``has_room``."""
-        if self._busy_since_s is None:
-            self._busy_since_s = self._clock.now()
+        self._overdue.pop(run.first_seq, None)
         self._open[run.first_seq] = run
+        self._see_work()
         self._queue.append(run)
         self._work.set()
 
@@ -165,6 +172,9 @@ class Lane:
                 self._work.clear()
                 await self._work.wait()
             run = self._queue[0]
+            if run.first_seq not in self._open:  # another lane has answered it
+                self._queue.popleft()
+                continue
             encoded = await asyncio.to_thread(self._encoder.encode, run.batch)
             try:
                 await self._send(run, encoded)
@@ -177,16 +187,18 @@ class Lane:
         for new in encoded.dictionaries:
             message = Dictionary(query=self._query, field=new.field, dictionary_id=new.dictionary_id)
             await self._connection.link.send(message, new.data)
+        if run.first_seq not in self._open:
+            return
         self._owner.on_sent(self.name, run, encoded.raw_bytes, len(encoded.payload) if encoded.rows else 0)
         if encoded.rows == 0:
             # Nothing of it passes the early predicates: the answer is known without asking.
             nothing = pa.RecordBatch.from_pylist([], schema=self._result_schema)
-            self._answer(Answer(self.name, run.first_seq, run.last_seq, nothing, (), NO_BATCH, 0.0))
+            self._take(Answer(self.name, run.first_seq, run.last_seq, nothing, (), NO_BATCH, 0.0))
             return
         while not self._credit.take(len(encoded.payload)):
             self._work.clear()
             await self._work.wait()
-        started_s = self._clock.now()
+        started_s, self._held_back = self._clock.now(), True
         await self._connection.link.send(
             RunMessage(
                 query=self._query,
@@ -198,7 +210,34 @@ class Lane:
             ),
             encoded.payload,
         )
-        self._learn_link_rate(len(encoded.payload), self._clock.now() - started_s)
+        self._held_back = False
+        now_s = self._clock.now()
+        if run.first_seq in self._open:  # else its answer was there before the send had returned
+            self._watch.sent(run.first_seq, run.attempt, now_s, now_s - started_s)
+        self._learn_link_rate(len(encoded.payload), now_s - started_s)
+
+    def overdue(self) -> list[int]:
+        """Return the first seqs of the runs that were sent too long ago, from now on without room kept for them.
+
+        An answer that comes all the same is taken; ``forget`` says that none is wanted any more.
+        """
+        late = self._watch.overdue(self._clock.now())
+        for first_seq in late:
+            self._overdue[first_seq] = self._open.pop(first_seq)
+        self._see_work()
+        return late
+
+    @property
+    def silence_s(self) -> float | None:
+        """How long the lane has had work and completed nothing, if that is too long; else None."""
+        return self._watch.silence_s(self._clock.now(), held_back=self._held_back)
+
+    def forget(self, first_seq: int) -> None:
+        """Wait no more for the answer of a run that another lane has answered."""
+        self._open.pop(first_seq, None)
+        self._overdue.pop(first_seq, None)
+        self._watch.forget(first_seq)
+        self._see_work()
 
     def _learn_link_rate(self, sent_bytes: int, took_s: float) -> None:
         """Tell the encoder what the link carries, so that ``auto`` weighs bytes against CPU by it."""
@@ -218,7 +257,8 @@ class Lane:
             case QueryFailed():
                 self._owner.on_failed(self.name, message.reason)
             case Completed():
-                self._answer(
+                self._watch.answered(message.first_seq, self._clock.now())
+                self._take(
                     Answer(
                         self.name,
                         message.first_seq,
@@ -230,16 +270,26 @@ class Lane:
                     )
                 )
 
-    def _answer(self, answer: Answer) -> None:
+    def _take(self, answer: Answer) -> None:
         done = [key for key, run in self._open.items() if answer.first_seq <= key and run.last_seq <= answer.last_seq]
         self._served_events += sum(self._open.pop(key).events for key in done)
-        if not self._open and self._busy_since_s is not None:
-            self._busy_s += self._clock.now() - self._busy_since_s
-            self._busy_since_s = None
+        self._overdue.pop(answer.first_seq, None)
+        for key in done:
+            self._watch.forget(key)
+        self._see_work()
         self._owner.on_answer(answer)
 
+    def _see_work(self) -> None:
+        now_s = self._clock.now()
+        self._watch.works(bool(self._open or self._overdue), now_s)
+        if self._open and self._busy_since_s is None:
+            self._busy_since_s = now_s
+        elif not self._open and self._busy_since_s is not None:
+            self._busy_s += now_s - self._busy_since_s
+            self._busy_since_s = None
+
     def _poison_seqs(self, message: Completed) -> tuple[tuple[int, str], ...]:
-        run = self._open.get(message.first_seq)
+        run = self._open.get(message.first_seq) or self._overdue.get(message.first_seq)
         if not message.poison or run is None:
             return ()
         kept = kept_rows(run.batch, self._predicates)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
@@ -28,6 +29,24 @@ from policies.signals import HOME
 _LOG = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Why and when, on the gateway's clock, a lane was lost."""
+
+    reason: str
+    at_s: float
+
+
+@dataclass(slots=True)
+class _Move:
+    """The runs of a lost lane on their way elsewhere; ``left`` are those that no other lane has yet."""
+
+    lane: str
+    loss: Loss
+    runs: int
+    left: set[int]
+
+
 class Pipeline:
     """The running half of a query, between its ingress and its sink. Runs on the event loop.
 
@@ -47,6 +66,8 @@ class Pipeline:
         on_acknowledge: called with the source position up to which everything is committed, after each commit.
         on_commit: called with the last seq up to which all is committed, after each commit.
         on_failed: called with (lane, reason) when the query cannot go on in a lane.
+        on_overdue: called with the reason when a stateful query is not answered and has to be opened again from its
+            checkpoint; None lets its lane fail instead.
     """
 
     def __init__(
@@ -66,6 +87,7 @@ class Pipeline:
         on_acknowledge: Callable[[Position], Awaitable[None]],
         on_commit: Callable[[int], None],
         on_failed: Callable[[str, str], None],
+        on_overdue: Callable[[str], None] | None = None,
     ) -> None:
         self.name = name
         self._stateful = stateful
@@ -77,6 +99,8 @@ class Pipeline:
         self._on_acknowledge = on_acknowledge
         self._on_commit = on_commit
         self._on_failed = on_failed
+        self._on_overdue = on_overdue
+        self._moves: list[_Move] = []
         self._book = RunBook(sink.committed)
         self._router = Router()
         self._lanes: dict[str, Lane] = {}
@@ -108,8 +132,13 @@ class Pipeline:
         if error is not None:
             self.on_failed(lane, f"a run cannot be sent: {error}")
 
-    async def remove_lane(self, name: str) -> None:
-        """Take a lane out; runs that are open in it wait again and go elsewhere."""
+    async def remove_lane(self, name: str, loss: Loss | None = None) -> None:
+        """Take a lane out; runs that are open in it wait again and go elsewhere.
+
+        Args:
+            name: the lane's.
+            loss: why and when it was lost, if it was: then it is logged how long its runs took to go elsewhere.
+        """
         lane = self._lanes.pop(name, None)
         if lane is None:
             return
@@ -117,9 +146,10 @@ class Pipeline:
         sender.cancel()
         await asyncio.gather(sender, return_exceptions=True)
         runs = self._book.give_back(name)
-        if runs:
-            _LOG.info("%s: %d runs of %s go elsewhere", self.name, len(runs), name)
+        if loss is not None:
+            self._moves.append(_Move(name, loss, len(runs), {run.first_seq for run in runs}))
         self.deal()
+        self._see_moved(None)
 
     def lane_idle(self, name: str) -> bool:
         """Whether nothing of this query is open in a lane."""
@@ -161,11 +191,46 @@ class Pipeline:
             if self._delivery.full and run.first_seq > self._delivery.next_seq:
                 return
             with_room = {name for name, lane in self._lanes.items() if lane.has_room}
-            name = self._router.pick(run.events, with_room, home_only=self._stateful or run.disordered)
+            home_only, tried = self._stateful or run.disordered, self._book.tried(run)
+            if tried:
+                name = self._router.pick_again(run.events, with_room, tried, home_only=home_only)
+            else:
+                name = self._router.pick(run.events, with_room, home_only=home_only)
             if name is None:
                 return
             self._router.dealt(name, run.events)
             self._lanes[name].put(self._book.assign(name))
+            self._see_moved(run)
+
+    def _see_moved(self, run: Run | None) -> None:
+        """Log of each lost lane how long it took until all its runs were put elsewhere."""
+        for move in self._moves[:]:
+            if run is not None:
+                move.left.discard(run.first_seq)
+            if not move.left:
+                self._moves.remove(move)
+                after_ms = 1000 * (self._clock.now() - move.loss.at_s)
+                text = "lane %s lost (%s): %d runs go elsewhere after %.0f ms (%s)"
+                _LOG.warning(text, move.lane, move.loss.reason, move.runs, after_ms, self.name)
+
+    def _see_overdue(self) -> None:
+        """Ask again, elsewhere, for runs that a lane should have answered; give a lane up that answers nothing."""
+        for lane in tuple(self._lanes.values()):
+            silence_s = lane.silence_s
+            overdue = lane.overdue()
+            if silence_s is not None:
+                self.on_failed(lane.name, f"query {self.name} got no answer for {silence_s:.0f} s")
+            elif overdue and self._stateful:
+                reason = f"the runs from seq {min(overdue)} on are not answered"
+                if self._on_overdue is None:
+                    self.on_failed(lane.name, reason)
+                else:
+                    self._on_overdue(reason)
+            if not self._stateful:
+                for first_seq in overdue:
+                    _LOG.warning("%s: run %d is overdue in lane %s: asked for again", self.name, first_seq, lane.name)
+                    self._book.ask_again(lane.name, first_seq)
+        self.deal()
 
     # ---------------------------------------------------------------------------------------------- what lanes tell
 
@@ -197,10 +262,12 @@ class Pipeline:
         if answer.lane not in self._lanes:
             return  # its runs have gone elsewhere, where they are answered
         if self._stateful:
-            self._batch_start_seq = answer.first_seq
+            self._batch_start_seq = max(self._batch_start_seq, answer.first_seq)
         runs, counts = self._book.complete(answer.lane, answer.first_seq, answer.last_seq)
         for run in runs:
             self._gate.give(run.raw_bytes)
+            if run.attempt > 1:
+                self._forget_elsewhere(answer.lane, run)
         if not counts:
             if self._stateful and self._sink.committed.covers(answer.first_seq, answer.last_seq):
                 self._on_commit(answer.last_seq)
@@ -224,6 +291,13 @@ class Pipeline:
         results = Results(answer.results, events, arrival_s, tuple(_letters(answer, runs)))
         self._delivery.complete(answer.first_seq, answer.last_seq, results)
         self.deal()
+
+    def _forget_elsewhere(self, lane: str, run: Run) -> None:
+        for other in self._lanes.values():
+            if other.name != lane:
+                other.forget(run.first_seq)
+        for move in self._moves:
+            move.left.discard(run.first_seq)
 
     # ---------------------------------------------------------------------------------------------------- delivery
 
@@ -261,6 +335,7 @@ class Pipeline:
 
     def end_slot(self, oldest_unread_s: float | None, unread_events: int) -> None:
         """Tell the profiler, before a slot ends, what waits."""
+        self._see_overdue()
         for lane in self._lanes.values():
             lane.end_slot()
             if self._book.waiting_events and not lane.has_room:

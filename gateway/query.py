@@ -18,7 +18,7 @@ from gateway.deadletters import DeadLetterFile
 from gateway.gate import ByteGate
 from gateway.ingress import Ingress, RunLimits
 from gateway.lane import Lane
-from gateway.pipeline import Pipeline
+from gateway.pipeline import Loss, Pipeline
 from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.runlog import LogHead, RunLog
@@ -62,6 +62,7 @@ class RunningQuery:
         clock: time.
         upstream: see ``SourceContext``.
         on_failed: called with (lane, reason) when it cannot go on in a lane.
+        on_overdue: called with (query, reason) when it is to be opened again from its checkpoint with ``reopen``.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class RunningQuery:
         clock: Clock,
         upstream: Callable[[str], tuple[Path, Callable[[], bool]]],
         on_failed: Callable[[str, str], None],
+        on_overdue: Callable[[str, str], None],
     ) -> None:
         self.name = name
         self.config = config
@@ -85,6 +87,7 @@ class RunningQuery:
         self._clock = clock
         self._upstream = upstream
         self._on_failed = on_failed
+        self._on_overdue = on_overdue
         self._held_bytes = held_bytes
         self._tasks: list[asyncio.Task[None]] = []
         self._messages: set[asyncio.Task[None]] = set()
@@ -134,6 +137,7 @@ class RunningQuery:
             on_acknowledge=self._acknowledge,
             on_commit=self._tell_committed if stateful else lambda _: None,
             on_failed=self._on_failed,
+            on_overdue=lambda reason: self._on_overdue(self.name, reason),
         )
         self.ingress = await self._open_ingress(schema, log)
         self._add_lane(home, ready, lane_parts)
@@ -233,13 +237,13 @@ class RunningQuery:
         ready, lane_parts = await self._open_at(connection)
         self._add_lane(connection, ready, lane_parts)
 
-    async def lose_home(self) -> None:
+    async def lose_home(self, loss: Loss | None = None) -> None:
         """The home host is gone: a stateless query's runs wait or go to the cloud; a stateful query stands still."""
         if self._stateful:
             await self.stop()
             self.ingress.finished = False
         else:
-            await self.detach(HOME)
+            await self.detach(HOME, loss)
 
     async def restart_home(self, home: Connection) -> None:
         """Go on with a new home host; a stateful query goes on from its checkpoint."""
@@ -249,9 +253,25 @@ class RunningQuery:
             self._home = home
             await self.attach(home)
 
-    async def detach(self, lane: str) -> None:
-        """Take a lane out; its open runs go elsewhere."""
-        await self.pipeline.remove_lane(lane)
+    async def reopen(self) -> None:
+        """Open a stateful query again from its checkpoint, on the home host that it is on.
+
+        Raises:
+            LinkLost: the host is gone.
+            QueryRefusedError: it does not open it again.
+            TimeoutError: it does not answer.
+        """
+        home = self._home
+        if home is None:
+            raise LinkLost("the private engine host is not linked up")
+        epoch = self._identity.epoch
+        await self.lose_home()
+        await home.close_query(self.name, epoch)
+        await self.restart_home(home)
+
+    async def detach(self, lane: str, loss: Loss | None = None) -> None:
+        """Take a lane out, because it is to end or, with ``loss``, was lost; its open runs go elsewhere."""
+        await self.pipeline.remove_lane(lane, loss)
 
     async def _open_at(self, connection: Connection) -> tuple[QueryReady, list[Lane]]:
         home = connection.name == HOME

@@ -50,6 +50,19 @@ class Router:
             return max(cloud, key=lambda lane: cloud[lane])
         return HOME if HOME in owed else max(cloud, key=lambda lane: cloud[lane], default=None)
 
+    def pick_again(
+        self, events: int, with_room: Collection[str], tried: Collection[str], *, home_only: bool = False
+    ) -> str | None:
+        """Return the lane for a run that is overdue in the lanes ``tried``: another one, else one of these again.
+
+        Home takes it whatever its share. The caller then calls ``dealt``.
+        """
+        others = {HOME, *(lane for lane, share in self._shares.items() if share > 0)}.difference(tried)
+        if home_only or not others:
+            return self.pick(events, with_room, home_only=home_only)
+        able = others.intersection(with_room)
+        return self.pick(events, able) or (HOME if HOME in able else None)
+
     def dealt(self, lane: str, events: int) -> None:
         """Note that a run of ``events`` events went to ``lane``."""
         limit = max(_CATCH_UP_EVENTS, 2.0 * events)

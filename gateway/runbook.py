@@ -1,9 +1,12 @@
-"""Where each run of a query is: waiting, open in a lane, or done. Pure: the first completion of a run counts."""
+"""Where each run of a query is: waiting, open in a lane, or done. Pure: the first completion of a run counts.
+
+A run that is overdue in its lane is asked for again: it waits once more, and an answer from either lane counts.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -45,6 +48,8 @@ class RunBook:
     def __init__(self, done: IntervalSet) -> None:
         self._waiting: list[Run] = []
         self._open: dict[str, dict[int, Run]] = {}
+        self._overdue: dict[str, dict[int, Run]] = {}
+        self._tried: dict[int, set[str]] = {}
         self._done = IntervalSet(done)
         self.duplicate_count = 0
 
@@ -63,9 +68,25 @@ class RunBook:
         self._open.setdefault(lane, {})[run.first_seq] = run
         return run
 
+    def ask_again(self, lane: str, first_seq: int) -> Run | None:
+        """Let a run that is overdue in ``lane`` wait once more; return it, or None if it is not open there."""
+        run = self._open.get(lane, {}).pop(first_seq, None)
+        if run is not None:
+            self._overdue.setdefault(lane, {})[first_seq] = run
+            self._tried.setdefault(first_seq, set()).add(lane)
+            heapq.heappush(self._waiting, run)
+        return run
+
+    def tried(self, run: Run) -> Set[str]:
+        """Return the lanes in which a run is overdue."""
+        return self._tried.get(run.first_seq, frozenset())
+
     def give_back(self, lane: str) -> list[Run]:
         """Let all runs open in ``lane`` wait again, for instance because the lane was lost; return them."""
         runs = list(self._open.pop(lane, {}).values())
+        self._overdue.pop(lane, None)
+        for lanes in self._tried.values():
+            lanes.discard(lane)
         for run in runs:
             heapq.heappush(self._waiting, run)
         return runs
@@ -78,22 +99,33 @@ class RunBook:
             (a duplicate; its runs were here only if they were added again, as a stateful query does on recovery).
 
         Raises:
-            ValueError: the range is not one that is open there.
+            ValueError: the range is not one that was asked for there.
         """
         if self._done.covers(first_seq, last_seq):
             self.duplicate_count += 1
             return self._drop(lane, first_seq, last_seq), False
-        opened = self._open.get(lane, {})
-        events = sum(run.events for run in opened.values() if first_seq <= run.first_seq and run.last_seq <= last_seq)
+        asked = {**self._overdue.get(lane, {}), **self._open.get(lane, {})}
+        events = sum(run.events for run in asked.values() if first_seq <= run.first_seq and run.last_seq <= last_seq)
         if events != last_seq - first_seq + 1:
             raise ValueError(f"lane {lane} answered {first_seq}-{last_seq}, which are no runs that are open there")
         self._done.add(first_seq, last_seq)
         return self._drop(lane, first_seq, last_seq), True
 
     def _drop(self, lane: str, first_seq: int, last_seq: int) -> list[Run]:
-        opened = self._open.get(lane, {})
-        keys = [key for key, run in opened.items() if first_seq <= key and run.last_seq <= last_seq]
-        return sorted(opened.pop(key) for key in keys)
+        dropped = _taken(self._open.get(lane, {}), first_seq, last_seq)
+        for key in [key for key in self._tried if first_seq <= key <= last_seq]:
+            del self._tried[key]
+            dropped += self._drop_everywhere(key)
+        return sorted({run.first_seq: run for run in dropped}.values())
+
+    def _drop_everywhere(self, first_seq: int) -> list[Run]:
+        """Take a run that was asked for more than once from wherever it is."""
+        found = [lane.pop(first_seq) for lane in (*self._open.values(), *self._overdue.values()) if first_seq in lane]
+        waiting = [run for run in self._waiting if run.first_seq != first_seq]
+        if len(waiting) < len(self._waiting):
+            self._waiting = waiting
+            heapq.heapify(waiting)
+        return found
 
     def open_runs(self, lane: str) -> int:
         """Return how many runs are open in ``lane``."""
@@ -120,3 +152,8 @@ class RunBook:
     def open_count(self) -> int:
         """Runs that are open in any lane."""
         return sum(map(len, self._open.values()))
+
+
+def _taken(runs: dict[int, Run], first_seq: int, last_seq: int) -> list[Run]:
+    keys = [key for key, run in runs.items() if first_seq <= key and run.last_seq <= last_seq]
+    return [runs.pop(key) for key in keys]

@@ -117,7 +117,7 @@ class FakeQuery:
             raise self.refusal
         self.lanes.add(connection.name)
 
-    async def detach(self, name: str) -> None:
+    async def detach(self, name: str, loss: object = None) -> None:
         await asyncio.sleep(0)
         self.lanes.discard(name)
         self.busy.discard(name)

@@ -89,7 +89,7 @@ class Query(FakeQuery):
     async def stop(self) -> None:
         self.said.append("stop")
 
-    async def lose_home(self) -> None:
+    async def lose_home(self, loss: object = None) -> None:
         self.said.append("lose home")
 
     async def restart_home(self, home: Connection) -> None:
