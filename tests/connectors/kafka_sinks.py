@@ -1,0 +1,60 @@
+"""What the tests of the Kafka sink share: sinks over a topic of the test, and a reader that is not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from kafka_broker import Broker
+
+from gateway.config.kafka import KafkaSink as KafkaSinkConfig
+from gateway.sinks.kafka import KafkaSink
+
+READ_S = 60.0
+
+
+def make_sink(
+    brokers: str,
+    topic: str,
+    *,
+    owner: str = "me",
+    epoch: int = 1,
+    query: str = "q",
+    group: str | None = None,
+    **settings: Any,
+) -> KafkaSink:
+    """A sink over a topic, not opened."""
+    config = KafkaSinkConfig(type="kafka", brokers=brokers, topic=topic, **settings)
+    return KafkaSink(config, query=query, owner=owner, epoch=epoch, offsets_group=group)
+
+
+async def records(broker: Broker, topic: str, *, isolation: str = "read_committed") -> list[ConsumerRecord]:
+    """All records of a topic up to its end, by partition; waits for open transactions if it reads committed ones."""
+    everything = AIOKafkaConsumer(topic, bootstrap_servers=broker.brokers)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=broker.brokers, isolation_level=isolation, auto_offset_reset="earliest"
+    )
+    await everything.start()
+    await consumer.start()
+    try:
+        async with asyncio.timeout(READ_S):
+            places = [TopicPartition(topic, number) for number in sorted(everything.partitions_for_topic(topic) or ())]
+            assert places, f"no topic {topic}"
+            ends = await everything.end_offsets(places)
+            consumer.assign(places)
+            await consumer.seek_to_beginning()
+            found: list[ConsumerRecord] = []
+            for place in places:
+                while await consumer.position(place) < ends[place]:
+                    found += (await consumer.getmany(place, timeout_ms=100)).get(place, [])
+            return found
+    finally:
+        await consumer.stop()
+        await everything.stop()
+
+
+async def values(broker: Broker, topic: str) -> list[dict[str, Any]]:
+    """The committed results of a topic."""
+    return [json.loads(record.value or b"") for record in await records(broker, topic)]
