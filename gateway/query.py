@@ -17,6 +17,7 @@ from gateway.connection import Connection
 from gateway.deadletters import DeadLetterFile
 from gateway.gate import ByteGate
 from gateway.ingress import Ingress, RunLimits
+from gateway.kafka.clients import shared_group
 from gateway.lane import Lane
 from gateway.pipeline import Loss, Pipeline
 from gateway.position import Position
@@ -169,7 +170,9 @@ class RunningQuery:
     def _sink_context(self) -> SinkContext:
         identity = self._identity
         ordered = self.config.order is not None
-        return SinkContext(self.name, identity.owner, identity.epoch, ordered, self._folder, self._clock)
+        # A stateful query's source is acknowledged up to its checkpoint only, which the sink knows nothing of.
+        group = None if self._stateful else shared_group(self.config.source, self.config.sink, self.name)
+        return SinkContext(self.name, identity.owner, identity.epoch, ordered, self._folder, self._clock, group)
 
     async def _acknowledge(self, position: Position) -> None:
         reached("source.acknowledge.before")

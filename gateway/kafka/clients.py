@@ -6,6 +6,8 @@ import ssl
 from typing import Any
 
 from gateway.config.kafka import KafkaSink, KafkaSource
+from gateway.config.sinks import Sink
+from gateway.config.sources import Source
 
 
 def client_settings(config: KafkaSource | KafkaSink) -> dict[str, Any]:
@@ -30,9 +32,16 @@ def client_settings(config: KafkaSource | KafkaSink) -> dict[str, Any]:
     return settings
 
 
-def same_brokers(one: str, other: str) -> bool:
-    """Return whether two lists of brokers name the same, in whatever order."""
-    return _addresses(one) == _addresses(other)
+def group_of(source: KafkaSource, query: str) -> str:
+    """Return the consumer group that a source is a member of."""
+    return source.group or f"spillway-{query}"
+
+
+def shared_group(source: Source, sink: Sink, query: str) -> str | None:
+    """Return the source's group if the sink's transactions can move its offsets: both are on the same brokers."""
+    if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink):
+        return None
+    return group_of(source, query) if _addresses(source.brokers) == _addresses(sink.brokers) else None
 
 
 def _addresses(brokers: str) -> set[str]:

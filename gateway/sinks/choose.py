@@ -26,6 +26,7 @@ class SinkContext:
         ordered: results leave in order, and a gap is to be seen in what is written.
         folder: the query's part of the state_dir, for a sink that cannot keep its progress itself.
         clock: time.
+        offsets_group: the source's consumer group, if a Kafka sink's transactions can move its offsets.
     """
 
     query: str
@@ -34,6 +35,7 @@ class SinkContext:
     ordered: bool
     folder: Path
     clock: Clock
+    offsets_group: str | None = None
 
 
 def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
@@ -44,7 +46,15 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
                 lambda: FileSink(config.path, owner=context.owner, format=config.format, ordered=context.ordered)
             )
         case KafkaSink():
-            raise StateError("sink kafka is not available yet")
+            from gateway.sinks import kafka  # heavy, and few queries want it
+
+            return kafka.KafkaSink(
+                config,
+                query=context.query,
+                owner=context.owner,
+                epoch=context.epoch,
+                offsets_group=context.offsets_group,
+            )
         case MqttSink():
             raise StateError("sink mqtt is not available yet")
         case HttpSink():
