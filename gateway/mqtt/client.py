@@ -27,6 +27,8 @@ ANSWER_S = 10.0
 KEEPALIVE_S = 15
 # Reading pauses while more than this waits to be taken: TCP then holds the broker back, at QoS 0 too.
 INBOX_BYTES = 16 << 20
+# So much is sent before the broker has answered, if it allows.
+IN_FLIGHT_MAX = 200
 # What a message takes beside its payload, roughly.
 _OVERHEAD_BYTES: Final = 512
 _NO_SUCH_VERSION: Final = "Unsupported protocol version"
@@ -60,6 +62,21 @@ class Release:
     """The broker knows that a message of QoS 2 has arrived, and will not send it again (PUBREL)."""
 
     packet_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the broker takes.
+
+    Attributes:
+        in_flight_max: so many messages before it has answered.
+        packet_bytes_max: the largest packet; None when it does not say.
+        qos_max: the highest quality of service.
+    """
+
+    in_flight_max: int = IN_FLIGHT_MAX
+    packet_bytes_max: int | None = None
+    qos_max: int = 2
 
 
 class HeldPaho(paho.Client):
@@ -133,12 +150,16 @@ class Client(aiomqtt.Client):
         self._client.__class__ = HeldPaho
         self._held().on_release = self._note_release
         self._client.manual_ack_set(True)
+        # ``send`` bounds what is in flight, by what the broker allows.
+        self._client.max_inflight_messages_set(0)
         self._inbox: list[Arrival | Release] = []
         self._inbox_bytes = 0
         self._paused = False
         self._wake = asyncio.Event()
+        self._sent: dict[int, asyncio.Future[str]] = {}
+        self._room = asyncio.Event()
         self.session_present = False
-        self.send_max = 65_535
+        self.limits = Limits()
 
     def _held(self) -> HeldPaho:
         assert isinstance(self._client, HeldPaho)
@@ -188,7 +209,11 @@ class Client(aiomqtt.Client):
         properties: Properties | None = None,
     ) -> None:
         self.session_present = bool(flags.session_present)
-        self.send_max = getattr(properties, "ReceiveMaximum", self.send_max)
+        self.limits = Limits(
+            min(getattr(properties, "ReceiveMaximum", IN_FLIGHT_MAX), IN_FLIGHT_MAX),
+            getattr(properties, "MaximumPacketSize", None),
+            getattr(properties, "MaximumQoS", 2),
+        )
         super()._on_connect(client, userdata, flags, reason_code, properties)
 
     def _on_disconnect(
@@ -208,6 +233,8 @@ class Client(aiomqtt.Client):
         if not disconnected.cancelled():
             disconnected.exception()  # taken note of: ``check`` tells
         self._wake.set()
+        for packet_id in list(self._sent):
+            self._answer(packet_id, "the connection broke before the broker answered")
 
     @property
     def lost(self) -> bool:
@@ -291,6 +318,40 @@ class Client(aiomqtt.Client):
         """Tell the broker that it may use the packet id for another message (PUBCOMP)."""
         if not self.lost:
             self._client.ack(release.packet_id, 2)
+
+    # ----------------------------------------------------------------------------------------------------- sending
+
+    async def send(self, topic: str, payload: bytes, qos: int, spillway_id: str) -> asyncio.Future[str]:
+        """Send a message once there is room in flight; version 5 only.
+
+        Returns:
+            What the broker answers: empty when it has taken the message, else why not.
+
+        Raises:
+            BrokerError: the connection is gone.
+        """
+        while len(self._sent) >= self.limits.in_flight_max and not self.lost:
+            self._room.clear()
+            await self._room.wait()
+        self.check()
+        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        properties.UserProperty = ("spillway-id", spillway_id)
+        info = self._client.publish(topic, payload, qos, properties=properties)
+        if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
+            raise BrokerError(f"{self._broker} cannot be written to ({paho.error_string(info.rc)})")
+        answer = self._sent[info.mid] = self._loop.create_future()
+        return answer
+
+    def _on_publish(
+        self, _client: paho.Client, _userdata: Any, mid: int, reason_code: ReasonCode, _properties: Properties
+    ) -> None:
+        self._answer(mid, str(reason_code) if reason_code.is_failure else "")
+
+    def _answer(self, packet_id: int, text: str) -> None:
+        answer = self._sent.pop(packet_id, None)
+        if answer is not None and not answer.done():
+            answer.set_result(text)
+        self._room.set()
 
 
 def _reason(error: aiomqtt.MqttError) -> str:

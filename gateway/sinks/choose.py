@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.config.models import FileSink as FileSinkConfig
-from gateway.config.models import HttpSink, KafkaSink, MqttSink, S3Sink
+from gateway.config.models import HttpSink, KafkaSink, S3Sink
+from gateway.config.models import MqttSink as MqttSinkConfig
 from gateway.config.models import Sink as SinkConfig
 from gateway.sinks.base import Sink
 from gateway.sinks.file import FileSink
+from gateway.sinks.progress import ProgressFile
 from gateway.sinks.threaded import ThreadedSink
 from gateway.statefiles import StateError
 from infra.clock import Clock
@@ -55,8 +57,11 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
                 epoch=context.epoch,
                 offsets_group=context.offsets_group,
             )
-        case MqttSink():
-            raise StateError("sink mqtt is not available yet")
+        case MqttSinkConfig():
+            from gateway.sinks.mqtt import MqttSink
+
+            progress = ProgressFile(context.folder / "progress.json", context.owner)
+            return MqttSink(config, progress, query=context.query, owner=context.owner)
         case HttpSink():
             raise StateError("sink http is not available yet")
         case S3Sink():
