@@ -1,8 +1,4 @@
-"""JSON lines into Arrow batches of a given schema, line by line accountable.
-
-The whole block is decoded at once by Arrow; only when that fails is it halved until the lines that are at fault stand
-alone, so that one bad line costs about 2·log2(n) more attempts, and the same decoder judges all lines.
-"""
+"""JSON lines into Arrow batches of a given schema, line by line accountable."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ import pyarrow.json as pj
 
 from gateway.sources.base import SourceError
 from gateway.sources.drift import line_drift, rows_with_null
+from gateway.sources.halving import decode_by_halves, one_batch
 
 _BLANKS = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -41,7 +38,6 @@ class LineDecoder:
 
     def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
         """Return the events in order, and (index, reason) of each line that is none; blank lines are neither."""
-        batches: list[pa.RecordBatch] = []
         dead: list[tuple[int, str]] = []
         numbered: list[tuple[int, bytes]] = []
         for i, line in enumerate(lines):
@@ -51,49 +47,27 @@ class LineDecoder:
                 dead.append((i, "the line is not one JSON object"))
             elif text:
                 numbered.append((i, text))
-        if self._strict:
-            numbered = self._without_drift(numbered, batches, dead)
-        self._decode_range(numbered, batches, dead)
-        table = pa.Table.from_batches(batches, self._schema).combine_chunks()
-        return (table.to_batches() or [_empty(self._schema)])[0], sorted(dead)
+        batches, refused = self._decode_numbered(numbered)
+        return one_batch(batches, self._schema), sorted(dead + refused)
 
-    def _without_drift(
-        self, lines: list[tuple[int, bytes]], batches: list[pa.RecordBatch], dead: list[tuple[int, str]]
-    ) -> list[tuple[int, bytes]]:
-        """Decode all lines if none drifts; else return those that are left when the ones that do are dead."""
+    def _decode_numbered(self, lines: list[tuple[int, bytes]]) -> tuple[list[pa.RecordBatch], list[tuple[int, str]]]:
+        if not self._strict or not lines:
+            return decode_by_halves(lines, self._attempt)
         try:
-            batches.append(self._attempt([line for _, line in lines]))
+            return [self._attempt([line for _, line in lines])], []
         except (pa.ArrowException, ValueError):
-            left = []
-            for i, line in lines:
-                reason = self._drift(line)
-                if reason is None:
-                    left.append((i, line))
-                else:
-                    dead.append((i, reason))
-            return left
-        return []
+            # Where fields drift most lines do: looking at each once is cheaper than halving.
+            drifts = [self._drift(line) for _, line in lines]
+        dead = [(i, drift) for (i, _), drift in zip(lines, drifts, strict=True) if drift is not None]
+        left = [line for line, drift in zip(lines, drifts, strict=True) if drift is None]
+        batches, refused = decode_by_halves(left, self._attempt)
+        return batches, dead + refused
 
     def _drift(self, line: bytes) -> str | None:
         try:
             return line_drift(line, self._schema)
         except ValueError:
             return None  # Arrow says better what is wrong with it
-
-    def _decode_range(
-        self, lines: list[tuple[int, bytes]], batches: list[pa.RecordBatch], dead: list[tuple[int, str]]
-    ) -> None:
-        if not lines:
-            return
-        try:
-            batches.append(self._attempt([line for _, line in lines]))
-        except (pa.ArrowException, UnicodeDecodeError, ValueError) as error:
-            if len(lines) == 1:
-                dead.append((lines[0][0], " ".join(str(error).split())))
-                return
-            middle = len(lines) // 2
-            self._decode_range(lines[:middle], batches, dead)
-            self._decode_range(lines[middle:], batches, dead)
 
     def _attempt(self, lines: list[bytes]) -> pa.RecordBatch:
         data = b"\n".join(lines)
@@ -136,7 +110,3 @@ def _read_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f.name, _read_type(f.type)) for f in kind])
     return kind
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

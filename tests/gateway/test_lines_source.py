@@ -116,7 +116,7 @@ def test_a_line_over_the_limit_is_dead_and_never_held_whole(
 ) -> None:
     monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 5_000)
     monkeypatch.setattr(lines_module, "_BLOCK_BYTES", 1_000)
-    monkeypatch.setattr(lines_module, "_RAW_KEPT_BYTES", 1_000)
+    monkeypatch.setattr(lines_module, "RAW_KEPT_BYTES", 1_000)
     long = b'{"id": "' + b"y" * 50_000 + b'"}'
     good = [line(0), line(1)]
     lines = {"start": [long, *good], "middle": [good[0], long, good[1]], "end without newline": [*good, long]}[where]
