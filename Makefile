@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help setup java broker mosquitto demo test check lock clean
+.PHONY: help setup java broker mosquitto demo test fuzz faults check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -36,6 +36,13 @@ demo: setup java ## play the e-mail benchmark; MAIL=inbox.mbox.gz replays real m
 
 test: setup java broker mosquitto ## run all tests
 	$(BIN)/python -m pytest
+
+fuzz: setup ## fuzz the link with FRAMES frames (10,000,000), SEED 1
+	$(BIN)/python tests/faults/fuzz.py $(or $(FRAMES),10000000) $(or $(SEED),1)
+
+faults: setup java broker mosquitto ## make everything fail, in full; takes hours, writes docs/reliability.md
+	SPILLWAY_FAULTS=full $(BIN)/python -m pytest tests/faults -s
+	$(BIN)/python tests/faults/figures.py
 
 check: setup ## lint, format, types, import contract
 	$(BIN)/ruff check

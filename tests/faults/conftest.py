@@ -4,22 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
-from figures import Figures
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How often each fault is made to happen, and the seed of the chances."""
-
-    full: bool
-    seed: int
-
-    def times(self, short: int, full: int) -> int:
-        """Return the number for this run."""
-        return full if self.full else short
+from figures import Figures, Scale
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What fault tests measured, as a table for people: docs/reliability.md."""
+"""How much the fault tests play, and what they measured, as a table for people: docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "faults.json"
 PAGE = ROOT / "docs" / "reliability.md"
 _BEGIN, _END = "<!-- figures: make faults -->", "<!-- end of figures -->"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How often each fault is made to happen, and the seed of the chances."""
+
+    full: bool
+    seed: int
+
+    def times(self, short: int, full: int) -> int:
+        """Return the number for this run."""
+        return full if self.full else short
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,161 @@
+"""The outside world of the fault tests: it sends events, and keeps a ledger of what was taken from it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from itertools import count
+
+import paho.mqtt.client as paho
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+BUNCH = 20
+PAUSE_S = 0.05
+# Each so-many-th bunch holds a record that is no event.
+BAD_EACH = 20
+
+
+def event(n: int) -> bytes:
+    """The event with this number."""
+    return json.dumps({"id": f"event {n}", "n": n}).encode()
+
+
+def bad(bunch: int) -> bytes:
+    """A record that is no event."""
+    return b'{"n": "%d is no number of an event", "bad": \xff}' % bunch
+
+
+class Sender(threading.Thread):
+    """Sends bunch after bunch until ``stop``; what was not taken is sent again.
+
+    Attributes:
+        taken: numbers of events that were acknowledged, in the order in which they were sent.
+        unknown: numbers whose sending failed without an answer: each may be there once, or not.
+        bad_taken: bunches whose bad record was acknowledged.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name=type(self).__name__, daemon=True)
+        self.taken: list[int] = []
+        self.unknown: set[int] = set()
+        self.bad_taken: list[int] = []
+        self.error: BaseException | None = None
+        self._stopped = threading.Event()
+        self._numbers = count()
+
+    def run(self) -> None:
+        """Send; the first error that is no outage ends it and is kept."""
+        try:
+            self._send_all()
+        except BaseException as error:  # noqa: BLE001 -- told to the test by ``stop``
+            self.error = error
+
+    def _send_all(self) -> None:
+        raise AssertionError("a sender says how it sends")
+
+    def _bunches(self) -> Iterator[tuple[int, list[int]]]:
+        for bunch in count():
+            if self._stopped.wait(PAUSE_S):
+                return
+            yield bunch, [next(self._numbers) for _ in range(BUNCH)]
+
+    def stop(self) -> None:
+        """Send no more; return when what was begun is acknowledged."""
+        self._stopped.set()
+        self.join(120)
+        assert not self.is_alive(), f"{self.name} could not send its last bunch"
+        assert self.error is None, f"{self.name} ended: {self.error!r}"
+
+
+class HttpSender(Sender):
+    """POSTs each bunch with a key of its own, until the answer is 200."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._port = port
+
+    def _send_all(self) -> None:
+        for bunch, numbers in self._bunches():
+            lines = [event(n) for n in numbers]
+            if bunch % BAD_EACH == 0:
+                lines.insert(3, bad(bunch))
+            while not self._posted(b"\n".join(lines), f"bunch-{bunch}"):
+                self._stopped.wait(PAUSE_S)
+            self.taken += numbers
+            if bunch % BAD_EACH == 0:
+                self.bad_taken.append(bunch)
+
+    def _posted(self, body: bytes, key: str) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        try:
+            connection.request("POST", "/events", body, {"Idempotency-Key": key})
+            status = connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return False  # the gateway is away, or died before it answered: the same key again
+        finally:
+            connection.close()
+        assert status in (200, 429, 503), f"POST was answered with {status}"
+        return status == 200
+
+
+class KafkaSender(Sender):
+    """Produces with an idempotent producer; a bunch without an answer is given up, and counts as unknown."""
+
+    def __init__(self, brokers: str, topic: str) -> None:
+        super().__init__()
+        self._brokers = brokers
+        self._topic = topic
+
+    def _send_all(self) -> None:
+        asyncio.run(self._produce())
+
+    async def _produce(self) -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=self._brokers, enable_idempotence=True, linger_ms=2)
+        await producer.start()
+        try:
+            for _, numbers in self._bunches():
+                sent = [await producer.send(self._topic, event(n), partition=0) for n in numbers]
+                for n, answer in zip(numbers, sent, strict=True):
+                    try:
+                        await asyncio.wait_for(answer, 60)
+                    except (KafkaError, TimeoutError):
+                        self.unknown.add(n)
+                    else:
+                        self.taken.append(n)
+        finally:
+            await producer.stop()
+
+
+class MqttSender(Sender):
+    """Publishes at QoS 2 in a session that the broker keeps."""
+
+    def __init__(self, port: int, topic: str) -> None:
+        super().__init__()
+        self._port = port
+        self._topic = topic
+
+    def _send_all(self) -> None:
+        client = paho.Client(CallbackAPIVersion.VERSION2, client_id="fault sender", protocol=paho.MQTTv5)
+        client.max_queued_messages_set(0)
+        client.reconnect_delay_set(0.1, 1)
+        expiry = Properties(PacketTypes.CONNECT)
+        expiry.SessionExpiryInterval = 3600
+        client.connect("127.0.0.1", self._port, clean_start=False, properties=expiry)
+        client.loop_start()
+        try:
+            for _, numbers in self._bunches():
+                sent = [client.publish(self._topic, event(n), 2) for n in numbers]
+                for info in sent:
+                    info.wait_for_publish(60)
+                    assert info.is_published(), "the broker did not take a message within a minute"
+                self.taken += numbers
+        finally:
+            client.disconnect()
+            client.loop_stop()
