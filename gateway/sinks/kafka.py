@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -39,9 +39,12 @@ from gateway.threads import run_to_end
 from infra.failpoints import reached
 
 _LOG = logging.getLogger(__name__)
-# One transaction has at most so much (as Arrow), so that it ends long before the brokers lose patience.
+# One transaction has at most so much (as Arrow), so that it ends long before the brokers lose patience with it; a
+# release is never cut.
 _TRANSACTION_BYTES = 32 * 2**20
-_TRANSACTION_S = 40.0
+_TRANSACTION_S = 100.0
+# Brokers that confirm nothing for so long are away.
+_SILENCE_S = 15.0
 _SETTLE_S = 30.0
 # Batches shrink by this when the topic takes none so large.
 _SHRINK = 8
@@ -137,9 +140,10 @@ class KafkaSink:
         committed = IntervalSet([*self.committed, *((release.first_seq, release.last_seq) for release in group)])
         position = self._source if source is None else source
         self._settled = False
-        async with self._reachable("take results", _TRANSACTION_S):
+        ends_s = asyncio.get_running_loop().time() + _TRANSACTION_S
+        async with self._reachable("take results", _SILENCE_S) as wait:
             await producer.begin_transaction()
-            await self._send_results(producer, group)
+            await self._send_results(producer, group, lambda: wait(ends_s))
             if source is not None:
                 await self._send_offsets(producer, source)
             # Last, so that it holds back other queries' readers of the control topic as briefly as can be.
@@ -155,22 +159,29 @@ class KafkaSink:
         self.committed, self._source = committed, position
         self._settled = True
 
-    async def _send_results(self, producer: AIOKafkaProducer, group: Sequence[Rows]) -> None:
+    async def _send_results(
+        self, producer: AIOKafkaProducer, group: Sequence[Rows], on_confirmed: Callable[[], None]
+    ) -> None:
         partitions = sorted(await producer.partitions_for(self._config.topic))
-        writer = BatchWriter(producer, self._config.topic, partitions, self._partitioner, self._batch_bytes)
+        writer = BatchWriter(
+            producer, self._config.topic, partitions, self._partitioner, self._batch_bytes, on_confirmed
+        )
         for release in group:
             for record in await run_to_end(partial(self._maker.records, release)):
                 await writer.add(record, release)
         await writer.finish()
 
     async def _send_offsets(self, producer: AIOKafkaProducer, source: Position) -> None:
-        if self._group is None or not source.offsets:
+        if self._group is None:
             return
         offsets = {}
         for place, offset in source.offsets.items():
             topic, _, partition = place.rpartition("/")
-            offsets[TopicPartition(topic, int(partition))] = offset
-        await producer.send_offsets_to_transaction(offsets, self._group)
+            # Those that moved: a topic that was deleted meanwhile would be waited for.
+            if offset != self._source.offsets.get(place):
+                offsets[TopicPartition(topic, int(partition))] = offset
+        if offsets:
+            await producer.send_offsets_to_transaction(offsets, self._group)
 
     # ---------------------------------------------------------------------------------------------------- settling
 
@@ -214,14 +225,15 @@ class KafkaSink:
             )
 
     @asynccontextmanager
-    async def _reachable(self, what: str, limit_s: float) -> AsyncIterator[None]:
-        """Say what Kafka's errors mean here."""
+    async def _reachable(self, what: str, limit_s: float) -> AsyncIterator[Callable[[float], None]]:
+        """Say what Kafka's errors mean here; give a function that starts the limit anew, but not beyond a time."""
         where = f"Kafka at {self._config.brokers} cannot {what}"
+        clock = asyncio.get_running_loop().time
         try:
-            async with asyncio.timeout(limit_s):
-                yield
+            async with asyncio.timeout(limit_s) as limit:
+                yield lambda ends_s: limit.reschedule(min(ends_s, clock() + limit_s))
         except TimeoutError as error:
-            raise SinkUnavailableError(f"{where}: no answer in {limit_s:g} s") from error
+            raise SinkUnavailableError(f"{where}: no answer in time") from error
         except (ProducerFenced, InvalidProducerEpoch) as error:
             await self._tell_if_taken_over()
             raise SinkUnavailableError(

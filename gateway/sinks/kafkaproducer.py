@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,9 @@ KAFKA_ERRORS = (KafkaError, IllegalOperation, AssertionError)
 BATCH_BYTES = 256 * 1024
 _IN_FLIGHT_BYTES_MAX = 8 * 2**20
 _RECORD_OVERHEAD_BYTES = 32
+_BATCH_HEAD_BYTES = 4096
 # A dead gateway's open transaction hides from readers what comes after it, for as long as this.
-TRANSACTION_TIMEOUT_MS = 60_000
+TRANSACTION_TIMEOUT_MS = 120_000
 _REQUEST_TIMEOUT_MS = 10_000
 _STOP_S = 3.0
 
@@ -36,7 +37,7 @@ async def start_producer(settings: dict[str, Any], transactional_id: str) -> AIO
         transactional_id=transactional_id,
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         request_timeout_ms=_REQUEST_TIMEOUT_MS,
-        max_batch_size=BATCH_BYTES,
+        max_batch_size=BATCH_BYTES + _BATCH_HEAD_BYTES,
         linger_ms=0,
     )
     try:
@@ -91,8 +92,8 @@ class TooLargeError(Exception):
 @dataclass
 class _OpenBatch:
     builder: BatchBuilder
-    first_seq: int
-    last_seq: int
+    first_seq: int = 0
+    last_seq: int = 0
     used_bytes: int = 0
 
 
@@ -105,6 +106,7 @@ class BatchWriter:
         partitions: its partitions, ascending.
         partitioner: chooses among them.
         batch_bytes: a batch is sent when it has so much; at most ``BATCH_BYTES``.
+        on_confirmed: called whenever the brokers have one.
     """
 
     def __init__(
@@ -114,12 +116,14 @@ class BatchWriter:
         partitions: list[int],
         partitioner: Partitioner,
         batch_bytes: int,
+        on_confirmed: Callable[[], None],
     ) -> None:
         self._producer = producer
         self._topic = topic
         self._partitions = partitions
         self._partitioner = partitioner
         self._batch_bytes = batch_bytes
+        self._on_confirmed = on_confirmed
         self._open: dict[int, _OpenBatch] = {}
         self._sent: deque[tuple[_OpenBatch, asyncio.Future[Any]]] = deque()
         self._held_bytes = 0
@@ -131,27 +135,27 @@ class BatchWriter:
             SinkError: the brokers will not have a record of that size; TooLargeError: or a batch.
             KafkaError: they refuse it for another reason.
         """
-        partition = self._partitioner.choose(record.key, self._partitions)
-        batch = self._open.get(partition)
         size_bytes = _size(record)
-        if batch is not None and batch.used_bytes + size_bytes > self._batch_bytes:
-            await self._send(partition)
-            if record.key is None:
-                self._partitioner.turn()
-                partition = self._partitioner.choose(None, self._partitions)
-            batch = self._open.get(partition)
-            if batch is not None and batch.used_bytes + size_bytes > self._batch_bytes:
-                await self._send(partition)
-                batch = None
-        if batch is None:
-            batch = _OpenBatch(self._producer.create_batch(), release.first_seq, release.last_seq)
-            self._open[partition] = batch
+        batch = await self._batch_for(record, size_bytes)
+        if batch.used_bytes == 0:
+            batch.first_seq = release.first_seq
         appended = batch.builder.append(timestamp=None, key=record.key, value=record.value, headers=record.headers)
         assert appended is not None, "a batch of the producer is larger than those that are sent"
         batch.last_seq = max(batch.last_seq, release.last_seq)
         batch.used_bytes += size_bytes
         self._held_bytes += size_bytes
         await self._relieve(_IN_FLIGHT_BYTES_MAX)
+
+    async def _batch_for(self, record: Record, size_bytes: int) -> _OpenBatch:
+        """Return the open batch of the record's partition, with room for it."""
+        partition = self._partitioner.choose(record.key, self._partitions)
+        batch = self._open.get(partition)
+        if batch is not None and batch.used_bytes + size_bytes > self._batch_bytes:
+            await self._send(partition)
+            batch = None
+        if batch is None:
+            batch = self._open[partition] = _OpenBatch(self._producer.create_batch())
+        return batch
 
     async def finish(self) -> None:
         """Send what is left, and wait until the brokers have everything.
@@ -192,6 +196,7 @@ class BatchWriter:
                 f"a result of the events {batch.first_seq} to {batch.last_seq} is too large for the topic "
                 f"{self._topic} ({batch.used_bytes} bytes): raise its max.message.bytes, or select less"
             ) from error
+        self._on_confirmed()
 
 
 def _size(record: Record) -> int:
