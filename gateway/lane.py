@@ -29,7 +29,6 @@ _RATE_MEMORY = 0.8
 _HELD_BACK_S = 0.02
 _LINK_WEIGHT = 0.2
 NO_BATCH = -1
-_PATIENCE = Patience()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ class Lane:
         codecs: CodecPolicy,
         owner: LaneOwner,
         clock: Clock,
-        patience: Patience = _PATIENCE,
+        patience: Patience,
     ) -> None:
         self.name = connection.name
         self._connection = connection
@@ -281,7 +280,7 @@ class Lane:
 
     def _see_work(self) -> None:
         now_s = self._clock.now()
-        self._watch.works(bool(self._open or self._overdue), now_s)
+        self._watch.works(bool(self._open), now_s)
         if self._open and self._busy_since_s is None:
             self._busy_since_s = now_s
         elif not self._open and self._busy_since_s is not None:

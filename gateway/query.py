@@ -34,12 +34,14 @@ from infra.failpoints import reached
 from infra.link.channel import LinkLost
 from infra.messages import Committed, Completed, Credit, OpenQuery, Predicate, QueryFailed, QueryPlan, QueryReady
 from infra.payload import CodecPolicy, Encoder
+from policies.overdue import Patience
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
 _OPEN_DEADLINE_S = 120.0
 # More runs in a micro-batch save Spark's fixed costs, fewer answer earlier.
 _BATCH_RUNS_MAX = 8
+PATIENCE = Patience()
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -302,7 +304,7 @@ class RunningQuery:
         home = connection.name == HOME
         codecs = CodecPolicy.parse("none" if home else self.config.payload.compress)
         encoder, predicates = self._encoder(ready, codecs, home=home)
-        lane = Lane(connection, ready, encoder, predicates, codecs, self.pipeline, self._clock)
+        lane = Lane(connection, ready, encoder, predicates, codecs, self.pipeline, self._clock, PATIENCE)
         parts.append(lane)
         self.pipeline.add_lane(lane)
 

@@ -55,13 +55,13 @@ class Router:
     ) -> str | None:
         """Return the lane for a run that is overdue in the lanes ``tried``: another one, else one of these again.
 
-        Home takes it whatever its share. The caller then calls ``dealt``.
+        It goes whatever the shares say: nothing after it may wait for a lane to be owed events again. The caller then
+        calls ``dealt``.
         """
         others = {HOME, *(lane for lane, share in self._shares.items() if share > 0)}.difference(tried)
         if home_only or not others:
             return self.pick(events, with_room, home_only=home_only)
-        able = others.intersection(with_room)
-        return self.pick(events, able) or (HOME if HOME in able else None)
+        return max(sorted(others.intersection(with_room)), key=lambda lane: self._owed.get(lane, 0.0), default=None)
 
     def dealt(self, lane: str, events: int) -> None:
         """Note that a run of ``events`` events went to ``lane``."""
