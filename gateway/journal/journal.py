@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
+import shutil
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from gateway.gate import ByteGate
-from gateway.journal.frames import BODY_BYTES_MAX, SEGMENT_HEAD_BYTES, encode_body, frame_of
+from gateway.journal.files import Entry, JournalFiles
+from gateway.journal.frames import BODY_BYTES_MAX, encode_body
 from gateway.journal.keys import SeenKey, SeenKeys
-from gateway.journal.reading import PositionReader, ReceiptTimes, Records
-from gateway.journal.segments import Frame, Segment, SegmentReader, make_segment, segments_in
+from gateway.journal.reading import PositionReader, Records
 from gateway.position import Position
-from gateway.statefiles import StateError, sync_folder
+from gateway.statefiles import StateError
 from gateway.threads import run_to_end
 from infra.clock import Clock
-from infra.failpoints import reached
 
-_LOG = logging.getLogger(__name__)
 # What may be in memory on its way to the disk before an append waits.
 _PENDING_BYTES_MAX: Final = 32 * 2**20
 _SEGMENTS_MIN: Final = 4
+# How often a disk that failed is tried, when nobody appends.
+_PROBE_S: Final = 1.0
 
 
 class JournalFullError(Exception):
@@ -37,10 +35,7 @@ class JournalFullError(Exception):
 class _Append:
     """An append on its way to the disk; ``done`` is resolved when it is there."""
 
-    body: bytes
-    count: int
-    key: SeenKey | None
-    wall_s: float
+    entry: Entry
     done: asyncio.Future[None] = field(default_factory=asyncio.Future)
 
 
@@ -63,13 +58,10 @@ class Journal:
     ) -> None:
         self.folder = folder
         self._limit_bytes = limit_bytes
-        self._segment_bytes = min(segment_bytes, limit_bytes // _SEGMENTS_MIN)
         self._clock = clock
         self._keys = SeenKeys(folder, remember_keys_s) if remember_keys_s > 0 else None
-        self._segments: list[Segment] = []
-        self._next_record = 0
-        self._active_keys: list[SeenKey] = []
-        self._file: int | None = None
+        self._files = JournalFiles(folder, min(segment_bytes, limit_bytes // _SEGMENTS_MIN), self._keys)
+        self._reader = PositionReader(folder)
         self._pending: list[_Append] = []
         self._pending_bytes = 0
         self._gate = ByteGate(_PENDING_BYTES_MAX)
@@ -78,8 +70,8 @@ class Journal:
         self._closing = False
         self._disk = asyncio.Lock()
         self._reading = asyncio.Lock()
-        self._reader = PositionReader(folder)
-        self._received = ReceiptTimes()
+        self._disk_trouble = ""
+        self._failed_bytes = 0
 
     # -------------------------------------------------------------------------------------------- opening and ending
 
@@ -90,42 +82,9 @@ class Journal:
             StateError: it is damaged.
             OSError: the disk fails.
         """
-        await run_to_end(self._recover)
+        await run_to_end(self._files.recover)
+        self._closing = False
         self._writer = asyncio.create_task(self._write(), name=f"journal {self.folder}")
-
-    def _recover(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._segments = segments_in(self.folder) or [make_segment(self.folder, 0, 0)]
-        saved = self._keys.load() if self._keys is not None else set()
-        for segment, after in pairwise(self._segments):
-            if segment.first_record < after.first_record:
-                self._look_into(segment, after.first_record, keys=segment.serial not in saved)
-        last = self._segments[-1]
-        self._next_record = last.first_record
-        with closing(SegmentReader(last)) as reader:
-            for frame in reader.recover():
-                self._next_record = frame.head.end_record
-                self._active_keys += self._note(frame)
-        self._file = os.open(last.path, os.O_WRONLY | os.O_APPEND)
-
-    def _look_into(self, segment: Segment, end_record: int, *, keys: bool) -> None:
-        """Note what must be known of a full segment: when its first record came, and its keys if no file has them."""
-        found: list[SeenKey] = []
-        with closing(SegmentReader(segment)) as reader:
-            for frame in reader.frames(SEGMENT_HEAD_BYTES, end_record):
-                found += self._note(frame)
-                if self._keys is None or not keys:
-                    return
-        if self._keys is not None:
-            self._keys.save(segment.serial, found)
-
-    def _note(self, frame: Frame) -> list[SeenKey]:
-        self._received.add(frame.head.first_record, frame.head.wall_s)
-        if self._keys is None or not frame.body.key:
-            return []
-        seen = SeenKey(frame.body.key, frame.body.digest, frame.head.count, frame.head.wall_s)
-        self._keys.add(seen)
-        return [seen]
 
     async def close(self) -> None:
         """Write what is on its way, and close the files."""
@@ -134,9 +93,7 @@ class Journal:
         if self._writer is not None:
             await asyncio.wait([self._writer])
         async with self._disk, self._reading:
-            if self._file is not None:
-                os.close(self._file)
-                self._file = None
+            self._files.close()
             self._reader.close()
 
     # ----------------------------------------------------------------------------------------------------- appending
@@ -144,22 +101,29 @@ class Journal:
     @property
     def next_record(self) -> int:
         """Number of the record that is appended next; all before it are on the disk."""
-        return self._next_record
+        return self._files.next_record
 
     @property
     def first_record(self) -> int:
         """Number of the oldest record that is still there."""
-        return self._segments[0].first_record
+        return self._files.segments[0].first_record
 
     @property
     def held_bytes(self) -> int:
         """What the files hold."""
-        return sum(segment.size_bytes for segment in self._segments)
+        return self._files.held_bytes
 
     @property
     def full(self) -> bool:
         """Whether an append would be refused now."""
         return self.held_bytes + self._pending_bytes >= self._limit_bytes
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be appended now, or ever again; empty when all is well."""
+        if self._writer is not None and self._writer.done() and not self._closing:
+            return f"the journal {self.folder} ended: {self._writer.exception()!r}"
+        return self._disk_trouble
 
     def seen(self, key: str) -> SeenKey | None:
         """Return what was appended with ``key`` within the time that keys are remembered."""
@@ -194,7 +158,8 @@ class Journal:
         if self.full:
             raise JournalFullError(f"the journal holds {self.held_bytes} bytes, and may hold {self._limit_bytes}")
         wall_s = self._clock.wall()
-        append = _Append(body, len(records), SeenKey(key, digest, len(records), wall_s) if key else None, wall_s)
+        seen = SeenKey(key, digest, len(records), wall_s) if key else None
+        append = _Append(Entry(body, len(records), wall_s, seen))
         self._pending.append(append)
         self._pending_bytes += len(body)
         self._gate.take(len(body))
@@ -204,16 +169,17 @@ class Journal:
     async def _write(self) -> None:
         """Write what is pending, group after group, until the journal is closed."""
         while self._pending or not self._closing:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._wait_or_probe()
             group, self._pending = self._pending, []
-            group_bytes = sum(len(append.body) for append in group)
+            group_bytes = sum(len(append.entry.body) for append in group)
             error: Exception = OSError(f"the journal {self.folder} ended while this was written")
             try:
                 async with self._disk:
                     await self._put_unless_cancelled(group)
             except OSError as failure:
                 error = OSError(failure.errno, failure.strerror or str(failure))
+                self._failed_bytes = group_bytes
+                self._disk_trouble = f"the journal {self.folder}: {error}"
             finally:
                 self._pending_bytes -= group_bytes
                 self._gate.give(group_bytes)
@@ -221,87 +187,35 @@ class Journal:
                     if not append.done.done():
                         append.done.set_exception(error)
 
+    async def _wait_or_probe(self) -> None:
+        """Return once there is something to write; meanwhile try a disk that failed, so that its recovery shows."""
+        while not self._wake.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PROBE_S if self._disk_trouble else None):
+                    await self._wake.wait()
+            if self._disk_trouble and not self._wake.is_set():
+                try:
+                    async with self._disk:
+                        await run_to_end(self._probe)
+                except OSError as error:
+                    self._disk_trouble = f"the journal {self.folder}: {error}"
+        self._wake.clear()
+
+    def _probe(self) -> None:
+        if not self._files.writable:
+            self._files.roll()
+        if shutil.disk_usage(self.folder).free >= self._failed_bytes:
+            self._disk_trouble = ""
+
     async def _put_unless_cancelled(self, group: list[_Append]) -> None:
         wanted = [append for append in group if not append.done.cancelled()]
         if not wanted:
             return
-        await run_to_end(lambda: self._put(wanted))
+        await run_to_end(lambda: self._files.put([append.entry for append in wanted]))
+        self._disk_trouble = ""
         for append in wanted:
             if not append.done.done():
                 append.done.set_result(None)
-
-    def _put(self, group: Sequence[_Append]) -> None:
-        """Make a group durable; called in a thread, one at a time."""
-        segment = self._segments[-1]
-        if self._file is None or segment.size_bytes >= self._segment_bytes:
-            segment = self._roll()
-        assert self._file is not None, "a new segment is open"
-        record, frames = self._next_record, []
-        for append in group:
-            frames.append(
-                frame_of(
-                    append.body,
-                    first_record=record,
-                    count=append.count,
-                    wall_s=append.wall_s,
-                    group_start=segment.size_bytes,
-                )
-            )
-            record += append.count
-        data = b"".join(frames)
-        reached("journal.append.before")
-        try:
-            _write_all(self._file, data)
-            reached("journal.append.written")
-            os.fsync(self._file)
-            reached("journal.append.after")
-        except OSError:
-            self._cut_back(segment)
-            raise
-        for append in group:
-            if self._keys is not None and append.key is not None:
-                self._keys.add(append.key)
-                self._active_keys.append(append.key)
-        self._received.add(self._next_record, group[0].wall_s)
-        segment.size_bytes += len(data)
-        self._next_record = record
-
-    def _cut_back(self, segment: Segment) -> None:
-        """Let nothing of a failed append be seen, and never write to that file again."""
-        assert self._file is not None, "it was being written"
-        try:
-            os.ftruncate(self._file, segment.size_bytes)
-            os.fsync(self._file)
-        except OSError as error:
-            # The next segment's first record says where this one ends; until there is one, a restart may still find
-            # the append that failed, for which its sender was told that it may not be in.
-            _LOG.error("%s could not be cut back to %d bytes: %s", segment.path, segment.size_bytes, error)
-        os.close(self._file)
-        self._file = None
-
-    def _roll(self) -> Segment:
-        """Begin a new segment.
-
-        Raises:
-            OSError: there is none; it may be tried again.
-        """
-        kept, last = self._segments, self._segments[-1]
-        serial = last.serial
-        if last.size_bytes > SEGMENT_HEAD_BYTES:
-            if self._keys is not None:
-                self._keys.save(serial, self._active_keys)
-            serial += 1
-        else:
-            kept = kept[:-1]
-        segment = make_segment(self.folder, serial, self._next_record)
-        handle = os.open(segment.path, os.O_WRONLY | os.O_APPEND)
-        if self._file is not None:
-            os.close(self._file)
-        self._file = handle
-        self._active_keys = []
-        # A new list, since the event loop may look at the old one meanwhile.
-        self._segments = [*kept, segment]
-        return segment
 
     # ------------------------------------------------------------------------------------------- reading and release
 
@@ -317,7 +231,7 @@ class Journal:
             StateError: they are damaged, or not there any more.
             OSError: the disk fails.
         """
-        end_record = self._next_record
+        end_record = self._files.next_record
         if position.record > end_record:
             raise StateError(
                 f"{self.folder} ends before record {end_record}, but records up to {position.record} were read from "
@@ -326,12 +240,12 @@ class Journal:
         if position.record == end_record or max_records < 1:
             return None
         async with self._reading:
-            segments = self._segments
-            return await run_to_end(lambda: self._reader.read(segments, position, max_records, max_bytes, end_record))
+            segments, reader = self._files.segments, self._reader
+            return await run_to_end(lambda: reader.read(segments, position, max_records, max_bytes, end_record))
 
     def received_wall_s(self, record: int) -> float | None:
         """Return about when the record came, seconds since 1970; None when it is not there yet."""
-        return self._received.at(record) if record < self._next_record else None
+        return self._files.received.at(record) if record < self._files.next_record else None
 
     async def release(self, position: Position) -> None:
         """Give up the files in which every record is before ``position``.
@@ -339,35 +253,16 @@ class Journal:
         Raises:
             OSError: some are still there; the next release gives them up too.
         """
-        record = min(position.record, self._next_record)
-        if not self._writer or not self._may_give_up(record):
+        record = min(position.record, self._files.next_record)
+        segments = self._files.segments
+        # Nothing in any file is needed, and they hold so much that senders may have to wait for it.
+        spent = record == self._files.next_record and self.held_bytes >= self._limit_bytes // 2
+        if self._writer is None or (not spent and (len(segments) < 2 or segments[1].first_record > record)):
             return
         async with self._disk:
-            await run_to_end(lambda: self._give_up(record))
+            await run_to_end(lambda: self._give_up(record, begin_anew=spent))
 
-    def _may_give_up(self, record: int) -> bool:
-        return (len(self._segments) > 1 and self._segments[1].first_record <= record) or self._is_spent(record)
-
-    def _is_spent(self, record: int) -> bool:
-        """Return whether nothing that is needed is in any file, and they hold so much that senders may wait for it."""
-        return record == self._next_record and self.held_bytes >= self._limit_bytes // 2
-
-    def _give_up(self, record: int) -> None:
-        if self._is_spent(record):
-            self._roll()
-        while len(self._segments) > 1 and self._segments[1].first_record <= record:
-            reached("journal.unlink.before")
-            self._segments[0].path.unlink(missing_ok=True)
-            # One after the other for good, so that what is left has no hole.
-            sync_folder(self.folder)
-            self._segments = self._segments[1:]
-            reached("journal.unlink.after")
-        self._received.forget(record)
-        if self._keys is not None:
-            self._keys.forget(self._clock.wall(), self._segments[0].serial)
-
-
-def _write_all(file: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(file, rest) :]
+    def _give_up(self, record: int, *, begin_anew: bool) -> None:
+        if begin_anew:
+            self._files.roll()
+        self._files.give_up(record, self._clock.wall())

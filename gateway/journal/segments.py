@@ -21,9 +21,10 @@ from gateway.journal.frames import (
     encode_segment_head,
     is_torn,
 )
-from gateway.statefiles import StateError, sync_folder
+from gateway.statefiles import StateError, sync_folder, write_atomically
 
 _NAME = re.compile(r"(\d{8,})-(\d{16,})\.journal")
+_RELEASED = "released"
 _BLOCK_BYTES = 1 << 18
 
 
@@ -91,6 +92,26 @@ def segments_in(folder: Path) -> list[Segment]:
             if decode_segment_head(file.read(SEGMENT_HEAD_BYTES)) != (segment.serial, segment.first_record):
                 raise segment.damage(0, "the head of the file is damaged")
     return found
+
+
+def released_record(folder: Path) -> int:
+    """Return the record before which everything was released, as far as files went because of it.
+
+    Raises:
+        StateError: the file that says so is damaged.
+    """
+    path = folder / _RELEASED
+    if not path.exists():
+        return 0
+    text = path.read_text(errors="replace").strip()
+    if not text.isdigit():
+        raise StateError(f"{path} is damaged: write into it the number in the name of the oldest file beside it")
+    return int(text)
+
+
+def note_released(folder: Path, record: int) -> None:
+    """Note durably, before files go, that everything before ``record`` was released."""
+    write_atomically(folder / _RELEASED, f"{record}\n".encode())
 
 
 def _was_being_made(segment: Segment) -> bool:

@@ -1,0 +1,238 @@
+"""The files of a journal as one thing: written at the end, given up at the front. Blocks on the disk."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from gateway.journal.frames import SEGMENT_HEAD_BYTES, frame_of
+from gateway.journal.keys import SeenKey, SeenKeys
+from gateway.journal.reading import ReceiptTimes
+from gateway.journal.segments import (
+    Frame,
+    Segment,
+    SegmentReader,
+    make_segment,
+    note_released,
+    released_record,
+    segments_in,
+)
+from gateway.statefiles import StateError, sync_folder
+from infra.failpoints import reached
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one append adds.
+
+    Attributes:
+        body: of its frame.
+        count: how many records are in it.
+        wall_s: when they came, seconds since 1970.
+        key: what is remembered of it; None without a key.
+    """
+
+    body: bytes
+    count: int
+    wall_s: float
+    key: SeenKey | None
+
+
+class JournalFiles:
+    """The segments of a journal. Its methods are called in threads, one at a time; attributes may be read meanwhile.
+
+    After a failed write or fsync nobody knows what a file holds: it is cut back, and a new one begun.
+
+    Args:
+        folder: made if it is not there.
+        segment_bytes: when a file holds so much, a new one is begun.
+        keys: the keys that are remembered; None when none are.
+
+    Attributes:
+        segments: oldest first; a new list after each change.
+        next_record: number of the record that is appended next; all before it are on the disk.
+        received: when records came.
+    """
+
+    def __init__(self, folder: Path, segment_bytes: int, keys: SeenKeys | None) -> None:
+        self.folder = folder
+        self.segments: list[Segment] = []
+        self.next_record = 0
+        self.received = ReceiptTimes()
+        self._segment_bytes = segment_bytes
+        self._keys = keys
+        self._active_keys: list[SeenKey] = []
+        self._file: int | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """What the files hold."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def recover(self) -> None:
+        """Find what is there, after whatever crash.
+
+        Raises:
+            StateError: it is damaged.
+            OSError: the disk fails.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._active_keys, self.received = [], ReceiptTimes()
+        released = released_record(self.folder)
+        self.segments = segments_in(self.folder) or [make_segment(self.folder, 0, released)]
+        if self.segments[0].first_record > released:
+            raise StateError(
+                f"{self.folder}: the file with record {released} is missing: restore it from a backup; without one, "
+                "only an empty state_dir and sink get the query going again"
+            )
+        saved = self._keys.load() if self._keys is not None else set()
+        for segment, after in pairwise(self.segments):
+            if segment.first_record < after.first_record:
+                self._look_into(segment, after.first_record, keys=segment.serial not in saved)
+        last = self.segments[-1]
+        self.next_record = last.first_record
+        with closing(SegmentReader(last)) as reader:
+            for frame in reader.recover():
+                self.next_record = frame.head.end_record
+                self._active_keys += self._note(frame)
+        self._file = os.open(last.path, os.O_WRONLY | os.O_APPEND)
+        # A killed process may have written what it did not sync; from now on it is read, so it must be there for good.
+        os.fsync(self._file)
+
+    def _look_into(self, segment: Segment, end_record: int, *, keys: bool) -> None:
+        """Note what must be known of a full segment: when its first record came, and its keys if no file has them."""
+        found: list[SeenKey] = []
+        with closing(SegmentReader(segment)) as reader:
+            for frame in reader.frames(SEGMENT_HEAD_BYTES, end_record):
+                found += self._note(frame)
+                if self._keys is None or not keys:
+                    return
+        if self._keys is not None:
+            self._keys.save(segment.serial, found)
+
+    def _note(self, frame: Frame) -> list[SeenKey]:
+        self.received.add(frame.head.first_record, frame.head.wall_s)
+        if self._keys is None or not frame.body.key:
+            return []
+        seen = SeenKey(frame.body.key, frame.body.digest, frame.head.count, frame.head.wall_s)
+        self._keys.add(seen)
+        return [seen]
+
+    @property
+    def writable(self) -> bool:
+        """Whether there is a file to append to; else ``roll`` makes one."""
+        return self._file is not None
+
+    def put(self, group: Sequence[Entry]) -> None:
+        """Add a group durably.
+
+        Raises:
+            OSError: nothing of it is in.
+        """
+        segment = self.segments[-1]
+        if not self.writable or segment.size_bytes >= self._segment_bytes:
+            segment = self.roll()
+        assert self._file is not None, "a new segment is open"
+        record, frames = self.next_record, []
+        for append in group:
+            frames.append(
+                frame_of(
+                    append.body,
+                    first_record=record,
+                    count=append.count,
+                    wall_s=append.wall_s,
+                    group_start=segment.size_bytes,
+                )
+            )
+            record += append.count
+        data = b"".join(frames)
+        reached("journal.append.before")
+        try:
+            _write_all(self._file, data)
+            reached("journal.append.written")
+            os.fsync(self._file)
+            reached("journal.append.after")
+        except OSError:
+            self._cut_back(segment)
+            raise
+        for append in group:
+            if self._keys is not None and append.key is not None:
+                self._keys.add(append.key)
+                self._active_keys.append(append.key)
+        self.received.add(self.next_record, group[0].wall_s)
+        segment.size_bytes += len(data)
+        self.next_record = record
+
+    def _cut_back(self, segment: Segment) -> None:
+        """Let nothing of a failed append be seen, and never write to that file again."""
+        assert self._file is not None, "it was being written"
+        try:
+            os.ftruncate(self._file, segment.size_bytes)
+            os.fsync(self._file)
+        except OSError as error:
+            # The next segment's first record says where this one ends; until there is one, a restart may still find
+            # the append that failed, for which its sender was told that it may not be in.
+            _LOG.error("%s could not be cut back to %d bytes: %s", segment.path, segment.size_bytes, error)
+        os.close(self._file)
+        self._file = None
+
+    def roll(self) -> Segment:
+        """Begin a new segment.
+
+        Raises:
+            OSError: there is none; it may be tried again.
+        """
+        kept, last = self.segments, self.segments[-1]
+        serial = last.serial
+        if last.size_bytes > SEGMENT_HEAD_BYTES:
+            if self._keys is not None:
+                self._keys.save(serial, self._active_keys)
+            serial += 1
+        else:
+            kept = kept[:-1]
+        segment = make_segment(self.folder, serial, self.next_record)
+        handle = os.open(segment.path, os.O_WRONLY | os.O_APPEND)
+        if self._file is not None:
+            os.close(self._file)
+        self._file = handle
+        self._active_keys = []
+        # A new list, since the event loop may look at the old one meanwhile.
+        self.segments = [*kept, segment]
+        return segment
+
+    def give_up(self, record: int, now_wall_s: float) -> None:
+        """Remove the files in which every record is before ``record``, and the keys that are too old.
+
+        Raises:
+            OSError: some are still there; the next call removes them too.
+        """
+        note_released(self.folder, record)
+        while len(self.segments) > 1 and self.segments[1].first_record <= record:
+            reached("journal.unlink.before")
+            self.segments[0].path.unlink(missing_ok=True)
+            # One after the other for good, so that what is left has no hole.
+            sync_folder(self.folder)
+            self.segments = self.segments[1:]
+            reached("journal.unlink.after")
+        self.received.forget(record)
+        if self._keys is not None:
+            self._keys.forget(now_wall_s, self.segments[0].serial)
+
+    def close(self) -> None:
+        """Close the file that is written."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _write_all(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]

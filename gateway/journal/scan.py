@@ -1,0 +1,33 @@
+"""What was appended to a journal lately: for who has to know after a crash whether an append of his was made."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from gateway.journal.frames import SEGMENT_HEAD_BYTES
+from gateway.journal.segments import SegmentReader, segments_in
+
+
+def keys_since(folder: Path, record: int, end_record: int) -> set[str]:
+    """Return the keys of the appends that hold a record from ``record`` to before ``end_record``. Blocks.
+
+    Args:
+        folder: of a journal that is open, and that nobody appends to meanwhile.
+        record: number of the first record of interest.
+        end_record: the journal's ``next_record``.
+
+    Raises:
+        StateError: the journal is damaged.
+        OSError: the disk fails.
+    """
+    keys: set[str] = set()
+    segments = segments_in(folder)
+    ends = [*(segment.first_record for segment in segments[1:]), end_record]
+    for segment, end in zip(segments, ends, strict=True):
+        if end <= max(record, segment.first_record):
+            continue
+        with closing(SegmentReader(segment)) as reader:
+            frames = reader.frames(SEGMENT_HEAD_BYTES, end)
+            keys |= {frame.body.key for frame in frames if frame.head.end_record > record}
+    return keys

@@ -1,0 +1,238 @@
+"""The source over a journal: a receiver feeds it, and the query reads it."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import pyarrow as pa
+
+from gateway.journal.journal import Journal
+from gateway.journal.reading import Records
+from gateway.position import Position
+from gateway.sources.base import Backlog, Chunk, DeadRecord, SourceError, SourceUnavailableError
+from gateway.sources.jsonlines import LineDecoder
+from gateway.statefiles import StateError
+from gateway.threads import run_to_end
+
+VALUE = "_value"
+TOPIC = "_topic"
+RECORD_BYTES_MAX = 16 << 20
+_RAW_KEPT_BYTES = 1 << 16
+_UNBOUNDED_BYTES = 1 << 62
+_BLANKS = b" \t\r\n"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Receiver(Protocol):
+    """Takes records from senders and answers each of them once the journal has them."""
+
+    async def start(self) -> None:
+        """Begin to receive; the journal is open.
+
+        Raises:
+            SourceError: it cannot; SourceUnavailableError: not now.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Receive nothing more, and answer what was taken; the journal is closed afterwards."""
+        ...
+
+    @property
+    def failure(self) -> SourceError | SourceUnavailableError | None:
+        """Why nothing is received now; None when all is well."""
+        ...
+
+
+class JournaledSource:
+    """The ``Source`` of what a receiver puts into a journal.
+
+    ``Position.part`` is the first record of a segment, ``offset`` the byte in it at which a frame begins.
+
+    Args:
+        journal: of this query; the source opens and closes it.
+        receiver: feeds it; the source starts and stops it.
+        format: ``json`` decodes each record as one object; ``raw`` puts it into ``_value``.
+        strict: see ``LineDecoder``.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        receiver: Receiver,
+        *,
+        format: Literal["json", "raw"] = "json",  # noqa: A002 -- the config's word
+        strict: bool = False,
+    ) -> None:
+        self._journal = journal
+        self._receiver = receiver
+        self._format = format
+        self._strict = strict
+        self._position = Position()
+        self._opened = False
+
+    async def open(self, schema: pa.Schema) -> None:
+        """See ``Source.open``."""
+        self._decoder = _RawDecoder(schema) if self._format == "raw" else _JsonDecoder(schema, strict=self._strict)
+        try:
+            await self._journal.open()
+        except StateError as error:
+            raise SourceError(str(error)) from error
+        except OSError as error:
+            raise SourceUnavailableError(f"the journal {self._journal.folder} cannot be opened ({error})") from error
+        try:
+            await self._receiver.start()
+        except BaseException:
+            await self._journal.close()
+            raise
+        self._opened = True
+
+    async def read_between(self, start: Position, end: Position) -> Chunk:
+        """See ``Source.read_between``."""
+        chunk = await self._chunk(start, end.record - start.record, _UNBOUNDED_BYTES)
+        if chunk is None or chunk.end.record != end.record:
+            raise SourceError(
+                f"records {start.record} to {end.record - 1} were taken from {self._journal.folder}, but it no longer "
+                "has them: restore the folder together with the files beside it"
+            )
+        return chunk
+
+    async def seek(self, position: Position) -> None:
+        """See ``Source.seek``; what was acknowledged and is gone is passed over."""
+        if position.record > self._journal.next_record:
+            raise SourceError(
+                f"{self._journal.folder} ends before record {self._journal.next_record}, but records up to "
+                f"{position.record} were read from it: restore the folder together with the files beside it"
+            )
+        first = self._journal.first_record
+        # Records that were no events may be acknowledged without the run log knowing how far they went.
+        self._position = position if position.record >= first else Position(first, first)
+
+    async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
+        """See ``Source.read``; what the journal has comes before the news that nothing more is received."""
+        chunk = await self._chunk(self._position, max_records, max_bytes)
+        if chunk is not None:
+            self._position = chunk.end
+        elif (failure := self._receiver.failure) is not None:
+            raise failure
+        elif self._journal.trouble:
+            raise SourceUnavailableError(self._journal.trouble)
+        return chunk
+
+    async def _chunk(self, position: Position, max_records: int, max_bytes: int) -> Chunk | None:
+        try:
+            records = await self._journal.read(position, max_records, max_bytes)
+        except StateError as error:
+            raise SourceError(str(error)) from error
+        except OSError as error:
+            raise SourceUnavailableError(f"the journal {self._journal.folder} cannot be read ({error})") from error
+        if records is None:
+            return None
+        batch, dead = await run_to_end(lambda: self._decoder.decode(records))
+        return Chunk(
+            batch,
+            records.start,
+            records.end,
+            tuple(_dead_record(records, i, reason) for i, reason in dead),
+            arrival_wall_s=records.wall_s,
+            more=records.end.record < self._journal.next_record,
+        )
+
+    async def finished(self) -> bool:
+        """See ``Source.finished``: senders may always send more."""
+        return False
+
+    def backlog(self) -> Backlog:
+        """See ``Source.backlog``."""
+        unread = max(0, self._journal.next_record - self._position.record)
+        oldest_s = self._journal.received_wall_s(self._position.record) if unread else None
+        return Backlog(unread, oldest_s)
+
+    async def acknowledge(self, position: Position) -> None:
+        """See ``Source.acknowledge``."""
+        try:
+            await self._journal.release(position)
+        except OSError as error:
+            raise SourceUnavailableError(f"the journal {self._journal.folder} cannot be shortened ({error})") from error
+
+    async def close(self) -> None:
+        """See ``Source.close``."""
+        if not self._opened:
+            return
+        self._opened = False
+        try:
+            await self._receiver.stop()
+        finally:
+            await self._journal.close()
+
+
+class _JsonDecoder:
+    """Records that are JSON objects, with the topic beside them where the schema asks for it."""
+
+    def __init__(self, schema: pa.Schema, *, strict: bool) -> None:
+        self._schema = schema
+        at = schema.get_field_index(TOPIC)
+        if at >= 0 and (len(schema) == 1 or not pa.types.is_string(schema.field(at).type)):
+            raise SourceError(f"column {TOPIC} is filled with the topic: it must be STRING, and not the only column")
+        self._lines = LineDecoder(schema if at < 0 else schema.remove(at), strict=strict)
+
+    def decode(self, records: Records) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+        lines, dead = list(records.records), []
+        for i, line in enumerate(lines):
+            problem = _problem(line)
+            if problem:
+                # A blank line is neither an event nor dead to the decoder.
+                lines[i] = b""
+                dead.append((i, problem))
+        batch, undecodable = self._lines.decode(lines)
+        dead = sorted([*dead, *undecodable])
+        at = self._schema.get_field_index(TOPIC)
+        if at < 0:
+            return batch, dead
+        gone = {i for i, _ in dead}
+        topics = [topic for i, topic in enumerate(records.topics) if i not in gone]
+        return _with_column(batch, self._schema, at, topics), dead
+
+
+class _RawDecoder:
+    """Records as they are."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        for field in schema:
+            kinds = {VALUE: pa.types.is_binary, TOPIC: pa.types.is_string}
+            if field.name not in kinds or not kinds[field.name](field.type):
+                raise SourceError(
+                    f"column {field.name} {field.type}: format raw fills {VALUE} BINARY and {TOPIC} STRING only; "
+                    "leave the column out of the schema, or use format json"
+                )
+        self._schema = schema
+
+    def decode(self, records: Records) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+        columns = {VALUE: records.records, TOPIC: records.topics}
+        arrays = [pa.array(columns[field.name], field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema), []
+
+
+def _problem(line: bytes) -> str:
+    if not line.strip(_BLANKS).removeprefix(_BYTE_ORDER_MARK):
+        return "the record is empty"
+    if len(line) > RECORD_BYTES_MAX:
+        return f"the record is longer than {RECORD_BYTES_MAX} bytes"
+    return ""
+
+
+def _with_column(batch: pa.RecordBatch, schema: pa.Schema, at: int, values: list[str]) -> pa.RecordBatch:
+    arrays = batch.columns
+    arrays.insert(at, pa.array(values, schema.field(at).type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _dead_record(records: Records, number: int, reason: str) -> DeadRecord:
+    topic = records.topics[number]
+    return DeadRecord(
+        records.start.record + number,
+        records.offsets[number],
+        reason,
+        records.records[number][:_RAW_KEPT_BYTES],
+        place=f"topic {topic}" if topic else "",
+    )
