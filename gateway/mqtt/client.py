@@ -25,7 +25,6 @@ from gateway.mqtt.broker import Broker
 ANSWER_S = 10.0
 # A broker that is away with its connections open is noticed within twice this.
 KEEPALIVE_S = 15
-# Reading pauses while more than this waits to be taken: TCP then holds the broker back, at QoS 0 too.
 INBOX_BYTES = 16 << 20
 # So much is sent before the broker has answered, if it allows.
 IN_FLIGHT_MAX = 200
@@ -115,6 +114,7 @@ class Client(aiomqtt.Client):
         session_s: how long the broker keeps the session while nobody is connected.
         version: of the protocol; with 3.1.1 the broker decides how long, and how much is in flight.
         receive_max: how many messages the broker may send that are not acknowledged.
+        inbox_bytes: reading pauses while more than this waits to be taken; TCP then holds the broker back.
     """
 
     def __init__(
@@ -125,6 +125,7 @@ class Client(aiomqtt.Client):
         session_s: int,
         version: aiomqtt.ProtocolVersion = aiomqtt.ProtocolVersion.V5,
         receive_max: int = 1000,
+        inbox_bytes: int = INBOX_BYTES,
     ) -> None:
         properties = None
         if version is aiomqtt.ProtocolVersion.V5:
@@ -154,6 +155,7 @@ class Client(aiomqtt.Client):
         self._client.max_inflight_messages_set(0)
         self._inbox: list[Arrival | Release] = []
         self._inbox_bytes = 0
+        self._inbox_bytes_max = inbox_bytes
         self._paused = False
         self._wake = asyncio.Event()
         self._sent: dict[int, asyncio.Future[str]] = {}
@@ -264,7 +266,7 @@ class Client(aiomqtt.Client):
         self._inbox_bytes += size_bytes + _OVERHEAD_BYTES
         self._wake.set()
         sock = self._client.socket()
-        if self._inbox_bytes >= INBOX_BYTES and not self._paused and sock is not None:
+        if self._inbox_bytes >= self._inbox_bytes_max and not self._paused and sock is not None:
             self._paused = True
             self._loop.remove_reader(sock.fileno())
 

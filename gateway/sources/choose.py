@@ -62,9 +62,20 @@ def make_source(config: SourceConfig, context: SourceContext) -> Source:
         case FileSource():
             return ThreadedSource(_file_source(config))
         case KafkaSource():
-            raise SourceError("source kafka is not available yet")
+            from gateway.sources.kafka import KafkaSource as KafkaReader  # noqa: PLC0415 -- aiokafka is loaded if needed
+
+            return KafkaReader(config, query=context.query, owner=context.owner, strict=context.strict)
         case MqttSource():
-            raise SourceError("source mqtt is not available yet")
+            from gateway.sources.mqtt import make_mqtt_source
+
+            return make_mqtt_source(
+                config,
+                context.folder,
+                query=context.query,
+                owner=context.owner,
+                clock=context.clock,
+                strict=context.strict,
+            )
         case HttpSource():
             raise SourceError("source http is not available yet")
 

@@ -97,11 +97,8 @@ async def test_only_so_many_are_in_flight(mosquitto: Mosquitto) -> None:
         assert payloads(items) == [b"%d" % n for n in range(50)]
 
 
-async def test_reading_pauses_when_much_waits_to_be_taken(
-    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "INBOX_BYTES", 100_000)
-    async with client(mosquitto) as held:
+async def test_reading_pauses_when_much_waits_to_be_taken(mosquitto: Mosquitto) -> None:
+    async with client(mosquitto, inbox_bytes=100_000) as held:
         await held.subscribe("t/#", 0)
         with Peer(mosquitto.port) as peer:
             peer.publish("t/a", [bytes(10_000)] * 200, 0)

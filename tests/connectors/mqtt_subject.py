@@ -1,0 +1,58 @@
+"""An MQTT source over a real mosquitto, for tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mosquitto import Mosquitto, Peer
+
+from gateway.config.mqtt import MqttSource as MqttSourceConfig
+from gateway.sources.mqtt import MqttSource, make_mqtt_source
+from infra.clock import SystemClock
+
+TOPIC = "plant/power"
+
+
+def make_source(folder: Path, port: int, **said: Any) -> MqttSource:
+    """Return a source over a folder and a broker on this machine; ``said`` goes into its config."""
+    told = {"type": "mqtt", "host": "127.0.0.1", "port": port, "topics": ["plant/#"], **said}
+    config = MqttSourceConfig.model_validate(told)
+    return make_mqtt_source(config, folder, query="q", owner="owner", clock=SystemClock(), strict=False)
+
+
+class TopicsSubject:
+    """Topics to which the source has subscribed before anything is put.
+
+    Args:
+        folder: of journal and sessions.
+        mosquitto: runs.
+        said: goes into the source's config.
+    """
+
+    finite = False
+
+    def __init__(self, folder: Path, mosquitto: Mosquitto, **said: Any) -> None:
+        self.folder = folder
+        self._mosquitto = mosquitto
+        self._said = said
+        self._qos = said.get("qos", 1)
+        self.ordered = said.get("clients", 1) == 1
+        self._peer = Peer(mosquitto.port)
+
+    def make(self) -> MqttSource:
+        """Return a source, not opened."""
+        return make_source(self.folder, self._mosquitto.port, **self._said)
+
+    async def put(self, rows: list[dict[str, Any]]) -> None:
+        """Publish, and return when the broker has accepted."""
+        self._peer.publish(TOPIC, [json.dumps(row).encode() for row in rows], self._qos)
+
+    async def put_undecodable(self, raw: bytes) -> None:
+        """Publish bytes that are no event."""
+        self._peer.publish(TOPIC, [raw], self._qos)
+
+    def close(self) -> None:
+        """Go away."""
+        self._peer.close()
