@@ -33,7 +33,7 @@ from infra.clouds.cpus import available_cpus, cloud_cpu_sets, cpu_numbers
 from infra.clouds.process import ProcessCloud
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority, TrustError
-from policies.signals import HOME, Event, QueryOpened, SlotEnded, StopAll
+from policies.signals import HOME, DrainAll, Event, QueryOpened, SlotEnded, StopAll
 
 _LOG = logging.getLogger(__name__)
 _HELD_BYTES = 128_000_000
@@ -215,8 +215,10 @@ class Daemon:
     async def _wind_down(self) -> None:
         """Deliver what was read, and give every VM back.
 
-        Slots go on meanwhile: a VM that cannot be drained is still ended before its next billing period.
+        Slots go on meanwhile: a VM that cannot be drained is still ended before its next billing period, but what is
+        left is no reason to start one.
         """
+        self._handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
         for query in self._queries.values():
             query.stop_reading()
         await self._keep_time(lambda: all(query.pipeline.idle for query in self._queries.values()))

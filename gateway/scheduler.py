@@ -21,6 +21,7 @@ from policies.signals import (
     Cause,
     Command,
     Decision,
+    DrainAll,
     DrainVm,
     Event,
     QueryOpened,
@@ -74,7 +75,7 @@ class Scheduler:
         self._launch_failures = 0
         self._retry_at_s = 0.0
         self._unbilled: set[str] = set()
-        self._stopping = False
+        self._stopping = ""
         self.last_decisions: tuple[Decision, ...] = ()
 
     # ------------------------------------------------------------------------------------------------------- looking
@@ -111,6 +112,9 @@ class Scheduler:
                 return self._on_slot(event)
             case QueryOpened():
                 return self._on_query_opened(event)
+            case DrainAll():
+                self._stopping = self._stopping or "the gateway drains"
+                return []
             case StopAll():
                 return self._on_stop_all(event)
             case VmReady() | VmFailed() | VmLost() | VmDrained() | VmGone():
@@ -162,8 +166,7 @@ class Scheduler:
         return []
 
     def _on_stop_all(self, event: StopAll) -> list[Command]:
-        self._stopping = True
-        why = "the gateway stops"
+        self._stopping = why = "the gateway stops"
         if self._fleet.next.state is VmState.WAITING:
             self._fleet.step(self._fleet.next, VmInput.CALM, event, why)
         wanted = [self._fleet.live[name] for name in self._fleet.wanted]
@@ -260,7 +263,7 @@ class Scheduler:
     def _why_no_more_vms(self) -> str:
         """Return what forbids another VM, whatever the latency; empty if nothing does."""
         if self._stopping:
-            return "the gateway stops"
+            return self._stopping
         if len(self._fleet.live) >= self._settings.max_vms:
             return f"max_vms = {self._settings.max_vms} is reached"
         for name in self._fleet.wanted:

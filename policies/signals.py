@@ -126,6 +126,11 @@ class VmGone(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainAll(Event):
+    """The gateway reads no more: VMs help with what was read, but none is started again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopAll(Event):
     """The gateway shuts down: every VM is given back and none is started again."""
 

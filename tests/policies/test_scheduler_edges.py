@@ -11,6 +11,7 @@ from policies.billing import BillingTerms, Budget
 from policies.signals import (
     HOME,
     Cause,
+    DrainAll,
     Event,
     QueryOpened,
     QuerySlot,
@@ -297,6 +298,26 @@ def test_stop_all_gives_every_vm_back_and_starts_none(make: Any, commands: list[
     for _ in range(5):
         assert ("start", "vm-2") not in checked.slot(9.0)
     assert "the gateway stops" in checked.scheduler.last_decisions[0].verdict
+
+
+@pytest.mark.parametrize("after_slots", [0, 1, 3])
+def test_while_the_gateway_drains_no_vm_is_started(after_slots: int) -> None:
+    checked = Checked()
+    checked.slot(3.0)
+    assert checked.tell(DrainAll) == []
+    for _ in range(after_slots):
+        assert ("start", "vm-1") not in checked.slot(9.0)
+        assert "the gateway drains" in checked.scheduler.last_decisions[0].verdict
+    assert checked.tell(StopAll) == []
+
+
+def test_a_vm_goes_on_helping_while_the_gateway_drains_but_gets_no_other_beside_it() -> None:
+    checked = idle(max_vms=3)
+    checked.tell(DrainAll)
+    assert checked.slot(9.0) == [HALF]
+    for _ in range(5):
+        assert ("start", "vm-2") not in checked.slot(9.0)
+    assert checked.scheduler.vms == {"vm-1": VmState.SENDING}
 
 
 # -------------------------------------------------------------------------------------------------------- what is wrong
