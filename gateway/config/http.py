@@ -37,6 +37,16 @@ class HttpSource(Section):
     tls: ServerTls | None = None
     journal: Journal = Journal()
 
+    @property
+    def host(self) -> str:
+        """Return the host part."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """Return the port part; 0 lets the system choose."""
+        return int(self.listen.rpartition(":")[2])
+
 
 class HttpSink(Section):
     """Results as POSTs of JSON lines, with a stable ``Idempotency-Key``: at least once."""

@@ -1,0 +1,278 @@
+"""The HTTP source: JSON lines are POSTed, and answered when they are safe in the journal."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from gateway.config.http import HttpSource
+from gateway.journal.journal import Journal, JournalFullError
+from gateway.sources.base import SourceError, SourceUnavailableError
+from gateway.sources.httpbody import ENCODINGS, BadBodyError, TooLargeError, split_lines, unpack
+
+_LOG = logging.getLogger(__name__)
+KEY_CHARS_MAX: Final = 255
+# What all requests together may hold in memory, in bodies of the largest size, and how many there may be at once.
+BODIES_MAX: Final = 4
+REQUESTS_MAX: Final = 1024
+# How long a body may take to arrive.
+BODY_S: Final = 60.0
+_SHUTDOWN_S: Final = 5.0
+_FULL_RETRY_S: Final = 1
+_DISK_RETRY_S: Final = 5
+_DIGEST_BYTES: Final = 16
+_HELP = (
+    "POST JSON lines here, one object a line; Content-Encoding gzip or zstd is understood.\n"
+    'The answer is 200 once all of them are safe on the disk: {{"records": 2, "duplicate": false}}.\n'
+    "With an Idempotency-Key header (up to {key_chars} characters) a request may be sent again for {keep_s:g} s.\n"
+    "429 and 503: nothing was taken; send it again after Retry-After seconds.\n"
+)
+
+
+class _Refused(Exception):  # noqa: N818 -- an answer, not an error of this program
+    """The request is answered with this, and nothing of it was taken."""
+
+    def __init__(self, status: HTTPStatus, why: str, **headers: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """A keyed request that is being written."""
+
+    digest: bytes
+    work: asyncio.Task[int]
+
+
+class HttpReceiver:
+    """The ``Receiver`` that is an HTTP server.
+
+    Args:
+        config: what the user wrote.
+        journal: open while the receiver is started; remembers keys.
+    """
+
+    def __init__(self, config: HttpSource, journal: Journal) -> None:
+        self._config = config
+        self._journal = journal
+        self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self._in_flight: dict[str, _InFlight] = {}
+        self._requests = 0
+        self._body_bytes = 0
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, when started."""
+        assert self._server is not None, "the receiver is started"
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def listening(self) -> bool:
+        """Whether requests are taken."""
+        return self._server is not None and self._server.is_serving()
+
+    @property
+    def failure(self) -> SourceError | SourceUnavailableError | None:
+        """See ``Receiver.failure``."""
+        if self._server is not None and not self.listening:
+            return SourceError(f"the HTTP server on {self._config.listen} does not listen any more")
+        return None
+
+    async def start(self) -> None:
+        """See ``Receiver.start``."""
+        app = web.Application()
+        app.add_routes([web.post(self._config.path, self._post), web.get(self._config.path, self._help)])
+        # Bodies are unpacked here, where it is bounded.
+        runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=_SHUTDOWN_S)
+        await runner.setup()
+        assert runner.server is not None, "it was set up"
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                runner.server, self._config.host, self._config.port, ssl=_tls_context(self._config)
+            )
+        except OSError as error:
+            await runner.cleanup()
+            raise SourceError(
+                f"source http: cannot listen on {self._config.listen} ({error.strerror or error}): "
+                "end what uses it, or choose another port"
+            ) from error
+        except SourceError:
+            await runner.cleanup()
+            raise
+        self._runner = runner
+
+    async def stop(self) -> None:
+        """See ``Receiver.stop``."""
+        server, runner = self._server, self._runner
+        self._server = self._runner = None
+        if server is not None:
+            server.close()
+        if runner is not None:
+            await runner.cleanup()
+        await asyncio.gather(*(flight.work for flight in self._in_flight.values()), return_exceptions=True)
+
+    # ----------------------------------------------------------------------------------------------------- answering
+
+    async def _help(self, _: web.Request) -> web.Response:
+        return web.Response(text=_HELP.format(key_chars=KEY_CHARS_MAX, keep_s=self._config.remember_keys_s))
+
+    async def _post(self, request: web.Request) -> web.Response:
+        try:
+            count, duplicate = await self._answer(request)
+        except _Refused as refused:
+            return _json({"error": str(refused)}, refused.status, refused.headers)
+        except TooLargeError as error:
+            return _json({"error": str(error)}, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        except BadBodyError as error:
+            return _json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
+        except JournalFullError as error:
+            why = f"the query does not keep up ({error}); send it again later"
+            return _json({"error": why}, HTTPStatus.TOO_MANY_REQUESTS, {"Retry-After": str(_FULL_RETRY_S)})
+        except OSError as error:
+            why = f"the disk does not take it ({error.strerror or error}); send it again later"
+            return _json({"error": why}, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": str(_DISK_RETRY_S)})
+        return _json({"records": count, "duplicate": duplicate}, HTTPStatus.OK)
+
+    async def _answer(self, request: web.Request) -> tuple[int, bool]:
+        """Return how many records the request has, and whether they were there before it."""
+        self._check_token(request)
+        key = _key_of(request)
+        encoding = _encoding_of(request)
+        known = bool(key) and (key in self._in_flight or self._journal.seen(key) is not None)
+        if self._journal.full and not known:
+            raise JournalFullError("the journal is full")
+        async with self._body_of(request) as packed:
+            body = await asyncio.to_thread(unpack, packed, encoding, self._config.max_body_bytes)
+            return await self._take(key, body)
+
+    async def _take(self, key: str, body: bytes) -> tuple[int, bool]:
+        lines = split_lines(body)
+        digest = hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+        if not key:
+            return await self._append(lines, key, digest), False
+        flight, seen = self._in_flight.get(key), self._journal.seen(key)
+        other = flight.digest if flight is not None else seen.digest if seen is not None else digest
+        if other != digest:
+            why = "this Idempotency-Key came with another body before; give each body a key of its own"
+            raise _Refused(HTTPStatus.UNPROCESSABLE_ENTITY, why)
+        if flight is not None:
+            return await asyncio.shield(flight.work), True
+        if seen is not None:
+            return seen.count, True
+        # A task of its own: others may wait for it when this request is gone.
+        flight = self._in_flight[key] = _InFlight(digest, asyncio.create_task(self._append(lines, key, digest)))
+        flight.work.add_done_callback(lambda work: self._landed(key, work))
+        return await asyncio.shield(flight.work), False
+
+    def _landed(self, key: str, work: asyncio.Task[int]) -> None:
+        del self._in_flight[key]
+        if not work.cancelled():
+            # Taken note of: all who asked may have gone.
+            work.exception()
+
+    async def _append(self, lines: list[bytes], key: str, digest: bytes) -> int:
+        await self._journal.append(lines, key=key, digest=digest)
+        return len(lines)
+
+    def _check_token(self, request: web.Request) -> None:
+        if self._config.token is None:
+            return
+        wanted = f"Bearer {self._config.token.get_secret_value()}".encode()
+        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(wanted, given):
+            why = "send the token as Authorization: Bearer"
+            raise _Refused(HTTPStatus.UNAUTHORIZED, why, WWW_Authenticate="Bearer")
+
+    @asynccontextmanager
+    async def _body_of(self, request: web.Request) -> AsyncIterator[bytes]:
+        """Give the body as it came; what all requests hold at once is bounded."""
+        if self._requests >= REQUESTS_MAX:
+            raise self._busy()
+        self._requests += 1
+        held_bytes = 0
+        parts: list[bytes] = []
+        try:
+            try:
+                async with asyncio.timeout(BODY_S):
+                    async for part in self._parts_of(request):
+                        # Twice: as it came, and unpacked or in lines.
+                        if self._body_bytes + 2 * len(part) > 2 * BODIES_MAX * self._config.max_body_bytes:
+                            raise self._busy()
+                        self._body_bytes += 2 * len(part)
+                        held_bytes += 2 * len(part)
+                        parts.append(part)
+            except TimeoutError:
+                why = f"the body did not arrive within {BODY_S:g} s"
+                raise _Refused(HTTPStatus.REQUEST_TIMEOUT, why) from None
+            yield b"".join(parts)
+        finally:
+            self._requests -= 1
+            self._body_bytes -= held_bytes
+
+    async def _parts_of(self, request: web.Request) -> AsyncIterator[bytes]:
+        limit_bytes = self._config.max_body_bytes
+        too_large = TooLargeError(f"the body is larger than {limit_bytes} bytes; send it in pieces")
+        if (request.content_length or 0) > limit_bytes:
+            raise too_large
+        total_bytes = 0
+        async for part in request.content.iter_any():
+            total_bytes += len(part)
+            if total_bytes > limit_bytes:
+                raise too_large
+            yield part
+
+    def _busy(self) -> _Refused:
+        why = "too many requests at once; send it again later"
+        return _Refused(HTTPStatus.TOO_MANY_REQUESTS, why, Retry_After=str(_FULL_RETRY_S))
+
+
+def _key_of(request: web.Request) -> str:
+    key = request.headers.get("Idempotency-Key", "")
+    if len(key) > KEY_CHARS_MAX or not (key.isascii() and key.isprintable()):
+        why = f"an Idempotency-Key has at most {KEY_CHARS_MAX} printable ASCII characters"
+        raise _Refused(HTTPStatus.BAD_REQUEST, why)
+    return key
+
+
+def _encoding_of(request: web.Request) -> str:
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ENCODINGS:
+        known = ", ".join(ENCODINGS)
+        why = f"Content-Encoding {encoding} is not understood; send one of {known}"
+        raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why, Accept_Encoding=known)
+    return encoding
+
+
+def _json(content: dict[str, object], status: HTTPStatus, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(content), content_type="application/json", status=status, headers=headers
+    )
+
+
+def _tls_context(config: HttpSource) -> ssl.SSLContext | None:
+    if config.tls is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(config.tls.certificate, config.tls.key)
+    except OSError as error:
+        raise SourceError(
+            f"source http: {config.tls.certificate} and {config.tls.key} are no certificate with its key in PEM "
+            f"({error.strerror or error}): give the right files"
+        ) from error
+    return context

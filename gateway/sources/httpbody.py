@@ -1,0 +1,98 @@
+"""The body of a request: read, unpacked and cut into lines, all within bounds."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import zstandard
+
+from gateway.sources.journaled import RECORD_BYTES_MAX
+
+_GZIP: Final = 31  # zlib's word for a gzip header
+_WINDOW_BYTES_MAX: Final = 2**23
+_BLANKS = b" \t\r\n"
+
+
+class TooLargeError(Exception):
+    """The body is larger than it may be; the message says by which bound."""
+
+
+class BadBodyError(Exception):
+    """The body is not what its head says; the message says how."""
+
+
+def unpack(data: bytes, encoding: str, max_bytes: int) -> bytes:
+    """Return what was sent before it was compressed; never holds more than ``max_bytes`` of it.
+
+    Args:
+        data: the body as it came.
+        encoding: one of ``ENCODINGS``.
+        max_bytes: the most that may come out.
+
+    Raises:
+        TooLargeError: there is more.
+        BadBodyError: it is not packed so, or cut short.
+    """
+    unpacked = ENCODINGS[encoding](data, max_bytes)
+    if len(unpacked) > max_bytes:
+        raise TooLargeError(f"the body is larger than {max_bytes} bytes when it is unpacked; send it in pieces")
+    return unpacked
+
+
+def _gunzip(data: bytes, max_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    room = max_bytes + 1
+    try:
+        while data and room:
+            unpacker = zlib.decompressobj(_GZIP)
+            parts.append(unpacker.decompress(data, room))
+            room -= len(parts[-1])
+            if room and not unpacker.eof:
+                raise BadBodyError("the body is no whole gzip stream")
+            # A gzip file may consist of several.
+            data = unpacker.unused_data
+    except zlib.error as error:
+        raise BadBodyError(f"the body is not gzip ({error})") from error
+    return b"".join(parts)
+
+
+def _unzstd(data: bytes, max_bytes: int) -> bytes:
+    # As a stream: what a frame says of its own size is not to be believed.
+    reader = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX).stream_reader(
+        io.BytesIO(data), read_across_frames=True
+    )
+    parts: list[bytes] = []
+    room = max_bytes + 1
+    try:
+        while room and (part := reader.read(min(room, 1 << 20))):
+            parts.append(part)
+            room -= len(part)
+    except zstandard.ZstdError as error:
+        raise BadBodyError(f"the body is not zstd with a window of at most 8 MB ({error})") from error
+    return b"".join(parts)
+
+
+ENCODINGS: Final[dict[str, Callable[[bytes, int], bytes]]] = {
+    "identity": lambda data, _: data,
+    "gzip": _gunzip,
+    "zstd": _unzstd,
+}
+
+
+def split_lines(body: bytes) -> list[bytes]:
+    """Return the lines that are not blank, without their ends.
+
+    Raises:
+        BadBodyError: there is none.
+        TooLargeError: one is longer than a record may be.
+    """
+    lines = [line.rstrip(b"\r") for line in body.split(b"\n") if line.strip(_BLANKS)]
+    if not lines:
+        raise BadBodyError("the body is empty; send JSON lines, one object a line")
+    longest = max(map(len, lines))
+    if longest > RECORD_BYTES_MAX:
+        raise TooLargeError(f"a line has {longest} bytes; one event may have {RECORD_BYTES_MAX}")
+    return lines

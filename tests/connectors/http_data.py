@@ -1,0 +1,70 @@
+"""HTTP sources for tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from journal_data import LIMIT_BYTES
+from source_contract import SCHEMA
+
+from gateway.config.http import HttpSource
+from gateway.journal.journal import Journal
+from gateway.sources.http import HttpReceiver
+from gateway.sources.journaled import JournaledSource
+from infra.clock import Clock, SystemClock
+
+
+@dataclass
+class Site:
+    """An HTTP source that is open, and a client."""
+
+    journal: Journal
+    receiver: HttpReceiver
+    source: JournaledSource
+    client: aiohttp.ClientSession
+    scheme: str = "http"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://127.0.0.1:{self.receiver.port}/events"
+
+    async def post(self, body: bytes, **headers: str) -> tuple[int, dict[str, Any], dict[str, str]]:
+        """Return status, body and headers of the answer."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.client.post(self.url, data=body, headers=given) as answer:
+            return answer.status, await answer.json(), dict(answer.headers)
+
+
+def parts_of(
+    folder: Path, *, limit_bytes: int = LIMIT_BYTES, clock: Clock | None = None, **said: Any
+) -> tuple[Journal, HttpReceiver, JournaledSource]:
+    """The parts of an HTTP source on a port that the system chooses."""
+    config = HttpSource.model_validate({"type": "http", "listen": "127.0.0.1:0", **said})
+    journal = Journal(
+        folder / "journal",
+        limit_bytes=limit_bytes,
+        segment_bytes=limit_bytes,
+        clock=clock or SystemClock(),
+        remember_keys_s=config.remember_keys_s,
+    )
+    receiver = HttpReceiver(config, journal)
+    return journal, receiver, JournaledSource(journal, receiver)
+
+
+@asynccontextmanager
+async def site(
+    folder: Path, *, limit_bytes: int = LIMIT_BYTES, clock: Clock | None = None, **said: Any
+) -> AsyncIterator[Site]:
+    """An HTTP source that is open, with what the config says."""
+    journal, receiver, source = parts_of(folder, limit_bytes=limit_bytes, clock=clock, **said)
+    await source.open(SCHEMA)
+    try:
+        async with aiohttp.ClientSession() as client:
+            yield Site(journal, receiver, source, client)
+    finally:
+        await source.close()
