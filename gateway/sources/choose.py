@@ -11,8 +11,11 @@ import pyarrow as pa
 from engines.email.mailbox import Mail, MailReport, read_mail
 from gateway.config.models import FileSource, HttpSource, KafkaSource, MqttSource, QuerySource
 from gateway.config.models import Source as SourceConfig
+from gateway.journal.journal import Journal
 from gateway.replay import Schedule
 from gateway.sources.base import BlockingSource, Source, SourceError
+from gateway.sources.http import HttpReceiver
+from gateway.sources.journaled import JournaledSource
 from gateway.sources.lines import LinesSource
 from gateway.sources.results import ResultsSource
 from gateway.sources.table import TableSource
@@ -62,7 +65,7 @@ def make_source(config: SourceConfig, context: SourceContext) -> Source:
         case FileSource():
             return ThreadedSource(_file_source(config))
         case KafkaSource():
-            from gateway.sources.kafka import KafkaSource as KafkaReader  # noqa: PLC0415 -- aiokafka is loaded if needed
+            from gateway.sources.kafka import KafkaSource as KafkaReader
 
             return KafkaReader(config, query=context.query, owner=context.owner, strict=context.strict)
         case MqttSource():
@@ -77,7 +80,18 @@ def make_source(config: SourceConfig, context: SourceContext) -> Source:
                 strict=context.strict,
             )
         case HttpSource():
-            raise SourceError("source http is not available yet")
+            return _http_source(config, context)
+
+
+def _http_source(config: HttpSource, context: SourceContext) -> Source:
+    journal = Journal(
+        context.folder / "journal",
+        limit_bytes=config.journal.limit_bytes,
+        segment_bytes=config.journal.segment_bytes,
+        clock=context.clock,
+        remember_keys_s=config.remember_keys_s,
+    )
+    return JournaledSource(journal, HttpReceiver(config, journal), strict=context.strict)
 
 
 def _file_source(config: FileSource) -> BlockingSource:
