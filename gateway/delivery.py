@@ -125,6 +125,7 @@ class Delivery:
         batch = self._writing = self._outbox
         self._outbox, self._outbox_bytes = [], 0
         try:
+            await self._outage.outlast("the dead-letter file", lambda: self._keep_letters(batch))
             await self._outage.outlast("the sink", lambda: self._write(batch))
             self._held_bytes -= sum(release.item.batch.nbytes for release in batch)
             await self._on_commit()
@@ -135,9 +136,12 @@ class Delivery:
         finally:
             self._writing = []
 
-    async def _write(self, batch: list[Release[Results]]) -> None:
+    async def _keep_letters(self, batch: list[Release[Results]]) -> None:
+        """Events without a result are safe before the run that they were in is committed."""
         letters = [letter for release in batch for letter in release.item.letters]
         await run_to_end(lambda: self._dead_letters.add(letters))
+
+    async def _write(self, batch: list[Release[Results]]) -> None:
         after = IntervalSet([*self._sink.committed, *((r.first_seq, r.last_seq) for r in batch)])
         reached("sink.commit.before")
         await self._sink.commit(
@@ -149,6 +153,7 @@ class Delivery:
         """Commit what may go out, and close the sink; what it does not take now is done again after the next start."""
         try:
             if self._outbox:
+                await self._keep_letters(self._outbox)
                 await self._write(self._outbox)
             await self._sink.close()
         except (SinkUnavailableError, OSError) as error:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gateway.deadletters import DeadLetter, DeadLetterFile
+from gateway.deadletters import DeadLetter, DeadLetterFile, dead_letter
 from gateway.gate import ByteGate
 from gateway.intervals import IntervalSet
 from gateway.outage import Outage
 from gateway.replay import Schedule
 from gateway.runbook import Run
 from gateway.runlog import RunLog, RunRecord
-from gateway.sources.base import Chunk, Source, SourceError, SourceUnavailableError
+from gateway.sources.base import Chunk, DeadRecord, Source, SourceError, SourceUnavailableError
 from gateway.threads import run_to_end
 from infra.clock import Clock
 
@@ -72,7 +72,7 @@ class Ingress:
         # Wall time is read once; from then on only the monotonic clock measures.
         self._wall_offset_s = clock.wall() - clock.now()
         self._started_s = log.head.started_wall_s - self._wall_offset_s
-        self._newest: pa.Scalar | None = None
+        self._newest_us = self._newest_before()
         self._source_outage = Outage(clock, (SourceUnavailableError, OSError))
         self._disk_outage = Outage(clock, (OSError,))
         self.finished = False
@@ -169,8 +169,9 @@ class Ingress:
 
     async def _take(self, chunk: Chunk) -> None:
         if chunk.dead:
-            letters = [DeadLetter(d.reason, d.raw.decode("utf-8", "replace"), d.record, d.offset) for d in chunk.dead]
-            await self._on_disk("dead letters", lambda: self._dead_letters.add(letters))
+            now_wall_s = self._clock.wall()
+            letters = [_letter(dead, now_wall_s) for dead in chunk.dead]
+            await self._on_disk("the dead-letter file", lambda: self._dead_letters.add(letters))
         if chunk.batch.num_rows == 0:
             self._log.skip(chunk.end)
             return
@@ -182,6 +183,7 @@ class Ingress:
             chunk.end,
             self._arrival_s(chunk) + self._wall_offset_s,
             disordered=self._is_disordered(chunk.batch),
+            newest=self._newest_now(),
         )
         await self._on_disk("the run log", lambda: self._log.append([record]))
         self._hand_over(record, chunk.batch)
@@ -202,7 +204,7 @@ class Ingress:
         self._on_run(run)
 
     def _arrival_s(self, chunk: Chunk) -> float:
-        if self._schedule is None:
+        if self._schedule is None or chunk.end.record == chunk.start.record:  # not due: replayed
             came_wall_s = chunk.arrival_wall_s
             # What comes from the future has a clock that is fast.
             return (
@@ -210,16 +212,37 @@ class Ingress:
             )
         return self._started_s + self._schedule.mean_due_s(chunk.start.record, chunk.end.record - 1)
 
+    def _newest_before(self) -> int | None:
+        """Return the newest event time that the log knows of, so that a restart judges as if it had not been."""
+        known = self._log.newest
+        return known[1] if known is not None and known[0] == self._order_column else None
+
+    def _newest_now(self) -> tuple[str, int] | None:
+        if self._order_column is None or self._newest_us is None:
+            return None
+        return self._order_column, self._newest_us
+
     def _is_disordered(self, batch: pa.RecordBatch) -> bool:
         if self._order_column is None:
             return False
-        times = batch.column(self._order_column)
-        highest = pc.max(times)
-        if not highest.is_valid:
+        times_us = batch.column(self._order_column).drop_null().cast(pa.int64())
+        if not len(times_us):
             return False
-        known = times.drop_null()
-        rising = pc.all(pc.less_equal(known[:-1], known[1:])).as_py() if len(known) > 1 else True
-        late = self._newest is not None and pc.less(pc.min(times), self._newest).as_py()
-        if self._newest is None or pc.greater(highest, self._newest).as_py():
-            self._newest = highest
+        rising = len(times_us) == 1 or pc.all(pc.less_equal(times_us[:-1], times_us[1:])).as_py()
+        bounds = pc.min_max(times_us).as_py()
+        late = self._newest_us is not None and bounds["min"] < self._newest_us
+        self._newest_us = bounds["max"] if self._newest_us is None else max(self._newest_us, bounds["max"])
         return bool(late or not rising)
+
+
+def _letter(dead: DeadRecord, now_wall_s: float) -> DeadLetter:
+    return dead_letter(
+        dead.reason,
+        dead.raw,
+        now_wall_s,
+        raw_bytes=dead.raw_bytes,
+        record=dead.record,
+        offset=dead.offset,
+        place=dead.place,
+        replayed=dead.replayed,
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.deadletters import DeadLetter, DeadLetterFile
+from gateway.deadletters import DeadLetter, DeadLetterFile, dead_letter
 from gateway.delivery import Delivery, Results
 from gateway.gate import ByteGate
 from gateway.intervals import IntervalSet
@@ -288,7 +288,7 @@ class Pipeline:
             )
         events = sum(run.events for run in runs)
         arrival_s = sum(run.arrival_s * run.events for run in runs) / events
-        results = Results(answer.results, events, arrival_s, tuple(_letters(answer, runs)))
+        results = Results(answer.results, events, arrival_s, tuple(_letters(answer, runs, self._clock.wall())))
         self._delivery.complete(answer.first_seq, answer.last_seq, results)
         self.deal()
 
@@ -366,8 +366,8 @@ class Pipeline:
         await asyncio.to_thread(self._log.close)
 
 
-def _letters(answer: Answer, runs: list[Run]) -> Iterator[DeadLetter]:
+def _letters(answer: Answer, runs: list[Run], now_wall_s: float) -> Iterator[DeadLetter]:
     for seq, reason in answer.poison:
         run = next(run for run in runs if run.first_seq <= seq <= run.last_seq)
         row = run.batch.slice(seq - run.first_seq, 1).to_pylist()[0]
-        yield DeadLetter(reason, msgspec.json.encode(row).decode(), seq=seq)
+        yield dead_letter(reason, msgspec.json.encode(row), now_wall_s, seq=seq)

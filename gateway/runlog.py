@@ -6,6 +6,7 @@ CRC) is cut; a wrong line before the last is damage and is reported.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import zlib
@@ -15,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.position import Position
-from gateway.statefiles import StateError, sync_folder, write_atomically
+from gateway.statefiles import StateError, make_folder, sync_folder, write_atomically
 from infra.failpoints import reached
 
 
@@ -23,7 +24,8 @@ class RunRecord(msgspec.Struct, frozen=True, tag="run"):
     """A run: its seq range, the source positions that it lies between, and the mean due time of its events.
 
     ``arrival_wall_s`` is seconds since 1970, since the monotonic clock does not outlive a reboot. ``disordered``:
-    it holds an event older than one before it, and is processed at home.
+    it holds an event older than one before it, and is processed at home. ``newest``: the event-time column that tells
+    so, and the newest time in it (us since 1970) up to the end of this run.
     """
 
     first_seq: int
@@ -32,17 +34,20 @@ class RunRecord(msgspec.Struct, frozen=True, tag="run"):
     end: Position
     arrival_wall_s: float
     disordered: bool = False
+    newest: tuple[str, int] | None = None
 
 
 class LogHead(msgspec.Struct, frozen=True, tag="head"):
-    """The first line: whose log it is, when its replay began, and where the runs before it ended."""
+    """The first line: whose log it is, when its replay began, where the runs before it ended, and their newest time."""
 
     owner: str
     started_wall_s: float
     next_seq: int = 0
     position: Position = Position()
+    newest: tuple[str, int] | None = None
 
 
+_LOG = logging.getLogger(__name__)
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[LogHead | RunRecord] = msgspec.json.Decoder(LogHead | RunRecord)
 
@@ -77,7 +82,7 @@ class RunLog:
             if self.head.owner != head.owner:
                 raise StateError(f"{path} is of other state than the files beside it: restore them together")
         else:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             write_atomically(path, _line(head))
         self._file = path.open("ab", buffering=0)
         self._appended_bytes = 0
@@ -87,6 +92,12 @@ class RunLog:
         """The first seq that no run in the log has."""
         runs = self.runs  # looked at once: another thread may put a shorter list in its place
         return runs[-1].last_seq + 1 if runs else self.head.next_seq
+
+    @property
+    def newest(self) -> tuple[str, int] | None:
+        """The event-time column and the newest time in it (us since 1970), as the last run in the log says it."""
+        runs = self.runs
+        return runs[-1].newest if runs else self.head.newest
 
     @property
     def position(self) -> Position:
@@ -106,10 +117,13 @@ class RunLog:
         """Add runs, in order of seq, and return once they are on the disk.
 
         Raises:
-            OSError: the disk is full or fails; they are not in, and may be given again.
+            OSError: the disk is full or fails; they may be given again, and what is in nevertheless is passed over.
         """
-        data = memoryview(b"".join(map(_line, runs)))
         with self._lock:
+            runs = [run for run in runs if run.first_seq >= self.next_seq]
+            if not runs:
+                return
+            data = memoryview(b"".join(map(_line, runs)))
             if self._torn:
                 # After a failed write or fsync nobody knows what the file holds: it is written anew.
                 self._rewrite()
@@ -121,10 +135,10 @@ class RunLog:
             reached("runlog.append.written")
             os.fsync(self._file.fileno())
             self._torn = False
-            reached("runlog.append.after")
             self._appended_bytes += len(data)
             self.runs.extend(runs)
             self._skipped = None
+            reached("runlog.append.after")
 
     def skip(self, position: Position) -> None:
         """Note that the records up to ``position`` hold no event; it need not survive a crash."""
@@ -136,7 +150,9 @@ class RunLog:
             keep = next((i for i, run in enumerate(self.runs) if run.last_seq >= before_seq), len(self.runs))
             if keep:
                 last = self.runs[keep - 1]
-                self.head = msgspec.structs.replace(self.head, next_seq=last.last_seq + 1, position=last.end)
+                self.head = msgspec.structs.replace(
+                    self.head, next_seq=last.last_seq + 1, position=last.end, newest=last.newest
+                )
                 self.runs = self.runs[keep:]
             if self._appended_bytes >= rewrite_bytes:
                 self._rewrite()
@@ -146,10 +162,15 @@ class RunLog:
         with self._lock:
             try:
                 self._rewrite()
+            except OSError as error:
+                # All that was appended is in; what was retired is found committed after the next start.
+                _LOG.warning("%s cannot be shortened now: %s", self._path, error)
             finally:
                 self._file.close()
 
     def _rewrite(self) -> None:
+        # Until it is known that the new file is there for good, what is appended to it may be gone after a crash.
+        self._torn = True
         reached("runlog.rewrite.before")
         try:
             write_atomically(self._path, b"".join([_line(self.head), *map(_line, self.runs)]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FORMAT_VERSION = 1
@@ -24,14 +24,33 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def make_folder(folder: Path) -> None:
+    """Make ``folder`` and the folders above it, durably, where they are not there."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data``: after a crash there is the old content or the new, never a mixture."""
+    """Replace ``path`` by ``data``: after a crash there is the old content or the new, never a mixture.
+
+    Raises:
+        OSError: it is not known which of the two would be there after a crash; write again.
+    """
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        # On a full disk what was written of it would be in the way of everything else.
+        with suppress(OSError):
+            temporary.unlink()
+        raise
     sync_folder(path.parent)
 
 

@@ -12,9 +12,11 @@ from gateway.position import Position
 
 @dataclass(frozen=True, slots=True)
 class DeadRecord:
-    """A record that is no event: where it stands (0-based), why, and its raw bytes (cut after 64 KiB).
+    """A record that is no event: where it stands (0-based), why, and its raw bytes.
 
-    ``place`` says in words where, if record and offset do not say it (a partition, a file of many).
+    ``place`` says in words where, if record and offset do not say it (a partition, a file of many). The dead letter
+    keeps 64 KiB of ``raw``; ``raw_bytes`` is the length of the whole record where ``raw`` is its beginning only, else
+    -1. ``replayed``: see ``DeadLetter``.
     """
 
     record: int
@@ -22,6 +24,8 @@ class DeadRecord:
     reason: str
     raw: bytes
     place: str = ""
+    raw_bytes: int = -1
+    replayed: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ async def test_a_full_disk_is_tried_again_and_seen_meanwhile(
     assert not desk.delivery.trouble
     assert list(desk.sink.committed) == [(0, 19)]
     assert desk.letters.count == 1
-    assert len([record for record in caplog.records if "the sink does not work" in record.message]) == 1
+    assert len([record for record in caplog.records if "the dead-letter file does not work" in record.message]) == 1
 
 
 async def test_closed_on_a_full_disk_it_ends_and_says_so(

@@ -18,9 +18,10 @@ from gateway.deadletters import DeadLetter, DeadLetterFile
 from gateway.gate import ByteGate
 from gateway.ingress import Ingress, RunLimits
 from gateway.intervals import IntervalSet
+from gateway.position import Position
 from gateway.replay import Schedule
 from gateway.runbook import Run
-from gateway.runlog import LogHead, RunLog
+from gateway.runlog import LogHead, RunLog, RunRecord
 from gateway.sources.base import BlockingSource, SourceError
 from gateway.sources.lines import LinesSource
 from gateway.sources.table import TableSource
@@ -259,11 +260,12 @@ async def test_undecodable_records_become_dead_letters_and_seq_stays_dense(site:
     letters = [
         msgspec.json.decode(text, type=DeadLetter) for text in (tmp_path / "dead.jsonl").read_bytes().splitlines()
     ]
-    assert [(letter.record, letter.offset, letter.raw) for letter in letters] == [
-        (3, 27, "oops"),
-        (4, 32, "\ufffd"),
-        (12, 34 + 7 * 9, "null"),
+    assert [(letter.record, letter.offset, letter.kept()) for letter in letters] == [
+        (3, 27, b"oops"),
+        (4, 32, b"\xff"),
+        (12, 34 + 7 * 9, b"null"),
     ]
+    assert {letter.at for letter in letters} == {"2023-11-14T22:13:20.000Z"}
     assert site.dead_letters.count == 3
 
 
@@ -333,6 +335,31 @@ async def test_the_order_column_marks_runs_that_are_out_of_order(site: Site) -> 
     site.runs = []
     async with site.started(table_source(len(times), times), order_column="at"):
         assert [run.disordered for run in site.runs] == before
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_after_a_restart_the_newest_event_time_is_known(site: Site, closed: bool) -> None:
+    times: list[int | None] = [0, 1, 9, 3, 4, 9, 10, 11]
+    limits = RunLimits(3, 1 << 30, 0.1)
+    async with site.started(table_source(3, times[:3]), limits=limits, order_column="at") as ingress:
+        await until(lambda: ingress.finished)
+        if closed:
+            site.log.retire(3)
+            site.log._rewrite()
+    done = IntervalSet([(0, 2)])
+    async with site.started(table_source(8, times), limits=limits, order_column="at", done=done) as ingress:
+        await until(lambda: ingress.finished)
+    assert [(run.first_seq, run.disordered) for run in site.runs] == [(0, False), (3, True), (6, False)]
+
+
+async def test_the_newest_time_of_another_column_says_nothing(site: Site) -> None:
+    late = RunRecord(0, 2, Position(), Position(3, 0, 3), 1.0, newest=("other", 1 << 60))
+    log = RunLog(site.folder / "runs.log", LogHead("me", site.clock.wall()))
+    log.append([late])
+    log._file.close()
+    async with site.started(table_source(6), order_column="at", done=IntervalSet([(0, 2)])) as ingress:
+        await until(lambda: ingress.finished)
+    assert [(run.first_seq, run.disordered) for run in site.runs] == [(3, False)]
 
 
 @pytest.mark.parametrize(("from_seq", "again"), [(None, []), (0, [0, 10, 20]), (10, [10, 20]), (30, [])])

@@ -4,11 +4,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.position import Position
 from gateway.runlog import LogHead, RunLog, RunRecord
 from gateway.statefiles import StateError
+from infra.failpoints import Failpoints
 
 HEAD = LogHead("owner", 1_700_000_000.25)
 
@@ -167,8 +169,66 @@ def test_a_rewrite_that_fails_leaves_a_log_that_works(path: Path, monkeypatch: p
         broken.setattr("gateway.runlog.write_atomically", full)
         with pytest.raises(OSError, match="No space"):
             log.retire(10, rewrite_bytes=0)
+    assert RunLog(path, HEAD).runs == [record(i) for i in range(3)]
     log.append([record(3)])
-    assert RunLog(path, HEAD).runs == [record(i) for i in range(4)]
+    # Nobody knew which of the two files would be there after a crash: it was written anew, without what is retired.
+    assert RunLog(path, HEAD).runs == [record(i) for i in range(1, 4)]
+
+
+@pytest.mark.parametrize("place", ["before", "written", "after"])
+def test_a_run_that_a_failing_disk_refused_is_in_once_when_it_is_given_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    log = filled(path, 2)
+    times = 1 if place == "after" else 3
+    monkeypatch.setattr("infra.failpoints._failpoints", Failpoints(f"runlog.append.{place}=eio@1-{times}"))
+    for _ in range(times):
+        with pytest.raises(OSError, match="failpoint"):
+            log.append([record(2)])
+    log.append([record(2)])
+    log.append([record(3)])
+    assert log.runs == RunLog(path, HEAD).runs == [record(i) for i in range(4)]
+
+
+def test_a_rename_that_may_be_undone_is_made_again_before_anything_is_appended(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = filled(path, 3)
+
+    def fail(_: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("gateway.statefiles.sync_folder", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            log.retire(10, rewrite_bytes=0)
+        with pytest.raises(OSError, match="Input/output"):
+            log.append([record(3)])
+    assert log.next_seq == 30
+    log.append([record(3)])
+    assert RunLog(path, HEAD).runs == [record(i) for i in range(1, 4)]
+
+
+def test_closed_on_a_full_disk_it_leaves_what_it_had(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = filled(path, 3)
+    log.retire(10)
+    monkeypatch.setattr("infra.failpoints._failpoints", Failpoints("runlog.rewrite.before=enospc@1"))
+    log.close()
+    assert "cannot be shortened now" in caplog.text
+    assert RunLog(path, HEAD).runs == [record(i) for i in range(3)]
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_the_newest_time_outlives_the_runs(path: Path) -> None:
+    log = RunLog(path, HEAD)
+    assert log.newest is None
+    log.append([msgspec.structs.replace(record(0), newest=("at", 7))])
+    assert log.newest == RunLog(path, HEAD).newest == ("at", 7)
+    log.retire(10)
+    log.close()
+    assert RunLog(path, HEAD).newest == ("at", 7)
 
 
 def test_records_without_events_move_the_position(path: Path) -> None:
