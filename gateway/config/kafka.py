@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from gateway.config.fields import AnyPath, Section
+from gateway.config.fields import AnyPath, Finding, Section, refuse
 from gateway.config.security import Sasl, Tls
 
 
@@ -20,20 +20,37 @@ class KafkaSource(Section):
         brokers: host:port, several parted by commas.
         topics: at least one.
         group: default ``spillway-<query>``.
-        format: what a record's value is.
-        avro_schema: the writers' schema; needed for ``avro``.
-        start: where a group without committed offsets begins.
+        format: what a record's value is; ``confluent-avro`` begins with a schema's number, which is passed over.
+        avro_schema: the writers' schema; needed for both kinds of Avro.
+        start: where a group without committed offsets begins; partitions that a topic gets later begin at their
+            earliest record.
     """
 
     type: Literal["kafka"]
     brokers: str = Field(min_length=1)
     topics: Annotated[tuple[str, ...], Field(min_length=1, max_length=100)]
     group: str | None = None
-    format: Literal["json", "avro", "raw"] = "json"
+    format: Literal["json", "avro", "confluent-avro", "raw"] = "json"
     avro_schema: AnyPath | None = None
     start: Literal["earliest", "latest"] = "earliest"
     tls: Tls | None = None
     sasl: Sasl | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        findings = []
+        needs_schema = self.format in ("avro", "confluent-avro")
+        if needs_schema and self.avro_schema is None:
+            what = f"format {self.format} needs avro_schema, the file of the schema that the values are written with"
+            findings.append(Finding(key=("avro_schema",), what=what))
+        if not needs_schema and self.avro_schema is not None:
+            what = f"is of no use with format {self.format}; remove it, or take format avro or confluent-avro"
+            findings.append(Finding(key=("avro_schema",), what=what))
+        twice = sorted({topic for topic in self.topics if self.topics.count(topic) > 1})
+        if twice:
+            findings.append(Finding(key=("topics",), what=f"{', '.join(twice)} stands there twice; name each once"))
+        refuse(findings)
+        return self
 
 
 class KafkaSink(Section):

@@ -1,0 +1,166 @@
+"""What a consumer has fetched and nobody has taken yet: by partition, in order, bounded."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import (
+    ConsumerStoppedError,
+    GroupAuthorizationFailedError,
+    IllegalOperation,
+    KafkaError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    TopicAuthorizationFailedError,
+    UnsupportedVersionError,
+)
+
+from gateway.sources.base import SourceError, SourceUnavailableError
+
+# What the bookkeeping of a record costs beside its bytes, about.
+_RECORD_OVERHEAD_BYTES = 100
+_FATAL = (GroupAuthorizationFailedError, TopicAuthorizationFailedError, UnsupportedVersionError, RecordTooLargeError)
+
+
+@contextmanager
+def told_as_source_errors(what: str) -> Iterator[None]:
+    """Turn what aiokafka raises into what sources raise; ``what`` cannot be done then."""
+    try:
+        yield
+    except OffsetOutOfRangeError as error:
+        raise gone(dict(error.args[0])) from error
+    except _FATAL as error:
+        raise SourceError(f"{what}: {error!r}") from error
+    except (KafkaError, ConsumerStoppedError, IllegalOperation, TimeoutError, OSError) as error:
+        raise SourceUnavailableError(f"{what}: {error!r}") from error
+
+
+def gone(offsets: Mapping[TopicPartition, int]) -> SourceError:
+    """Return the error for offsets that their partitions do not have (any more)."""
+    places = ", ".join(f"{partition.topic}/{partition.partition}@{offset}" for partition, offset in offsets.items())
+    return SourceError(
+        f"the topic does not hold the records at {places} any more: its retention deleted them before they were read, "
+        "or it was deleted and made anew. Restore them; or, to go on without them, give the query a new state_dir and "
+        "another group (and make the topic's retention longer than the gateway may be down)"
+    )
+
+
+class Fetched:
+    """Records of a consumer's partitions, taken in shares.
+
+    It holds no more than one call of ``fill`` asked for, and what the consumer had in its buffer of one partition.
+    """
+
+    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+        self._consumer = consumer
+        self._held: dict[TopicPartition, deque[ConsumerRecord]] = {}
+        self._count = 0
+        self._bytes = 0
+        self._turn = 0
+
+    @property
+    def count(self) -> int:
+        """How many records are held."""
+        return self._count
+
+    @property
+    def held_bytes(self) -> int:
+        """What the records that are held take, about."""
+        return self._bytes
+
+    def oldest_wall_s(self) -> float | None:
+        """When the oldest record that is held came (s since 1970); None without one."""
+        times = [held[0].timestamp for held in self._held.values() if held and held[0].timestamp >= 0]
+        return min(times) / 1000 if times else None
+
+    def next_offset(self, partition: TopicPartition) -> int | None:
+        """Return the offset of the first record of a partition that is held."""
+        held = self._held.get(partition)
+        return held[0].offset if held else None
+
+    def drop(self, partitions: Sequence[TopicPartition] | None = None) -> None:
+        """Forget the records of some partitions, or of all."""
+        for partition in list(self._held) if partitions is None else partitions:
+            for record in self._held.pop(partition, ()):
+                self._forget(record)
+
+    async def fill(
+        self, partitions: Sequence[TopicPartition], max_records: int, max_bytes: int, *, wait_s: float
+    ) -> None:
+        """Hold more than ``max_records`` or ``max_bytes`` of records if there are so many.
+
+        Each partition gives its share, then any what is left. If there is none, it waits for the first one.
+        """
+        share = math.ceil(max_records / len(partitions)) + 1
+        self._turn += 1
+        turned = self._turn % len(partitions)
+        for partition in [*partitions[turned:], *partitions[:turned]]:
+            lacking = share - len(self._held.get(partition, ()))
+            if lacking > 0 and self._bytes < max_bytes:
+                await self._fetch([partition], lacking)
+        lacking = max_records + 1 - self._count
+        if lacking > 0 and self._bytes < max_bytes:
+            holds_some = any(self._held.get(partition) for partition in partitions)
+            await self._fetch(partitions, lacking, wait_s=0.0 if holds_some else wait_s)
+
+    async def _fetch(self, partitions: Sequence[TopicPartition], max_records: int, *, wait_s: float = 0.0) -> None:
+        found = await self._consumer.getmany(*partitions, timeout_ms=int(1000 * wait_s), max_records=max_records)
+        for partition, records in found.items():
+            held = self._held.setdefault(partition, deque())
+            for record in records:
+                held.append(record)
+                self._count += 1
+                self._bytes += record_bytes(record)
+
+    def first(self, max_records: int, max_bytes: int) -> list[ConsumerRecord]:
+        """Return, without taking them, at most so many records, at least one if any is held, by partition and offset.
+
+        ``max_bytes`` is met up to the last record. The shares of the partitions are as even as what is held allows.
+        """
+        open_ones = [partition for partition in sorted(self._held) if self._held[partition]]
+        turned = self._turn % max(1, len(open_ones))
+        order = [*open_ones[turned:], *open_ones[:turned]]
+        counts = dict.fromkeys(open_ones, 0)
+        left, left_bytes = max_records, max_bytes
+        while order and left > 0 and left_bytes > 0:
+            share = max(1, left // len(order))
+            for partition in list(order):
+                held, begun = self._held[partition], counts[partition]
+                ends = min(begun + min(share, left), len(held))
+                while counts[partition] < ends and left_bytes > 0:
+                    left_bytes -= record_bytes(held[counts[partition]])
+                    counts[partition] += 1
+                left -= counts[partition] - begun
+                if counts[partition] == len(held):
+                    order.remove(partition)
+        return [self._held[partition][i] for partition in open_ones for i in range(counts[partition])]
+
+    def take_before(self, partition: TopicPartition, offset: int) -> list[ConsumerRecord]:
+        """Return and forget the records of a partition that come before ``offset``."""
+        held = self._held.get(partition, deque())
+        taken = []
+        while held and held[0].offset < offset:
+            taken.append(held.popleft())
+            self._forget(taken[-1])
+        return taken
+
+    def take(self, records: Sequence[ConsumerRecord]) -> None:
+        """Forget records that ``first`` has returned."""
+        for record in records:
+            taken = self._held[TopicPartition(record.topic, record.partition)].popleft()
+            assert taken is record, "records are taken in the order in which they were shown"
+            self._forget(taken)
+
+    def _forget(self, record: ConsumerRecord) -> None:
+        self._count -= 1
+        self._bytes -= record_bytes(record)
+
+
+def record_bytes(record: ConsumerRecord) -> int:
+    """Return what a record takes in memory, about."""
+    headers = sum(len(key) + len(value or b"") for key, value in record.headers)
+    return len(record.value or b"") + len(record.key or b"") + headers + _RECORD_OVERHEAD_BYTES
