@@ -49,7 +49,12 @@ class HttpSource(Section):
 
 
 class HttpSink(Section):
-    """Results as POSTs of JSON lines, with a stable ``Idempotency-Key``: at least once."""
+    """Results as POSTs of JSON lines, with a stable ``Idempotency-Key``: at least once.
+
+    Attributes:
+        url: where to; an https server is believed if the system (or the file ``SSL_CERT_FILE``) knows its authority.
+        token: when given, it is sent as ``Authorization: Bearer``.
+    """
 
     type: Literal["http"]
     url: str = Field(pattern=r"https?://\S+")

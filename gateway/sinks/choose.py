@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.config.models import FileSink as FileSinkConfig
-from gateway.config.models import HttpSink, KafkaSink, S3Sink
+from gateway.config.models import HttpSink as HttpSinkConfig
+from gateway.config.models import KafkaSink, S3Sink
 from gateway.config.models import MqttSink as MqttSinkConfig
 from gateway.config.models import Sink as SinkConfig
 from gateway.sinks.base import Sink
 from gateway.sinks.file import FileSink
+from gateway.sinks.http import HttpSink
 from gateway.sinks.progress import ProgressFile
 from gateway.sinks.threaded import ThreadedSink
 from gateway.statefiles import StateError
@@ -62,7 +64,8 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
 
             progress = ProgressFile(context.folder / "progress.json", context.owner)
             return MqttSink(config, progress, query=context.query, owner=context.owner)
-        case HttpSink():
-            raise StateError("sink http is not available yet")
+        case HttpSinkConfig():
+            progress = ProgressFile(context.folder / "progress.json", context.owner)
+            return HttpSink(config, progress, owner=context.owner, clock=context.clock)
         case S3Sink():
             raise StateError("sink s3 is not available yet")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from http_data import parts_of
+from http_taker import Taker, sink_to, taker
+from sink_contract import SinkContract
 from source_contract import SCHEMA, SourceContract
 
+from gateway.sinks.base import Sink
 from gateway.sources.http import HttpReceiver
 from gateway.sources.journaled import JournaledSource
 
@@ -58,3 +62,33 @@ class TestHttpSource(SourceContract):
     @pytest.fixture
     def subject(self, tmp_path: Path) -> ServerSubject:
         return ServerSubject(tmp_path)
+
+
+class ReceiverSubject:
+    """A server that notes what it takes."""
+
+    exactly_once = False
+    fences = False
+
+    def __init__(self, folder: Path, server: Taker) -> None:
+        self._folder = folder
+        self._server = server
+        self.made: list[Sink] = []
+
+    def make(self, *, owner: str = "me", epoch: int = 1) -> Sink:
+        self.made.append(sink_to(self._server.url, self._folder, owner=owner))
+        return self.made[-1]
+
+    async def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for body in self._server.bodies for line in body.splitlines()]
+
+
+class TestHttpSink(SinkContract):
+    @pytest.fixture
+    async def subject(self, tmp_path: Path) -> AsyncIterator[ReceiverSubject]:
+        async with taker() as server:
+            subject = ReceiverSubject(tmp_path, server)
+            yield subject
+            # Those that were "killed" have connections too.
+            for sink in subject.made:
+                await sink.close()
