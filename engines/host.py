@@ -46,7 +46,7 @@ _log = logging.getLogger("spillway.host")
 _FROM_THE_START = Progress()
 _BOOT_S = 240.0
 _OPEN_S = 150.0
-_LOOK_S = 1.0
+_LOOK_S = 0.25
 """How often the host looks whether its JVM runs and whether a gateway was here."""
 
 

@@ -83,6 +83,11 @@ class Connection:
         self._listeners.pop((query, epoch), None)
         await self.link.send(CloseQuery(query=query, epoch=epoch))
 
+    @property
+    def alive(self) -> bool:
+        """Whether the link has not ended."""
+        return not self._lost.done()
+
     async def lost(self) -> str:
         """Return why the link ended, once it has."""
         return await asyncio.shield(self._lost)

@@ -15,6 +15,7 @@ from gateway.actuator import Actuator
 from gateway.api import ApiError, serve_api
 from gateway.config.models import Config, FileSink
 from gateway.connection import QueryRefusedError
+from gateway.deadletters import ReplayRefusedError
 from gateway.demo.record import Boot
 from gateway.home import Home
 from gateway.hosts import HomeHost, prepare_warm
@@ -260,14 +261,20 @@ class Daemon:
         machines = ProcessCloud(
             self._state_dir / "home",
             self._clock,
-            max_vms=1,
+            max_vms=2 if private.standby else 1,
             master=private.spark.master,
             cpu_sets=[private.cpus] if private.cpus else [],
         )
-        host = HomeHost(machines, self._authority, self._config.gateway.orphan_after_s, self._clock)
+        taken: set[str] = set()
+
+        def make_host() -> HomeHost:
+            return HomeHost(machines, self._authority, self._config.gateway.orphan_after_s, self._clock, taken)
+
         # A host of another version would serve other code.
         tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
-        return Home(host, tags, self._queries, self._profiler, self._clock)
+        return Home(
+            make_host, tags, self._queries, self._profiler, self._clock, keep_standby=self._config.private.standby
+        )
 
     def _make_query(self, name: str) -> RunningQuery:
         query = self._config.queries[name]
@@ -329,6 +336,18 @@ class Daemon:
         """See ``Answers.trouble``."""
         troubles = ((name, query.trouble) for name, query in self._queries.items())
         return "; ".join(f"query {name}: {trouble}" for name, trouble in troubles if trouble)
+
+    async def replay_dead_letters(self, query: str) -> int:
+        """See ``Answers.replay_dead_letters``."""
+        if query not in self._queries:
+            raise KeyError(query)
+        if self.phase != "running":
+            raise ReplayRefusedError(f"the gateway is {self.phase}: ask again when it runs")
+        count = await self._queries[query].replay_dead_letters()
+        # Those that read its results may have ended with it.
+        for other in self._queries.values():
+            other.read_on()
+        return count
 
     def status(self) -> str:
         """Return what the gateway is doing, as JSON."""

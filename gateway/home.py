@@ -1,17 +1,18 @@
-"""The private engine host in a gateway's care: linked up, watched, started again when it is lost."""
+"""The private engine host in a gateway's care: linked up, watched, and replaced when it is lost."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gateway.connection import Connection, QueryRefusedError
 from gateway.hosts import READY_DEADLINE_S, HomeHost
 from gateway.pipeline import Loss
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
+from gateway.standby import Host, Standby
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
@@ -28,22 +29,26 @@ class Home:
     """Keeps a private engine host linked up from ``connect`` to ``end``, and the queries open on it.
 
     Args:
-        host: starts and finds it.
+        make_host: makes the care for one host.
         tags: what the host must have been started with; one with other tags is replaced.
         queries: hear when it is lost and when there is another.
         profiler: hears when its lane is gone.
         clock: time.
+        keep_standby: keep a second host ready, which takes over.
     """
 
     def __init__(
         self,
-        host: HomeHost,
+        make_host: Callable[[], HomeHost],
         tags: Mapping[str, str],
         queries: Mapping[str, RunningQuery],
         profiler: Profiler,
         clock: Clock,
+        *,
+        keep_standby: bool,
     ) -> None:
-        self._host = host
+        self._host = make_host()
+        self._standby = Standby(make_host, tags, self._warm, clock) if keep_standby else None
         self._tags = dict(tags)
         self._queries = queries
         self._profiler = profiler
@@ -80,6 +85,8 @@ class Home:
         """Why there is no private engine host any more; None while there is one or soon will be."""
         if self._given_up is not None:
             return self._given_up
+        if self._standby is not None and (mistake := self._standby.mistake):
+            return f"the gateway made a mistake with its standby host: {mistake!r}"
         for task in (self._watcher, *self._reopening.values()):
             if task is not None and task.done() and not task.cancelled() and (error := task.exception()):
                 return f"the private engine host cannot be started again: {error}"
@@ -94,10 +101,18 @@ class Home:
             TimeoutError: it did not become ready.
         """
         self._connection = await self._host.connect(self._tags)
+        if self._standby is None:
+            await self._host.end_others()
         await self._connection.wait_ready(READY_DEADLINE_S)
 
+    async def _warm(self, connection: Connection) -> None:
+        for query in self._queries.values():
+            await query.warm(connection)
+
     def watch(self) -> None:
-        """Begin to start the host again whenever it dies."""
+        """Begin to replace the host whenever it dies."""
+        if self._standby is not None:
+            self._standby.begin(None)
         self._watcher = asyncio.create_task(self._watch(), name="watch home")
 
     async def stop_watching(self) -> None:
@@ -142,10 +157,14 @@ class Home:
 
     async def end(self, *, keep: bool) -> None:
         """End the host, or with ``keep`` leave it to the next gateway."""
-        if not keep:
-            await self._host.end(self._connection)
-        elif self._connection is not None:
-            await self._connection.close("the gateway ends")
+        try:
+            if self._standby is not None:
+                await self._standby.end(keep=keep)
+        finally:
+            if not keep:
+                await self._host.end(self._connection)
+            elif self._connection is not None:
+                await self._connection.close("the gateway ends")
 
     async def _watch(self) -> None:
         """Start the host again when it dies; its runs wait, or go to the cloud, meanwhile."""
@@ -157,7 +176,7 @@ class Home:
             if len(losses) == _LOSSES_MAX and losses[-1] - losses[0] < _LOSSES_S:
                 self._given_up = f"the private engine host was lost {_LOSSES_MAX} times in a short time, now: {why}"
                 return
-            _LOG.warning("the private engine host is lost (%s): starting it again", why)
+            _LOG.warning("the private engine host is lost (%s): another takes its place", why)
             loss = Loss(why, self._clock.now())
             async with self._changing:
                 for query in self._queries.values():
@@ -167,11 +186,28 @@ class Home:
 
     async def _restart(self) -> str:
         """Try once, and return why it did not succeed; a host that cannot be used is ended."""
+        since_s, retired = self._clock.now(), None
         try:
-            await self.connect()
+            retired = await self._replace()
             for query in self._queries.values():
                 await query.restart_home(self.connection)
         except (CloudError, LinkLost, QueryRefusedError, TimeoutError) as error:
             await self._host.end(self._connection)
+            if retired is not None:
+                await retired[0].end(retired[1])
             return str(error)
+        kind = "started or found" if retired is None else "standby"
+        _LOG.warning("a %s host has the queries after %.1f s", kind, self._clock.now() - since_s)
+        if self._standby is not None:
+            self._standby.begin(retired)
         return ""
+
+    async def _replace(self) -> Host | None:
+        """Take the standby host, else find or start one; return the host before it if that is still to be ended."""
+        taken = None if self._standby is None else await self._standby.take()
+        if taken is None or self._connection is None:
+            await self.connect()
+            return None
+        retired = (self._host, self._connection)
+        self._host, self._connection = taken
+        return retired

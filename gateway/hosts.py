@@ -103,9 +103,13 @@ class HomeHost:
         authority: the gateway's.
         orphan_after_s: the host ends itself after so long without a gateway.
         clock: time.
+        taken: ids of the hosts that this gateway has; others like this one share it.
     """
 
-    def __init__(self, machines: Cloud, authority: Authority, orphan_after_s: float, clock: Clock) -> None:
+    def __init__(
+        self, machines: Cloud, authority: Authority, orphan_after_s: float, clock: Clock, taken: set[str]
+    ) -> None:
+        self._taken = taken
         self._machines = machines
         self._authority = authority
         self._orphan_after_s = orphan_after_s
@@ -115,12 +119,17 @@ class HomeHost:
     async def connect(self, tags: Mapping[str, str]) -> Connection:
         """Link up with the host of an earlier gateway if it lives and is what ``tags`` say, else with a new one.
 
+        Of several the oldest is taken: it had the queries, and the others stood by.
+
         Raises:
             CloudError: it cannot be started.
             LinkLost: it went away again.
         """
         wanted = {**_HOME_TAGS, **tags}
+        self._forget()
         for node in await self._machines.list(_HOME_TAGS):
+            if node.id in self._taken:
+                continue
             if node.state == "running" and dict(node.tags) == wanted:
                 try:
                     connection = await dial(
@@ -129,12 +138,13 @@ class HomeHost:
                 except (LinkLost, TrustError) as error:
                     _LOG.warning("the engine host of an earlier gateway cannot be used: %s", error)
                 else:
-                    self._node = node
+                    self._hold(node)
                     return connection
             await self._machines.destroy(node.id)
         token = new_token()
         text = user_data(self._authority, new_host_name(HOME), token, self._orphan_after_s)
-        self._node = node = await self._machines.create(HOME, wanted, text)
+        node = await self._machines.create(HOME, wanted, text)
+        self._hold(node)
         try:
             return await dial(HOME, node.host, (node.address, node.port), self._authority, token, self._clock)
         except TrustError as error:
@@ -150,3 +160,19 @@ class HomeHost:
             await connection.close("the gateway ends")
         if self._node is not None:
             await self._machines.destroy(self._node.id)
+            self._forget()
+
+    async def end_others(self) -> None:
+        """End the hosts of an earlier gateway that stood by, as nobody wants them now."""
+        for node in await self._machines.list(_HOME_TAGS):
+            if node.id not in self._taken:
+                await self._machines.destroy(node.id)
+
+    def _hold(self, node: Node) -> None:
+        self._node = node
+        self._taken.add(node.id)
+
+    def _forget(self) -> None:
+        if self._node is not None:
+            self._taken.discard(self._node.id)
+            self._node = None

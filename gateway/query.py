@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +13,9 @@ import pyarrow as pa
 from engines.code import query_hash
 from gateway.config.models import Query
 from gateway.connection import Connection
-from gateway.deadletters import DeadLetterFile
+from gateway.deadletters import DeadLetterFile, ReplayRefusedError
 from gateway.gate import ByteGate
+from gateway.identity import claim
 from gateway.ingress import Ingress, RunLimits
 from gateway.kafka.clients import shared_group
 from gateway.lane import Lane
@@ -27,8 +27,9 @@ from gateway.sinks.base import Sink
 from gateway.sinks.choose import SinkContext, make_sink
 from gateway.sources.base import SourceUnavailableError
 from gateway.sources.choose import SourceContext, make_schedule, make_source
-from gateway.statefiles import StateError, write_atomically
+from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.statistics import Tally
+from gateway.threads import run_to_end
 from infra.clock import Clock
 from infra.failpoints import reached
 from infra.link.channel import LinkLost
@@ -42,14 +43,6 @@ _OPEN_DEADLINE_S = 120.0
 # More runs in a micro-batch save Spark's fixed costs, fewer answer earlier.
 _BATCH_RUNS_MAX = 8
 PATIENCE = Patience()
-
-
-class Identity(msgspec.Struct, frozen=True):
-    """What a query's state belongs to: ``owner`` names the state, ``epoch`` counts the gateways that opened it."""
-
-    owner: str
-    code_hash: str
-    epoch: int
 
 
 class RunningQuery:
@@ -100,7 +93,9 @@ class RunningQuery:
         self._home: Connection | None = None
         self.plan: QueryPlan | None = None
         self.tally = Tally()
-        self.dead_letters = DeadLetterFile(folder / "dead-letters.jsonl")
+        self._more = asyncio.Event()
+        self._replaying = asyncio.Lock()
+        self.dead_letters = DeadLetterFile(folder / "dead-letters.jsonl", config.dead_letters.limit_bytes)
 
     # ---------------------------------------------------------------------------------------------- start and stop
 
@@ -112,7 +107,8 @@ class RunningQuery:
             StateError: the state on disk is of another query or damaged.
             SourceError: the source cannot be read.
         """
-        self._identity = self._claim()
+        code_hash = query_hash(self._definition())
+        self._identity = await run_to_end(lambda: claim(self.name, self._folder, code_hash))
         self._home = home
         # What an earlier start held is gone with its pipeline.
         self._gate = ByteGate(self._held_bytes)
@@ -154,14 +150,15 @@ class RunningQuery:
     async def _open_ingress(self, schema: pa.Schema, log: RunLog) -> Ingress:
         strict = self.config.drift == "strict"
         context = SourceContext(self.name, self._identity.owner, self._folder, self._clock, self._upstream, strict)
-        self._source = make_source(self.config.source, context)
+        replays = ReplayFiles(self._folder / "replay")
+        self._source = WithReplays(make_source(self.config.source, context), replays, strict=strict)
         await self._source.open(schema)
         runs, order = self.config.runs, self.config.order
         return Ingress(
             source=self._source,
             log=log,
             dead_letters=self.dead_letters,
-            schedule=make_schedule(self.config.source),
+            schedule=await run_to_end(lambda: make_schedule(self.config.source, schema, context)),
             limits=RunLimits(runs.max_events, runs.max_bytes, runs.linger_s),
             gate=self._gate,
             clock=self._clock,
@@ -187,9 +184,40 @@ class RunningQuery:
     async def _read(self, sink: Sink, resume_seq: int | None) -> None:
         await self.ingress.recover(sink.committed, resume_seq)
         await self.pipeline.forget_committed()
-        if self._reads_on:
+        while self._reads_on:
+            self._more.clear()
             await self.ingress.run()
+            await self._more.wait()
         self.ingress.finished = True
+
+    def read_on(self) -> None:
+        """See whether there is more, although the source had ended."""
+        if self._started and self._reads_on:
+            self.ingress.finished = False
+            self._more.set()
+
+    async def replay_dead_letters(self) -> int:
+        """Give the dead letters back to the query as new events; return how many.
+
+        Raises:
+            ReplayRefusedError: not now.
+            OSError: the disk fails; ask again.
+        """
+        async with self._replaying:
+            if not self._started or not self._reads_on:
+                raise ReplayRefusedError(f"query {self.name} takes no events now: ask again when it does")
+            await self._source.look()
+            waiting = self._source.waiting
+            if not waiting:
+                before_seq = self.pipeline.committed_before
+                await run_to_end(lambda: self.dead_letters.move_out(self._folder / "replay", before_seq))
+                await self._source.look()
+            self.read_on()
+            if waiting:
+                raise ReplayRefusedError(
+                    f"{waiting} dead letters of query {self.name} are on their way already: ask again when they are in"
+                )
+            return self._source.waiting
 
     def stop_reading(self) -> None:
         """Take no more events; what was read goes on to the sink."""
@@ -241,6 +269,18 @@ class RunningQuery:
         """Open the query on a cloud host and add the lane; it gets nothing until shares name it."""
         ready, lane_parts = await self._open_at(connection)
         self._add_lane(connection, ready, lane_parts)
+
+    async def warm(self, connection: Connection) -> None:
+        """Run the query once without events on a host that stands by, and leave nothing of it there.
+
+        Raises:
+            QueryRefusedError: the host cannot open it.
+            LinkLost: the host went away.
+            TimeoutError: no answer in time.
+        """
+        message = msgspec.structs.replace(self._definition(), code_hash=self._identity.code_hash)
+        await connection.open_query(message, lambda *_: None, _OPEN_DEADLINE_S)
+        await connection.close_query(self.name, message.epoch)
 
     async def lose_home(self, loss: Loss | None = None) -> None:
         """The home host is gone: a stateless query's runs wait or go to the cloud; a stateful query stands still."""
@@ -341,30 +381,6 @@ class RunningQuery:
         except LinkLost as error:
             # The next host learns it when the query is opened there.
             _LOG.debug("%s: %s was not told of seq %d: %s", self.name, home.name, last_seq, error)
-
-    # ------------------------------------------------------------------------------------------------------- state
-
-    def _claim(self) -> Identity:
-        """Return the identity of the state on disk, its epoch counted up; a new one where there is no state."""
-        path = self._folder / "query.json"
-        code_hash = query_hash(self._definition())
-        if path.exists():
-            try:
-                old = msgspec.json.decode(path.read_bytes(), type=Identity)
-            except msgspec.DecodeError as error:
-                raise StateError(f"{path} cannot be read ({error}): restore it from a backup") from error
-            if old.code_hash != code_hash:
-                raise StateError(
-                    f"query {self.name}: its SQL, schema or code changed, but {self._folder} holds state of the old. "
-                    f"Drain it with the old definition first, or begin anew: remove {self._folder} and choose an empty "
-                    "sink folder"
-                )
-            identity = Identity(old.owner, code_hash, old.epoch + 1)
-        else:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            identity = Identity(secrets.token_hex(8), code_hash, 1)
-        write_atomically(path, msgspec.json.encode(identity))
-        return identity
 
 
 def code_path_for(function: str | None, folder: Path) -> str:

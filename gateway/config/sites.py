@@ -58,10 +58,18 @@ class Spark(Section):
 
 
 class Private(Section):
-    """The private side; ``cpus`` pins its engine host to these CPUs."""
+    """The private side.
+
+    Attributes:
+        spark: the cluster.
+        cpus: pins its engine host to these CPUs.
+        standby: keeps a second engine host ready, which goes on in seconds when the first one dies; it costs the memory
+            of one more Spark driver.
+    """
 
     spark: Spark = Spark()
     cpus: CpuSet | None = None
+    standby: bool = False
 
 
 class Billing(Section):

@@ -119,6 +119,9 @@ class Home:
         self.links.append(link)
         return Connection("home", cast("HostLink", link))
 
+    async def end_others(self) -> None:
+        pass
+
     async def end(self, connection: Connection | None) -> None:
         self.said.append("end host")
         if connection is not None:

@@ -47,9 +47,9 @@ def cloud() -> MemoryCloud:
 
 @pytest.fixture
 def home(tmp_path: Path, cloud: MemoryCloud) -> Callable[[], HomeHost]:
-    """A gateway's view of the same machines, each time anew."""
+    """A gateway's view of the same machines, each time another gateway's."""
     authority = Authority.open(tmp_path / "trust")
-    return lambda: HomeHost(cloud, authority, 60.0, LeapingClock())
+    return lambda: HomeHost(cloud, authority, 60.0, LeapingClock(), set())
 
 
 async def test_the_first_gateway_starts_a_host_and_the_next_one_finds_it(
