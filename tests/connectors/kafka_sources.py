@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from kafka_broker import Broker
+from source_contract import DEADLINE_S, SCHEMA
 
 from gateway.config.kafka import KafkaSource as KafkaSourceConfig
+from gateway.sources.base import Chunk, SourceUnavailableError
 from gateway.sources.kafka import KafkaSource
 
 
@@ -50,3 +54,62 @@ def make_source(broker: Broker, *topics: str, owner: str = "me", strict: bool = 
         {"type": "kafka", "brokers": broker.brokers, "topics": topics, "group": topics[0], **said}
     )
     return KafkaSource(config, query="q", owner=owner, strict=strict)
+
+
+class Reading:
+    """A source that is read all the time, as the ingress does, by a task of its own.
+
+    Args:
+        source: opened.
+        acknowledges: whether each chunk is acknowledged as soon as it was read.
+    """
+
+    def __init__(self, source: KafkaSource, *, acknowledges: bool = True) -> None:
+        self.source = source
+        self.acknowledges = acknowledges
+        self.chunks: list[Chunk] = []
+        self.outages = 0
+        self._task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                chunk = await self.source.read(10, 1 << 20)
+                if chunk is None:
+                    continue
+                self.chunks.append(chunk)
+                if self.acknowledges:
+                    await self.source.acknowledge(chunk.end)
+            except SourceUnavailableError:
+                self.outages += 1
+                await asyncio.sleep(0.1)
+
+    def numbers(self) -> list[int]:
+        """The column n of all events so far."""
+        return [n for chunk in self.chunks for n in chunk.batch.column("n").to_pylist()]
+
+    async def until(self, state: Callable[[], bool], what: str) -> None:
+        """Wait for a state; the error of the reading comes out here."""
+        ends = time.monotonic() + DEADLINE_S
+        while not state():
+            if self._task.done():
+                self._task.result()
+            assert time.monotonic() < ends, f"not within {DEADLINE_S:g} s: {what}; read: {len(self.numbers())}"
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Read no more, and close the source."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self.source.close()
+
+
+@asynccontextmanager
+async def reading(source: KafkaSource, *, acknowledges: bool = True) -> AsyncIterator[Reading]:
+    """A ``Reading`` of a source that is opened here."""
+    await source.open(SCHEMA)
+    task = Reading(source, acknowledges=acknowledges)
+    try:
+        yield task
+    finally:
+        await task.stop()

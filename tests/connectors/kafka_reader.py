@@ -1,0 +1,36 @@
+"""A program that reads a topic until it is killed, and writes down what each chunk was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+from source_contract import SCHEMA
+
+from gateway.config.kafka import KafkaSource as KafkaSourceConfig
+from gateway.sources.kafka import KafkaSource
+
+
+async def main(brokers: str, topic: str, log: Path) -> None:
+    """Read with the owner that the tests have."""
+    config = KafkaSourceConfig(type="kafka", brokers=brokers, topics=(topic,), group=topic)
+    source = KafkaSource(config, query="q", owner="me")
+    await source.open(SCHEMA)
+    with log.open("a") as file:
+        while True:
+            chunk = await source.read(10, 1 << 20)
+            if chunk is not None:
+                said = {
+                    "start": msgspec.to_builtins(chunk.start),
+                    "end": msgspec.to_builtins(chunk.end),
+                    "n": chunk.batch.column("n").to_pylist(),
+                }
+                file.write(json.dumps(said) + "\n")
+                file.flush()
+                await source.acknowledge(chunk.start)
+
+
+asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3])))
