@@ -204,6 +204,8 @@ def source_text(query: Query) -> str:
         case HttpSource():
             return f"POST to {query.source.listen}{query.source.path}"
     replay = query.source.replay
+    if query.source.follow:
+        return f"{query.source.path}, the files there and those that come"
     if replay is None:
         return f"{query.source.path}, as fast as possible"
     pace = "as fast as possible"
@@ -211,6 +213,10 @@ def source_text(query: Query) -> str:
         pace = f"at {units.RATE.format(replay.rate_per_s)}"
     elif replay.profile is not None:
         pace = f"by a profile of {len(replay.profile)} steps"
+    elif replay.times is not None:
+        pace = f"at the times in column {replay.times}"
+    if replay.speed != 1.0:
+        pace += f", {replay.speed:g} times as fast"
     return f"{query.source.path}, {pace}, {replay.loops} time{'s' if replay.loops > 1 else ''}"
 
 

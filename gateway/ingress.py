@@ -12,7 +12,7 @@ from gateway.deadletters import DeadLetter, DeadLetterFile, dead_letter
 from gateway.gate import ByteGate
 from gateway.intervals import IntervalSet
 from gateway.outage import Outage
-from gateway.replay import Schedule
+from gateway.replay import DueTimes
 from gateway.runbook import Run
 from gateway.runlog import RunLog, RunRecord
 from gateway.sources.base import Chunk, DeadRecord, Source, SourceError, SourceUnavailableError
@@ -53,7 +53,7 @@ class Ingress:
         source: Source,
         log: RunLog,
         dead_letters: DeadLetterFile,
-        schedule: Schedule | None,
+        schedule: DueTimes | None,
         limits: RunLimits,
         gate: ByteGate,
         clock: Clock,

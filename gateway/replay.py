@@ -8,6 +8,26 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class DueTimes(Protocol):
+    """When the records of a source are due, in seconds since its start."""
+
+    def due_s(self, record: float) -> float:
+        """Return when record number ``record`` (from 0) is due; a later record is never due earlier."""
+        ...
+
+    def due_count(self, at_s: float) -> int:
+        """Return how many records are due at ``at_s``."""
+        ...
+
+    def mean_due_s(self, first: int, last: int) -> float:
+        """Return the mean of ``due_s`` over the records ``first`` to ``last``."""
+        ...
 
 
 class Schedule:
@@ -43,3 +63,67 @@ class Schedule:
     def mean_due_s(self, first: int, last: int) -> float:
         """Return the mean of ``due_s`` over the records ``first`` to ``last``, exact where the rate is constant."""
         return (self.due_s(first) + self.due_s(last)) / 2
+
+
+class RecordedSchedule:
+    """Records are due as far apart as they were when they were recorded.
+
+    A pass begins after the one before as long after its last record as records are apart on average. A record behind
+    the last one is due with the last one.
+
+    Args:
+        times_us: shape (records in a pass,), microseconds, never falling.
+        speed: how many times as fast as recorded.
+        loops: number of passes.
+    """
+
+    def __init__(self, times_us: npt.NDArray[np.int64], *, speed: float = 1.0, loops: int = 1) -> None:
+        if speed <= 0 or loops < 1 or (np.diff(times_us) < 0).any():
+            raise ValueError(f"recorded times must not fall, speed ({speed}) and loops ({loops}) must be above 0")
+        self._times_us = times_us
+        self._us_per_s = 1e6 * speed
+        self._loops = loops
+        self._count = len(times_us)
+        length_s = self._since_first_s(self._count - 1) if self._count else 0.0
+        self._pass_s = length_s * self._count / max(1, self._count - 1)
+
+    def _since_first_s(self, index: int) -> float:
+        return float(int(self._times_us[index]) - int(self._times_us[0])) / self._us_per_s
+
+    def due_s(self, record: float) -> float:
+        """See ``DueTimes.due_s``."""
+        if not self._count:
+            return 0.0
+        loop, index = divmod(min(int(record), self._count * self._loops - 1), self._count)
+        return loop * self._pass_s + self._since_first_s(index)
+
+    def due_count(self, at_s: float) -> int:
+        """See ``DueTimes.due_count``."""
+        if at_s < 0 or not self._count:
+            return 0
+        total = self._count * self._loops
+        if at_s >= self.due_s(total - 1):
+            return total
+        loop = min(self._loops - 1, int(at_s / self._pass_s))
+        target_us = int(self._times_us[0]) + int((at_s - loop * self._pass_s) * self._us_per_s)
+        count = loop * self._count + int(np.searchsorted(self._times_us, target_us, side="right"))
+        # Rounding may put the last ones or the next ones on the wrong side of their own due time.
+        while count and self.due_s(count - 1) > at_s:
+            count = self._edge(count - 1, "left")
+        while count < total and self.due_s(count) <= at_s:
+            count = self._edge(count, "right")
+        return count
+
+    def _edge(self, record: int, side: Literal["left", "right"]) -> int:
+        """Return the first record due with ``record`` in its pass, or the one behind the last of them."""
+        loop, index = divmod(record, self._count)
+        return loop * self._count + int(np.searchsorted(self._times_us, self._times_us[index], side=side))
+
+    def mean_due_s(self, first: int, last: int) -> float:
+        """See ``DueTimes.mean_due_s``."""
+        if not self._count:
+            return 0.0
+        records = np.minimum(np.arange(first, last + 1), self._count * self._loops - 1)
+        loops, indices = np.divmod(records, self._count)
+        since_us = self._times_us[indices] - self._times_us[0]
+        return float(np.mean(loops * self._pass_s + since_us / self._us_per_s))

@@ -27,8 +27,8 @@ def explain(error: ValidationError, data: dict[str, Any]) -> Iterator[tuple[Key,
     """
     schema = Config.model_json_schema()
     for detail in error.errors(include_url=False):
-        key = _without_tags(detail["loc"], data)
         findings = detail.get("ctx", {}).get("findings")
+        key = _without_tags(detail["loc"], data, of_section=findings is not None)
         if findings is not None:
             yield from (((*key, *finding.key), finding.what) for finding in findings)
         elif _UNFILLED not in str(detail["input"]) or isinstance(detail["input"], dict):
@@ -36,12 +36,18 @@ def explain(error: ValidationError, data: dict[str, Any]) -> Iterator[tuple[Key,
             yield tagged, _text(detail, key, schema, data)
 
 
-def _without_tags(loc: Key, data: Any) -> Key:
-    """Return the location without the discriminator values, which are no keys of the file."""
+def _without_tags(loc: Key, data: Any, *, of_section: bool) -> Key:
+    """Return the location without the discriminator values, which are no keys of the file.
+
+    Args:
+        loc: where pydantic found the problem.
+        data: what it looked at.
+        of_section: ``loc`` is that of a section, so that its last part may be a discriminator value too.
+    """
     key: list[str | int] = []
     node = data
     for index, part in enumerate(loc):
-        last = index == len(loc) - 1
+        last = index == len(loc) - 1 and not of_section
         if isinstance(node, dict) and part not in node and not last and node.get("type") == part:
             continue
         if part == "[key]":

@@ -18,7 +18,12 @@ LATER: Final[dict[str, tuple[str, ...]]] = {
     "policy": ("planner", "queueing", "cpu", "static"),
     "provider": ("ec2", "openstack", "gce"),
 }
-INPUT_SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".mbox", ".mbox.gz", ".arrow")
+ROW_SUFFIXES: Final = (
+    *(".jsonl", ".jsonl.gz", ".jsonl.zst"),
+    *(".csv", ".csv.gz", ".csv.zst"),
+    *(".parquet", ".arrow", ".arrows"),
+)
+INPUT_SUFFIXES: Final = (*ROW_SUFFIXES, ".mbox", ".mbox.gz")
 
 
 class Section(BaseModel):
@@ -82,11 +87,9 @@ def _absolute(path: Path, info: ValidationInfo) -> Path:
 
 def _existing_input(path: Path) -> Path:
     if path.is_dir():
-        if not any(path.iterdir()):
-            raise ValueError(f"{path} is an empty folder; give a file, a maildir, or a folder of mails")
         return path
     if not path.name.endswith(INPUT_SUFFIXES):
-        raise ValueError(f"{path.name} is of no kind this reads; give one of {', '.join(INPUT_SUFFIXES)} or a maildir")
+        raise ValueError(f"{path.name} is of no kind this reads; give one of {', '.join(INPUT_SUFFIXES)} or a folder")
     if not path.is_file():
         raise ValueError(f"{path} does not exist; check the path (relative paths start at the config file)")
     return path

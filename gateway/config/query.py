@@ -170,6 +170,8 @@ class Query(Section):
             wanted.append((("order", "by"), self.order.by, "TIMESTAMP"))
         if isinstance(self.source, FileSource) and self.source.replay and self.source.replay.id_field:
             wanted.append((("source", "replay", "id"), self.source.replay.id_field, "STRING"))
+        if isinstance(self.source, FileSource) and self.source.replay and self.source.replay.times:
+            wanted.append((("source", "replay", "times"), self.source.replay.times, "TIMESTAMP"))
         return [
             Finding(key=key, what=what)
             for key, name, kind in wanted

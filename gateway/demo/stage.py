@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 from engines.email.mailbox import Mail
 from engines.email.queries import EMAIL_SQL, SCHEMA_DDL
 from gateway.demo.record import RunRecord, read_record
-from gateway.sources.choose import mail_table
+from gateway.sources.mail import mail_table
 from infra.clock import Clock, SystemClock
 from infra.clouds.cpus import available_cpus
 from infra.clouds.process import ProcessCloud

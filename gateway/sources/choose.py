@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
-from engines.email.mailbox import Mail, MailReport, read_mail
 from gateway.config.models import FileSource, HttpSource, KafkaSource, MqttSource, QuerySource
 from gateway.config.models import Source as SourceConfig
 from gateway.journal.journal import Journal
-from gateway.replay import Schedule
-from gateway.sources.base import BlockingSource, Source, SourceError
+from gateway.replay import DueTimes
+from gateway.sources import files
+from gateway.sources.base import Source
 from gateway.sources.http import HttpReceiver
 from gateway.sources.journaled import JournaledSource
-from gateway.sources.lines import LinesSource
 from gateway.sources.results import ResultsSource
-from gateway.sources.table import TableSource
 from gateway.sources.threaded import ThreadedSource
 from infra.clock import Clock
-
-_MAIL = pa.schema(
-    [
-        ("message_id", pa.string()),
-        ("sent", pa.timestamp("us", tz="UTC")),
-        ("sender", pa.string()),
-        ("to", pa.list_(pa.string())),
-        ("cc", pa.list_(pa.string())),
-        ("bcc", pa.list_(pa.string())),
-        ("subject", pa.string()),
-        ("body", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +48,7 @@ def make_source(config: SourceConfig, context: SourceContext) -> Source:
         case QuerySource():
             return ThreadedSource(ResultsSource(*context.upstream(config.name)))
         case FileSource():
-            return ThreadedSource(_file_source(config))
+            return files.make_file_source(config, context.folder, context.clock, strict=context.strict)
         case KafkaSource():
             from gateway.sources.kafka import KafkaSource as KafkaReader
 
@@ -94,44 +79,11 @@ def _http_source(config: HttpSource, context: SourceContext) -> Source:
     return JournaledSource(journal, HttpReceiver(config, journal), strict=context.strict)
 
 
-def _file_source(config: FileSource) -> BlockingSource:
-    path = config.path
-    loops = config.replay.loops if config.replay else 1
-    id_field = config.replay.id_field if config.replay else None
-    if path.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
-        return LinesSource(path, loops=loops, id_field=id_field)
-    load = read_arrow if path.suffix == ".arrow" else read_mail_table
-    return TableSource(lambda: load(path), loops=loops, id_field=id_field)
+def make_schedule(config: SourceConfig, schema: pa.Schema, context: SourceContext) -> DueTimes | None:
+    """Return when the records of a replayed file are due; None for a source without a replay. See ``files``.
 
-
-def make_schedule(config: SourceConfig) -> Schedule | None:
-    """Return when the records of a replayed file are due; None for a source without a replay rate."""
-    if not isinstance(config, FileSource) or config.replay is None:
-        return None
-    if config.replay.profile is not None:
-        return Schedule([(step.for_s, step.rate_per_s) for step in config.replay.profile])
-    return None if config.replay.rate_per_s is None else Schedule([(1.0, config.replay.rate_per_s)])
-
-
-def read_arrow(path: Path) -> pa.Table:
-    """Read an Arrow IPC file."""
-    with pa.memory_map(str(path)) as source:
-        return pa.ipc.open_file(source).read_all()
-
-
-def read_mail_table(path: Path) -> pa.Table:
-    """Read an mbox or a maildir as a table.
-
-    Raises:
-        SourceError: there is no readable mail in it.
+    Blocks; called when the source is open.
     """
-    report = MailReport()
-    mails = list(read_mail(path, report))
-    if not mails:
-        raise SourceError(f"{path} holds no readable mail ({report.malformed} malformed: {report.reasons[:3]})")
-    return mail_table(mails)
-
-
-def mail_table(mails: Sequence[Mail]) -> pa.Table:
-    """Return mails as a table with the columns of ``engines.email.queries.SCHEMA_DDL``."""
-    return pa.table({name: [getattr(mail, name) for mail in mails] for name in _MAIL.names}, schema=_MAIL)
+    if not isinstance(config, FileSource):
+        return None
+    return files.make_schedule(config, schema, context.folder, context.clock)

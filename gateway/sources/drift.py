@@ -1,10 +1,15 @@
-"""Where a JSON object differs from the schema that a query declares; see docs/schema-drift.md for the rules."""
+"""Where an event or a file differs from the schema that a query declares; see docs/schema-drift.md for the rules."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from gateway.sources.base import SourceError
 
 _JSON_NAMES = {str: "a string", bool: "a boolean", int: "an integer", float: "a number", list: "an array"}
 
@@ -86,3 +91,25 @@ def _inner_null(array: pa.Array) -> bool:
         inner = array.flatten()
         return inner.null_count > 0 or _inner_null(inner)
     return False
+
+
+def check_columns(path: Path, names: Sequence[str], schema: pa.Schema, *, strict: bool) -> None:
+    """Judge the columns of a file that says which it has.
+
+    Raises:
+        SourceError: they do not fit; the message says what to do.
+    """
+    missing = [field.name for field in schema if field.name not in names]
+    extra = [name for name in names if name not in schema.names]
+    has = f"it has {', '.join(names)}"
+    needed = [name for name in missing if not schema.field(name).nullable]
+    if len(missing) == len(schema):
+        raise SourceError(f"{path} has none of the query's columns; {has}: give the right file, or correct the schema")
+    if needed:
+        raise SourceError(f"{path} has no column {', '.join(needed)}, which is NOT NULL; {has}")
+    if strict and missing:
+        raise SourceError(f"{path} has no column {', '.join(missing)}; {has}. Give the file, or set drift: lenient")
+    if strict and extra:
+        raise SourceError(
+            f"{path} has column {', '.join(extra)}, which the schema has not: add it there, or set drift: lenient"
+        )

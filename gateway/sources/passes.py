@@ -10,7 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from gateway.position import Position
-from gateway.sources.base import Chunk, DeadRecord
+from gateway.sources.base import Chunk, DeadRecord, SourceError
 from gateway.sources.loops import with_loop_ids
 
 FILE_COLUMN = "_file"
@@ -134,27 +134,27 @@ class PassesSource:
         files: which.
         open_file: opens one of them.
         id_field: a column that is made distinct in each pass.
-        names_file: a column ``_file`` of the schema is filled with the file's name.
+        folder: the files are those of a folder. A column ``_file`` of the schema is filled with the file's name, and a
+            file that was read to its end is not opened again, so that it may be removed once it is done.
     """
 
-    def __init__(
-        self, files: Files, open_file: OpenFile, *, id_field: str | None = None, names_file: bool = False
-    ) -> None:
+    def __init__(self, files: Files, open_file: OpenFile, *, id_field: str | None = None, folder: bool = False) -> None:
         self._files = files
         self._open_file = open_file
         self._id_field = id_field
-        self._names_file = names_file
+        self._folder = folder
         self._position = Position()
         self._reader: FileReader | None = None
         self._path: Path | None = None
 
     def open(self, schema: pa.Schema) -> None:
-        """See ``Source.open``; the first file is opened, so that what is wrong with it is said at once."""
+        """See ``Source.open``; a single file is opened, so that what is wrong with it is said at once."""
         self._schema = schema
-        fields = [field for field in schema if not (self._names_file and field.name == FILE_COLUMN)]
+        fields = [field for field in schema if not (self._folder and field.name == FILE_COLUMN)]
         self._file_schema = pa.schema(fields)
         self.seek(Position())
-        self._open_next()
+        if not self._folder:
+            self._open_next()
 
     def seek(self, position: Position) -> None:
         """See ``Source.seek``."""
@@ -171,25 +171,38 @@ class PassesSource:
 
     def read(self, max_records: int, max_bytes: int) -> Chunk | None:
         """See ``Source.read``; a chunk never spans two files, and has no event when all its records are dead."""
-        if not self._has_record() or self._reader is None or self._path is None:
+        if not self._has_record() or self._path is None:
             return None
-        start, path = self._position, self._path
-        portion = self._reader.read(max_records, max_bytes)
-        self._position = Position(start.record + portion.records, start.part, portion.end)
-        place = path.name if self._names_file else ""
+        start, name = self._position, self._path.name
+        portion = self.read_portion(max_records, max_bytes)
+        if portion is None:
+            return None
+        place = name if self._folder else ""
         dead = tuple(
             DeadRecord(start.record + d.index, d.offset, d.reason, d.raw, ", ".join(filter(None, (place, d.place))))
             for d in portion.dead
         )
         batch = with_loop_ids(portion.batch, self._id_field, self._files.loop_of(start.part))
-        return Chunk(self._with_name(batch, path), start, self._position, dead)
+        return Chunk(self._with_name(batch, name), start, self._position, dead)
 
-    def _with_name(self, batch: pa.RecordBatch, path: Path) -> pa.RecordBatch:
+    def read_portion(self, max_records: int, max_bytes: int) -> Portion | None:
+        """Return the next records of one file as the file has them; None when there are none now."""
+        if not self._has_record() or self._reader is None:
+            return None
+        start = self._position
+        portion = self._reader.read(max_records, max_bytes)
+        self._position = Position(start.record + portion.records, start.part, portion.end)
+        if self._folder and _is_done(self._reader):
+            self.close()
+            self._position = Position(self._position.record, start.part + 1, 0)
+        return portion
+
+    def _with_name(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
         if len(self._file_schema) == len(self._schema):
             return batch
         field = self._schema.field(FILE_COLUMN)
-        names = pa.array([path.name] * batch.num_rows, pa.string()).cast(field.type)
-        columns = [names if name == FILE_COLUMN else batch.column(name) for name in self._schema.names]
+        names = pa.array([name] * batch.num_rows, pa.string()).cast(field.type)
+        columns = [names if column == FILE_COLUMN else batch.column(column) for column in self._schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _has_record(self) -> bool:
@@ -222,3 +235,10 @@ class PassesSource:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+
+def _is_done(reader: FileReader) -> bool:
+    try:
+        return reader.at_end()
+    except SourceError:
+        return False  # what was read is good; the next reading tells

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -14,10 +15,16 @@ _UNBOUNDED_BYTES = 1 << 62
 
 
 class ThreadedSource:
-    """The ``Source`` over a ``BlockingSource`` that can always be read again."""
+    """The ``Source`` over a ``BlockingSource`` that can always be read again.
 
-    def __init__(self, inner: BlockingSource) -> None:
+    Args:
+        inner: what is read.
+        on_acknowledge: told what is committed; called on the event loop, so it must not block.
+    """
+
+    def __init__(self, inner: BlockingSource, on_acknowledge: Callable[[Position], None] | None = None) -> None:
         self._inner = inner
+        self._on_acknowledge = on_acknowledge
 
     async def open(self, schema: pa.Schema) -> None:
         """See ``Source.open``."""
@@ -54,7 +61,9 @@ class ThreadedSource:
         return None
 
     async def acknowledge(self, position: Position) -> None:
-        """See ``Source.acknowledge``: a file needs none."""
+        """See ``Source.acknowledge``: a single file needs none."""
+        if self._on_acknowledge is not None:
+            self._on_acknowledge(position)
 
     async def close(self) -> None:
         """See ``Source.close``."""

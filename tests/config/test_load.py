@@ -37,7 +37,7 @@ def problems(path: Path, environ: dict[str, str] | None = None) -> list[tuple[in
         (("  first:", "  ../first:"), 10, "queries.../first", "file name"),
         (("type: file, path: mail", "path: mail"), 11, "queries.first.source.type", "missing"),
         (("mail.jsonl.gz", "gone.jsonl.gz"), 11, "queries.first.source.path", "does not exist"),
-        (("mail.jsonl.gz", "mail.csv"), 11, "queries.first.source.path", ".jsonl.zst"),
+        (("mail.jsonl.gz", "mail.xml"), 11, "queries.first.source.path", ".jsonl.zst"),
         (("path: mail.jsonl.gz", "path: empty"), 11, "queries.first.source.path", "empty folder"),
         (("rate: 2000/s", "rate: 2000"), 11, "queries.first.source.replay.rate", "2000/s"),
         (("rate: 2000/s", "rate: 2/s, profile: []"), 11, "queries.first.source.replay.profile", "at least 1"),

@@ -1,0 +1,189 @@
+"""A folder of files as a source: which files are taken, in which order, noted on disk before they are read."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from gateway.config.fields import ROW_SUFFIXES
+from gateway.position import Position
+from gateway.sources.base import SourceError
+from gateway.statefiles import StateError, write_atomically
+from infra.clock import Clock
+
+_LOG = logging.getLogger(__name__)
+NOTES_NAME = "files.json"
+LOOK_EVERY_S = 0.25
+# A look that takes long (a folder of very many files) is made more seldom: it shall cost at most a fifth of the time.
+_REST_PER_LOOK = 4.0
+FILES_MAX = 1_000_000
+
+
+class _File(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    size_bytes: int
+
+
+class _Notes(msgspec.Struct, frozen=True):
+    """What is on disk.
+
+    Attributes:
+        folder: which.
+        first: number of the first of ``taken``.
+        taken: files by their number.
+        done: names of earlier ones that still lie in the folder.
+    """
+
+    folder: str
+    first: int = 0
+    taken: tuple[_File, ...] = ()
+    done: tuple[str, ...] = ()
+
+
+class FolderFiles:
+    """The files of a folder, by the number that they got when they were taken.
+
+    New files are taken in the order of discovery, sorted by name within one look. A file must be complete when it
+    appears (written elsewhere, then renamed in); a name that begins with "." or ends in ".tmp" is left alone until it
+    is renamed. The list is on disk before a file's first record is given out. A file that is done is forgotten once
+    it was removed from the folder, so that the list does not outgrow the folder; a name that comes again after that
+    is a new file.
+
+    Args:
+        folder: where they are.
+        notes: where the list is kept.
+        clock: time.
+        follow: whether new ones are taken; otherwise what is there at the first look is all.
+        loops: how often they are played, when they are not followed.
+    """
+
+    def __init__(self, folder: Path, notes: Path, clock: Clock, *, follow: bool, loops: int = 1) -> None:
+        self._folder = folder
+        self._path = notes
+        self._clock = clock
+        self._follow = follow
+        self._loops = 1 if follow else loops
+        self._next_look_s = -float("inf")
+        self._done_before = 0
+        self._ignored_said = False
+        self._set(self._load() or _Notes(str(folder)))
+
+    def _load(self) -> _Notes | None:
+        if not self._path.exists():
+            return None
+        try:
+            notes = msgspec.json.decode(self._path.read_bytes(), type=_Notes)
+        except msgspec.DecodeError as error:
+            raise StateError(f"{self._path} cannot be read ({error}): restore it from a backup") from error
+        if notes.folder != str(self._folder):
+            raise SourceError(
+                f"the state is of the files in {notes.folder}, not of those in {self._folder}: "
+                "set the old path, or give the query another name"
+            )
+        return notes
+
+    def _set(self, notes: _Notes) -> None:
+        self._notes = notes
+        self._known = {file.name for file in notes.taken} | set(notes.done)
+
+    def at(self, number: int) -> Path | None:
+        """See ``Files.at``."""
+        if number >= self._notes.first + len(self._notes.taken) and (self._follow or not self._path.exists()):
+            self._look()
+        looped = not self._follow and number < self.count_of_all()
+        index = (number % self.per_loop if looped else number) - self._notes.first
+        if index < 0:
+            raise SourceError(f"file {number} of {self._folder} was done and is forgotten: restore {self._path}")
+        return self._unchanged(self._notes.taken[index]) if index < len(self._notes.taken) else None
+
+    def _unchanged(self, file: _File) -> Path:
+        path = self._folder / file.name
+        try:
+            size_bytes = path.stat().st_size
+        except FileNotFoundError as error:
+            raise SourceError(f"{path} was removed before all of it was done: restore it") from error
+        if size_bytes != file.size_bytes:
+            raise SourceError(
+                f"{path} had {file.size_bytes} bytes when it was taken and has {size_bytes} now: restore it; "
+                "a file must be complete when it appears (write it elsewhere and rename it)"
+            )
+        return path
+
+    def loop_of(self, number: int) -> int:
+        """See ``Files.loop_of``."""
+        return 0 if self._follow else number // self.per_loop
+
+    def count_of_all(self) -> int:
+        """Return how many files there are, in all passes."""
+        return len(self._notes.taken) * self._loops
+
+    @property
+    def count(self) -> int | None:
+        """See ``Files.count``."""
+        return None if self._follow else self.count_of_all()
+
+    @property
+    def per_loop(self) -> int:
+        """See ``Files.per_loop``."""
+        return max(1, len(self._notes.taken))
+
+    def acknowledge(self, position: Position) -> None:
+        """Take note that the files before ``position`` are done."""
+        self._done_before = max(self._done_before, position.part)
+
+    def _look(self) -> None:
+        """Take what is new, and write it down before anybody learns of it."""
+        begun_s = self._clock.now()
+        if begun_s < self._next_look_s:
+            return
+        with os.scandir(self._folder) as entries:
+            present = {entry.name: entry for entry in entries if self._is_wanted(entry)}
+        new = [file for name in sorted(present.keys() - self._known) if (file := _seen(present[name])) is not None]
+        if new or not self._path.exists():
+            notes = self._pruned(present.keys())
+            if len(notes.taken) + len(notes.done) + len(new) > FILES_MAX:
+                raise SourceError(f"{self._folder} holds more than {FILES_MAX} files: move away those that are done")
+            notes = msgspec.structs.replace(notes, taken=(*notes.taken, *new))
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._path, msgspec.json.encode(notes))
+            self._set(notes)
+        now_s = self._clock.now()
+        self._next_look_s = now_s + max(LOOK_EVERY_S, _REST_PER_LOOK * (now_s - begun_s))
+
+    def _pruned(self, present: Collection[str]) -> _Notes:
+        """Return the notes without the done files that are not here any more."""
+        old = self._notes
+        done = max(0, self._done_before - old.first) if self._follow else 0
+        names = [*old.done, *(file.name for file in old.taken[:done])]
+        return msgspec.structs.replace(
+            old,
+            first=old.first + done,
+            taken=old.taken[done:],
+            done=tuple(name for name in names if name in present),
+        )
+
+    def _is_wanted(self, entry: os.DirEntry[str]) -> bool:
+        if not is_candidate(entry.name):
+            return False
+        if entry.name.endswith(ROW_SUFFIXES):
+            return entry.is_file()
+        if not self._ignored_said:
+            self._ignored_said = True
+            _LOG.warning("%s: %s and the like are of no kind this reads, and are left alone", self._folder, entry.name)
+        return False
+
+
+def _seen(entry: os.DirEntry[str]) -> _File | None:
+    try:
+        return _File(entry.name, entry.stat().st_size)
+    except FileNotFoundError:
+        return None  # gone again before it was taken
+
+
+def is_candidate(name: str) -> bool:
+    """Return whether a file of this name is looked at; the others are being written."""
+    return not name.startswith(".") and not name.endswith(".tmp")
