@@ -9,6 +9,7 @@ from typing import Protocol
 from aiohttp import web
 
 from gateway.config.models import Api
+from gateway.deadletters import ReplayRefusedError
 
 
 class ApiError(Exception):
@@ -29,10 +30,23 @@ class Answers(Protocol):
         """Return the status as JSON."""
         ...
 
+    async def replay_dead_letters(self, query: str) -> int:
+        """Give a query its dead letters back as new events; return how many.
+
+        Raises:
+            KeyError: there is no such query.
+            ReplayRefusedError: not now.
+            OSError: the disk fails; ask again.
+        """
+        ...
+
 
 @asynccontextmanager
 async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
     """Serve ``/status`` (JSON) and ``/ready`` (200 while all is well, else 503 and why) as long as the block lasts.
+
+    ``POST /queries/<name>/replay-dead-letters`` answers ``{"replayed": <count>}``; it wants the content type
+    ``application/json``, which no page of another site can send from a browser.
 
     Raises:
         ApiError: the address cannot be listened on.
@@ -46,8 +60,22 @@ async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
         ready = gateway.phase == "running" and not trouble
         return web.Response(text=trouble or gateway.phase, status=200 if ready else 503)
 
+    async def replay(request: web.Request) -> web.Response:
+        if request.content_type != "application/json":
+            return web.Response(text="send it as application/json", status=415)
+        name = request.match_info["name"]
+        try:
+            return web.json_response({"replayed": await gateway.replay_dead_letters(name)})
+        except KeyError:
+            return web.Response(text=f"there is no query {name}", status=404)
+        except ReplayRefusedError as error:
+            return web.Response(text=str(error), status=409)
+        except OSError as error:
+            return web.Response(text=f"{error}: ask again", status=503)
+
     app = web.Application()
     app.add_routes([web.get("/status", status), web.get("/ready", ready)])
+    app.add_routes([web.post("/queries/{name}/replay-dead-letters", replay)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

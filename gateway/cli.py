@@ -1,4 +1,4 @@
-"""The command line: ``spillway run``, ``check``, ``schema``, ``status``, ``demo``, ``mail`` and ``worker``.
+"""The command line: ``spillway run``, ``check``, ``status``, ``replay-dead-letters``, ``demo`` and others (``--help``).
 
 What each command needs is imported when it runs, so that ``--help`` does not wait for Spark.
 Exit codes: 0 ok, 1 it failed, 2 the input (arguments or config) is wrong.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 FAILED: Final = 1
 BAD_INPUT: Final = 2
 _STATUS_WITHIN_S: Final = 5.0
+_REPLAY_WITHIN_S: Final = 60.0
 
 _EPILOG = "Exit codes: 0 ok, 1 it failed, 2 arguments or config are wrong."
 main = typer.Typer(
@@ -79,15 +81,21 @@ def schema() -> None:
 @main.command(epilog="Example: spillway status examples/email.yaml")
 def status(config: ConfigPath) -> None:
     """Print what the running gateway of a config says of itself, as JSON."""
-    listen = _loaded(config).gateway.api.listen
-    url = f"http://{listen}/status"
-    try:
-        with urllib.request.urlopen(url, timeout=_STATUS_WITHIN_S) as answer:
-            said = json.load(answer)
-    except (urllib.error.URLError, TimeoutError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        _fail(f"no gateway answers at {listen} ({reason}); start it with: spillway run {config}", FAILED)
+    said = _asked(config, _loaded(config), "/status", _STATUS_WITHIN_S)
     typer.echo(json.dumps(said, indent=2))
+
+
+@main.command(epilog="Example: spillway replay-dead-letters examples/email.yaml email-processor")
+def replay_dead_letters(
+    config: ConfigPath, query: Annotated[str, typer.Argument(metavar="QUERY", help="The query's name.")]
+) -> None:
+    """Give a query of the running gateway its dead letters back as new events; those that fail again are kept again."""
+    loaded = _loaded(config)
+    if query not in loaded.queries:
+        _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
+    path = f"/queries/{urllib.parse.quote(query, safe='')}/replay-dead-letters"
+    said = _asked(config, loaded, path, _REPLAY_WITHIN_S, post=True)
+    typer.echo(f"{query}: {said['replayed']} dead letters go back into it")
 
 
 @main.command(epilog="Example: spillway demo --mail inbox.mbox.gz")
@@ -146,6 +154,24 @@ def worker(
     from engines import worker as host
 
     raise typer.Exit(host.main(user_data, workdir, master, cpus))
+
+
+def _asked(config: Path, loaded: Config, path: str, within_s: float, *, post: bool = False) -> Any:
+    """Return what the running gateway of a config answers, decoded."""
+    listen = loaded.gateway.api.listen
+    request = urllib.request.Request(
+        f"http://{listen}{path}",
+        method="POST" if post else "GET",
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=within_s) as answer:  # noqa: S310 -- http, as it says
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        _fail(error.read().decode(errors="replace") or str(error), FAILED)
+    except (urllib.error.URLError, TimeoutError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        _fail(f"no gateway answers at {listen} ({reason}); start it with: spillway run {config}", FAILED)
 
 
 def _loaded(path: Path) -> Config:

@@ -27,6 +27,10 @@ class DeadLettersFullError(OSError):
     """The file has reached its limit; the message says what to do."""
 
 
+class ReplayRefusedError(Exception):
+    """Dead letters are not replayed now; the message says why."""
+
+
 class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of a dead-letter file.
 

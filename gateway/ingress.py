@@ -136,7 +136,8 @@ class Ingress:
         )
 
     async def run(self) -> None:
-        """Read until the source has finished; then ``finished`` is true."""
+        """Read until the source has finished; then ``finished`` is true. May be run again when there is more."""
+        self.finished = False
         while not await self._source.finished():
             await self._gate.wait()
             wanted = await self._wait_until_due()

@@ -354,6 +354,11 @@ class Pipeline:
         return self._book.idle and self._delivery.empty
 
     @property
+    def committed_before(self) -> int:
+        """Every event before this seq is committed."""
+        return self._sink.committed.watermark()
+
+    @property
     def trouble(self) -> str:
         """Why the sink takes nothing now; empty when it does."""
         return self._delivery.trouble

@@ -110,6 +110,12 @@ class Runs(Section):
     linger_s: Duration = Field(default=0.1, alias="linger")
 
 
+class DeadLetters(Section):
+    """When the file of dead letters has reached ``limit``, the query stands until they are replayed or it is raised."""
+
+    limit_bytes: Annotated[Size, Field(ge=1024)] = Field(default=1_000_000_000, alias="limit")
+
+
 class Query(Section):
     """One query: where its events come from, what is computed, where results go, and what is promised.
 
@@ -130,6 +136,7 @@ class Query(Section):
     policy: Policy = Policy()
     runs: Runs = Runs()
     drift: Literal["lenient", "strict"] = "lenient"
+    dead_letters: DeadLetters = DeadLetters()
 
     @field_validator("schema_ddl")
     @classmethod

@@ -1,6 +1,8 @@
-"""A query from file to sink in a process of its own, with a host that answers at once: to be killed.
+"""A query from file to sink in a process of its own, with a host that answers at once: to be killed, or to be starved.
 
-Usage: python gateway_process.py FOLDER; it ends by itself once all is committed.
+Usage: python gateway_process.py FOLDER [poison|replay]; it ends by itself once all is committed, and prints when it
+begins and ceases to be in trouble. With ``poison`` every tenth event fails its query; with ``replay`` the dead letters
+are replayed, once, when all else is done.
 """
 
 from __future__ import annotations
@@ -18,14 +20,15 @@ from gateway.deadletters import DeadLetterFile
 from gateway.gate import ByteGate
 from gateway.ingress import Ingress, RunLimits
 from gateway.pipeline import Pipeline
-from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.runlog import LogHead, RunLog
 from gateway.sinks.file import FileSink
 from gateway.sources.lines import LinesSource
+from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.threaded import ThreadedSource
 from gateway.statistics import Tally
 from infra.clock import SystemClock
+from infra.messages import Poison
 from policies.signals import HOME
 
 RETIRE_BYTES = 2_000
@@ -38,7 +41,7 @@ class SmallLog(RunLog):
         super().retire(before_seq, rewrite_bytes=rewrite_bytes)
 
 
-async def answer_all(host: FakeHost) -> None:
+async def answer_all(host: FakeHost, *, poison: bool) -> None:
     """Answer runs in bunches, each bunch in another order."""
     answered = 0
     while True:
@@ -48,14 +51,34 @@ async def answer_all(host: FakeHost) -> None:
         random.shuffle(new)
         for run in new:
             host.consume(run)
-            host.answer(run.first_seq, run.last_seq, [row["id"] for row in host.rows_of(run)])
+            ids = [row["id"] for row in host.rows_of(run)]
+            bad = [i for i, number in enumerate(ids) if poison and number % 10 == 5]
+            good = [number for i, number in enumerate(ids) if i not in bad]
+            host.answer(run.first_seq, run.last_seq, good, [Poison(row=i, reason="it is poison") for i in bad])
 
 
-async def acknowledge(position: Position) -> None:
-    """A file needs none."""
+async def tell_trouble(ingress: Ingress, pipeline: Pipeline) -> None:
+    """Print each change."""
+    told = ""
+    while True:
+        now = ingress.trouble or pipeline.trouble
+        if bool(now) != bool(told):
+            print(f"trouble: {now}" if now else "well", flush=True)
+        told = now
+        await asyncio.sleep(0.005)
 
 
-async def main(folder: Path) -> None:
+async def replay(folder: Path, letters: DeadLetterFile, source: WithReplays, pipeline: Pipeline) -> None:
+    """Ask for the dead letters once all else is committed, unless that was done before."""
+    while not pipeline.idle:
+        await asyncio.sleep(0.01)
+    if not (folder / "asked").exists():
+        letters.move_out(folder / "replay", pipeline.committed_before)
+        await source.look()
+        (folder / "asked").touch()
+
+
+async def main(folder: Path, mode: str) -> None:
     clock = SystemClock()
     delivery.PART_S, delivery._TICK_S = 0.01, 0.005
     letters = DeadLetterFile(folder / "dead.jsonl")
@@ -74,14 +97,15 @@ async def main(folder: Path) -> None:
         profiler=Profiler(1.0, {"q": "mean"}),
         tally=Tally(),
         clock=clock,
-        on_acknowledge=acknowledge,
+        on_acknowledge=lambda position: source.acknowledge(position),
         on_commit=lambda _: None,
         on_failed=lambda lane, reason: sys.exit(f"{lane}: {reason}"),
     )
-    source = LinesSource(folder / "in.jsonl.gz", loops=2)
-    source.open(pa.schema(list(INPUT)))
+    lines = ThreadedSource(LinesSource(folder / "in.jsonl.gz", loops=2))
+    source = WithReplays(lines, ReplayFiles(folder / "replay"))
+    await source.open(pa.schema(list(INPUT)))
     ingress = Ingress(
-        source=ThreadedSource(source),
+        source=source,
         log=log,
         dead_letters=letters,
         schedule=None,
@@ -95,17 +119,24 @@ async def main(folder: Path) -> None:
     for host in hosts:
         pipeline.add_lane(host.lane(pipeline, clock))
     pipeline.set_shares({HOME: 0.5, "vm1": 0.5})
-    tasks = [asyncio.create_task(pipeline.run()), *(asyncio.create_task(answer_all(host)) for host in hosts)]
+    tasks = [
+        asyncio.create_task(pipeline.run()),
+        *(asyncio.create_task(answer_all(host, poison=mode == "poison")) for host in hosts),
+    ]
+    tasks.append(asyncio.create_task(tell_trouble(ingress, pipeline)))
     await ingress.recover(sink.committed)
     await ingress.run()
+    if mode == "replay":
+        await replay(folder, letters, source, pipeline)
+        await ingress.run()
     while not pipeline.idle:
         await asyncio.sleep(0.01)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await pipeline.close()
-    source.close()
+    await source.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), "".join(sys.argv[2:])))

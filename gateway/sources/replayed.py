@@ -1,0 +1,249 @@
+"""Dead letters on their way back into their query, before what its source has next."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from gateway.deadletters import DeadLetter
+from gateway.position import Position
+from gateway.sources.base import Backlog, Chunk, DeadRecord, Source, SourceError
+from gateway.sources.jsonlines import LineDecoder
+from gateway.statefiles import sync_folder
+from gateway.threads import run_to_end
+from infra.failpoints import reached
+
+_UNBOUNDED = 1 << 62
+_CARRIAGE = bytes.maketrans(b"\r\n", b"  ")
+Numbered = tuple[int, DeadLetter]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    first: int
+    last: int
+
+
+class ReplayFiles:
+    """The files that ``DeadLetterFile.move_out`` made. Its methods block; those that do are called one at a time.
+
+    Args:
+        folder: with the files; it need not be there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._files: tuple[_File, ...] = ()
+        self._at: tuple[Path, int, int] | None = None
+
+    def look(self) -> None:
+        """Take note of new files, once they are there for good.
+
+        Raises:
+            OSError: the disk fails.
+        """
+        if not self._folder.is_dir():
+            return
+        # A letter that came back after a crash, to where it was moved from, would be replayed twice.
+        sync_folder(self._folder)
+        sync_folder(self._folder.parent)
+        with self._lock:
+            names = ((path, path.stem.partition("-")) for path in sorted(self._folder.glob("*-*.jsonl")))
+            self._files = tuple(_File(path, int(first), int(last)) for path, (first, _, last) in names)
+
+    def count(self, start: int) -> int:
+        """Return how many letters have the number ``start`` or a higher one."""
+        return sum(file.last - max(file.first, start) + 1 for file in self._files if file.last >= start)
+
+    def read(self, start: int, end: int, max_records: int, max_bytes: int) -> list[Numbered]:
+        """Return letters with numbers from ``start`` to before ``end``, at least one if there is one.
+
+        Raises:
+            SourceError: a file is damaged.
+        """
+        found: list[Numbered] = []
+        size_bytes = 0
+        for file in self._files:
+            if file.last < start or file.first >= end:
+                continue
+            with file.path.open("rb") as lines:
+                number = file.first
+                if self._at is not None and self._at[0] == file.path and self._at[1] <= start:
+                    number = self._at[1]
+                    lines.seek(self._at[2])
+                while number <= min(file.last, end - 1) and len(found) < max_records and size_bytes < max_bytes:
+                    line = lines.readline()
+                    if number >= start:
+                        found.append((number, _parsed(line, file.path)))
+                        size_bytes += len(line)
+                    number += 1
+                self._at = (file.path, number, lines.tell())
+        return found
+
+    def forget(self, before: int) -> None:
+        """Remove the files all of whose letters have a lower number than ``before``."""
+        with self._lock:
+            for file in [file for file in self._files if file.last < before]:
+                file.path.unlink(missing_ok=True)
+                self._files = tuple(left for left in self._files if left is not file)
+                reached("deadletters.replay.forgotten")
+
+    def has_before(self, number: int) -> bool:
+        """Whether there is something to forget."""
+        return any(file.last < number for file in self._files)
+
+
+def _parsed(line: bytes, path: Path) -> DeadLetter:
+    try:
+        return msgspec.json.decode(line, type=DeadLetter)
+    except msgspec.DecodeError as error:
+        raise SourceError(f"{path} is damaged ({error}): restore it from a backup") from error
+
+
+class WithReplays:
+    """A source whose query gets dead letters back between its records, told apart by ``Position.replayed`` alone.
+
+    A letter whose content is an event now becomes one; any other becomes a dead letter again, with the reason.
+
+    Args:
+        main: the query's source.
+        files: the letters.
+        strict: see ``LineDecoder``.
+    """
+
+    def __init__(self, main: Source, files: ReplayFiles, *, strict: bool = False) -> None:
+        self._main = main
+        self._files = files
+        self._strict = strict
+        self._position = Position()
+
+    async def open(self, schema: pa.Schema) -> None:
+        """See ``Source.open``."""
+        self._schema = schema
+        try:
+            self._decoder: LineDecoder | None = LineDecoder(schema, strict=self._strict)
+            self._why_not = ""
+        except SourceError as error:
+            self._decoder, self._why_not = None, str(error)
+        await self._main.open(schema)
+        await self.look()
+
+    async def look(self) -> None:
+        """Take note of letters that were moved out meanwhile.
+
+        Raises:
+            OSError: the disk fails.
+        """
+        await run_to_end(self._files.look)
+
+    @property
+    def waiting(self) -> int:
+        """How many letters have not come back yet."""
+        return self._files.count(self._position.replayed)
+
+    async def read_between(self, start: Position, end: Position) -> Chunk:
+        """See ``Source.read_between``."""
+        if start.replayed == end.replayed:
+            return _replayed(await self._main.read_between(_plain(start), _plain(end)), start.replayed)
+        letters = await run_to_end(lambda: self._files.read(start.replayed, end.replayed, _UNBOUNDED, _UNBOUNDED))
+        if not letters or letters[-1][0] + 1 != end.replayed:
+            raise SourceError(
+                f"dead letters {start.replayed} to {end.replayed - 1} were replayed, but their file is gone: restore "
+                "the replay folder of the query"
+            )
+        return await run_to_end(lambda: self._chunk(letters, start))
+
+    async def seek(self, position: Position) -> None:
+        """See ``Source.seek``."""
+        self._position = position
+        await self._main.seek(_plain(position))
+
+    async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
+        """See ``Source.read``: dead letters come first."""
+        start = self._position
+        if self.waiting:
+            letters = await run_to_end(lambda: self._files.read(start.replayed, _UNBOUNDED, max_records, max_bytes))
+            chunk: Chunk | None = await run_to_end(lambda: self._chunk(letters, start))
+        else:
+            plain = await self._main.read(max_records, max_bytes)
+            chunk = None if plain is None else _replayed(plain, start.replayed)
+        if chunk is not None:
+            self._position = chunk.end
+        return chunk
+
+    def _chunk(self, letters: list[Numbered], start: Position) -> Chunk:
+        reasons = [self._refused(letter) for _, letter in letters]
+        # Within JSON the ends of lines are blanks.
+        lines = [
+            b"" if why else letter.kept().translate(_CARRIAGE)
+            for (_, letter), why in zip(letters, reasons, strict=True)
+        ]
+        batch, dead = _nothing(self._schema), list[tuple[int, str]]()
+        if self._decoder is not None:
+            batch, dead = self._decoder.decode(lines)
+        for i, why in dead:
+            reasons[i] = why
+        end = msgspec.structs.replace(start, replayed=letters[-1][0] + 1)
+        records = tuple(
+            DeadRecord(
+                start.record, -1, f"replayed: {why}", letter.kept(), _place(letter), letter.raw_bytes, replayed=number
+            )
+            for (number, letter), why in zip(letters, reasons, strict=True)
+            if why
+        )
+        return Chunk(batch, start, end, records)
+
+    def _refused(self, letter: DeadLetter) -> str:
+        """Return why the content cannot even be tried; empty when it can."""
+        if self._decoder is None:
+            return self._why_not
+        if not letter.whole:
+            return f"its content was not kept whole; {letter.reason}"
+        return "" if letter.kept().strip() else f"it has no content; {letter.reason}"
+
+    async def finished(self) -> bool:
+        """See ``Source.finished``."""
+        return not self.waiting and await self._main.finished()
+
+    def backlog(self) -> Backlog | None:
+        """See ``Source.backlog``: that of the source itself."""
+        return self._main.backlog()
+
+    async def acknowledge(self, position: Position) -> None:
+        """See ``Source.acknowledge``."""
+        if self._files.has_before(position.replayed):
+            await run_to_end(lambda: self._files.forget(position.replayed))
+        await self._main.acknowledge(_plain(position))
+
+    async def close(self) -> None:
+        """See ``Source.close``."""
+        await self._main.close()
+
+
+def _plain(position: Position) -> Position:
+    return msgspec.structs.replace(position, replayed=0)
+
+
+def _replayed(chunk: Chunk, replayed: int) -> Chunk:
+    start = msgspec.structs.replace(chunk.start, replayed=replayed)
+    end = msgspec.structs.replace(chunk.end, replayed=replayed)
+    return Chunk(chunk.batch, start, end, chunk.dead, chunk.arrival_wall_s, chunk.more)
+
+
+def _place(letter: DeadLetter) -> str:
+    """Return where the letter was before."""
+    if letter.replayed >= 0:
+        return letter.place
+    if letter.seq >= 0:
+        return f"seq {letter.seq}"
+    return f"record {letter.record}, offset {letter.offset}" + (f", {letter.place}" if letter.place else "")
+
+
+def _nothing(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
