@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from gateway.config.fields import AnyPath, Finding, Section, refuse
 from gateway.config.security import Sasl, Tls
+
+LATE_HEADER: Final = "spillway-late"
+# What Kafka allows, with room for a control topic's ending.
+TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,240}$")]
 
 
 class KafkaSource(Section):
@@ -61,14 +65,32 @@ class KafkaSink(Section):
         topic: where results go.
         key: the result column whose text is a record's key; none without it.
         headers: header name to result column.
-        control_topic: where the progress is kept, one record a transaction; default ``<topic>-progress``.
+        control_topic: where the progress is kept, one record a transaction; default ``<topic>-progress``. Created if
+            it is missing.
     """
 
     type: Literal["kafka"]
     brokers: str = Field(min_length=1)
-    topic: str = Field(min_length=1)
+    topic: TopicName
     key: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
-    control_topic: str | None = None
+    control_topic: TopicName | None = None
     tls: Tls | None = None
     sasl: Sasl | None = None
+
+    @property
+    def progress_topic(self) -> str:
+        """Return the control topic's name."""
+        return self.control_topic or f"{self.topic}-progress"
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        findings = []
+        if self.control_topic == self.topic:
+            what = "is the topic of the results; name another one, which nothing else writes"
+            findings.append(Finding(key=("control_topic",), what=what))
+        if LATE_HEADER in self.headers:
+            what = "marks results that come after later ones; give the column another header"
+            findings.append(Finding(key=("headers", LATE_HEADER), what=what))
+        refuse(findings)
+        return self

@@ -60,6 +60,9 @@ class KafkaSink:
         owner: identity of the state that numbers the seqs.
         epoch: counts the gateways that opened that state.
         offsets_group: the consumer group of a source on the same brokers, whose offsets move with the results.
+
+    Raises:
+        StateError: a file of ``tls`` cannot be read.
     """
 
     def __init__(
@@ -72,8 +75,11 @@ class KafkaSink:
         self._epoch = epoch
         self._writer = secrets.token_hex(8)
         self._group = offsets_group
-        self._settings = client_settings(config)
-        self._control = ControlTopic(config.control_topic or f"{config.topic}-progress", query, self._settings)
+        try:
+            self._settings = client_settings(config)
+        except OSError as error:
+            raise StateError(f"query {query}: the files of sink.tls cannot be used: {error}") from error
+        self._control = ControlTopic(config.progress_topic, query, self._settings)
         # A topic's name has no colon.
         self._transactional_id = f"spillway:{self._control.topic}:{query}"
         self._maker = RecordMaker(config.key, config.headers)
@@ -91,8 +97,16 @@ class KafkaSink:
         Raises:
             FencedError: a gateway with a higher epoch of the same state writes here.
         """
-        async with self._reachable("be opened", _SETTLE_S):
-            await self._control.prepare(self._config.topic)
+        try:
+            async with self._reachable("be opened", _SETTLE_S):
+                await self._control.prepare(self._config.topic)
+            await self._claim()
+        except BaseException:
+            await self.close()
+            raise
+        self._opened = True
+
+    async def _claim(self) -> None:
         for last_try in [False] * (_DUEL_TRIES - 1) + [True]:
             try:
                 await self._settle()
@@ -101,7 +115,6 @@ class KafkaSink:
                 # An older gateway took its producer for timed out just now, and yields once it sees the claim.
                 if last_try or not isinstance(error.__cause__, ProducerFenced | InvalidProducerEpoch):
                     raise
-        self._opened = True
 
     async def commit(self, releases: Sequence[Rows], source: Position) -> None:
         """See ``Sink.commit``; large ones take several transactions, each with the progress up to it."""

@@ -9,10 +9,10 @@ import msgspec
 import pyarrow as pa
 from aiokafka.partitioner import murmur2
 
+from gateway.config.kafka import LATE_HEADER
 from gateway.sinks.base import Rows, SinkError
 from gateway.sinks.rows import json_rows
 
-LATE_HEADER = "spillway-late"
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
