@@ -48,6 +48,8 @@ class KafkaSource:
         self._group = config.group or f"spillway-{query}"
         self._instance = f"spillway-{owner}"
         self._strict = strict
+        # aiokafka says why a login is refused in the log alone.
+        self._brokers = config.brokers if config.sasl is None else f"{config.brokers} as {config.sasl.user}"
         self._position = Position()
         self._acked: dict[str, int] = {}
         self._member: Member | None = None
@@ -73,7 +75,7 @@ class KafkaSource:
     async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
         """See ``Source.read``; the records are split evenly over the partitions, and stand by partition and offset."""
         try:
-            with told_as_source_errors(f"reading from {self._config.brokers}"):
+            with told_as_source_errors(f"reading from {self._brokers}"):
                 return await self._read(max_records, max_bytes)
         except SourceUnavailableError as error:
             # Whatever state the client is in, a new one in its place has the same partitions at once.
@@ -127,7 +129,7 @@ class KafkaSource:
         if unknown:
             raise SourceError(f"the position of record {start.record} does not say where {', '.join(unknown)} stood")
         try:
-            with told_as_source_errors(f"reading again from {self._config.brokers}"):
+            with told_as_source_errors(f"reading again from {self._brokers}"):
                 rereader = await self._connected()
                 begins = {partition_of(key): start.offsets[key] for key in changed}
                 ends = {partition_of(key): offset for key, offset in changed.items()}

@@ -19,7 +19,7 @@ from gateway.sources.kafka import KafkaSource
 
 
 async def refused(source: KafkaSource, action: Callable[[], Awaitable[object]]) -> str:
-    """What a source says of its topic when it reads; what it says of the broker, and a read of nothing, do not count."""
+    """What a source says of its topic when it reads; what it says of the broker does not count."""
     ends = time.monotonic() + DEADLINE_S
     while time.monotonic() < ends:
         try:
