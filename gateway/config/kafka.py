@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -12,6 +14,17 @@ from gateway.config.security import Sasl, Tls
 LATE_HEADER: Final = "spillway-late"
 # What Kafka allows, with room for a control topic's ending.
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,240}$")]
+
+
+# The columns that are filled from a record itself, and their types.
+_KEPT: Final[dict[str, tuple[str, ...]]] = {
+    "_key": ("BINARY", "STRING"),
+    "_timestamp": ("TIMESTAMP",),
+    "_headers": ("ARRAY<STRUCT<key: STRING, value: BINARY>>",),
+    "_topic": ("STRING",),
+    "_partition": ("INT", "BIGINT"),
+    "_offset": ("BIGINT",),
+}
 
 
 class KafkaSource(Section):
@@ -32,7 +45,7 @@ class KafkaSource(Section):
 
     type: Literal["kafka"]
     brokers: str = Field(min_length=1)
-    topics: Annotated[tuple[str, ...], Field(min_length=1, max_length=100)]
+    topics: Annotated[tuple[TopicName, ...], Field(min_length=1, max_length=100)]
     group: str | None = None
     format: Literal["json", "avro", "confluent-avro", "raw"] = "json"
     avro_schema: AnyPath | None = None
@@ -55,6 +68,29 @@ class KafkaSource(Section):
             findings.append(Finding(key=("topics",), what=f"{', '.join(twice)} stands there twice; name each once"))
         refuse(findings)
         return self
+
+    def column_findings(self, columns: Mapping[str, str]) -> list[Finding]:
+        """Return what is wrong with a query's columns (name to type) that a record of Kafka fills."""
+        findings = []
+        for name, kinds in _KEPT.items():
+            if name in columns and not _plain(columns[name]).startswith(tuple(_plain(kind) for kind in kinds)):
+                what = f'column "{name}" is {columns[name]}, but a Kafka source fills it with {" or ".join(kinds)}'
+                findings.append(Finding(key=("schema",), what=what))
+        values = [name for name in columns if name not in _KEPT]
+        if self.format == "raw" and (values != ["_value"] or not columns["_value"].startswith("BINARY")):
+            others = f"has {', '.join(values)}" if values else "has no _value"
+            what = f"with format raw it has _value BINARY, and beside it only {', '.join(_KEPT)}; it {others}"
+            findings.append(Finding(key=("schema",), what=what))
+        if self.format != "raw" and not values:
+            what = "names no column of the records' values; name one, or take format raw"
+            findings.append(Finding(key=("schema",), what=what))
+        return findings
+
+
+def _plain(kind: str) -> str:
+    """Return a type without what may be written or not; a space ends it, so that TIMESTAMP is not TIMESTAMP_NTZ."""
+    nested = re.sub(r"[\s:`]", "", kind.upper())
+    return nested if "<" in nested else kind.upper().split()[0] + " "
 
 
 class KafkaSink(Section):
@@ -94,3 +130,23 @@ class KafkaSink(Section):
             findings.append(Finding(key=("headers", LATE_HEADER), what=what))
         refuse(findings)
         return self
+
+
+def same_brokers(source: KafkaSource, sink: KafkaSink) -> bool:
+    """Return whether both name the same brokers, in whatever order."""
+    return _addresses(source.brokers) == _addresses(sink.brokers)
+
+
+def circle_findings(source: object, sink: object) -> list[Finding]:
+    """Return what is wrong if a query would read the very topics that it writes."""
+    if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink) or not same_brokers(source, sink):
+        return []
+    return [
+        Finding(key=("sink", key), what=f'"{topic}" is a topic that the query reads; write to another one')
+        for key, topic in (("topic", sink.topic), ("control_topic", sink.progress_topic))
+        if topic in source.topics
+    ]
+
+
+def _addresses(brokers: str) -> set[str]:
+    return {address.strip() for address in brokers.split(",")}

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from gateway.config.ddl import top_level_columns
 from gateway.config.fields import Duration, Finding, FunctionName, LongerThanZero, Section, Share, Size, not_yet, refuse
+from gateway.config.kafka import KafkaSource, circle_findings
 from gateway.config.sinks import Sink
 from gateway.config.sources import FileSource, Source
 from gateway.config.units import share_fraction
@@ -146,7 +147,14 @@ class Query(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        refuse([*self._text_findings(), *self._column_findings(), *self._threshold_findings()])
+        refuse(
+            [
+                *self._text_findings(),
+                *self._column_findings(),
+                *self._threshold_findings(),
+                *circle_findings(self.source, self.sink),
+            ]
+        )
         return self
 
     @property
@@ -179,7 +187,8 @@ class Query(Section):
             wanted.append((("source", "replay", "id"), self.source.replay.id_field, "STRING"))
         if isinstance(self.source, FileSource) and self.source.replay and self.source.replay.times:
             wanted.append((("source", "replay", "times"), self.source.replay.times, "TIMESTAMP"))
-        return [
+        of_source = self.source.column_findings(columns) if isinstance(self.source, KafkaSource) else []
+        return of_source + [
             Finding(key=key, what=what)
             for key, name, kind in wanted
             if (what := _column_problem(columns, name, kind)) is not None

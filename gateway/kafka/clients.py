@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from gateway.config.kafka import KafkaSink, KafkaSource
+from gateway.config.kafka import KafkaSink, KafkaSource, same_brokers
 from gateway.config.sinks import Sink
 from gateway.config.sources import Source
 
@@ -41,8 +41,4 @@ def shared_group(source: Source, sink: Sink, query: str) -> str | None:
     """Return the source's group if the sink's transactions can move its offsets: both are on the same brokers."""
     if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink):
         return None
-    return group_of(source, query) if _addresses(source.brokers) == _addresses(sink.brokers) else None
-
-
-def _addresses(brokers: str) -> set[str]:
-    return {address.strip() for address in brokers.split(",")}
+    return group_of(source, query) if same_brokers(source, sink) else None

@@ -1,0 +1,151 @@
+"""The pure parts of the Kafka sink: records, partitions, the cut into transactions, and what its config refuses."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gateway.config.kafka import KafkaSink, KafkaSource, circle_findings
+from gateway.kafka.clients import client_settings, shared_group
+from gateway.reorder import Release
+from gateway.sinks.base import Rows
+from gateway.sinks.kafkarecords import Partitioner, RecordMaker, as_text, split_by_size
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, None),
+        ("é \"'", "é \"'".encode()),
+        ('"quoted"', b'"quoted"'),
+        ("", b""),
+        (b"\x00\xff", b"\x00\xff"),
+        (12, b"12"),
+        (1.5, b"1.5"),
+        (True, b"true"),
+        (Decimal("1.50"), b"1.50"),
+        (dt.datetime(2026, 11, 21, 13, 40, tzinfo=dt.UTC), b"2026-11-21T13:40:00Z"),
+        (["a", 1], b'["a",1]'),
+    ],
+)
+def test_the_text_of_a_key(value: object, text: bytes | None) -> None:
+    assert as_text(value) == text
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(
+        st.fixed_dictionaries({"k": st.none() | st.text(max_size=5), "h": st.none() | st.integers(0, 9)}), max_size=20
+    ),
+    late=st.booleans(),
+)
+def test_a_record_for_each_row_in_order(rows: list[dict[str, Any]], late: bool) -> None:
+    batch = pa.RecordBatch.from_pylist(rows, schema=pa.schema([("k", pa.string()), ("h", pa.int64())]))
+    made = RecordMaker("k", {"number": "h"}).records(Release(0, 20, batch, late))
+    assert [msgspec.json.decode(record.value) for record in made] == rows
+    assert [record.key for record in made] == [None if row["k"] is None else row["k"].encode() for row in rows]
+    for record, row in zip(made, rows, strict=True):
+        wanted = {"spillway-late": b"true"} if late else {}
+        assert dict(record.headers) == wanted | ({} if row["h"] is None else {"number": str(row["h"]).encode()})
+
+
+@settings(deadline=None)
+@given(keys=st.lists(st.binary(max_size=8), max_size=20), count=st.integers(1, 7))
+def test_a_key_stays_in_its_partition(keys: list[bytes], count: int) -> None:
+    partitioner, partitions = Partitioner(), list(range(count))
+    chosen = {}
+    for key in keys + keys:
+        partition = partitioner.choose(key, partitions)
+        assert partition in partitions
+        assert chosen.setdefault(key, partition) == partition
+        partitioner.turn()
+
+
+def test_the_partitions_of_known_keys() -> None:
+    """From the tests of Kafka's Java client (murmur2)."""
+    partitioner = Partitioner()
+    for key, positive_hash in [(b"21", -973932308), (b"foobar", -790332482), (b"abc", 479470107)]:
+        assert partitioner.choose(key, list(range(13))) == (positive_hash & 0x7FFFFFFF) % 13
+
+
+def test_without_a_key_all_partitions_take_their_turn() -> None:
+    partitioner = Partitioner()
+    seen = []
+    for _ in range(6):
+        assert partitioner.choose(None, [0, 1, 2]) == partitioner.choose(None, [0, 1, 2])
+        seen.append(partitioner.choose(None, [0, 1, 2]))
+        partitioner.turn()
+    assert sorted(seen) == [0, 0, 1, 1, 2, 2]
+
+
+@settings(deadline=None)
+@given(sizes=st.lists(st.integers(0, 50), max_size=20), max_bytes=st.integers(1, 400))
+def test_the_cut_keeps_all_releases_in_order(sizes: list[int], max_bytes: int) -> None:
+    releases: list[Rows] = [
+        Release(n, n, pa.RecordBatch.from_pydict({"n": pa.array(range(size), pa.int64())}), False)
+        for n, size in enumerate(sizes)
+    ]
+    groups = split_by_size(releases, max_bytes)
+    assert [release for group in groups for release in group] == releases
+    for group in groups:
+        assert len(group) == 1 or sum(release.item.nbytes for release in group) <= max_bytes
+
+
+def sink(**settings: Any) -> KafkaSink:
+    return KafkaSink(type="kafka", brokers="a:1, b:2", **({"topic": "out"} | settings))
+
+
+def source(**settings: Any) -> KafkaSource:
+    return KafkaSource(type="kafka", **({"brokers": "b:2,a:1", "topics": ("in",)} | settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"topic": "a b"}, "pattern"),
+        ({"topic": ""}, "pattern"),
+        ({"control_topic": "out"}, "is the topic of the results"),
+        ({"headers": {"spillway-late": "x"}}, "give the column another header"),
+    ],
+)
+def test_what_a_sink_refuses(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        sink(**settings)
+
+
+def test_a_circle_is_found() -> None:
+    assert [finding.key for finding in circle_findings(source(topics=("x", "out")), sink())] == [("sink", "topic")]
+    assert [finding.key for finding in circle_findings(source(topics=("out-progress",)), sink())] == [
+        ("sink", "control_topic")
+    ]
+    assert circle_findings(source(topics=("out",), brokers="c:3"), sink()) == []
+    assert circle_findings(source(), sink()) == []
+
+
+def test_the_group_is_shared_only_on_the_same_brokers() -> None:
+    assert shared_group(source(), sink(), "q") == "spillway-q"
+    assert shared_group(source(group="g"), sink(), "q") == "g"
+    assert shared_group(source(brokers="a:1"), sink(), "q") is None
+
+
+def test_how_clients_reach_the_brokers() -> None:
+    login = {"mechanism": "SCRAM-SHA-512", "user": "u", "password": "p"}
+    assert client_settings(sink())["security_protocol"] == "PLAINTEXT"
+    assert client_settings(sink(sasl=login))["security_protocol"] == "SASL_PLAINTEXT"
+    assert client_settings(sink(tls={}))["security_protocol"] == "SSL"
+    both = client_settings(sink(tls={}, sasl=login))
+    assert both["security_protocol"] == "SASL_SSL"
+    assert (both["sasl_mechanism"], both["sasl_plain_username"], both["sasl_plain_password"]) == (
+        "SCRAM-SHA-512",
+        "u",
+        "p",
+    )
+    assert both["ssl_context"].check_hostname
