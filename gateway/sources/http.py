@@ -8,7 +8,6 @@ import hmac
 import logging
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -23,9 +22,11 @@ from gateway.sources.httpbody import ENCODINGS, BadBodyError, TooLargeError, spl
 
 _LOG = logging.getLogger(__name__)
 KEY_CHARS_MAX: Final = 255
-# What all requests together may hold in memory, in bodies of the largest size, and how many there may be at once.
+# How much all requests together may hold, in bodies of the largest size, and how many there may be at once. Each body
+# is there about three times while it is cut into lines and written.
 BODIES_MAX: Final = 4
 REQUESTS_MAX: Final = 1024
+_UNPACKED_AT_ONCE: Final = 2
 # How long a body may take to arrive.
 BODY_S: Final = 60.0
 _SHUTDOWN_S: Final = 5.0
@@ -49,12 +50,41 @@ class _Refused(Exception):  # noqa: N818 -- an answer, not an error of this prog
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
+@dataclass(slots=True)
+class _Bound:
+    """How much all requests may hold, and do."""
+
+    limit_bytes: int
+    held_bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class _InFlight:
     """A keyed request that is being written."""
 
     digest: bytes
     work: asyncio.Task[int]
+
+
+class _Share:
+    """What one request has of the bytes that all requests may hold together; given back at the end."""
+
+    def __init__(self, bound: _Bound) -> None:
+        self._bound = bound
+        self._held_bytes = 0
+
+    def __enter__(self) -> _Share:
+        return self
+
+    def take(self, count_bytes: int) -> None:
+        """Take some more, or refuse the request."""
+        if self._bound.held_bytes + count_bytes > self._bound.limit_bytes:
+            raise _busy()
+        self._bound.held_bytes += count_bytes
+        self._held_bytes += count_bytes
+
+    def __exit__(self, *_: object) -> None:
+        self._bound.held_bytes -= self._held_bytes
 
 
 class HttpReceiver:
@@ -72,7 +102,8 @@ class HttpReceiver:
         self._server: asyncio.Server | None = None
         self._in_flight: dict[str, _InFlight] = {}
         self._requests = 0
-        self._body_bytes = 0
+        self._bodies = _Bound(BODIES_MAX * config.max_body_bytes)
+        self._unpacking = asyncio.Semaphore(_UNPACKED_AT_ONCE)
 
     @property
     def port(self) -> int:
@@ -156,9 +187,14 @@ class HttpReceiver:
         known = bool(key) and (key in self._in_flight or self._journal.seen(key) is not None)
         if self._journal.full and not known:
             raise JournalFullError("the journal is full")
-        async with self._body_of(request) as packed:
-            body = await asyncio.to_thread(unpack, packed, encoding, self._config.max_body_bytes)
-            return await self._take(key, body)
+        if self._requests >= REQUESTS_MAX:
+            raise _busy()
+        self._requests += 1
+        try:
+            with _Share(self._bodies) as share:
+                return await self._take(key, await self._body_of(request, encoding, share))
+        finally:
+            self._requests -= 1
 
     async def _take(self, key: str, body: bytes) -> tuple[int, bool]:
         lines = split_lines(body)
@@ -198,47 +234,41 @@ class HttpReceiver:
             why = "send the token as Authorization: Bearer"
             raise _Refused(HTTPStatus.UNAUTHORIZED, why, WWW_Authenticate="Bearer")
 
-    @asynccontextmanager
-    async def _body_of(self, request: web.Request) -> AsyncIterator[bytes]:
-        """Give the body as it came; what all requests hold at once is bounded."""
-        if self._requests >= REQUESTS_MAX:
-            raise self._busy()
-        self._requests += 1
-        held_bytes = 0
-        parts: list[bytes] = []
+    async def _body_of(self, request: web.Request, encoding: str, share: _Share) -> bytes:
+        """Return the body as it was before it was packed; all bodies together are bounded."""
         try:
-            try:
-                async with asyncio.timeout(BODY_S):
-                    async for part in self._parts_of(request):
-                        # Twice: as it came, and unpacked or in lines.
-                        if self._body_bytes + 2 * len(part) > 2 * BODIES_MAX * self._config.max_body_bytes:
-                            raise self._busy()
-                        self._body_bytes += 2 * len(part)
-                        held_bytes += 2 * len(part)
-                        parts.append(part)
-            except TimeoutError:
-                why = f"the body did not arrive within {BODY_S:g} s"
-                raise _Refused(HTTPStatus.REQUEST_TIMEOUT, why) from None
-            yield b"".join(parts)
-        finally:
-            self._requests -= 1
-            self._body_bytes -= held_bytes
+            async with asyncio.timeout(BODY_S):
+                packed = b"".join([part async for part in self._parts_of(request, share)])
+        except TimeoutError:
+            raise _Refused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {BODY_S:g} s") from None
+        if encoding == "identity":
+            return packed
+        async with self._unpacking:
+            body = await asyncio.to_thread(unpack, packed, encoding, self._config.max_body_bytes)
+            share.take(len(body))
+        return body
 
-    async def _parts_of(self, request: web.Request) -> AsyncIterator[bytes]:
+    async def _parts_of(self, request: web.Request, share: _Share) -> AsyncIterator[bytes]:
         limit_bytes = self._config.max_body_bytes
         too_large = TooLargeError(f"the body is larger than {limit_bytes} bytes; send it in pieces")
-        if (request.content_length or 0) > limit_bytes:
-            raise too_large
+        declared_bytes = request.content_length
+        if declared_bytes is not None:
+            if declared_bytes > limit_bytes:
+                raise too_large
+            share.take(declared_bytes)
         total_bytes = 0
         async for part in request.content.iter_any():
             total_bytes += len(part)
             if total_bytes > limit_bytes:
                 raise too_large
+            if declared_bytes is None:
+                share.take(len(part))
             yield part
 
-    def _busy(self) -> _Refused:
-        why = "too many requests at once; send it again later"
-        return _Refused(HTTPStatus.TOO_MANY_REQUESTS, why, Retry_After=str(_FULL_RETRY_S))
+
+def _busy() -> _Refused:
+    why = "too many requests at once; send it again later"
+    return _Refused(HTTPStatus.TOO_MANY_REQUESTS, why, Retry_After=str(_FULL_RETRY_S))
 
 
 def _key_of(request: web.Request) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import zlib
 from collections.abc import Callable
 from typing import Final
@@ -13,6 +12,7 @@ from gateway.sources.journaled import RECORD_BYTES_MAX
 
 _GZIP: Final = 31  # zlib's word for a gzip header
 _WINDOW_BYTES_MAX: Final = 2**23
+_STEP_BYTES: Final = 128
 _BLANKS = b" \t\r\n"
 
 
@@ -25,7 +25,7 @@ class BadBodyError(Exception):
 
 
 def unpack(data: bytes, encoding: str, max_bytes: int) -> bytes:
-    """Return what was sent before it was compressed; never holds more than ``max_bytes`` of it.
+    """Return what was sent before it was compressed; what comes out beyond ``max_bytes`` is not held, but for 4 MB.
 
     Args:
         data: the body as it came.
@@ -60,16 +60,22 @@ def _gunzip(data: bytes, max_bytes: int) -> bytes:
 
 
 def _unzstd(data: bytes, max_bytes: int) -> bytes:
-    # As a stream: what a frame says of its own size is not to be believed.
-    reader = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX).stream_reader(
-        io.BytesIO(data), read_across_frames=True
-    )
+    # Bit by bit: what a frame says of its own size is not to be believed, and 4 bytes may become 128 KiB.
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX)
     parts: list[bytes] = []
-    room = max_bytes + 1
+    room, at = max_bytes, 0
     try:
-        while room and (part := reader.read(min(room, 1 << 20))):
-            parts.append(part)
-            room -= len(part)
+        while at < len(data):
+            frame = decompressor.decompressobj()
+            while not frame.eof:
+                if at >= len(data):
+                    raise BadBodyError("the body is no whole zstd stream")
+                parts.append(frame.decompress(data[at : at + _STEP_BYTES]))
+                at += _STEP_BYTES
+                room -= len(parts[-1])
+                if room < 0:
+                    return b"".join(parts)
+            at = min(at, len(data)) - len(frame.unused_data)
     except zstandard.ZstdError as error:
         raise BadBodyError(f"the body is not zstd with a window of at most 8 MB ({error})") from error
     return b"".join(parts)

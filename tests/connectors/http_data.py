@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from journal_data import LIMIT_BYTES
 from source_contract import SCHEMA
 
@@ -36,7 +42,7 @@ class Site:
     async def post(self, body: bytes, **headers: str) -> tuple[int, dict[str, Any], dict[str, str]]:
         """Return status, body and headers of the answer."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
-        async with self.client.post(self.url, data=body, headers=given) as answer:
+        async with self.client.post(self.url, data=io.BytesIO(body), headers=given) as answer:
             return answer.status, await answer.json(), dict(answer.headers)
 
 
@@ -54,6 +60,30 @@ def parts_of(
     )
     receiver = HttpReceiver(config, journal)
     return journal, receiver, JournaledSource(journal, receiver)
+
+
+def server_certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for localhost that is its own authority, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "server.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "server.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder / "server.pem", folder / "server.key"
 
 
 @asynccontextmanager
