@@ -17,7 +17,7 @@ from gateway.config.http import HttpSink, HttpSource
 from gateway.config.kafka import KafkaSink, KafkaSource
 from gateway.config.mqtt import MqttSink, MqttSource
 from gateway.config.query import Codec, Order, Payload, Policy, Qos, Query, Runs, Switching, Thresholds
-from gateway.config.s3 import S3Sink
+from gateway.config.s3 import S3Sink, shared_prefix
 from gateway.config.sinks import FileSink, Sink
 from gateway.config.sites import Api, Billing, Budget, Cloud, EmulateLink, Gateway, Private, Spark
 from gateway.config.sources import FileSource, QuerySource, Replay, Source, Step
@@ -98,7 +98,19 @@ class Config(Section):
             if owner != name:
                 what = f'query "{owner}" writes to this folder too; give each query a folder of its own'
                 findings.append(Finding(key=("queries", name, "sink", "path"), what=what))
-        return findings
+        return findings + self._bucket_findings()
+
+    def _bucket_findings(self) -> list[Finding]:
+        sinks = [(name, query.sink) for name, query in self.queries.items() if isinstance(query.sink, S3Sink)]
+        return [
+            Finding(
+                key=("queries", name, "sink", "prefix"),
+                what=f'query "{other}" writes below this prefix too; give each query a prefix of its own',
+            )
+            for at, (name, sink) in enumerate(sinks)
+            for other, earlier in sinks[:at]
+            if shared_prefix(sink, earlier)
+        ]
 
     def _upstream_findings(self) -> list[Finding]:
         return [

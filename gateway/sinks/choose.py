@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +11,12 @@ from gateway.config.models import HttpSink as HttpSinkConfig
 from gateway.config.models import KafkaSink, S3Sink
 from gateway.config.models import MqttSink as MqttSinkConfig
 from gateway.config.models import Sink as SinkConfig
+from gateway.objectstores import make_store
 from gateway.sinks.base import Sink
 from gateway.sinks.file import FileSink
 from gateway.sinks.http import HttpSink
 from gateway.sinks.progress import ProgressFile
 from gateway.sinks.threaded import ThreadedSink
-from gateway.statefiles import StateError
 from infra.clock import Clock
 
 
@@ -68,4 +69,16 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
             progress = ProgressFile(context.folder / "progress.json", context.owner)
             return HttpSink(config, progress, owner=context.owner, clock=context.clock)
         case S3Sink():
-            raise StateError("sink s3 is not available yet")
+            from gateway.sinks import s3
+
+            writer = secrets.token_hex(8)
+            return ThreadedSink(
+                lambda: s3.S3Sink(
+                    lambda: make_store(config),
+                    owner=context.owner,
+                    epoch=context.epoch,
+                    writer=writer,
+                    format=config.format,
+                    ordered=context.ordered,
+                )
+            )

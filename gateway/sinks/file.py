@@ -88,7 +88,7 @@ class FileSink:
         )
         temporary = f".{name}.tmp"
         with (self.folder / temporary).open("wb") as file:
-            self._write(file, [release.item for release in group])
+            write_part(file, [release.item for release in group], self._format)
             file.flush()
             os.fsync(file.fileno())
         # A manifest that names a temporary file which is gone says that the part is in: so the file is there for good
@@ -119,14 +119,16 @@ class FileSink:
         self._settle()
         manifests.save(self.folder, manifests.Manifest(self._owner, self._next_release, list(self.committed)))
 
-    def _write(self, file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
-        if self._format == "parquet":
-            with pq.ParquetWriter(file, batches[0].schema) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
-        else:
+
+def write_part(file: BinaryIO, batches: Sequence[pa.RecordBatch], format: Literal["jsonl", "parquet"]) -> None:  # noqa: A002 -- the config's word
+    """Write the rows of ``batches`` (at least one, all of one schema) as the content of a part."""
+    if format == "parquet":
+        with pq.ParquetWriter(file, batches[0].schema) as writer:
             for batch in batches:
-                file.write(json_lines(batch))
+                writer.write_batch(batch)
+    else:
+        for batch in batches:
+            file.write(json_lines(batch))
 
 
 def split_parts(releases: Sequence[Rows], *, contiguous: bool) -> list[list[Rows]]:

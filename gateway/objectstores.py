@@ -1,0 +1,22 @@
+"""From the config's words to an object store."""
+
+from __future__ import annotations
+
+from gateway.config.s3 import Bucket, Folder
+from infra.objectstore.base import ObjectStore
+
+
+def make_store(config: Bucket | Folder) -> ObjectStore:
+    """Return the store that ``config`` names.
+
+    Raises:
+        StoreRefusedError: it can never work as it is.
+        StoreUnavailableError: a folder's disk fails.
+    """
+    if isinstance(config, Folder):
+        from infra.objectstore.folder import FolderStore
+
+        return FolderStore(config.folder)
+    from infra.objectstore.s3 import S3Store  # heavy, and few gateways want it
+
+    return S3Store(config.bucket, prefix=config.prefix, endpoint=config.endpoint, region=config.region)

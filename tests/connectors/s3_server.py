@@ -1,0 +1,180 @@
+"""A real server that speaks S3 (moto) as a process of its own, and a proxy before it that makes trouble."""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Literal
+
+import boto3
+
+DEADLINE_S = 60.0
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+Fault = Literal["", "500", "503", "slow down", "late", "answer lost", "refused"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to the proxy; ``count`` numbers them from 1."""
+
+    method: str
+    path: str
+    count: int
+
+
+class S3Server:
+    """moto's server on a free loopback port.
+
+    Args:
+        folder: for its log.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        assert importlib.util.find_spec("moto"), "moto is missing: run make setup, or pip install 'moto[server]'"
+        self._log = folder / "moto.log"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        with self._log.open("wb") as log:
+            command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        ends = time.monotonic() + DEADLINE_S
+        while not self._accepts():
+            assert self._process.poll() is None, f"moto ended: {self._log.read_text()}"
+            assert time.monotonic() < ends, f"moto does not listen: {self._log.read_text()}"
+            time.sleep(0.05)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def _accepts(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def client(self) -> Any:
+        """boto3 alone, for tests that look from outside."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            region_name="us-east-1",
+        )
+
+    def make_bucket(self) -> str:
+        """Make a bucket with a new name."""
+        name = f"bucket-{os.urandom(6).hex()}"
+        self.client().create_bucket(Bucket=name)
+        return name
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait(DEADLINE_S)
+
+
+class FaultProxy:
+    """Stands before the server; ``fault`` says what happens to each request.
+
+    ``late`` answers after ``late_s``; ``answer lost`` forwards the request and then drops the connection, so that the
+    client never learns what came of it; ``refused`` drops it before.
+    """
+
+    def __init__(self, port: int, fault: Callable[[Request], Fault], late_s: float = 1.0) -> None:
+        self.fault = fault
+        self.count = 0
+        self.faults = 0
+        self._lock = threading.Lock()
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the base's name
+                pass
+
+            def handle_any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                with proxy._lock:
+                    proxy.count += 1
+                    fault = proxy.fault(Request(self.command, self.path, proxy.count))
+                    proxy.faults += bool(fault)
+                if fault in ("500", "503", "slow down"):
+                    code = {"500": "InternalError", "503": "ServiceUnavailable", "slow down": "SlowDown"}[fault]
+                    text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+                    self._answer(500 if fault == "500" else 503, {"Content-Type": "application/xml"}, text)
+                    return
+                if fault == "refused":
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
+                status, headers, answer = self._forward(body)
+                if fault == "answer lost":
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
+                if fault == "late":
+                    time.sleep(late_s)
+                self._answer(status, headers, answer)
+
+            do_GET = do_PUT = do_DELETE = do_HEAD = do_POST = handle_any  # noqa: N815 -- the names that http.server calls
+
+            def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+                try:
+                    connection.request(self.command, self.path, body, dict(self.headers))
+                    answer = connection.getresponse()
+                    return answer.status, dict(answer.getheaders()), answer.read()
+                finally:
+                    connection.close()
+
+            def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+                try:
+                    self.send_response_only(status)
+                    for name, value in headers.items():
+                        if name.lower() not in ("content-length", "connection", "transfer-encoding"):
+                            self.send_header(name, value)
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
+                except (BrokenPipeError, ConnectionResetError):
+                    self.close_connection = True
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(DEADLINE_S)
+
+
+@contextmanager
+def faulty(server: S3Server, fault: Callable[[Request], Fault], late_s: float = 1.0) -> Iterator[FaultProxy]:
+    proxy = FaultProxy(server.port, fault, late_s)
+    try:
+        yield proxy
+    finally:
+        proxy.stop()
