@@ -17,7 +17,7 @@ from engines import schemas
 from engines.checkpoints import Progress
 from engines.feed import FeedServer
 from engines.opened import CREDIT_BYTES, Engine, Opened, Owner
-from engines.query import Query, RefusedError, understand
+from engines.query import KnownQueries, Query, RefusedError
 from engines.reasons import why
 from engines.scratch import remove_own, sweep
 from engines.session import build_session, jvm_runs, runtime_ahead, stop_session
@@ -116,6 +116,7 @@ class Host:
         self._server = HostServer(identity, user_data, runtime_ahead(), clock=clock)
         self._feeds = FeedServer()
         self._slots: dict[str, _Slot] = {}
+        self._known = KnownQueries()
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: asyncio.Future[SparkSession] = asyncio.get_running_loop().create_future()
         self._stopped: asyncio.Future[End] = asyncio.get_running_loop().create_future()
@@ -238,7 +239,7 @@ class Host:
                 await self._server.send(session, ready)
 
     async def _opened(self, slot: _Slot, base: SparkSession, session: str, spec: OpenQuery) -> QueryReady:
-        query = await in_thread(understand, base, spec)
+        query = await in_thread(self._known.understand, base, spec)
         if spec.analyse_only:
             return _ready(query, spec)
         owner = Owner(session, spec.epoch)
@@ -251,6 +252,7 @@ class Host:
             await in_thread(present.close)
         opened = Opened(asyncio.get_running_loop(), self._server.send)
         engine = await in_thread(self._engine, query, opened)
+        self._known.ran(query)
         opened.begin(engine)
         slot.opened = opened
         opened.attach(owner)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import msgspec
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from engines import code, plan, schemas
+from engines.code import query_hash
 from engines.reasons import why
 from engines.scratch import scratch_folder
 from engines.session import sibling
@@ -38,6 +40,7 @@ class Query:
         plan: what its plan says.
         build: makes its frame from a frame of events.
         code_hash: of its SQL or function, sources and schema.
+        warm: whether it ran on this host before.
     """
 
     spec: OpenQuery
@@ -48,6 +51,34 @@ class Query:
     plan: QueryPlan
     build: Callable[[DataFrame], DataFrame]
     code_hash: str
+    warm: bool = False
+
+
+class KnownQueries:
+    """The queries that a host has understood, so that one that is opened again need not be analysed again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Query] = {}
+
+    def understand(self, base: SparkSession, spec: OpenQuery) -> Query:
+        """See ``understand``; what the query does and its code must be the same for it to be known.
+
+        Raises:
+            RefusedError: as ``understand`` does.
+        """
+        known = self._known.get(spec.query)
+        if known is not None and _definition(known.spec) == _definition(spec) and query_hash(spec) == known.code_hash:
+            return replace(known, spec=spec)
+        query = self._known[spec.query] = understand(base, spec)
+        return query
+
+    def ran(self, query: Query) -> None:
+        """Note that a query has been warmed up."""
+        self._known[query.spec.query] = replace(query, warm=True)
+
+
+def _definition(spec: OpenQuery) -> OpenQuery:
+    return msgspec.structs.replace(spec, epoch=0, checkpoint_dir="", analyse_only=False)
 
 
 def understand(base: SparkSession, spec: OpenQuery) -> Query:

@@ -56,12 +56,13 @@ class StatefulStream:
         self._stream = Stream(query, server, self.feed, folder, self._batch, on_death)
 
     def open(self) -> None:
-        """Start, after an empty micro-batch of the same query over a checkpoint that is thrown away.
+        """Start, on a host where it never ran after an empty micro-batch over a checkpoint that is thrown away.
 
         Raises:
             RefusedError: Spark does not run it as a stream in append mode, or not even without events.
         """
-        self._warm_up()
+        if not self.query.warm:
+            self._warm_up()
         try:
             self._stream.start()
         except BaseException:

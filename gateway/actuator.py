@@ -102,6 +102,7 @@ class Actuator:
         self._emit = emit
         self._vms: dict[str, _Vm] = {}
         self._endings: set[asyncio.Task[None]] = set()
+        self._leftovers: asyncio.Task[None] | None = None
         self.boots: set[str] = set()
         self.not_given_back: list[str] = []
         self.failure: BaseException | None = None
@@ -140,11 +141,15 @@ class Actuator:
         if vm is not None and vm.connection is not None and not vm.ending:
             vm.connection.link.lose(reason)
 
-    async def end_leftovers(self) -> int:
-        """Give back the VMs of an earlier gateway; return how many there were."""
+    def end_leftovers(self) -> None:
+        """Begin to give back the VMs of an earlier gateway; launches wait for that, the queries need not."""
+        self._leftovers = self._begin(self._end_leftovers(), "end leftovers")
+
+    async def _end_leftovers(self) -> None:
         nodes = await self._cloud.list(self._tags)
         await asyncio.gather(*(self._destroy(node) for node in nodes))
-        return len(nodes)
+        if nodes:
+            _LOG.warning("gave back %d VM(s) of an earlier gateway", len(nodes))
 
     # ------------------------------------------------------------------------------------------------------ launch
 
@@ -166,6 +171,8 @@ class Actuator:
             self._emit(lambda event_id, at_s: VmLost(event_id=event_id, at_s=at_s, vm=vm.name, reason=why))
 
     async def _bring_up(self, vm: _Vm) -> Connection:
+        if self._leftovers is not None:
+            await asyncio.wait([self._leftovers])
         token = new_token()
         host = new_host_name(vm.name)
         text = user_data(self._authority, host, token, self._orphan_after_s)
@@ -244,9 +251,10 @@ class Actuator:
     @property
     def settled(self) -> bool:
         """Whether no VM is left."""
-        return not self._vms and not self._endings
+        return not self._vms and not self._endings and (self._leftovers is None or self._leftovers.done())
 
     async def give_back_all(self) -> None:
         """Give every VM back without asking the scheduler: for a gateway that cannot go on."""
         left = [self._vms.pop(name) for name in tuple(self._vms)]
-        await asyncio.gather(*(self._end(vm) for vm in left), *self._endings, return_exceptions=True)
+        leftovers = [] if self._leftovers is None else [self._leftovers]
+        await asyncio.gather(*(self._end(vm) for vm in left), *self._endings, *leftovers, return_exceptions=True)

@@ -142,11 +142,8 @@ class Daemon:
     async def _begin(self) -> None:
         """Get the hosts, give back what an earlier gateway rented, open the queries."""
         await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
-        leftovers = await self._actuator.end_leftovers()
-        if leftovers:
-            _LOG.warning("gave back %d VM(s) of an earlier gateway", leftovers)
-        for name, query in self._queries.items():
-            await self._open(name, query)
+        self._actuator.end_leftovers()
+        await all_or_none(*(self._open(name, query) for name, query in self._queries.items()))
         self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
         self._home.watch()
 

@@ -189,8 +189,7 @@ class Home:
         since_s, retired = self._clock.now(), None
         try:
             retired = await self._replace()
-            for query in self._queries.values():
-                await query.restart_home(self.connection)
+            await self._restart_queries()
         except (CloudError, LinkLost, QueryRefusedError, TimeoutError) as error:
             await self._host.end(self._connection)
             if retired is not None:
@@ -201,6 +200,13 @@ class Home:
         if self._standby is not None:
             self._standby.begin(retired)
         return ""
+
+    async def _restart_queries(self) -> None:
+        """Open all queries at once; one that fails breaks off no other half-way."""
+        restarts = (query.restart_home(self.connection) for query in self._queries.values())
+        for ended in await asyncio.gather(*restarts, return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
 
     async def _replace(self) -> Host | None:
         """Take the standby host, else find or start one; return the host before it if that is still to be ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -187,6 +188,8 @@ class RunningQuery:
         while self._reads_on:
             self._more.clear()
             await self.ingress.run()
+            # The last records may hold no event, so that no commit tells of them.
+            await self.pipeline.forget_committed()
             await self._more.wait()
         self.ingress.finished = True
 
@@ -252,7 +255,7 @@ class RunningQuery:
     @property
     def drained(self) -> bool:
         """Whether the source has ended and everything from it is committed."""
-        return self.ingress.finished and self.pipeline.idle
+        return self._started and self.ingress.finished and self.pipeline.idle
 
     # ------------------------------------------------------------------------------------------------------- lanes
 
@@ -278,7 +281,14 @@ class RunningQuery:
             LinkLost: the host went away.
             TimeoutError: no answer in time.
         """
-        message = msgspec.structs.replace(self._definition(), code_hash=self._identity.code_hash)
+        folder = self._folder / "warm-checkpoints"
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        message = msgspec.structs.replace(
+            self._definition(),
+            code_hash=self._identity.code_hash,
+            max_batch_runs=_BATCH_RUNS_MAX,
+            checkpoint_dir=str(folder),
+        )
         await connection.open_query(message, lambda *_: None, _OPEN_DEADLINE_S)
         await connection.close_query(self.name, message.epoch)
 

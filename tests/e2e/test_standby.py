@@ -1,0 +1,82 @@
+"""A second private engine host stands by: when the first one's Spark driver is killed, it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from ruamel.yaml import YAML
+
+from engines.email.mailbox import Mail
+from tests.e2e.harness import Gateway, email_query, metrics_query, until, write_mail
+from tests.e2e.test_exactly_once import expected_rows, expected_windows
+
+TOOK = "a standby host has the queries after"
+READY = "a standby of the private engine host is ready"
+
+
+def with_standby(folder: Path, name: str, mails: list[Mail]) -> Gateway:
+    """A gateway with a state_dir of its own, over a query without and one with state."""
+    write_mail(folder / "mail.jsonl", mails)
+    first: dict[str, Any] = email_query(folder, folder / "mail.jsonl", name, replay={"rate": "40/s"})
+    queries = {name: first, f"{name}-metrics": metrics_query(folder, name, f"{name}-metrics")}
+    gateway = Gateway(folder, folder / "state", queries, cloud={"max_vms": 0, "warm": False})
+    document = YAML(typ="safe").load(gateway.config.read_text())
+    document["private"]["standby"] = True
+    with gateway.config.open("w") as file:
+        YAML(typ="safe").dump(document, file)
+    return gateway
+
+
+def host_pids(gateway: Gateway) -> set[int]:
+    """The processes of the private engine hosts."""
+    records = [json.loads(path.read_text()) for path in (gateway.state_dir / "home").glob("vm-*.json")]
+    return {record["pid"] for record in records}
+
+
+def oldest_driver(state_dir: Path) -> psutil.Process:
+    """The JVM of the engine host that has the queries."""
+    drivers = [
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "java" and any(str(state_dir / "home") in word for word in process.info["cmdline"])
+    ]
+    return min(drivers, key=lambda process: process.create_time())
+
+
+def test_a_killed_driver_is_replaced_by_the_host_that_stands_by(tmp_path: Path, mails: list[Mail]) -> None:
+    gateway = with_standby(tmp_path, "stood-by", mails)
+    try:
+        gateway.start("--until-drained")
+        until(lambda: READY in gateway.log.read_text(), "a host stands by")
+        hosts = host_pids(gateway)
+        gateway.kill()
+        gateway.start("--until-drained")
+        until(lambda: gateway.log.read_text().count(READY) == 2, "the killed gateway's standby host is found again")
+        assert host_pids(gateway) == hosts
+        until(lambda: len(gateway.parts("stood-by-metrics")) > 1, "the stateful query has answered")
+        oldest_driver(gateway.state_dir).send_signal(signal.SIGKILL)
+        killed_s, before = time.monotonic(), len(gateway.parts("stood-by"))
+        until(lambda: TOOK in gateway.log.read_text(), "the standby host has the queries")
+        until(lambda: len(gateway.parts("stood-by")) > before, "results come again")
+        print(f"resumed {time.monotonic() - killed_s:.1f} s after the driver was killed")
+        until(lambda: gateway.log.read_text().count(READY) == 3, "another host stands by")
+        assert gateway.wait() == 0, gateway.tail()
+        assert gateway.rows("stood-by") == expected_rows(mails)
+        assert gateway.rows("stood-by-metrics") == expected_windows(mails)
+    finally:
+        end_all(gateway)
+
+
+def end_all(gateway: Gateway) -> None:
+    """End the gateway and both hosts, whatever became of the test."""
+    if gateway.process is not None and gateway.process.poll() is None:
+        gateway.kill()
+    for process in psutil.process_iter(["cmdline"]):
+        if any(str(gateway.state_dir / "home") in word for word in process.info["cmdline"] or ()):
+            os.kill(process.pid, signal.SIGKILL)
