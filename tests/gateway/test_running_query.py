@@ -9,11 +9,13 @@ import msgspec
 import pytest
 from gateway_doubles import FakeHost, until
 
+from gateway import query as query_module
 from gateway.config import Config, load
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from infra.clock import SystemClock
-from infra.messages import OpenQuery, QueryPlan
+from infra.messages import CloseQuery, OpenQuery, QueryPlan
+from policies.overdue import Patience
 
 CONFIG = """\
 gateway: {state_dir: state}
@@ -113,4 +115,32 @@ async def test_stopping_what_was_not_started_or_is_stopped_does_nothing(query: R
     assert not query.pipeline.lanes
     await query.stop()
     assert query.failure() is None
+    await host.connection.close("done")
+
+
+async def test_a_stateful_query_whose_answer_is_lost_is_opened_again_from_its_checkpoint(
+    query: RunningQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_module, "PATIENCE", Patience(least_s=0.05, unknown_s=0.05, silences=1000.0))
+    overdue: list[tuple[str, str]] = []
+    query._on_overdue = lambda name, reason: overdue.append((name, reason))
+    host = await opened(query, restart=False)
+    await until(lambda: len(host.runs) == 1)
+
+    def is_overdue() -> bool:
+        query.pipeline.end_slot(None, 0)
+        return bool(overdue)
+
+    await until(is_overdue)
+    assert overdue[0] == ("q", "the runs from seq 0 on are not answered")
+    reopening = asyncio.create_task(query.reopen())
+    await until(lambda: isinstance(host.link.sent[-1][0], OpenQuery))
+    closed, asked = (message for message, _ in host.link.sent[-2:])
+    assert closed == CloseQuery(query="q", epoch=1)
+    assert isinstance(asked, OpenQuery)
+    assert asked.epoch == 2
+    host.link.say(msgspec.structs.replace(host.ready, plan=WHOLE, epoch=2))
+    await reopening
+    await until(lambda: len(host.runs) == 2)
+    assert [(run.first_seq, run.epoch) for run in host.runs] == [(0, 1), (0, 2)]
     await host.connection.close("done")
