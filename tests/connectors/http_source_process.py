@@ -1,0 +1,23 @@
+"""An HTTP source in a process of its own, to be killed; its argument is a folder, in which it writes its port."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from http_data import parts_of
+from source_contract import SCHEMA
+
+from gateway.statefiles import write_atomically
+
+
+async def main(folder: Path) -> None:
+    _, receiver, source = parts_of(folder, limit_bytes=1 << 26)
+    await source.open(SCHEMA)
+    write_atomically(folder / "port", str(receiver.port).encode())
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
