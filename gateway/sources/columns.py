@@ -41,7 +41,7 @@ class Conformer:
                     f"{path}: column {name} is {has}, but the schema says {needs}: correct it, or set drift: lenient"
                 )
             try:
-                pa.array([], has).cast(needs)
+                pa.nulls(0, has).cast(needs)
             except (pa.ArrowException, ValueError) as error:
                 raise SourceError(f"{path}: column {name} is {has}, which is never {needs}: correct it") from error
 

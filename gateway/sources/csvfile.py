@@ -103,7 +103,11 @@ class CsvReader:
         self._schema = schema
         self._lines = Lines(path)
         self._rows = Rows(self._lines)
-        self._header = self._read_header(strict=strict)
+        try:
+            self._header = self._read_header(strict=strict)
+        except SourceError:
+            self._lines.close()
+            raise
         self._first_offset = self._rows.offset
         self._line_number: int | None = None
 
@@ -169,7 +173,8 @@ class CsvReader:
         return numbers
 
     def _attempt(self, rows: list[bytes]) -> pa.RecordBatch:
-        data = b"\n".join(rows)
+        # Arrow takes an empty last cell for a quoted one if the last line has no end.
+        data = b"\n".join(rows) + b"\n"
         data.decode("utf-8")
         try:
             table = self._parse(data)

@@ -12,6 +12,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 T = TypeVar("T")
+# The reason may quote the record, which is kept elsewhere.
+_REASON_MAX_CHARS = 500
 
 
 def decode_by_halves(
@@ -32,7 +34,7 @@ def decode_by_halves(
             batches.append(attempt([record for _, record in records[first:end]]))
         except (pa.ArrowException, ValueError) as error:
             if end - first == 1:
-                dead.append((records[first][0], " ".join(str(error).split())))
+                dead.append((records[first][0], " ".join(str(error).split())[:_REASON_MAX_CHARS]))
                 continue
             middle = (first + end) // 2
             open_ranges += [(middle, end), (first, middle)]

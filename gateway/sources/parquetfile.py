@@ -29,7 +29,11 @@ def open_parquet(path: Path, schema: pa.Schema, *, strict: bool = False) -> Batc
         file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES)
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{path} cannot be read as Parquet ({error}): restore the file") from error
-    conformer = Conformer(path, file.schema_arrow, schema, strict=strict)
+    try:
+        conformer = Conformer(path, file.schema_arrow, schema, strict=strict)
+    except SourceError:
+        file.close()
+        raise
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     starts = list(accumulate((group.num_rows for group in groups), initial=0))
 
