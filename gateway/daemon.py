@@ -19,11 +19,13 @@ from gateway.deadletters import ReplayRefusedError
 from gateway.demo.record import Boot
 from gateway.home import Home
 from gateway.hosts import HomeHost, prepare_warm
+from gateway.logs import begin_logging
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery, code_path_for
 from gateway.recorder import Recorder, tallies_text
 from gateway.scheduler import Scheduler
 from gateway.settings import scheduler_settings
+from gateway.sinks.base import FencedError, SinkError
 from gateway.sources.base import SourceError
 from gateway.statefiles import StateError, owned
 from gateway.statusview import status_text
@@ -54,11 +56,11 @@ def run(config: Config, *, until_drained: bool, report: Path | None, keep_hosts:
     Returns:
         The exit code: 0 ok, 1 it failed, 2 the state_dir, a source, a query or the API's address is wrong.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    begin_logging()
     try:
         with owned(config.gateway.state_dir):
             return asyncio.run(Daemon(config, SystemClock(), keep_hosts=keep_hosts).run(until_drained, report))
-    except (StateError, SourceError, ApiError, QueryRefusedError) as error:
+    except (StateError, SourceError, FencedError, SinkError, ApiError, QueryRefusedError) as error:
         _LOG.error("%s", error)
         return 2
     except (CloudError, TrustError, LinkLost, OSError) as error:
