@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from gateway.position import Position
 from gateway.statefiles import StateError
 
 _MARKS_MAX: Final = 4096
+_NO_END: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class PositionReader:
         self._folder = folder
         self._reader: SegmentReader | None = None
         self._frame: Frame | None = None
+        self._following: Iterator[Frame] = iter(())
 
     def read(
         self, segments: Sequence[Segment], position: Position, max_records: int, max_bytes: int, end_record: int
@@ -84,12 +86,17 @@ class PositionReader:
                 f"{self._folder} begins with record {segments[0].first_record}; record {position.record} is not there "
                 "any more: restore the folder together with the files beside it"
             )
-        segment, kept = segments[at], self._frame
+        segment = segments[at]
         if self._reader is None or self._reader.segment is not segment:
             self.close()
-            self._reader, kept = SegmentReader(segment), None
+            self._reader = SegmentReader(segment)
+        kept, self._frame = self._frame, None
         if kept is None or not kept.head.first_record <= position.record < kept.head.end_record:
-            kept = self._frame = _find(self._reader, position)
+            if kept is None or kept.head.end_record != position.record:
+                self._following = self._reader.frames(_offset_for(self._reader, position), _NO_END)
+            # The one that follows, when records are read one after the other.
+            kept = _first_with(self._following, position.record)
+        self._frame = kept
         return kept, segment.first_record
 
     def close(self) -> None:
@@ -97,19 +104,20 @@ class PositionReader:
         if self._reader is not None:
             self._reader.close()
         self._reader = self._frame = None
+        self._following = iter(())
 
 
-def _find(reader: SegmentReader, position: Position) -> Frame:
-    """Return the frame of a segment that holds a record, looked for where the position says, else from the front."""
-    offset = SEGMENT_HEAD_BYTES
-    if position.part == reader.segment.first_record and position.offset > offset:
+def _offset_for(reader: SegmentReader, position: Position) -> int:
+    """Return where to look for a record: where its position says, if that is so, else at the first frame."""
+    if position.part == reader.segment.first_record and position.offset > SEGMENT_HEAD_BYTES:
         head = reader.head_at(position.offset)
         if head is not None and head.first_record <= position.record:
-            offset = position.offset
-    for frame in reader.frames(offset, position.record + 1):
-        if frame.head.first_record <= position.record < frame.head.end_record:
-            return frame
-    raise reader.segment.damage(offset, f"record {position.record} is not in it, although it was written")
+            return position.offset
+    return SEGMENT_HEAD_BYTES
+
+
+def _first_with(frames: Iterator[Frame], record: int) -> Frame:
+    return next(frame for frame in frames if record < frame.head.end_record)
 
 
 class ReceiptTimes:
