@@ -14,7 +14,7 @@ from gateway.intervals import IntervalSet
 from gateway.outage import Outage
 from gateway.position import Position
 from gateway.reorder import Release, Reorderer
-from gateway.sinks.base import Sink, SinkUnavailableError
+from gateway.sinks.base import FencedError, Sink, SinkError, SinkUnavailableError
 from gateway.threads import run_to_end
 from infra.clock import Clock
 from infra.failpoints import reached
@@ -155,7 +155,10 @@ class Delivery:
             if self._outbox:
                 await self._keep_letters(self._outbox)
                 await self._write(self._outbox)
-            await self._sink.close()
-        except (SinkUnavailableError, OSError) as error:
+        except (SinkUnavailableError, FencedError, SinkError, OSError) as error:
             _LOG.error("the sink did not take the last results (%s): they come after the next start", error)
         self._outbox = []
+        try:
+            await self._sink.close()
+        except (SinkUnavailableError, OSError) as error:
+            _LOG.error("the sink could not be closed in order (%s): the next start finds what it has", error)

@@ -20,11 +20,12 @@ from gateway.identity import claim
 from gateway.ingress import Ingress, RunLimits
 from gateway.kafka.clients import shared_group
 from gateway.lane import Lane
+from gateway.outage import Outage
 from gateway.pipeline import Loss, Pipeline
 from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.runlog import LogHead, RunLog
-from gateway.sinks.base import Sink
+from gateway.sinks.base import Sink, SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
 from gateway.sources.base import SourceUnavailableError
 from gateway.sources.choose import SourceContext, make_schedule, make_source
@@ -120,7 +121,7 @@ class RunningQuery:
         log = await asyncio.to_thread(RunLog, self._folder / "runs.log", head)
         order = self.config.order
         sink = make_sink(self.config.sink, self._sink_context())
-        await sink.open()
+        await Outage(self._clock, (SinkUnavailableError,)).outlast(f"{self.name}'s sink", sink.open)
         stateful = self._stateful
         self.pipeline = Pipeline(
             self.name,
@@ -153,7 +154,9 @@ class RunningQuery:
         context = SourceContext(self.name, self._identity.owner, self._folder, self._clock, self._upstream, strict)
         replays = ReplayFiles(self._folder / "replay")
         self._source = WithReplays(make_source(self.config.source, context), replays, strict=strict)
-        await self._source.open(schema)
+        await Outage(self._clock, (SourceUnavailableError,)).outlast(
+            f"{self.name}'s source", lambda: self._source.open(schema)
+        )
         runs, order = self.config.runs, self.config.order
         return Ingress(
             source=self._source,
