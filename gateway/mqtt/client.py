@@ -68,12 +68,12 @@ class Limits:
     """What the broker takes.
 
     Attributes:
-        in_flight_max: so many messages before it has answered.
+        receive_max: so many messages before it has answered.
         packet_bytes_max: the largest packet; None when it does not say.
         qos_max: the highest quality of service.
     """
 
-    in_flight_max: int = IN_FLIGHT_MAX
+    receive_max: int = 65_535
     packet_bytes_max: int | None = None
     qos_max: int = 2
 
@@ -212,7 +212,7 @@ class Client(aiomqtt.Client):
     ) -> None:
         self.session_present = bool(flags.session_present)
         self.limits = Limits(
-            min(getattr(properties, "ReceiveMaximum", IN_FLIGHT_MAX), IN_FLIGHT_MAX),
+            getattr(properties, "ReceiveMaximum", 65_535),
             getattr(properties, "MaximumPacketSize", None),
             getattr(properties, "MaximumQoS", 2),
         )
@@ -332,7 +332,7 @@ class Client(aiomqtt.Client):
         Raises:
             BrokerError: the connection is gone.
         """
-        while len(self._sent) >= self.limits.in_flight_max and not self.lost:
+        while len(self._sent) >= min(self.limits.receive_max, IN_FLIGHT_MAX) and not self.lost:
             self._room.clear()
             await self._room.wait()
         self.check()

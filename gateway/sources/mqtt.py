@@ -36,6 +36,8 @@ _WAIT_MAX_S = 5.0
 _RETRY_S = 0.1
 _REFUSED: Final = 0x80
 _OLD_VERSION: Final = aiomqtt.ProtocolVersion.V311
+# So many messages the broker may send before they are acknowledged.
+_RECEIVE_MAX: Final = 1000
 # Retained messages come when a subscription is new, not when it is renewed.
 _RETAINED_IF_NEW: Final = 1
 T = TypeVar("T")
@@ -198,8 +200,7 @@ class _Connection:
                     continue
                 wait_s = _FIRST_WAIT_S if not self.trouble else min(2 * wait_s, _WAIT_MAX_S)
                 self._say(str(error))
-            finally:
-                self._tried.set()
+            self._tried.set()
             await self._clock.sleep_until(self._clock.now() + wait_s)
 
     def _say(self, trouble: str) -> None:
@@ -215,6 +216,7 @@ class _Connection:
             self._client_id,
             session_s=SESSION_S,
             version=self._version,
+            receive_max=_RECEIVE_MAX,
             inbox_bytes=self._inbox_bytes,
         )
         async with client:

@@ -1,0 +1,69 @@
+"""A source that notes what it reads, in a process of its own: to be killed.
+
+Usage: python mqtt_receiver_process.py FOLDER PORT CONFIG-JSON; it runs until it is killed, or until the file ``stop``
+is there. What it read is in FOLDER/read.jsonl, a line a chunk: the position behind it, and its numbers. The file
+``open`` is there once it had subscribed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+from mqtt_subject import make_source
+from source_contract import SCHEMA
+
+from gateway.position import Position
+from gateway.sources.base import SourceUnavailableError
+
+
+class Line(msgspec.Struct):
+    end: Position
+    numbers: list[int]
+
+
+def read_lines(path: Path) -> list[Line]:
+    """What is noted for sure: a torn last line is not."""
+    if not path.exists():
+        return []
+    return [msgspec.json.decode(text, type=Line) for text in path.read_bytes().split(b"\n")[:-1]]
+
+
+def cut_torn_tail(path: Path) -> None:
+    if path.exists():
+        data = path.read_bytes()
+        os.truncate(path, data.rfind(b"\n") + 1)
+
+
+async def main(folder: Path, port: int, said: dict[str, object]) -> None:
+    path = folder / "read.jsonl"
+    cut_torn_tail(path)
+    lines = read_lines(path)
+    source = make_source(folder, port, **said)
+    await source.open(SCHEMA)
+    if source._sessions.failure is None:
+        (folder / "open").touch()
+    await source.seek(lines[-1].end if lines else Position())
+    with path.open("ab") as file:
+        while not (folder / "stop").exists():
+            try:
+                chunk = await source.read(100, 1 << 20)
+            except SourceUnavailableError:
+                chunk = None
+            if chunk is None:
+                await asyncio.sleep(0.002)
+                continue
+            numbers = chunk.batch.column("n").to_pylist()
+            file.write(msgspec.json.encode(Line(chunk.end, numbers)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+            await source.acknowledge(chunk.end)
+    await source.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])))
