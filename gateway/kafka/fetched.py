@@ -6,6 +6,8 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby, islice
+from operator import attrgetter
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import (
@@ -57,7 +59,8 @@ class Fetched:
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._consumer = consumer
-        self._held: dict[TopicPartition, deque[ConsumerRecord]] = {}
+        # Each record with what it takes.
+        self._held: dict[TopicPartition, deque[tuple[ConsumerRecord, int]]] = {}
         self._count = 0
         self._bytes = 0
         self._turn = 0
@@ -74,19 +77,19 @@ class Fetched:
 
     def oldest_wall_s(self) -> float | None:
         """When the oldest record that is held came (s since 1970); None without one."""
-        times = [held[0].timestamp for held in self._held.values() if held and held[0].timestamp >= 0]
+        times = [held[0][0].timestamp for held in self._held.values() if held and held[0][0].timestamp >= 0]
         return min(times) / 1000 if times else None
 
     def next_offset(self, partition: TopicPartition) -> int | None:
         """Return the offset of the first record of a partition that is held."""
         held = self._held.get(partition)
-        return held[0].offset if held else None
+        return held[0][0].offset if held else None
 
     def drop(self, partitions: Sequence[TopicPartition] | None = None) -> None:
         """Forget the records of some partitions, or of all."""
         for partition in list(self._held) if partitions is None else partitions:
-            for record in self._held.pop(partition, ()):
-                self._forget(record)
+            for _, size_bytes in self._held.pop(partition, ()):
+                self._forget(size_bytes)
 
     async def fill(
         self, partitions: Sequence[TopicPartition], max_records: int, max_bytes: int, *, wait_s: float
@@ -96,11 +99,14 @@ class Fetched:
         Each partition gives its share, then any what is left. If there is none, it waits for the first one.
         """
         share = math.ceil(max_records / len(partitions)) + 1
-        self._turn += 1
+        # It begins behind the partition that it came to last, so that none is left out for long.
         turned = self._turn % len(partitions)
-        for partition in [*partitions[turned:], *partitions[:turned]]:
+        for i, partition in enumerate([*partitions[turned:], *partitions[:turned]], start=turned + 1):
+            if self._bytes >= max_bytes:
+                break
+            self._turn = i
             lacking = share - len(self._held.get(partition, ()))
-            if lacking > 0 and self._bytes < max_bytes:
+            if lacking > 0:
                 await self._fetch([partition], lacking)
         lacking = max_records + 1 - self._count
         if lacking > 0 and self._bytes < max_bytes:
@@ -110,11 +116,10 @@ class Fetched:
     async def _fetch(self, partitions: Sequence[TopicPartition], max_records: int, *, wait_s: float = 0.0) -> None:
         found = await self._consumer.getmany(*partitions, timeout_ms=int(1000 * wait_s), max_records=max_records)
         for partition, records in found.items():
-            held = self._held.setdefault(partition, deque())
-            for record in records:
-                held.append(record)
-                self._count += 1
-                self._bytes += record_bytes(record)
+            sizes_bytes = [record_bytes(record) for record in records]
+            self._held.setdefault(partition, deque()).extend(zip(records, sizes_bytes, strict=True))
+            self._count += len(records)
+            self._bytes += sum(sizes_bytes)
 
     def first(self, max_records: int, max_bytes: int) -> list[ConsumerRecord]:
         """Return, without taking them, at most so many records, at least one if any is held, by partition and offset.
@@ -131,36 +136,43 @@ class Fetched:
             for partition in list(order):
                 held, begun = self._held[partition], counts[partition]
                 ends = min(begun + min(share, left), len(held))
-                while counts[partition] < ends and left_bytes > 0:
-                    left_bytes -= record_bytes(held[counts[partition]])
+                for _, size_bytes in islice(held, begun, ends):
+                    if left_bytes <= 0:
+                        break
+                    left_bytes -= size_bytes
                     counts[partition] += 1
                 left -= counts[partition] - begun
                 if counts[partition] == len(held):
                     order.remove(partition)
-        return [self._held[partition][i] for partition in open_ones for i in range(counts[partition])]
+        return [record for partition in open_ones for record, _ in islice(self._held[partition], counts[partition])]
 
     def take_before(self, partition: TopicPartition, offset: int) -> list[ConsumerRecord]:
         """Return and forget the records of a partition that come before ``offset``."""
         held = self._held.get(partition, deque())
         taken = []
-        while held and held[0].offset < offset:
-            taken.append(held.popleft())
-            self._forget(taken[-1])
+        while held and held[0][0].offset < offset:
+            record, size_bytes = held.popleft()
+            taken.append(record)
+            self._forget(size_bytes)
         return taken
 
     def take(self, records: Sequence[ConsumerRecord]) -> None:
         """Forget records that ``first`` has returned."""
-        for record in records:
-            taken = self._held[TopicPartition(record.topic, record.partition)].popleft()
-            assert taken is record, "records are taken in the order in which they were shown"
-            self._forget(taken)
+        for (topic, number), shown in groupby(records, attrgetter("topic", "partition")):
+            held = self._held[TopicPartition(topic, number)]
+            for record in shown:
+                taken, size_bytes = held.popleft()
+                assert taken is record, "records are taken in the order in which they were shown"
+                self._forget(size_bytes)
 
-    def _forget(self, record: ConsumerRecord) -> None:
+    def _forget(self, size_bytes: int) -> None:
         self._count -= 1
-        self._bytes -= record_bytes(record)
+        self._bytes -= size_bytes
 
 
 def record_bytes(record: ConsumerRecord) -> int:
     """Return what a record takes in memory, about."""
-    headers = sum(len(key) + len(value or b"") for key, value in record.headers)
-    return len(record.value or b"") + len(record.key or b"") + headers + _RECORD_OVERHEAD_BYTES
+    size_bytes = len(record.value or b"") + len(record.key or b"") + _RECORD_OVERHEAD_BYTES
+    if record.headers:
+        size_bytes += sum(len(key) + len(value or b"") for key, value in record.headers)
+    return size_bytes

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -112,7 +114,7 @@ class KafkaSource:
             return None
         # No await from here on: what is taken is returned.
         member.fetched.take(records)
-        ends = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
+        ends = _ends(records)
         member.deliver(ends)
         start, self._position = self._position, self._after(len(records), ends)
         more = member.fetched.count > 0 or member.unfetched() > 0
@@ -205,6 +207,15 @@ class KafkaSource:
         rereader, self._rereader = self._rereader, None
         if rereader is not None:
             await rereader.stop()
+
+
+def _ends(records: Sequence[ConsumerRecord]) -> dict[TopicPartition, int]:
+    """Return the next offset of each partition after records that stand by partition and offset."""
+    ends = {}
+    for (topic, number), of_partition in groupby(records, attrgetter("topic", "partition")):
+        *_, last = of_partition
+        ends[TopicPartition(topic, number)] = last.offset + 1
+    return ends
 
 
 def _mean_wall_s(records: Sequence[ConsumerRecord]) -> float | None:
