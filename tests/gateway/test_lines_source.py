@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, line, read_all, rows, write
@@ -173,4 +174,25 @@ def test_a_packed_file_that_is_cut_off_or_damaged_is_an_error_that_names_it(tmp_
         source = opened(path)
         with pytest.raises(SourceError, match=r"in\.jsonl\.gz cannot be read"):
             read_all(source)
+        source.close()
+
+
+@pytest.mark.parametrize("frames", ["one", "two"])
+@pytest.mark.parametrize("checksum", [False, True])
+def test_a_zst_is_whole_or_an_error_wherever_it_is_cut(tmp_path: Path, frames: str, checksum: bool) -> None:
+    content = b"".join(line(i) + b"\n" for i in range(50))
+    compressor = zstandard.ZstdCompressor(write_checksum=checksum, write_content_size=False)
+    first, second = compressor.compress(content), compressor.compress(content)
+    skippable = (0x184D2A50).to_bytes(4, "little") + (3).to_bytes(4, "little") + b"xyz"
+    packed = first + skippable + second if frames == "two" else first
+    path = tmp_path / "in.jsonl.zst"
+    between = {0, len(first), len(first + skippable), len(packed)}
+    for kept in range(len(packed) + 1):
+        path.write_bytes(packed[:kept])
+        source = opened(path)
+        if kept in between:
+            assert len(rows(read_all(source))) == 50 * (kept >= len(first)) + 50 * (kept > len(first + skippable))
+        else:
+            with pytest.raises(SourceError, match="cannot be read to its end"):
+                read_all(source)
         source.close()
