@@ -41,6 +41,7 @@ class S3Store:
         prefix: before every name, without a slash at its end; may be empty.
         endpoint: URL of a store that is not Amazon's.
         region: of the bucket.
+        connect_s: how long each try waits for a connection.
         read_s: how long each try waits for an answer.
     """
 
@@ -51,13 +52,14 @@ class S3Store:
         prefix: str = "",
         endpoint: str | None = None,
         region: str | None = None,
+        connect_s: float = _CONNECT_S,
         read_s: float = _READ_S,
     ) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._where = f"s3://{bucket}/{self._prefix}" + (f" at {endpoint}" if endpoint else "")
         config = Config(
-            connect_timeout=_CONNECT_S,
+            connect_timeout=connect_s,
             read_timeout=read_s,
             retries={"total_max_attempts": _TRIES, "mode": "standard"},
             # Stores that only speak like S3 do not know the newer checksums.

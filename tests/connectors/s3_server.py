@@ -26,7 +26,7 @@ CREDENTIALS = {
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-Fault = Literal["", "500", "503", "slow down", "late", "answer lost", "refused"]
+Fault = Literal["", "500", "503", "slow down", "late", "answer lost", "answer lost and killed", "refused"]
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,12 @@ class FaultProxy:
     """Stands before the server; ``fault`` says what happens to each request.
 
     ``late`` answers after ``late_s``; ``answer lost`` forwards the request and then drops the connection, so that the
-    client never learns what came of it; ``refused`` drops it before.
+    client never learns what came of it (and ``kill`` is called first); ``refused`` drops it before.
     """
 
     def __init__(self, port: int, fault: Callable[[Request], Fault], late_s: float = 1.0) -> None:
         self.fault = fault
+        self.kill: Callable[[], None] = lambda: None
         self.count = 0
         self.faults = 0
         self._lock = threading.Lock()
@@ -125,7 +126,9 @@ class FaultProxy:
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
                 status, headers, answer = self._forward(body)
-                if fault == "answer lost":
+                if fault == "answer lost and killed":
+                    proxy.kill()
+                if fault.startswith("answer lost"):
                     self.close_connection = True
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
