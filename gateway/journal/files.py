@@ -70,6 +70,7 @@ class JournalFiles:
         self._keys = keys
         self._active_keys: list[SeenKey] = []
         self._file: int | None = None
+        self._uncut = False
 
     @property
     def held_bytes(self) -> int:
@@ -84,7 +85,7 @@ class JournalFiles:
             OSError: the disk fails.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._active_keys, self.received = [], ReceiptTimes()
+        self._active_keys, self.received, self._uncut = [], ReceiptTimes(), False
         released = released_record(self.folder)
         self.segments = segments_in(self.folder) or [make_segment(self.folder, 0, released)]
         if self.segments[0].first_record > released:
@@ -177,8 +178,9 @@ class JournalFiles:
             os.ftruncate(self._file, segment.size_bytes)
             os.fsync(self._file)
         except OSError as error:
-            # The next segment's first record says where this one ends; until there is one, a restart may still find
-            # the append that failed, for which its sender was told that it may not be in.
+            # The next segment's first record says where this one ends. Until there is one, which is tried again and
+            # again, a process that is killed leaves an append that its sender takes for failed.
+            self._uncut = True
             _LOG.error("%s could not be cut back to %d bytes: %s", segment.path, segment.size_bytes, error)
         os.close(self._file)
         self._file = None
@@ -202,6 +204,7 @@ class JournalFiles:
         if self._file is not None:
             os.close(self._file)
         self._file = handle
+        self._uncut = False
         self._active_keys = []
         # A new list, since the event loop may look at the old one meanwhile.
         self.segments = [*kept, segment]
@@ -227,6 +230,11 @@ class JournalFiles:
 
     def close(self) -> None:
         """Close the file that is written."""
+        if self._uncut:
+            try:
+                self.roll()
+            except OSError as error:
+                _LOG.error("%s: an append that failed may be seen after the next start: %s", self.folder, error)
         if self._file is not None:
             os.close(self._file)
             self._file = None

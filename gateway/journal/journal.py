@@ -93,8 +93,8 @@ class Journal:
         if self._writer is not None:
             await asyncio.wait([self._writer])
         async with self._disk, self._reading:
-            self._files.close()
             self._reader.close()
+            await run_to_end(self._files.close)
 
     # ----------------------------------------------------------------------------------------------------- appending
 
