@@ -11,10 +11,17 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 JARS = Path(__file__).parents[2] / "build" / "kafka" / "jars"
 START_S = 90.0
@@ -26,9 +33,14 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
-listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl}
-listener.security.protocol.map=PLAIN:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls}
+listener.security.protocol.map=PLAIN:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,CONTROLLER:PLAINTEXT
+listener.name.tls.ssl.keystore.type=PEM
+listener.name.tls.ssl.keystore.location={folder}/keystore.pem
+listener.name.tls.ssl.truststore.type=PEM
+listener.name.tls.ssl.truststore.location={folder}/certificate.pem
+listener.name.tls.ssl.client.auth=required
 inter.broker.listener.name=PLAIN
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
 listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
@@ -75,20 +87,31 @@ class Broker:
     Attributes:
         brokers: host:port for clients without a login.
         sasl_brokers: host:port for clients that log in as ``USER`` (PLAIN or SCRAM).
+        tls_brokers: host:port for clients that show a certificate.
+        tls: what such a client needs, as in the config.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        plain, sasl, controller = free_ports(3)
+        plain, sasl, tls, controller = free_ports(4)
         self.brokers = f"127.0.0.1:{plain}"
         self.sasl_brokers = f"127.0.0.1:{sasl}"
+        self.tls_brokers = f"127.0.0.1:{tls}"
         self._port = plain
         self._settings = folder / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
         self._java = _java()
         folder.mkdir(parents=True, exist_ok=True)
+        self.tls = _certificate(folder)
         text = _SETTINGS.format(
-            plain=plain, sasl=sasl, controller=controller, data=folder / "data", user=USER, password=PASSWORD
+            plain=plain,
+            sasl=sasl,
+            tls=tls,
+            controller=controller,
+            folder=folder,
+            data=folder / "data",
+            user=USER,
+            password=PASSWORD,
         )
         self._settings.write_text(text)
         self._format()
@@ -175,6 +198,35 @@ class Broker:
 
     def _log(self) -> str:
         return (self._folder / "broker.log").read_text(errors="replace")[-4000:]
+
+
+def _certificate(folder: Path) -> dict[str, str]:
+    """Make one certificate, which the broker and its clients show and believe."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+        .public_bytes(Encoding.PEM)
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    for file, content in {
+        "key.pem": secret,
+        "certificate.pem": certificate,
+        "keystore.pem": secret + certificate,
+    }.items():
+        (folder / file).write_bytes(content)
+    shown = str(folder / "certificate.pem")
+    return {"ca": shown, "certificate": shown, "key": str(folder / "key.pem")}
 
 
 def _java() -> str:

@@ -206,6 +206,26 @@ async def test_a_wrong_password_is_told_without_it(broker: Broker, caplog: pytes
     await source.close()
 
 
+async def test_tls_with_a_certificate_of_ones_own(broker: Broker) -> None:
+    topic = await broker.create_topic()
+    await put(broker, topic, lines(rows(0, 9)))
+    source = await opened(make_source(broker, topic, brokers=broker.tls_brokers, tls=broker.tls))
+    chunks = await read(source, 10)
+    assert events(chunks) == rows(0, 9)
+    assert (await source.read_between(chunks[0].start, chunks[0].end)).batch.equals(chunks[0].batch)
+    await source.close()
+
+
+@pytest.mark.parametrize("lacking", ["ca", "certificate"])
+async def test_tls_to_a_stranger_or_as_one_is_refused(broker: Broker, lacking: str) -> None:
+    without = {"ca": ("ca",), "certificate": ("certificate", "key")}[lacking]
+    tls = {name: path for name, path in broker.tls.items() if name not in without}
+    source = await opened(make_source(broker, "any", brokers=broker.tls_brokers, tls=tls))
+    with pytest.raises(SourceUnavailableError, match=broker.tls_brokers):
+        await source.read(10, HUGE)
+    await source.close()
+
+
 async def test_files_of_tls_that_are_not_there(broker: Broker, tmp_path: Path) -> None:
     source = make_source(broker, "t", tls={"ca": str(tmp_path / "nothing.pem")})
     with pytest.raises(SourceError, match="tls"):
