@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session."""
+"""What all tests share: one Spark session, one Kafka broker."""
 
 from __future__ import annotations
 
@@ -7,11 +7,21 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from kafka_broker import Broker
 from pyspark.sql import SparkSession
 
 pytest.register_assert_rewrite("sink_contract", "source_contract")
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A Kafka broker for the whole session: use topics of your own, and leave it running."""
+    broker = Broker(tmp_path_factory.mktemp("kafka"))
+    broker.start()
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture(scope="session")
