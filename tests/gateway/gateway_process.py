@@ -131,6 +131,7 @@ async def main(folder: Path, mode: str) -> None:
         await ingress.run()
     while not pipeline.idle:
         await asyncio.sleep(0.01)
+    await pipeline.forget_committed()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
