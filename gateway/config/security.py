@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 
-from gateway.config.fields import AnyPath, Section
+from gateway.config.fields import AnyPath, Finding, Section, refuse
 
 
 class Tls(Section):
@@ -21,6 +21,13 @@ class Tls(Section):
     ca: AnyPath | None = None
     certificate: AnyPath | None = None
     key: AnyPath | None = None
+
+    @model_validator(mode="after")
+    def _certificate_and_key(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            missing = "key" if self.key is None else "certificate"
+            refuse([Finding(key=(missing,), what="is missing; certificate and key go together")])
+        return self
 
 
 class Login(Section):

@@ -61,6 +61,7 @@ def test_what_fits_together_is_taken(schema: str, said: dict[str, Any]) -> None:
         ("n BIGINT", {"topics": ["a", "b", "a"]}, "a stands there twice"),
         ("n BIGINT", {"topics": []}, "at least 1"),
         ("n BIGINT", {"start": "newest"}, "earliest"),
+        ("n BIGINT", {"tls": {"certificate": "c.pem"}}, "certificate and key go together"),
         ("n BIGINT", {"sasl": {"mechanism": "GSSAPI", "user": "u", "password": "p"}}, "SCRAM"),
     ],
 )
