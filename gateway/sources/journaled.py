@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from gateway.sources.jsonlines import LineDecoder
 from gateway.statefiles import StateError
 from gateway.threads import run_to_end
 
+_LOG = logging.getLogger(__name__)
 VALUE = "_value"
 TOPIC = "_topic"
 RECORD_BYTES_MAX = 16 << 20
@@ -69,6 +72,10 @@ class JournaledSource:
         self._format = format
         self._strict = strict
         self._position = Position()
+        self._last: Chunk | None = None
+        self._acknowledged = 0
+        # Stretches without any event, by the record that they begin with: no run will ever acknowledge them.
+        self._barren: deque[tuple[int, Position]] = deque()
         self._opened = False
 
     async def open(self, schema: pa.Schema) -> None:
@@ -105,19 +112,32 @@ class JournaledSource:
                 f"{position.record} were read from it: restore the folder together with the files beside it"
             )
         first = self._journal.first_record
+        self._last = None
         # Records that were no events may be acknowledged without the run log knowing how far they went.
         self._position = position if position.record >= first else Position(first, first)
 
     async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
         """See ``Source.read``; what the journal has comes before the news that nothing more is received."""
+        await self._pass_over_barren()
         chunk = await self._chunk(self._position, max_records, max_bytes)
         if chunk is not None:
-            self._position = chunk.end
+            self._position, self._last = chunk.end, chunk
         elif (failure := self._receiver.failure) is not None:
             raise failure
         elif self._journal.trouble:
             raise SourceUnavailableError(self._journal.trouble)
         return chunk
+
+    async def _pass_over_barren(self) -> None:
+        """Give up records that were no events: whoever reads on has put away those of the chunk before."""
+        last, self._last = self._last, None
+        if last is None or last.batch.num_rows:
+            return
+        self._barren.append((last.start.record, last.end))
+        try:
+            await self.acknowledge(Position(self._acknowledged))
+        except SourceUnavailableError as error:
+            _LOG.warning("%s: the next commit tells", error)
 
     async def _chunk(self, position: Position, max_records: int, max_bytes: int) -> Chunk | None:
         try:
@@ -149,7 +169,11 @@ class JournaledSource:
         return Backlog(unread, oldest_s)
 
     async def acknowledge(self, position: Position) -> None:
-        """See ``Source.acknowledge``."""
+        """See ``Source.acknowledge``; what follows and holds no event is acknowledged with it."""
+        while self._barren and self._barren[0][0] <= position.record:
+            _, end = self._barren.popleft()
+            position = end if end.record > position.record else position
+        self._acknowledged = max(self._acknowledged, position.record)
         try:
             await self._journal.release(position)
         except OSError as error:

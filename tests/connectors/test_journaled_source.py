@@ -187,6 +187,37 @@ async def test_a_position_before_what_was_acknowledged_is_passed_over(tmp_path: 
     await again.close()
 
 
+async def test_records_that_are_no_events_do_not_fill_the_journal_for_good(tmp_path: Path) -> None:
+    """No run holds them, so nobody acknowledges them: they go when the next records are read."""
+    source = await opened(tmp_path)
+    good = b'{"id": "%s", "n": 1}' % (b"x" * 1000)
+    await source.journal.append([good])
+    await read(source, 1)
+    for _ in range(3):
+        await source.journal.append([b"no event" * 100] * 10)
+        assert (await read(source, 10))[0].batch.num_rows == 0
+    assert await source.read(10, HUGE) is None
+    assert source.journal.first_record == 0, "the event before them is not committed"
+    await source.acknowledge(Position(1))
+    assert source.journal.first_record >= 21
+    await source.journal.append([b"no event" * 300])
+    await read(source, 1)
+    await source.journal.append([good])
+    await read(source, 1)
+    assert source.journal.first_record == 32
+    await source.close()
+
+
+async def test_a_chunk_of_no_events_is_not_given_up_before_the_next_is_asked_for(tmp_path: Path) -> None:
+    source = await opened(tmp_path)
+    await source.journal.append([b"no event" * 300])
+    await source.journal.append([b"no event" * 300])
+    (first,) = await read(source, 1)
+    await source.acknowledge(Position())
+    assert (await source.read_between(first.start, first.end)).dead == first.dead
+    await source.close()
+
+
 async def test_a_journal_that_is_older_than_the_run_log_is_told(tmp_path: Path) -> None:
     source = await opened(tmp_path)
     with pytest.raises(SourceError, match="restore the folder"):
