@@ -98,6 +98,13 @@ def api() -> Iterator[int]:
             self.end_headers()
             self.wfile.write(b'{"queries": {"words": {"open_runs": 3}}}')
 
+        def do_POST(self) -> None:
+            known = self.path == "/queries/words/replay-dead-letters"
+            known = known and self.headers["Content-Type"] == "application/json"
+            self.send_response(200 if known else 409)
+            self.end_headers()
+            self.wfile.write(b'{"replayed": 3}' if known else b"on their way already")
+
         def log_message(self, *_: object) -> None:
             pass
 
@@ -120,6 +127,27 @@ def test_status_without_a_gateway_says_how_to_start_one(tmp_path: Path) -> None:
     result = invoke("status", written(tmp_path, port=1))
     assert result.exit_code == 1
     assert "spillway run" in result.output
+
+
+def test_dead_letters_are_replayed_by_the_running_gateway(tmp_path: Path, api: int) -> None:
+    result = invoke("replay-dead-letters", written(tmp_path, port=api), "words")
+    assert (result.exit_code, result.output) == (0, "words: 3 dead letters go back into it\n")
+
+
+def test_a_replay_that_is_refused_or_has_no_gateway_ends_with_1(tmp_path: Path, api: int) -> None:
+    path = written(tmp_path, port=api)
+    path.write_text(path.read_text().replace("  words:", "  others:"))
+    refused = invoke("replay-dead-letters", path, "others")
+    assert (refused.exit_code, refused.output) == (1, "on their way already\n")
+    nobody = invoke("replay-dead-letters", written(tmp_path, port=1), "words")
+    assert nobody.exit_code == 1
+    assert "spillway run" in nobody.output
+
+
+def test_a_replay_of_an_unknown_query_ends_with_2(tmp_path: Path) -> None:
+    result = invoke("replay-dead-letters", written(tmp_path), "wrods")
+    assert result.exit_code == 2
+    assert 'has no query "wrods"; its queries are words' in result.output
 
 
 def test_mail_is_generated_the_same_each_time(tmp_path: Path) -> None:

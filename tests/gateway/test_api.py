@@ -9,6 +9,7 @@ import pytest
 
 from gateway.api import ApiError, serve_api
 from gateway.config.models import Api
+from gateway.deadletters import ReplayRefusedError
 
 
 class Answers:
@@ -18,6 +19,13 @@ class Answers:
 
     def status(self) -> str:
         return json.dumps({"phase": self.phase})
+
+    async def replay_dead_letters(self, query: str) -> int:
+        if query == "busy":
+            raise ReplayRefusedError("3 dead letters are on their way already")
+        if query == "broken":
+            raise OSError(28, "No space left on device")
+        return {"q": 7}[query]
 
 
 @pytest.fixture
@@ -46,6 +54,25 @@ async def test_status_and_ready_in_each_phase(api: Api) -> None:
         assert (await asked(api, "/else"))[0] == 404
     with pytest.raises(aiohttp.ClientConnectionError):
         await asked(api, "/status")
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "says"),
+    [
+        ("q", 200, '{"replayed": 7}'),
+        ("else", 404, "there is no query else"),
+        ("busy", 409, "on their way already"),
+        ("broken", 503, "No space left on device: ask again"),
+    ],
+)
+async def test_a_replay_is_asked_for_by_name(api: Api, query: str, code: int, says: str) -> None:
+    url = f"http://{api.listen}/queries/{query}/replay-dead-letters"
+    async with serve_api(Answers(), api), aiohttp.ClientSession() as session:
+        async with session.post(url, headers={"Content-Type": "application/json"}) as answer:
+            assert answer.status == code
+            assert says in await answer.text()
+        async with session.post(url, data=b"") as answer:
+            assert answer.status == 415, "a page of another site could send this"
 
 
 async def test_a_port_in_use_is_a_sentence_and_frees_what_was_set_up(api: Api) -> None:
