@@ -7,6 +7,7 @@ works in a copy.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 
 _COPYING = "copying-"
+_SCHEMAS = "_stateSchema"
 
 
 class CheckpointError(Exception):
@@ -35,7 +37,11 @@ class Progress:
 
 
 def new_start(base: Path) -> Path:
-    """Make the folder for this start: a copy of the newest one, which stays as it is; older ones are deleted."""
+    """Make the folder for this start: a copy of the newest one, which stays as it is; older ones are deleted.
+
+    Of an older one whose state schemas are still in use these stay: Spark notes their full paths, and notes new ones
+    only with the first batch of a start, which a start that is killed early never commits.
+    """
     base.mkdir(parents=True, exist_ok=True)
     for left in base.glob(f"{_COPYING}*"):
         shutil.rmtree(left)
@@ -47,9 +53,37 @@ def new_start(base: Path) -> Path:
     else:
         copy.mkdir()
     copy.rename(new)
+    needed = _starts_named_in(new)
     for old in starts[:-1]:
-        shutil.rmtree(base / str(old))
+        if old in needed:
+            _leave_schemas(base / str(old))
+        else:
+            shutil.rmtree(base / str(old))
     return new
+
+
+def _starts_named_in(folder: Path) -> set[int]:
+    """Return the starts whose state schemas the next batch of a checkpoint may read."""
+    committed = _batches(folder / "commits")
+    last = committed[-1] if committed else -1
+    named: set[int] = set()
+    for log in folder.glob("state/*/_metadata/v2"):
+        batches = _batches(log)
+        before = [batch for batch in batches if batch <= last]
+        for batch in [*before[-1:], *(batch for batch in batches if batch > last)]:
+            text = (log / str(batch)).read_text(errors="replace")
+            named.update(map(int, re.findall(rf"/{re.escape(folder.parent.name)}/(\d+)/state/", text)))
+    return named
+
+
+def _leave_schemas(folder: Path) -> None:
+    for entry in [*folder.iterdir(), *folder.glob("state/*/*")]:
+        if entry.name in ("state", _SCHEMAS):
+            continue
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 def progress_of(folder: Path) -> Progress:
