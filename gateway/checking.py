@@ -42,7 +42,7 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
     """
     from engines.query import RefusedError, understand
     from engines.session import build_session, stop_session
-    from gateway.query import code_path_for
+    from gateway.codepath import code_path_for
 
     begin("starting Spark to read the queries' plans (some 15 s)")
     workdir = Path(tempfile.mkdtemp(prefix="spillway-check-"))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gateway.actuator import Actuator
 from gateway.api import ApiError, serve_api
+from gateway.codepath import code_path_for
 from gateway.config.models import Config, FileSink
 from gateway.connection import QueryRefusedError
 from gateway.deadletters import ReplayRefusedError
@@ -20,8 +21,9 @@ from gateway.demo.record import Boot
 from gateway.home import Home
 from gateway.hosts import HomeHost, prepare_warm
 from gateway.logs import begin_logging
+from gateway.ownership import Ownership, owned_fleet
 from gateway.profiler import Profiler
-from gateway.query import RunningQuery, code_path_for
+from gateway.query import RunningQuery
 from gateway.recorder import Recorder, tallies_text
 from gateway.scheduler import Scheduler
 from gateway.settings import scheduler_settings
@@ -59,13 +61,19 @@ def run(config: Config, *, until_drained: bool, report: Path | None, keep_hosts:
     begin_logging()
     try:
         with owned(config.gateway.state_dir):
-            return asyncio.run(Daemon(config, SystemClock(), keep_hosts=keep_hosts).run(until_drained, report))
+            return asyncio.run(_run_as_owner(config, until_drained, report, keep_hosts=keep_hosts))
     except (StateError, SourceError, FencedError, SinkError, ApiError, QueryRefusedError) as error:
         _LOG.error("%s", error)
         return 2
     except (CloudError, TrustError, LinkLost, OSError) as error:
         _LOG.error("the gateway cannot go on: %s", _sentence(error))
         return 1
+
+
+async def _run_as_owner(config: Config, until_drained: bool, report: Path | None, *, keep_hosts: bool) -> int:
+    clock = SystemClock()
+    async with owned_fleet(config.gateway, clock) as ownership:
+        return await Daemon(config, clock, keep_hosts=keep_hosts, ownership=ownership).run(until_drained, report)
 
 
 def _sentence(error: Exception) -> str:
@@ -76,12 +84,13 @@ def _sentence(error: Exception) -> str:
 
 
 class Daemon:
-    """One gateway from start to end."""
+    """One gateway from start to end; ``ownership`` is of its fleet, if the config names one."""
 
-    def __init__(self, config: Config, clock: Clock, *, keep_hosts: bool) -> None:
+    def __init__(self, config: Config, clock: Clock, *, keep_hosts: bool, ownership: Ownership | None = None) -> None:
         self._config = config
         self._clock = clock
         self._keep_hosts = keep_hosts
+        self._ownership = ownership
         self._state_dir = config.gateway.state_dir
         self._authority = Authority.open(self._state_dir / "trust")
         self._profiler = Profiler(
@@ -208,6 +217,8 @@ class Daemon:
             self._fail(f"the gateway made a mistake with a VM: {self._actuator.failure!r}")
         if self._home.failure is not None:
             self._fail(self._home.failure)
+        if why := self._why_not_write():
+            self._fail(why)
 
     def _fail(self, why: str) -> None:
         self._failure = self._failure or why
@@ -288,7 +299,11 @@ class Daemon:
             upstream=self._upstream,
             on_failed=self._on_lane_failed,
             on_overdue=lambda query, reason: self._home.reopen(query, reason),
+            why_not_write=self._why_not_write,
         )
+
+    def _why_not_write(self) -> str:
+        return "" if self._ownership is None else self._ownership.failure or ""
 
     def _upstream(self, name: str) -> tuple[Path, Callable[[], bool]]:
         sink = self._config.queries[name].sink

@@ -6,8 +6,12 @@ from gateway.config.s3 import Bucket, Folder
 from infra.objectstore.base import ObjectStore
 
 
-def make_store(config: Bucket | Folder) -> ObjectStore:
+def make_store(config: Bucket | Folder, *, wait_s: float | None = None) -> ObjectStore:
     """Return the store that ``config`` names.
+
+    Args:
+        config: what the user wrote.
+        wait_s: how long each try waits, for whoever would rather hear of a failure; None: as long as is usual.
 
     Raises:
         StoreRefusedError: it can never work as it is.
@@ -19,4 +23,5 @@ def make_store(config: Bucket | Folder) -> ObjectStore:
         return FolderStore(config.folder)
     from infra.objectstore.s3 import S3Store  # heavy, and few gateways want it
 
-    return S3Store(config.bucket, prefix=config.prefix, endpoint=config.endpoint, region=config.region)
+    waits = {} if wait_s is None else {"connect_s": wait_s, "read_s": wait_s}
+    return S3Store(config.bucket, prefix=config.prefix, endpoint=config.endpoint, region=config.region, **waits)

@@ -27,6 +27,7 @@ from gateway.profiler import Profiler
 from gateway.runlog import LogHead, RunLog
 from gateway.sinks.base import Sink, SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
+from gateway.sinks.owned import OwnedSink
 from gateway.sources.base import SourceUnavailableError
 from gateway.sources.choose import SourceContext, make_schedule, make_source
 from gateway.sources.replayed import ReplayFiles, WithReplays
@@ -61,6 +62,7 @@ class RunningQuery:
         upstream: see ``SourceContext``.
         on_failed: called with (lane, reason) when it cannot go on in a lane.
         on_overdue: called with (query, reason) when it is to be opened again from its checkpoint with ``reopen``.
+        why_not_write: returns why the sink may not be written now (the gateway is not the owner any more), else empty.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class RunningQuery:
         upstream: Callable[[str], tuple[Path, Callable[[], bool]]],
         on_failed: Callable[[str, str], None],
         on_overdue: Callable[[str, str], None],
+        why_not_write: Callable[[], str] = lambda: "",
     ) -> None:
         self.name = name
         self.config = config
@@ -86,6 +89,7 @@ class RunningQuery:
         self._upstream = upstream
         self._on_failed = on_failed
         self._on_overdue = on_overdue
+        self._why_not_write = why_not_write
         self._held_bytes = held_bytes
         self._tasks: list[asyncio.Task[None]] = []
         self._messages: set[asyncio.Task[None]] = set()
@@ -120,7 +124,7 @@ class RunningQuery:
         head = LogHead(self._identity.owner, self._clock.wall())
         log = await asyncio.to_thread(RunLog, self._folder / "runs.log", head)
         order = self.config.order
-        sink = make_sink(self.config.sink, self._sink_context())
+        sink = OwnedSink(make_sink(self.config.sink, self._sink_context()), self._why_not_write)
         await Outage(self._clock, (SinkUnavailableError,)).outlast(f"{self.name}'s sink", sink.open)
         stateful = self._stateful
         self.pipeline = Pipeline(
@@ -394,10 +398,3 @@ class RunningQuery:
         except LinkLost as error:
             # The next host learns it when the query is opened there.
             _LOG.debug("%s: %s was not told of seq %d: %s", self.name, home.name, last_seq, error)
-
-
-def code_path_for(function: str | None, folder: Path) -> str:
-    """Return the config's folder when a function's module is in it; empty when it is on the module path."""
-    top = (function or "").partition(":")[0].partition(".")[0]
-    own = bool(top) and ((folder / top).is_dir() or (folder / f"{top}.py").is_file())
-    return str(folder) if own else ""

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gateway.config.fields import (
     Address,
     AnyPath,
     CpuSet,
     Duration,
+    Finding,
     LinkRate,
     LongerThanZero,
     Master,
+    QueryName,
     Section,
     Usd,
     not_yet,
+    refuse,
 )
+from gateway.config.s3 import Bucket, Folder
 
 
 class Api(Section):
@@ -43,12 +47,26 @@ class Gateway(Section):
         state_dir: run logs, keys and where hosts are found again; one gateway at a time.
         slot_s: time step of the switching functions.
         orphan_after_s: an engine host without a gateway ends itself after this long.
+        fleet: a name that one gateway at a time owns, on whatever machine; another waits until it ends.
+        object_store: where it is kept who owns the fleet.
     """
 
     state_dir: AnyPath
     slot_s: LongerThanZero = Field(default=1.0, alias="slot")
     api: Api = Api()
     orphan_after_s: LongerThanZero = Field(default=60.0, alias="orphan_after")
+    fleet: QueryName | None = None
+    object_store: Bucket | Folder | None = None
+
+    @model_validator(mode="after")
+    def _fleet_has_a_store(self) -> Self:
+        if self.fleet is not None and self.object_store is None:
+            what = "a fleet needs an object_store that its gateways share; add {bucket: NAME} or {folder: PATH}"
+            refuse([Finding(key=("object_store",), what=what)])
+        if self.fleet is None and self.object_store is not None:
+            what = "without a fleet nothing is kept in the object_store; add fleet: NAME, or take object_store away"
+            refuse([Finding(key=("fleet",), what=what)])
+        return self
 
 
 class Spark(Section):
