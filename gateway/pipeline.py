@@ -45,6 +45,7 @@ class _Move:
     loss: Loss
     runs: int
     left: set[int]
+    first_at_s: float | None = None
 
 
 class Pipeline:
@@ -205,13 +206,18 @@ class Pipeline:
     def _see_moved(self, run: Run | None) -> None:
         """Log of each lost lane how long it took until all its runs were put elsewhere."""
         for move in self._moves[:]:
-            if run is not None:
-                move.left.discard(run.first_seq)
+            if run is not None and run.first_seq in move.left:
+                move.left.remove(run.first_seq)
+                move.first_at_s = self._clock.now() if move.first_at_s is None else move.first_at_s
             if not move.left:
                 self._moves.remove(move)
-                after_ms = 1000 * (self._clock.now() - move.loss.at_s)
-                text = "lane %s lost (%s): %d runs go elsewhere after %.0f ms (%s)"
-                _LOG.warning(text, move.lane, move.loss.reason, move.runs, after_ms, self.name)
+                self._tell_moved(move)
+
+    def _tell_moved(self, move: _Move) -> None:
+        now_s, loss = self._clock.now(), move.loss
+        first_ms = 1000 * ((now_s if move.first_at_s is None else move.first_at_s) - loss.at_s)
+        text = "lane %s lost (%s): %d runs go elsewhere after %.0f ms, the last after %.0f ms (%s)"
+        _LOG.warning(text, move.lane, loss.reason, move.runs, first_ms, 1000 * (now_s - loss.at_s), self.name)
 
     def _see_overdue(self) -> None:
         """Ask again, elsewhere, for runs that a lane should have answered; give a lane up that answers nothing."""

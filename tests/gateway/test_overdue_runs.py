@@ -189,7 +189,7 @@ async def test_the_log_says_how_long_the_runs_of_a_lost_lane_took_to_go_elsewher
         home = query.add_host(HOME)
         await until(lambda: len(home.runs) == 2)
         (said,) = [text for text in caplog.messages if "go elsewhere" in text]
-        assert said == "lane vm1 lost (kill -9): 2 runs go elsewhere after 250 ms (q)"
+        assert said == "lane vm1 lost (kill -9): 2 runs go elsewhere after 250 ms, the last after 250 ms (q)"
         home.answer(0, 9)
         home.answer(10, 19)
         await query.all_committed()
