@@ -30,7 +30,7 @@ class HttpSource(Section):
 
     type: Literal["http"]
     listen: Address
-    path: str = Field(default="/events", pattern=r"/\S*")
+    path: str = Field(default="/events", pattern=r"^/[^\s{}?#]*$")
     remember_keys_s: LongerThanZero = Field(default=86_400.0, alias="remember_keys")
     max_body_bytes: Annotated[Size, Field(ge=1024, le=2**28)] = Field(default=2**24, alias="max_body")
     token: SecretStr | None = None

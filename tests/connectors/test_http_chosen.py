@@ -1,0 +1,82 @@
+"""From the config's words to HTTP connectors that work together: a sink that posts to a source."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from sink_contract import at, release
+from source_contract import events, read
+
+from gateway.config.http import HttpSource
+from gateway.config.models import Sink as SinkConfig
+from gateway.config.models import Source as SourceConfig
+from gateway.sinks.base import SinkUnavailableError
+from gateway.sinks.choose import SinkContext, make_sink
+from gateway.sources.choose import SourceContext, make_source
+from infra.clock import SystemClock
+
+SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_results_posted_to_another_gateway_are_there_once(tmp_path: Path) -> None:
+    clock, address = SystemClock(), f"127.0.0.1:{free_port()}"
+    source = make_source(
+        TypeAdapter(SourceConfig).validate_python(
+            {"type": "http", "listen": address, "path": "/in", "token": "t", "journal": {"limit": "1MiB"}}
+        ),
+        SourceContext("q", "me", tmp_path / "in", clock, upstream=lambda _: pytest.fail("it has none")),
+    )
+    sink_config = TypeAdapter(SinkConfig).validate_python({"type": "http", "url": f"http://{address}/in", "token": "t"})
+    folder = tmp_path / "out"
+    folder.mkdir()
+    context = SinkContext("p", "them", epoch=1, ordered=True, folder=folder, clock=clock)
+    sink = make_sink(sink_config, context)
+    await sink.open()
+    with pytest.raises(SinkUnavailableError):
+        await sink.commit([release(0, 4)], at(4))
+    await source.open(SCHEMA)
+    await sink.commit([release(0, 4)], at(4))
+    await sink.close()
+    # As after a kill before the progress was saved: the key tells the receiver.
+    (folder / "progress.json").unlink()
+    again = make_sink(sink_config, context)
+    await again.open()
+    await again.commit([release(0, 4), release(5, 9)], at(9))
+    await again.close()
+    assert [row["id"] for row in events(await read(source, 10))] == list(range(10))
+    assert list((tmp_path / "in" / "journal").glob("*.journal"))
+    await source.close()
+
+
+def test_the_defaults_of_an_http_source() -> None:
+    config = HttpSource.model_validate({"type": "http", "listen": "[::1]:8090"})
+    assert (config.host, config.port, config.path) == ("::1", 8090, "/events")
+    assert (config.remember_keys_s, config.max_body_bytes) == (86_400.0, 16 * 2**20)
+    assert (config.journal.limit_bytes, config.journal.segment_bytes) == (2**30, 2**26)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"listen": "8090"},
+        {"path": "events"},
+        {"path": "/a{b"},
+        {"path": "/a?b"},
+        {"max_body": "1GB"},
+        {"journal": {"limit": "1kB"}},
+        {"tls": {}},
+    ],
+)
+def test_what_an_http_source_cannot_be(said: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        HttpSource.model_validate({"type": "http", "listen": "127.0.0.1:8090", **said})
