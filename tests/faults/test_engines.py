@@ -108,7 +108,7 @@ def test_workers_killed_while_they_work(make_site: Callable[..., Site], scale: S
     site.sender.start()
     kills = scale.times(1, 100)
     for kill in range(kills):
-        until(lambda: "vm-" in str(site.gateway.status()["queries"]["posted"]["codecs"]), "a VM takes part", 120)
+        until(lambda: "vm-" in str(site.gateway.status()["queries"]["posted"]["codecs"]), "a VM takes part")
         time.sleep(chance.uniform(0.2, 2.0))
         for pid in site.vm_pids():
             psutil.Process(pid).kill()
