@@ -57,5 +57,5 @@ class HttpSink(Section):
     """
 
     type: Literal["http"]
-    url: str = Field(pattern=r"https?://\S+")
+    url: str = Field(pattern=r"^https?://\S+$")
     token: SecretStr | None = None

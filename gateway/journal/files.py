@@ -103,9 +103,14 @@ class JournalFiles:
             for frame in reader.recover():
                 self.next_record = frame.head.end_record
                 self._active_keys += self._note(frame)
-        self._file = os.open(last.path, os.O_WRONLY | os.O_APPEND)
-        # A killed process may have written what it did not sync; from now on it is read, so it must be there for good.
-        os.fsync(self._file)
+        handle = os.open(last.path, os.O_WRONLY | os.O_APPEND)
+        try:
+            # A killed process may have written what it did not sync; from now on it is read, so it must stay.
+            os.fsync(handle)
+        except OSError:
+            os.close(handle)
+            raise
+        self._file = handle
 
     def _look_into(self, segment: Segment, end_record: int, *, keys: bool) -> None:
         """Note what must be known of a full segment: when its first record came, and its keys if no file has them."""

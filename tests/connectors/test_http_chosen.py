@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from sink_contract import at, release
 from source_contract import events, read
 
-from gateway.config.http import HttpSource
+from gateway.config.http import HttpSink, HttpSource
 from gateway.config.models import Sink as SinkConfig
 from gateway.config.models import Source as SourceConfig
 from gateway.sinks.base import SinkUnavailableError
@@ -80,3 +80,9 @@ def test_the_defaults_of_an_http_source() -> None:
 def test_what_an_http_source_cannot_be(said: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         HttpSource.model_validate({"type": "http", "listen": "127.0.0.1:8090", **said})
+
+
+@pytest.mark.parametrize("url", ["ftp://a/b", "see http://a/b", "http://", "http://a b"])
+def test_what_an_http_sink_cannot_post_to(url: str) -> None:
+    with pytest.raises(ValidationError):
+        HttpSink.model_validate({"type": "http", "url": url})

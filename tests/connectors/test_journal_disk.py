@@ -80,6 +80,16 @@ async def test_a_failed_append_is_never_seen_and_the_journal_goes_on(tmp_path: P
     pytest.fail("the faults never ended")
 
 
+async def test_what_a_killed_process_did_not_sync_is_synced_before_it_is_read(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await journal.append([b"a"])
+    with failing(Fault(1), ("fsync",)), pytest.raises(OSError, match="No space"):
+        async with opened(tmp_path):
+            pytest.fail("it was opened")
+    async with opened(tmp_path) as journal:
+        assert await everything(journal) == [b"a"]
+
+
 async def test_after_a_failed_sync_the_file_is_not_written_again(tmp_path: Path) -> None:
     async with opened(tmp_path) as journal:
         await journal.append([b"a"])
