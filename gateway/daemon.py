@@ -29,7 +29,7 @@ from gateway.scheduler import Scheduler
 from gateway.settings import scheduler_settings
 from gateway.sinks.base import FencedError, SinkError
 from gateway.sources.base import SourceError
-from gateway.statefiles import StateError, owned
+from gateway.statefiles import StateError, owned, probe, queries_without_config
 from gateway.statusview import status_text
 from gateway.together import all_or_none
 from infra.clock import Clock, SystemClock
@@ -108,6 +108,10 @@ class Daemon:
             cpu_sets=cloud_cpu_sets(available_cpus(), private),
         )
         self._queries = {name: self._make_query(name) for name in config.upstream_first}
+        for folder in queries_without_config(self._state_dir / "queries", config.queries):
+            _LOG.warning(
+                "%s holds the state of a query that is not in the config: remove it if it is done with", folder
+            )
         self._home = self._make_home()
         self._stop = asyncio.Event()
         self._failure: str | None = None
@@ -283,7 +287,13 @@ class Daemon:
         # A host of another version would serve other code.
         tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
         return Home(
-            make_host, tags, self._queries, self._profiler, self._clock, keep_standby=self._config.private.standby
+            make_host,
+            tags,
+            self._queries,
+            self._profiler,
+            self._clock,
+            keep_standby=self._config.private.standby,
+            probe=lambda: probe(self._state_dir),
         )
 
     def _make_query(self, name: str) -> RunningQuery:
@@ -348,8 +358,8 @@ class Daemon:
     @property
     def trouble(self) -> str:
         """See ``Answers.trouble``."""
-        troubles = ((name, query.trouble) for name, query in self._queries.items())
-        return "; ".join(f"query {name}: {trouble}" for name, trouble in troubles if trouble)
+        troubles = [(f"query {name}", query.trouble) for name, query in self._queries.items()]
+        return "; ".join(f"{who}: {why}" for who, why in [("home", self._home.trouble), *troubles] if why)
 
     async def replay_dead_letters(self, query: str) -> int:
         """See ``Answers.replay_dead_letters``."""

@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 
 from gateway.connection import Connection, QueryRefusedError
 from gateway.hosts import READY_DEADLINE_S, HomeHost
+from gateway.outage import Outage
 from gateway.pipeline import Loss
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from gateway.standby import Host, Standby
+from gateway.threads import run_to_end
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
@@ -35,6 +37,8 @@ class Home:
         profiler: hears when its lane is gone.
         clock: time.
         keep_standby: keep a second host ready, which takes over.
+        probe: blocks, and raises OSError while the disk with the queries' state takes nothing; a lost host is not
+            started again before it does.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Home:
         clock: Clock,
         *,
         keep_standby: bool,
+        probe: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = make_host()
         self._standby = Standby(make_host, tags, self._warm, clock) if keep_standby else None
@@ -53,6 +58,9 @@ class Home:
         self._queries = queries
         self._profiler = profiler
         self._clock = clock
+        self._probe = probe
+        self._disk = Outage(clock, (OSError,))
+        self._disk_failed = False
         self._connection: Connection | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._given_up: str | None = None
@@ -79,6 +87,11 @@ class Home:
             LinkLost: there is no host yet.
         """
         return self.connection.link.hello.runtime
+
+    @property
+    def trouble(self) -> str:
+        """Why a lost host is not started again yet; empty when all is well."""
+        return self._disk.why
 
     @property
     def failure(self) -> str | None:
@@ -182,7 +195,16 @@ class Home:
                 for query in self._queries.values():
                     await query.lose_home(loss)
                 self._profiler.lane_closed(HOME)
+                await self._disk.outlast("the state_dir", self._try_disk)
                 why = await self._restart()
+            if self._disk_failed:
+                self._disk_failed = False
+                # A query may have lost its host to a full disk, again and again: that says nothing against the host.
+                losses.clear()
+
+    async def _try_disk(self) -> None:
+        self._disk_failed = self._disk_failed or not self._disk.healthy
+        await run_to_end(self._probe)
 
     async def _restart(self) -> str:
         """Try once, and return why it did not succeed; a host that cannot be used is ended."""
@@ -190,7 +212,7 @@ class Home:
         try:
             retired = await self._replace()
             await self._restart_queries()
-        except (CloudError, LinkLost, QueryRefusedError, TimeoutError) as error:
+        except (CloudError, LinkLost, QueryRefusedError, TimeoutError, OSError) as error:
             await self._host.end(self._connection)
             if retired is not None:
                 await retired[0].end(retired[1])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FORMAT_VERSION = 1
+_PROBE_BYTES = 1 << 20
 
 
 class StateError(Exception):
@@ -52,6 +53,22 @@ def write_atomically(path: Path, data: bytes) -> None:
             temporary.unlink()
         raise
     sync_folder(path.parent)
+
+
+def probe(folder: Path) -> None:
+    """See whether the disk takes a megabyte.
+
+    Raises:
+        OSError: it does not.
+    """
+    write_atomically(folder / "probe", bytes(_PROBE_BYTES))
+    (folder / "probe").unlink()
+
+
+def queries_without_config(folder: Path, known: Collection[str]) -> list[Path]:
+    """Return the folders below ``folder`` that hold the state of queries other than ``known``."""
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in found if path.is_dir() and path.name not in known]
 
 
 @contextmanager

@@ -251,6 +251,39 @@ async def test_a_home_host_that_dies_again_and_again_ends_the_gateway(
     )
 
 
+async def test_a_full_disk_is_waited_out_before_the_home_host_is_started_again(tmp_path: Path) -> None:
+    clock = ManualClock()
+    site = Site(tmp_path, clock=clock)
+    home = site.daemon._home
+    full = True
+
+    def probe() -> None:
+        if full:
+            raise OSError(28, "No space left on device")
+
+    home._probe = probe
+    await site.daemon._begin()
+    for losses in range(7):
+        full = True
+        site.home.links[-1].lose("its checkpoint cannot be written")
+        await until(lambda: home.trouble != "")
+        assert "No space left on device" in home.trouble
+        assert site.said.count("restart home") == losses
+        full = False
+        await until(lambda losses=losses: site.said.count("restart home") > losses, clock, 1.0)  # type: ignore[misc]
+        assert (home.trouble, home.failure) == ("", None)
+
+
+def test_state_of_a_removed_query_is_warned_of_with_its_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "state" / "queries" / "gone").mkdir(parents=True)
+    Site(tmp_path)
+    told = [record.getMessage() for record in caplog.records if "not in the config" in record.getMessage()]
+    assert len(told) == 1
+    assert str(tmp_path / "state" / "queries" / "gone") in told[0]
+
+
 async def test_losses_far_apart_are_lived_with(tmp_path: Path) -> None:
     clock = ManualClock()
     site = Site(tmp_path, clock=clock)
