@@ -1,4 +1,4 @@
-"""Messages of an MQTT broker, acknowledged once they are in the journal; see docs/decisions/0012-mqtt.md."""
+"""Messages of an MQTT broker, acknowledged once they are in the journal; see docs/decisions/0012."""
 
 from __future__ import annotations
 
@@ -99,12 +99,16 @@ class MqttReceiver:
             raise SourceError(str(error)) from error
         filters = self._names.filters(self._config)
         count = max(self._config.clients, await run_to_end(self._count_known))
+        # One append may go over the journal's limit, by what is taken at once.
+        inbox_bytes = min(_INBOX_BYTES, self._config.journal.limit_bytes // 4) // count
         for number in range(count):
             session = Session(self._path(number))
             await self._open(session)
             wanted = filters if number < self._config.clients else {}
             self._connections.append(
-                _Connection(self._names.client_id(number), session, wanted, broker, count, self._journal, self._clock)
+                _Connection(
+                    self._names.client_id(number), session, wanted, broker, inbox_bytes, self._journal, self._clock
+                )
             )
         await asyncio.gather(*(connection.start() for connection in self._connections))
 
@@ -155,7 +159,7 @@ class _Connection:
         session: Session,
         filters: dict[str, int],
         broker: Broker,
-        count: int,
+        inbox_bytes: int,
         journal: Journal,
         clock: Clock,
     ) -> None:
@@ -164,7 +168,7 @@ class _Connection:
         self._client_id = client_id
         self._filters = filters
         self._broker = broker
-        self._inbox_bytes = _INBOX_BYTES // count
+        self._inbox_bytes = inbox_bytes
         self._journal = journal
         self._clock = clock
         self._version = aiomqtt.ProtocolVersion.V5

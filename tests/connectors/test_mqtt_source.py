@@ -1,0 +1,250 @@
+"""An MQTT source and its broker: who is believed, what is subscribed, what is held back, what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from mosquitto import Mosquitto, Peer
+from mqtt_subject import TOPIC, make_source
+from mqtt_trust import OldBroker, TestAuthority, password_file, tls_listener
+from source_contract import HUGE, SCHEMA, events, read, rows
+
+from gateway.sources.base import SourceError, SourceUnavailableError
+from gateway.sources.mqtt import MqttSource
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    broker = Mosquitto(tmp_path / "mosquitto").start()
+    yield broker
+    broker.kill()
+
+
+@asynccontextmanager
+async def opened(folder: Path, port: int, schema: pa.Schema = SCHEMA, **said: Any) -> AsyncIterator[MqttSource]:
+    source = make_source(folder, port, **said)
+    await source.open(schema)
+    try:
+        yield source
+    finally:
+        await source.close()
+
+
+def publish(mosquitto: Mosquitto, first: int, last: int, qos: int = 1, topic: str = TOPIC, **said: Any) -> None:
+    with Peer(mosquitto.port) as peer:
+        peer.publish(topic, [json.dumps(row).encode() for row in rows(first, last)], qos, **said)
+
+
+async def trouble(source: MqttSource) -> str:
+    """What the ingress hears."""
+    try:
+        await source.read(1, HUGE)
+    except SourceUnavailableError as error:
+        return str(error)
+    return ""
+
+
+async def until(source: MqttSource, text: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while text not in (said := await trouble(source)) or bool(text) != bool(said):
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("clients", [1, 3])
+async def test_each_qos_brings_each_message_once_in_total(
+    tmp_path: Path, mosquitto: Mosquitto, qos: int, clients: int
+) -> None:
+    async with opened(tmp_path, mosquitto.port, qos=qos, clients=clients) as source:
+        publish(mosquitto, 0, 299, qos)
+        found = events(await read(source, 300))
+        assert sorted(row["n"] for row in found) == list(range(300))
+        assert await source.read(1, HUGE) is None
+
+
+async def test_several_clients_share_the_work(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    async with opened(tmp_path, mosquitto.port, clients=3) as source:
+        publish(mosquitto, 0, 299)
+        await read(source, 300)
+    assert len(list((tmp_path / "mqtt").glob("session-*.json"))) == 3
+    assert mosquitto.log().count("as spillway-q-owner-") == 3
+
+
+async def test_what_comes_while_the_gateway_is_away_comes_after(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    async with opened(tmp_path, mosquitto.port, qos=2):
+        pass
+    publish(mosquitto, 0, 49, 2)
+    async with opened(tmp_path, mosquitto.port, qos=2) as source:
+        assert events(await read(source, 50)) == rows(0, 49)
+
+
+async def test_topics_and_raw_messages(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    schema = pa.schema([("_value", pa.binary()), ("_topic", pa.string())])
+    async with opened(tmp_path, mosquitto.port, schema, format="raw", topics=["a/+", "b"]) as source:
+        with Peer(mosquitto.port) as peer:
+            peer.publish("a/1", [b"\xff"])
+            peer.publish("c", [b"not asked for"])
+            peer.publish("b", [b"\x00"])
+        found = events(await read(source, 2))
+    assert found == [{"_value": b"\xff", "_topic": "a/1"}, {"_value": b"\x00", "_topic": "b"}]
+
+
+async def test_a_retained_message_comes_once(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    publish(mosquitto, 0, 0, retain=True)
+    for _ in range(2):
+        async with opened(tmp_path, mosquitto.port):
+            pass
+    async with opened(tmp_path, mosquitto.port) as source:
+        publish(mosquitto, 1, 1)
+        assert events(await read(source, 2)) == rows(0, 1)
+
+
+async def test_topics_that_are_no_longer_wanted_come_no_longer(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    async with opened(tmp_path, mosquitto.port, topics=["a", "b"]):
+        pass
+    async with opened(tmp_path, mosquitto.port, topics=["b", "c"]) as source:
+        publish(mosquitto, 0, 0, topic="a")
+        publish(mosquitto, 1, 1, topic="b")
+        publish(mosquitto, 2, 2, topic="c")
+        assert events(await read(source, 2)) == rows(1, 2)
+
+
+async def test_fewer_clients_lose_nothing(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    """The sessions of those that went hold messages, and get no new ones."""
+    async with opened(tmp_path, mosquitto.port, clients=3):
+        pass
+    publish(mosquitto, 0, 29)
+    async with opened(tmp_path, mosquitto.port, clients=2) as source:
+        publish(mosquitto, 30, 59)
+        found = events(await read(source, 60))
+    assert sorted(row["n"] for row in found) == list(range(60))
+
+
+async def test_a_broker_that_goes_and_comes_is_told_and_lived_through(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    mosquitto.stop()
+    async with opened(tmp_path, mosquitto.port, qos=2) as source:
+        await until(source, f"127.0.0.1:{mosquitto.port} cannot be reached")
+        mosquitto.start()
+        await until(source, "")
+        publish(mosquitto, 0, 9, 2)
+        assert events(await read(source, 10)) == rows(0, 9)
+        mosquitto.stop()
+        await until(source, f"127.0.0.1:{mosquitto.port} ")
+        mosquitto.start()
+        await until(source, "")
+        publish(mosquitto, 10, 19, 2)
+        assert events(await read(source, 10)) == rows(10, 19)
+
+
+async def test_a_journal_that_cannot_be_written_is_told_and_lived_through(
+    tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, mosquitto.port, qos=2) as source:
+        append, broken = source._journal.append, True
+
+        async def fail(*arguments: Any, **named: Any) -> None:
+            if broken:
+                raise OSError(28, "No space left on device")
+            await append(*arguments, **named)
+
+        monkeypatch.setattr(source._journal, "append", fail)
+        publish(mosquitto, 0, 9, 2)
+        await until(source, "the journal cannot be written ([Errno 28] No space left on device)")
+        broken = False
+        assert events(await read_on(source, 10)) == rows(0, 9)
+        await until(source, "")
+
+
+async def read_on(source: MqttSource, count: int) -> list[Any]:
+    """Read as the ingress does, which waits out what is wrong."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                return await read(source, count)
+            except SourceUnavailableError:
+                await asyncio.sleep(0.02)
+
+
+# paho leaves the socket of a failed handshake to the garbage collector, which closes it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_tls_and_who_is_believed(tmp_path: Path) -> None:
+    authority, stranger = TestAuthority(tmp_path, "authority"), TestAuthority(tmp_path, "stranger")
+    listener = tls_listener(authority, authority.sign("server"), ask=True)
+    mosquitto = Mosquitto(tmp_path / "mosquitto", listener=listener).start()
+    shown = authority.sign("gateway")
+    own = {"certificate": str(shown.certificate), "key": str(shown.key)}
+    try:
+        async with opened(tmp_path / "wrong", mosquitto.port, tls={"ca": str(stranger.certificate), **own}) as source:
+            await until(source, "shows a certificate that is not believed")
+        async with opened(tmp_path / "none", mosquitto.port, tls={"ca": str(authority.certificate)}) as source:
+            await until(source, f"127.0.0.1:{mosquitto.port} ")
+        for qos in (1, 2):
+            tls = {"ca": str(authority.certificate), **own}
+            async with opened(tmp_path / f"right{qos}", mosquitto.port, tls=tls, qos=qos, clients=2) as source:
+                assert await trouble(source) == ""
+                trust = lambda client: client.tls_set(  # noqa: E731
+                    str(authority.certificate), str(shown.certificate), str(shown.key)
+                )
+                with Peer(mosquitto.port, setup=trust) as peer:
+                    peer.publish(TOPIC, [json.dumps(row).encode() for row in rows(0, 99)], qos)
+                found = events(await read(source, 100))
+                assert sorted(row["n"] for row in found) == list(range(100))
+    finally:
+        mosquitto.kill()
+
+
+@pytest.mark.parametrize("key", ["ca", "certificate"])
+async def test_files_that_are_no_certificates_are_named(tmp_path: Path, mosquitto: Mosquitto, key: str) -> None:
+    (tmp_path / "not.pem").write_text("nothing")
+    tls = {key: str(tmp_path / "not.pem")}
+    if key == "certificate":
+        tls["key"] = tls["certificate"]
+    with pytest.raises(SourceError, match=rf"tls\.{key} \(.*not\.pem\)"):
+        await make_source(tmp_path, mosquitto.port, tls=tls).open(SCHEMA)
+
+
+async def test_login_and_rights(tmp_path: Path) -> None:
+    users = password_file(tmp_path / "users", {"reader": "right"})
+    rights = tmp_path / "rights"
+    rights.write_text("user reader\ntopic read plant/#\n")
+    mosquitto = Mosquitto(tmp_path / "mosquitto", [f"password_file {users}", f"acl_file {rights}"]).start()
+    try:
+        for user, password, says in (
+            ("reader", "wrong", "refuses the connection"),
+            ("reader", "right", ""),
+        ):
+            login = {"user": user, "password": password}
+            async with opened(tmp_path / f"{user}-{password}", mosquitto.port, login=login) as source:
+                await until(source, says)
+    finally:
+        mosquitto.kill()
+
+
+async def test_a_broker_that_gives_less_than_asked_for_is_told(tmp_path: Path) -> None:
+    mosquitto = Mosquitto(tmp_path / "mosquitto", listener=["max_qos 1"]).start()
+    try:
+        async with opened(tmp_path, mosquitto.port, qos=2) as source:
+            await until(source, "QoS 1 at most, and qos is 2")
+        async with opened(tmp_path, mosquitto.port, qos=1) as source:
+            await until(source, "")
+    finally:
+        mosquitto.kill()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_broker_that_knows_only_3_1_1(tmp_path: Path, mosquitto: Mosquitto, qos: int) -> None:
+    async with OldBroker(mosquitto.port) as old:
+        async with opened(tmp_path, old.port, qos=qos):
+            pass
+        publish(mosquitto, 0, 49, qos)
+        async with opened(tmp_path, old.port, qos=qos) as source:
+            assert events(await read(source, 50)) == rows(0, 49)
