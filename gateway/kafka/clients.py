@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from typing import Any
+from typing import Any, Protocol
 
 from gateway.config.kafka import KafkaSink, KafkaSource, same_brokers
 from gateway.config.sinks import Sink
 from gateway.config.sources import Source
+
+_CONNECT_S = 3.0
 
 
 def client_settings(config: KafkaSource | KafkaSink) -> dict[str, Any]:
@@ -30,6 +33,32 @@ def client_settings(config: KafkaSource | KafkaSink) -> dict[str, Any]:
     transport = "SSL" if tls is not None else "PLAINTEXT"
     settings["security_protocol"] = f"SASL_{transport}" if sasl is not None else transport
     return settings
+
+
+class Client(Protocol):
+    """Any client of aiokafka."""
+
+    async def start(self) -> None:
+        """Connect."""
+        ...
+
+
+async def start_client(client: Client) -> None:
+    """Start a client; a caller that is cancelled meanwhile waits a moment for its end.
+
+    aiokafka loses the connection that it asks for the brokers' names if it is cancelled just then.
+    """
+    starting = asyncio.ensure_future(client.start())
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        done, _ = await asyncio.wait([starting], timeout=_CONNECT_S)
+        if not done:
+            starting.cancel()
+            await asyncio.wait([starting])
+        if not starting.cancelled():
+            starting.exception()  # taken note of: the cancellation is what the caller hears of
+        raise
 
 
 def group_of(source: KafkaSource, query: str) -> str:

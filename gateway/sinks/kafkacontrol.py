@@ -16,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import NoError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
+from gateway.kafka.clients import start_client
 from gateway.position import Position
 from gateway.sinks.base import SinkUnavailableError
 from gateway.statefiles import StateError
@@ -76,7 +77,7 @@ class ControlTopic:
         """
         admin = AIOKafkaAdminClient(**self._settings)
         try:
-            await admin.start()
+            await start_client(admin)
             replicas = await self._replicas(admin, results_topic)
             if replicas is None:
                 raise StateError(
@@ -143,7 +144,7 @@ class ControlTopic:
             **self._settings, isolation_level=isolation, enable_auto_commit=False, auto_offset_reset="earliest"
         )
         try:
-            await consumer.start()
+            await start_client(consumer)
             yield consumer
         finally:
             await consumer.stop()

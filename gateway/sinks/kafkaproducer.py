@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import IllegalOperation, KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
+from gateway.kafka.clients import start_client
 from gateway.sinks.base import Rows, SinkError
 from gateway.sinks.kafkarecords import Partitioner, Record
 
@@ -41,7 +42,7 @@ async def start_producer(settings: dict[str, Any], transactional_id: str) -> AIO
         linger_ms=0,
     )
     try:
-        await producer.start()
+        await start_client(producer)
     except BaseException:
         await discard_producer(producer)
         raise
