@@ -64,6 +64,7 @@ class Fetched:
         self._count = 0
         self._bytes = 0
         self._turn = 0
+        self._takes = 0
 
     @property
     def count(self) -> int:
@@ -127,7 +128,7 @@ class Fetched:
         ``max_bytes`` is met up to the last record. The shares of the partitions are as even as what is held allows.
         """
         open_ones = [partition for partition in sorted(self._held) if self._held[partition]]
-        turned = self._turn % max(1, len(open_ones))
+        turned = self._takes % max(1, len(open_ones))
         order = [*open_ones[turned:], *open_ones[:turned]]
         counts = dict.fromkeys(open_ones, 0)
         left, left_bytes = max_records, max_bytes
@@ -158,6 +159,7 @@ class Fetched:
 
     def take(self, records: Sequence[ConsumerRecord]) -> None:
         """Forget records that ``first`` has returned."""
+        self._takes += 1
         for (topic, number), shown in groupby(records, attrgetter("topic", "partition")):
             held = self._held[TopicPartition(topic, number)]
             for record in shown:

@@ -192,12 +192,11 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         self.generation += 1
         self._delivered.clear()
 
-    async def begin(self, own: Mapping[str, int], acked: Mapping[str, int]) -> dict[TopicPartition, int]:
+    async def begin(self, own: Mapping[str, int]) -> dict[TopicPartition, int]:
         """Return where the partitions begin; nothing if they were taken away meanwhile.
 
         Args:
             own: what this query has read, as in ``Position.offsets``.
-            acked: what of it was acknowledged before.
 
         Raises:
             SourceError: a partition does not hold what comes next.
@@ -219,7 +218,6 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         self._delivered = dict(begins)
         self._reached = dict(begins)
         self._begun_wall_s = time.time()
-        self.acknowledge(acked)
         return begins
 
     async def _starts(

@@ -88,8 +88,10 @@ class KafkaSource:
     async def _read(self, max_records: int, max_bytes: int) -> Chunk | None:
         member = await self._joined()
         if member.may_begin:
-            begins = await member.begin(self._position.offsets, self._acked)
+            begins = await member.begin(self._position.offsets)
             self._position = self._after(0, begins)
+            # What was acknowledged until now, meanwhile too.
+            member.acknowledge(self._acked)
         if not member.partitions:
             # The first assignment, or one that is going on.
             await asyncio.sleep(_WAIT_S)

@@ -104,6 +104,18 @@ async def test_large_records_of_many_partitions_take_turns() -> None:
     assert [seen.count(number) for number in range(4)] == [6, 6, 4, 4]
 
 
+async def test_one_record_at_a_time_comes_from_each_partition_in_turn() -> None:
+    consumer: Any = ListConsumer([[0] * 50, [0] * 50])
+    fetched = Fetched(consumer)
+    seen = []
+    for _ in range(10):
+        await fetched.fill(consumer.partitions, 1, HUGE, wait_s=0)
+        records = fetched.first(1, HUGE)
+        seen.append(records[0].partition)
+        fetched.take(records)
+    assert sorted(seen) == [0] * 5 + [1] * 5
+
+
 async def test_records_before_an_offset_and_those_of_a_partition_that_is_lost() -> None:
     consumer: Any = ListConsumer([[0] * 10, [0] * 10])
     one, other = consumer.partitions

@@ -155,3 +155,19 @@ async def test_partitions_that_a_topic_gets_later_are_read_from_their_beginning(
     found = [n for chunk in await read(source, 3) for n in chunk.batch.column("n").to_pylist()]
     assert found == [1, 2, 3]
     await source.close()
+
+
+async def test_what_was_acknowledged_before_it_joined_is_committed_with_the_next(broker: Broker) -> None:
+    topic = await broker.create_topic()
+    await put(broker, topic, lines(rows(0, 19)))
+    source = make_source(broker, topic)
+    await source.open(SCHEMA)
+    chunks = await read(source, 10)
+    await source.close()
+    again = make_source(broker, topic)
+    await again.open(SCHEMA)
+    await again.seek(chunks[-1].end)
+    await again.acknowledge(chunks[-1].end)
+    await read(again, 10)
+    await again.close()
+    assert await committed(broker, topic) == [10]
