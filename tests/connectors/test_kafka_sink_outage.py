@@ -18,7 +18,7 @@ from gateway.sinks.base import SinkUnavailableError
 from gateway.sinks.kafka import KafkaSink
 
 SEED = 20261121
-TRIES_S = 90.0
+TRIES_S = 150.0
 
 
 @pytest.fixture(scope="module")
