@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql.functions import udf
+from pyspark.sql.functions import udf, window
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, ValueState
 
 SIGN = "+"
@@ -47,3 +47,9 @@ class _Totals(StatefulProcessor):
 
     def close(self) -> None:
         pass
+
+
+def counted(events: DataFrame) -> DataFrame:
+    """Return how many events each window of ten seconds has, once no more can come into it."""
+    windows = events.withWatermark("at", "5 seconds").groupBy(window("at", "10 seconds")).count()
+    return windows.select("window.start", "count")
