@@ -16,7 +16,7 @@ from mqtt_subject import TOPIC, make_source
 from mqtt_trust import OldBroker, TestAuthority, password_file, tls_listener
 from source_contract import HUGE, SCHEMA, events, read, rows
 
-from gateway.sources.base import SourceError, SourceUnavailableError
+from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
 from gateway.sources.mqtt import MqttSource
 
 DEADLINE_S = 30.0
@@ -143,6 +143,31 @@ async def test_a_broker_that_goes_and_comes_is_told_and_lived_through(tmp_path: 
         await until(source, "")
         publish(mosquitto, 10, 19, 2)
         assert events(await read(source, 10)) == rows(10, 19)
+
+
+async def test_a_full_journal_holds_the_broker_back(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    """What is in memory stays bounded, the broker keeps the rest, and all of it comes once there is room."""
+    count, size_bytes = 400, 20_000
+    async with opened(tmp_path, mosquitto.port, journal={"limit": "1MiB", "segment": "256KiB"}) as source:
+        with Peer(mosquitto.port) as peer:
+            texts = [json.dumps({"id": "x" * size_bytes, "n": n}).encode() for n in range(count)]
+            peer.publish(TOPIC, texts)
+        async with asyncio.timeout(DEADLINE_S):
+            while not source._journal.full:
+                await asyncio.sleep(0.01)
+        held = source._journal.next_record
+        assert held < count / 2
+        assert source._sessions.failure is None
+        chunks: list[Chunk] = []
+        while not chunks or chunks[-1].end.record < count:
+            chunk = await source.read(20, HUGE)
+            if chunk is None:
+                await asyncio.sleep(0.01)
+                continue
+            chunks.append(chunk)
+            await source.acknowledge(chunk.end)
+            assert source._journal.held_bytes < 2**20 + 2**19
+    assert [row["n"] for row in events(chunks)] == list(range(count))
 
 
 async def test_a_journal_that_cannot_be_written_is_told_and_lived_through(
