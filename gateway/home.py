@@ -22,7 +22,7 @@ from infra.messages import Runtime
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
-# So many losses of the private engine host in so short a time are no accident.
+# So many losses of the private engine host in so short a time, and a query got nowhere in between, are no accident.
 _LOSSES_MAX = 5
 _LOSSES_S = 900.0
 
@@ -67,6 +67,7 @@ class Home:
         self._changing = asyncio.Lock()
         self._reopening: dict[str, asyncio.Task[None]] = {}
         self._reopened_at: dict[str, float] = {}
+        self._completed: dict[str, float] = {}
 
     @property
     def connection(self) -> Connection:
@@ -185,6 +186,8 @@ class Home:
         why = ""
         while True:
             why = why or await self.connection.lost()
+            if self._all_got_on():
+                losses.clear()
             losses.append(self._clock.now())
             if len(losses) == _LOSSES_MAX and losses[-1] - losses[0] < _LOSSES_S:
                 self._given_up = f"the private engine host was lost {_LOSSES_MAX} times in a short time, now: {why}"
@@ -205,6 +208,14 @@ class Home:
     async def _try_disk(self) -> None:
         self._disk_failed = self._disk_failed or not self._disk.healthy
         await run_to_end(self._probe)
+
+    def _all_got_on(self) -> bool:
+        """Tell whether each query completed something since the last loss, or has nothing to do."""
+        before, self._completed = self._completed, {n: q.tally.latency.weight for n, q in self._queries.items()}
+        return all(
+            weight > before.get(name, 0.0) or self._queries[name].pipeline.idle
+            for name, weight in self._completed.items()
+        )
 
     async def _restart(self) -> str:
         """Try once, and return why it did not succeed; a host that cannot be used is ended."""

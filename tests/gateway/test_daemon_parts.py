@@ -69,7 +69,7 @@ class Query(FakeQuery):
         self.drained = False
         self.start_fails: Exception | None = None
         self.restart_fails: list[Exception] = []
-        self.tally = SimpleNamespace(events=0, results=0, latency=SimpleNamespace(mean_s=0.0))
+        self.tally = SimpleNamespace(events=0, results=0, latency=SimpleNamespace(mean_s=0.0, weight=0.0))
         self.tally.take_slot = lambda: (0, None)
         self.ingress = SimpleNamespace(oldest_unread_s=lambda: None, due_unread_count=lambda: 0)
         self.pipeline.idle = False

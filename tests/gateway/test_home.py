@@ -42,6 +42,7 @@ class Query:
         self.said: list[str] = []
         self.on: list[object] = []
         self.tally = SimpleNamespace(latency=SimpleNamespace(weight=0.0))
+        self.pipeline = SimpleNamespace(idle=False)
         self.refusals: list[Exception] = []
         self.cold = asyncio.Event()
         self.cold.set()
@@ -212,3 +213,19 @@ async def test_a_query_that_cannot_be_opened_again_costs_the_host(site: Site, li
     site.query.refusals.append(LinkLost("no answer"))
     site.home.reopen("q", "seq 7 is overdue")
     await until(lambda: site.query.on == [links.all[1]])
+
+
+async def test_losses_between_which_the_query_got_on_are_lived_with_and_others_are_not(
+    tmp_path: Path, links: Links
+) -> None:
+    site = Site(tmp_path, keep_standby=False)
+    await site.begin()
+    for losses in range(1, 12):
+        site.query.tally.latency.weight += losses < 8
+        links.all[-1].lose("kill -9")
+        if losses < 11:
+            await until(lambda losses=losses: site.query.said.count("restart") == losses)  # type: ignore[misc]
+            assert site.home.failure is None
+    await until(lambda: site.home.failure is not None)
+    assert site.home.failure == "the private engine host was lost 5 times in a short time, now: kill -9"
+    await site.end()
