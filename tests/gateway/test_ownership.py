@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -33,10 +33,32 @@ class Contender:
     answer: bool | None = None
 
 
-ACTIONS = ["whole", "whole", "whole", "look", "decide", "arrive", "answer", "give up", "arrive late", "wait", "sleep"]
+ACTIONS = [
+    "whole",
+    "whole",
+    "whole",
+    "look",
+    "decide",
+    "arrive",
+    "answer",
+    "give up",
+    "arrive late",
+    "wait",
+    "wait",
+    "wait",
+    "wait",
+    "sleep",
+]
 
 
-@settings(max_examples=400, deadline=None)
+WAITS = [(0, "wait")] * 4
+SILENT = [(0, "whole"), (1, "whole"), *WAITS, (1, "whole")]
+LATE_ANSWER = [(0, "look"), (0, "decide"), (0, "arrive"), (1, "whole"), *WAITS, (0, "answer"), *WAITS[:1], (1, "whole")]
+
+
+@example(count=2, steps=SILENT)
+@example(count=2, steps=LATE_ANSWER)
+@settings(max_examples=200, deadline=None)
 @given(
     count=st.integers(2, 3),
     steps=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(ACTIONS)), min_size=20, max_size=150),
@@ -45,7 +67,7 @@ def test_never_two_owners_whatever_is_late_or_lost(count: int, steps: list[tuple
     contenders = [Contender(Lease(f"c{n}", f"w{n}", LEASE_S), 1000.0 * n) for n in range(count)]
     stored: list[Record] = []
     late: list[Write] = []
-    real_s = 0.0
+    real_s, started = 0.0, 0
     expanded = [
         (who, small)
         for who, action in steps
@@ -54,6 +76,10 @@ def test_never_two_owners_whatever_is_late_or_lost(count: int, steps: list[tuple
     for who, action in expanded:
         one = contenders[who % count]
         now_s = real_s + one.ahead_s
+        if one.lease.lost(now_s) and one.asked is None:
+            # Its gateway ended, and was started again.
+            started += 1
+            one.lease = Lease("again", f"again{started}", LEASE_S)
         if action == "look":
             one.lease.observe(len(stored), stored[-1] if stored else None, now_s)
         elif action == "decide" and one.asked is None:
