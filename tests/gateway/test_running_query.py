@@ -11,6 +11,7 @@ from gateway_doubles import FakeHost, until
 
 from gateway import query as query_module
 from gateway.config import Config, load
+from gateway.deadletters import ReplayRefusedError, dead_letter
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from infra.clock import SystemClock
@@ -106,6 +107,28 @@ async def test_a_stateful_query_that_is_told_to_stop_reads_no_more_on_a_new_home
     assert query.tally.events == logged < EVENTS
     await first.connection.close("done")
     await second.connection.close("done")
+
+
+async def test_dead_letters_come_back_although_the_source_has_ended(query: RunningQuery, tmp_path: Path) -> None:
+    with pytest.raises(ReplayRefusedError, match="takes no events now"):
+        await query.replay_dead_letters()
+    with (tmp_path / "in.jsonl").open("a") as file:
+        file.write("no event\n")
+    query._held_bytes = 1 << 20
+    host = await opened(query, restart=False)
+    await until(lambda: query.ingress.finished)
+    assert query.dead_letters.count == 1
+    query.dead_letters.add([dead_letter("it was poison", b'{"id": 77, "text": "again"}', 0.0, seq=5)])
+    assert await query.replay_dead_letters() == 2
+    assert not query.drained
+    await until(lambda: query.ingress.finished)
+    assert query.tally.events == EVENTS + 1
+    assert query.pipeline._log.runs[-1].end.replayed == 2
+    assert query.dead_letters.count == 1, "what is no event now either is kept again"
+    query.stop_reading()
+    with pytest.raises(ReplayRefusedError, match="takes no events now"):
+        await query.replay_dead_letters()
+    await host.connection.close("done")
 
 
 async def test_stopping_what_was_not_started_or_is_stopped_does_nothing(query: RunningQuery) -> None:
