@@ -247,10 +247,19 @@ class Daemon:
         if self._actuator.not_given_back:
             self._fail(f"not given back, end by hand: {', '.join(self._actuator.not_given_back)}")
         try:
-            for query in self._queries.values():
-                await query.stop()
+            await self._stop_queries()
         finally:
             await self._end_hosts()
+
+    async def _stop_queries(self) -> None:
+        """Stop all queries; one that cannot be stopped in order does not keep the others from it."""
+        names = list(self._queries)
+        ends = await asyncio.gather(*(self._queries[name].stop() for name in names), return_exceptions=True)
+        for name, error in zip(names, ends, strict=True):
+            if isinstance(error, asyncio.CancelledError):
+                raise error
+            if isinstance(error, BaseException):
+                self._fail(f"query {name} could not be stopped in order: {error!r}")
 
     async def _end_hosts(self) -> None:
         """End the engine hosts, or leave them to the next gateway."""

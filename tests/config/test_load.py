@@ -230,7 +230,7 @@ TREES = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
 @given(tree=st.dictionaries(KEYS, TREES, max_size=4))
 def test_any_document_is_a_config_or_a_config_error(tmp_path: Path, tree: dict[str, Any]) -> None:
     path = tmp_path / "any.yaml"
