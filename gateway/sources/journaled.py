@@ -20,7 +20,6 @@ _LOG = logging.getLogger(__name__)
 VALUE = "_value"
 TOPIC = "_topic"
 RECORD_BYTES_MAX = 16 << 20
-_RAW_KEPT_BYTES = 1 << 16
 _UNBOUNDED_BYTES = 1 << 62
 _BLANKS = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -257,6 +256,6 @@ def _dead_record(records: Records, number: int, reason: str) -> DeadRecord:
         records.start.record + number,
         records.offsets[number],
         reason,
-        records.records[number][:_RAW_KEPT_BYTES],
+        records.records[number],
         place=f"topic {topic}" if topic else "",
     )

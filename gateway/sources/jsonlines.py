@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 
+import msgspec
 import pyarrow as pa
 import pyarrow.json as pj
 
@@ -45,6 +46,12 @@ class LineDecoder:
             # Arrow crashes on a line that says null, and would join two halves of an object on two lines.
             if text and not (text.startswith(b"{") and text.endswith(b"}")):
                 dead.append((i, "the line is not one JSON object"))
+            elif b"\n" in text or b"\r" in text:
+                # A message may be written over several lines; Arrow takes one object a line.
+                try:
+                    numbered.append((i, msgspec.json.format(text, indent=-1)))
+                except msgspec.DecodeError as error:
+                    dead.append((i, f"not JSON: {error}"))
             elif text:
                 numbered.append((i, text))
         batches, refused = self._decode_numbered(numbered)

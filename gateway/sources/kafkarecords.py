@@ -22,7 +22,6 @@ from gateway.config.kafka import KafkaSource
 from gateway.sources.base import DeadRecord, SourceError
 from gateway.sources.jsonlines import LineDecoder
 
-RAW_BYTES_MAX = 64 * 1024
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "_key": (pa.binary(), pa.string()),
@@ -139,7 +138,7 @@ class RecordDecoder:
 def _dead(record: ConsumerRecord, number: int, reason: str) -> DeadRecord:
     raw = record.value if record.value is not None else b""
     place = f"{record.topic}/{record.partition}@{record.offset}"
-    return DeadRecord(number, record.offset, reason, raw[:RAW_BYTES_MAX], place)
+    return DeadRecord(number, record.offset, reason, raw, place)
 
 
 def _values(config: KafkaSource, schema: pa.Schema, *, strict: bool) -> _Values:

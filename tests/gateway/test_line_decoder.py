@@ -80,6 +80,13 @@ def test_odd_lines_that_are_events(name: str) -> None:
     assert batch.to_pylist() == [dict.fromkeys(SCHEMA.names) | wanted]
 
 
+def test_a_message_over_several_lines_is_one_event() -> None:
+    pretty = json.dumps(GOOD, indent=2).encode()
+    batch, dead = LineDecoder(SCHEMA).decode([pretty, pretty.replace(b"\n", b"\r\n"), b'{"a":\n}', b'{"a": 2}'])
+    assert batch.to_pylist() == [GOOD, GOOD, {"a": 2, "s": None, "l": None, "t": None}]
+    assert [i for i, _ in dead] == [2]
+
+
 def test_blank_lines_are_neither_events_nor_dead() -> None:
     batch, dead = LineDecoder(SCHEMA).decode([b"", b"  \r", b'{"a": 1}', b"\t"])
     assert (batch.num_rows, dead) == (1, [])
