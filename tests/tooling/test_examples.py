@@ -40,6 +40,13 @@ def test_the_example_writes_below_the_repository_and_not_into_it(config: Config)
     assert config.queries["email-processor"].sink.path.resolve() == ROOT / "out" / "email-processor"
 
 
+def test_the_example_of_connectors_is_right() -> None:
+    names = {"KAFKA": "127.0.0.1:9092", "MQTT_HOST": "localhost", "BUCKET": "results"}
+    connectors = load(ROOT / "examples" / "connectors.yaml", names)
+    ends = {(query.source.type, query.sink.type) for query in connectors.queries.values()}
+    assert ends == {("kafka", "kafka"), ("mqtt", "s3"), ("http", "file")}
+
+
 def test_the_readme_s_first_config_is_right(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text()
     (tmp_path / "mail.jsonl.gz").touch()
