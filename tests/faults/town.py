@@ -86,8 +86,12 @@ class TownGateway:
 
     def start_ready(self) -> float:
         """Start it, and return how many seconds passed until it said that it was ready."""
-        begun_s = time.monotonic()
         self.start()
+        return self.wait_ready()
+
+    def wait_ready(self) -> float:
+        """Return how many seconds pass until it says that it is ready."""
+        begun_s = time.monotonic()
         while not self.ready():
             assert self.runs, f"the gateway ended instead of becoming ready:\n{self.tail()}"
             assert time.monotonic() - begun_s < READY_DEADLINE_S, f"the gateway was not ready:\n{self.tail()}"
@@ -140,10 +144,15 @@ class TownGateway:
             except (urllib.error.URLError, OSError, http.client.HTTPException):
                 time.sleep(0.1)  # not ready yet, or dying
 
+    def stop(self) -> None:
+        """Tell it to end in order."""
+        assert self._process is not None
+        self._process.terminate()
+
     def drain(self) -> None:
         """Tell it to end in order, and see that it does."""
         assert self._process is not None
-        self._process.terminate()
+        self.stop()
         code = self._process.wait(READY_DEADLINE_S)
         assert code == 0, f"exit code {code}:\n{self.tail()}"
 
