@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 
 from engines.code import query_hash
@@ -19,7 +17,7 @@ from gateway.gate import ByteGate
 from gateway.identity import claim
 from gateway.ingress import Ingress, RunLimits
 from gateway.kafka.clients import shared_group
-from gateway.lane import Lane
+from gateway.opening import Opener
 from gateway.outage import Outage
 from gateway.pipeline import Loss, Pipeline
 from gateway.position import Position
@@ -36,16 +34,10 @@ from gateway.threads import run_to_end
 from infra.clock import Clock
 from infra.failpoints import reached
 from infra.link.channel import LinkLost
-from infra.messages import Committed, Completed, Credit, OpenQuery, Predicate, QueryFailed, QueryPlan, QueryReady
-from infra.payload import CodecPolicy, Encoder
-from policies.overdue import Patience
+from infra.messages import Committed, QueryPlan
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
-_OPEN_DEADLINE_S = 120.0
-# More runs in a micro-batch save Spark's fixed costs, fewer answer earlier.
-_BATCH_RUNS_MAX = 8
-PATIENCE = Patience()
 
 
 class RunningQuery:
@@ -83,7 +75,7 @@ class RunningQuery:
         self.name = name
         self.config = config
         self._folder = folder
-        self._code_path = code_path
+        self._opener = Opener(name, config, folder, code_path, on_failed)
         self._profiler = profiler
         self._clock = clock
         self._upstream = upstream
@@ -113,12 +105,13 @@ class RunningQuery:
             StateError: the state on disk is of another query or damaged.
             SourceError: the source cannot be read.
         """
-        code_hash = query_hash(self._definition())
+        code_hash = query_hash(self._opener.definition)
         self._identity = await run_to_end(lambda: claim(self.name, self._folder, code_hash))
         self._home = home
         # What an earlier start held is gone with its pipeline.
         self._gate = ByteGate(self._held_bytes)
-        ready, lane_parts = await self._open_at(home)
+        opening = await self._opener.open_at(home, self._identity)
+        ready = opening.ready
         self.plan = ready.plan
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
         head = LogHead(self._identity.owner, self._clock.wall())
@@ -145,7 +138,7 @@ class RunningQuery:
             on_overdue=lambda reason: self._on_overdue(self.name, reason),
         )
         self.ingress = await self._open_ingress(schema, log)
-        self._add_lane(home, ready, lane_parts)
+        self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
         self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
         self._reading = asyncio.create_task(
             self._read(sink, ready.resume_seq if stateful else None), name=f"read {self.name}"
@@ -277,27 +270,12 @@ class RunningQuery:
 
     async def attach(self, connection: Connection) -> None:
         """Open the query on a cloud host and add the lane; it gets nothing until shares name it."""
-        ready, lane_parts = await self._open_at(connection)
-        self._add_lane(connection, ready, lane_parts)
+        opening = await self._opener.open_at(connection, self._identity)
+        self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
 
     async def warm(self, connection: Connection) -> None:
-        """Run the query once without events on a host that stands by, and leave nothing of it there.
-
-        Raises:
-            QueryRefusedError: the host cannot open it.
-            LinkLost: the host went away.
-            TimeoutError: no answer in time.
-        """
-        folder = self._folder / "warm-checkpoints"
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        message = msgspec.structs.replace(
-            self._definition(),
-            code_hash=self._identity.code_hash,
-            max_batch_runs=_BATCH_RUNS_MAX,
-            checkpoint_dir=str(folder),
-        )
-        await connection.open_query(message, lambda *_: None, _OPEN_DEADLINE_S)
-        await connection.close_query(self.name, message.epoch)
+        """See ``Opener.warm``."""
+        await self._opener.warm(connection, self._identity)
 
     async def lose_home(self, loss: Loss | None = None) -> None:
         """The home host is gone: a stateless query's runs wait or go to the cloud; a stateful query stands still."""
@@ -334,55 +312,6 @@ class RunningQuery:
     async def detach(self, lane: str, loss: Loss | None = None) -> None:
         """Take a lane out, because it is to end or, with ``loss``, was lost; its open runs go elsewhere."""
         await self.pipeline.remove_lane(lane, loss)
-
-    async def _open_at(self, connection: Connection) -> tuple[QueryReady, list[Lane]]:
-        home = connection.name == HOME
-        compressed = not home and self.config.payload.compress != "none"
-        parts: list[Lane] = []
-        message = msgspec.structs.replace(
-            self._definition(),
-            epoch=self._identity.epoch,
-            code_hash=self._identity.code_hash,
-            max_batch_runs=_BATCH_RUNS_MAX,
-            checkpoint_dir=str(self._folder / "checkpoints") if home else "",
-            result_codec="zstd" if compressed else "none",
-        )
-
-        def hear(said: Completed | Credit | QueryFailed, payload: bytes) -> None:
-            if parts:
-                parts[0].hear(said, payload)
-            elif isinstance(said, QueryFailed):
-                self._on_failed(connection.name, said.reason)
-
-        # The listener is there before the answer, so that nothing said right after it is missed.
-        return await connection.open_query(message, hear, _OPEN_DEADLINE_S), parts
-
-    def _add_lane(self, connection: Connection, ready: QueryReady, parts: list[Lane]) -> None:
-        home = connection.name == HOME
-        codecs = CodecPolicy.parse("none" if home else self.config.payload.compress)
-        encoder, predicates = self._encoder(ready, codecs, home=home)
-        lane = Lane(connection, ready, encoder, predicates, codecs, self.pipeline, self._clock, PATIENCE)
-        parts.append(lane)
-        self.pipeline.add_lane(lane)
-
-    def _encoder(self, ready: QueryReady, codecs: CodecPolicy, *, home: bool) -> tuple[Encoder, tuple[Predicate, ...]]:
-        schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
-        said, plan = self.config.payload, ready.plan
-        if home:
-            return Encoder(schema, codecs=codecs), ()
-        needed = pa.ipc.read_schema(pa.py_buffer(plan.needed_schema)) if said.trim and plan.needed_schema else None
-        predicates = plan.predicates if said.filter else ()
-        return Encoder(schema, needed=needed, predicates=predicates, codecs=codecs), predicates
-
-    def _definition(self) -> OpenQuery:
-        return OpenQuery(
-            query=self.name,
-            epoch=0,
-            schema_ddl=self.config.schema_ddl,
-            sql=self.config.sql or "",
-            function=self.config.function or "",
-            code_path=self._code_path if self.config.function else "",
-        )
 
     def _tell_committed(self, last_seq: int) -> None:
         """Let the home host of a stateful query go on with its checkpoint."""
