@@ -1,0 +1,234 @@
+"""Vertices at work: what each consumes and emits in a tick (CEPSim, III-B, step 3)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engines.simulated.events import EventSet
+from engines.simulated.query import Consumer, JoinOperator, Operator, Producer, Vertex, WindowedOperator
+
+_BISECTIONS = 50
+_SOON_S = 1e-9
+
+
+@dataclass(slots=True)
+class Output:
+    """An edge as its origin sees it: ``room`` is what the target said, at the end of the last tick, that it takes."""
+
+    target: str
+    selectivity: float
+    room: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a vertex did at once: the events it consumed, and what it emitted for these or earlier ones, if anything."""
+
+    consumed: EventSet
+    emitted: EventSet | None
+
+
+class RunningVertex:
+    """A vertex with its input queues.
+
+    Args:
+        vertex: what it is.
+        inputs: names of its predecessors; the generator of a producer bears the producer's own name.
+        outputs: its edges.
+    """
+
+    def __init__(self, vertex: Vertex, inputs: list[str], outputs: list[Output]) -> None:
+        self.vertex = vertex
+        self.name = vertex.name
+        self.queues: dict[str, EventSet] = {name: EventSet() for name in inputs}
+        self.outputs = outputs
+
+    @property
+    def queued_events(self) -> float:
+        """Events in all its queues."""
+        return sum(queue.count for queue in self.queues.values())
+
+    @property
+    def instructions_needed(self) -> float:
+        """Instructions to process all that is queued."""
+        return self.queued_events * self.vertex.ipe
+
+    def process(self, instructions: float, at_s: float) -> Work:
+        """Use up to so many instructions at ``at_s``."""
+        consumed = self._consume(min(instructions / self.vertex.ipe, self._most_emitted))
+        return Work(consumed, consumed.emitted(at_s) if consumed.count > 0 else None)
+
+    @property
+    def _most_emitted(self) -> float:
+        """How many events it may emit so that no target gets more than it takes."""
+        return min((out.room / out.selectivity for out in self.outputs if out.selectivity > 0), default=math.inf)
+
+    def _take(self, most: float) -> dict[str, EventSet]:
+        """Take up to ``most`` events out of the queues, in proportion to their sizes."""
+        queued = self.queued_events
+        if queued <= 0 or most <= 0:
+            return {}
+        part = min(1.0, most / queued)
+        return {name: queue.take(queue.count * part) for name, queue in self.queues.items() if queue.count > 0}
+
+    def _consume(self, most: float) -> EventSet:
+        return _together(self._take(most))
+
+
+class RunningProducer(RunningVertex):
+    """A producer: its generator fills its queue."""
+
+    def __init__(self, vertex: Producer, outputs: list[Output]) -> None:
+        super().__init__(vertex, [vertex.name], outputs)
+        self._generator = vertex.generator
+        self._most_queued = math.inf if vertex.queue_events is None else vertex.queue_events
+        self.generated_events = 0.0
+        self.discarded_events = 0.0
+
+    def generate(self, from_s: float, to_s: float) -> None:
+        """Let the generator fill the queue; the events of a tick come in its middle, on average."""
+        events = self._generator.events(from_s, to_s)
+        queue = self.queues[self.name]
+        taken = min(events, max(0.0, self._most_queued - queue.count))
+        self.generated_events += events
+        self.discarded_events += events - taken
+        if taken > 0:
+            queue.add(EventSet(taken, (from_s + to_s) / 2, 0.0, {self.name: taken}))
+
+
+class RunningWindow(RunningVertex):
+    """A windowed operator; a slot for each advance within its window.
+
+    While its output waits for room it consumes nothing, so that pressure goes on to its predecessors.
+    """
+
+    def __init__(self, vertex: WindowedOperator, inputs: list[str], outputs: list[Output]) -> None:
+        super().__init__(vertex, inputs, outputs)
+        self._window = vertex
+        self._slots: deque[dict[str, EventSet]] = deque([{}], maxlen=vertex.slots)
+        self._closes = 1
+        self._pending = EventSet()
+
+    @property
+    def instructions_needed(self) -> float:
+        """See ``RunningVertex``."""
+        return 0.0 if self._pending.count > 0 else super().instructions_needed
+
+    def process(self, instructions: float, at_s: float) -> Work:
+        """See ``RunningVertex``."""
+        consumed = EventSet()
+        if self._pending.count <= 0:
+            taken = self._take(instructions / self._window.ipe)
+            slot = self._slots[-1]
+            for name, events in taken.items():
+                slot.setdefault(name, EventSet()).add(events)
+            consumed = _together(taken)
+        while at_s + _SOON_S >= self._closes * self._window.advance_s:
+            self._close(at_s)
+        emitted = self._pending.take(self._most_emitted).emitted(at_s) if self._pending.count > 0 else None
+        return Work(consumed, emitted)
+
+    def _close(self, at_s: float) -> None:
+        self._closes += 1
+        inside: dict[str, EventSet] = {}
+        for slot in self._slots:
+            for name, events in slot.items():
+                inside.setdefault(name, EventSet()).add(events)
+        window = _together(inside)
+        if window.count > 0:
+            result = window.emitted(
+                at_s, self._window.function({name: events.count for name, events in inside.items()})
+            )
+            # What earlier slots needed was counted when the windows before this one closed.
+            result.totals = dict(_together(self._slots[-1]).totals)
+            self._pending.add(result)
+        self._slots.append({})
+
+
+class RunningJoin(RunningVertex):
+    """A join: each tuple comes out once, when the last of its events is processed."""
+
+    def __init__(self, vertex: JoinOperator, inputs: list[str], outputs: list[Output]) -> None:
+        super().__init__(vertex, inputs, outputs)
+        self._join = vertex
+        self._recent: deque[tuple[float, dict[str, float]]] = deque()
+        self._inside = dict.fromkeys(inputs, 0.0)
+        self._waiting = EventSet()
+
+    def process(self, instructions: float, at_s: float) -> Work:
+        """See ``RunningVertex``."""
+        self._forget(at_s - self._join.window_s)
+        queued = self.queued_events
+        most = min(instructions / self._join.ipe, queued)
+        if most <= 0:
+            return Work(EventSet(), None)
+        new = {name: queue.count * most / queued for name, queue in self.queues.items()}
+        part = self._part_with_room(new)
+        taken = self._take(most * part)
+        counts = {name: events.count for name, events in taken.items()}
+        tuples = self._tuples(counts)
+        self._recent.append((at_s, counts))
+        for name, count in counts.items():
+            self._inside[name] += count
+        consumed = _together(taken)
+        self._waiting.add(consumed)
+        if tuples <= 0:
+            return Work(consumed, None)
+        emitted = self._waiting.emitted(at_s, tuples)
+        self._waiting = EventSet()
+        return Work(consumed, emitted)
+
+    def _forget(self, before_s: float) -> None:
+        while self._recent and self._recent[0][0] <= before_s + _SOON_S:
+            for name, count in self._recent.popleft()[1].items():
+                self._inside[name] -= count
+        if not self._recent:
+            self._inside = dict.fromkeys(self._inside, 0.0)
+
+    def _tuples(self, new: Mapping[str, float]) -> float:
+        before = math.prod(self._inside.values())
+        after = math.prod(count + new.get(name, 0.0) for name, count in self._inside.items())
+        return self._join.reduction * max(0.0, after - before)
+
+    def _part_with_room(self, new: Mapping[str, float]) -> float:
+        """Return which part of ``new`` may be consumed so that what comes out has room."""
+        most = self._most_emitted
+        if self._tuples(new) <= most:
+            return 1.0
+        low, high = 0.0, 1.0
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            if self._tuples({name: count * middle for name, count in new.items()}) <= most:
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+def run_vertex(vertex: Vertex, inputs: list[str], outputs: list[Output]) -> RunningVertex:
+    """Return a vertex ready to work.
+
+    Raises:
+        TypeError: it is of no kind that is known.
+    """
+    match vertex:
+        case Producer():
+            return RunningProducer(vertex, outputs)
+        case WindowedOperator():
+            return RunningWindow(vertex, inputs, outputs)
+        case JoinOperator():
+            return RunningJoin(vertex, inputs, outputs)
+        case Operator() | Consumer():
+            return RunningVertex(vertex, inputs, outputs)
+        case _:
+            raise TypeError(f"{vertex.name} is a {type(vertex).__name__}, which cannot be simulated")
+
+
+def _together(parts: Mapping[str, EventSet]) -> EventSet:
+    whole = EventSet()
+    for events in parts.values():
+        whole.add(events)
+    return whole

@@ -1,0 +1,158 @@
+"""Latency (eq. 2-6) and throughput (eq. 7-10) of small graphs, worked out by hand.
+
+Ticks last 1 s. Events that are generated in a tick come in its middle; what has instructions passes through all its
+vertices at the end of the tick.
+"""
+
+from __future__ import annotations
+
+import pytest
+from cepsim_data import Watched, chain, consumer, join, operator, producer, window
+
+from engines.simulated.generators import Trace
+from engines.simulated.placement import Link
+from engines.simulated.query import Edge, Query
+
+
+def test_a_chain_with_time_for_all() -> None:
+    watched = Watched(chain(producer("p", 10), operator("f"), consumer("c"), selectivity=0.5))
+    watched.simulation.run(3)
+    # Generated at 0.5 on average, through all vertices at 1: l = 1 - 0.5; the same in each tick.
+    assert watched.latency.latency_s("c") == pytest.approx(0.5)
+    # 10 * 0.5 events are consumed in a tick, for which 10 had to be produced (eq. 7-9): 30 / 3 s.
+    assert watched.processed("c") == pytest.approx([5, 5, 5])
+    assert watched.throughput.per_s("c", 3) == pytest.approx(10)
+
+
+def test_a_chain_that_falls_behind() -> None:
+    # 8 million instructions a tick, half of them for either vertex: 4 events a tick of 6.
+    watched = Watched(chain(producer("p", 6), consumer("c")), mips=8)
+    watched.simulation.run(3)
+    # t=1: 6 @ 0.5 (ts), 4 go:            l = 1 - 0.5 = 0.5;   2 @ 0.5 stay.
+    # t=2: (6*1.5 + 2*0.5) / 8 = 1.25,    l = 2 - 1.25 = 0.75; 4 @ 1.25 stay.
+    # t=3: (6*2.5 + 4*1.25) / 10 = 2.0,   l = 3 - 2.0 = 1.0.   Mean (eq. 6): 2.25 / 3 = 0.75.
+    assert watched.latency.latency_s("c") == pytest.approx(0.75)
+    # 4 of 6, 4 of 8 and 4 of 10 events (eq. 7): 12 in 3 s.
+    assert watched.throughput.per_s("c", 3) == pytest.approx(4)
+
+
+def test_several_producers_share_by_the_size_of_their_queues() -> None:
+    edges = [Edge("p1", "u"), Edge("p2", "u"), Edge("u", "c")]
+    query = Query("q", [producer("p1", 3), producer("p2", 1), operator("u", ipe=2e6), consumer("c")], edges)
+    # 10 million instructions: in proportion to ipe (1, 1, 2, 1) each vertex may process 2 events a tick.
+    watched = Watched(query, mips=10)
+    watched.simulation.run(2)
+    # t=1: p1 sends 2 of 3 (l = 0.5), p2 its 1 (l = 0.5); u takes 2 of 3: 4/3 and 2/3; c takes 2, l = 0.5.
+    #      left: p1 1 @ 0.5; u: 2/3 and 1/3, both @ 1 with l = 0.5.
+    # t=2: p1 holds 4 @ (3*1.5 + 0.5)/4 = 1.25: sends 2 with l = 0.75; p2 sends 1 with l = 0.5.
+    #      u from p1: 8/3 @ (2*2 + 2/3*1)/(8/3) = 1.75, l = (2*0.75 + 2/3*0.5)/(8/3) = 0.6875
+    #      u from p2: 4/3 @ (1*2 + 1/3*1)/(4/3) = 1.75, l = 0.5; it takes 4/3 and 2/3 of them:
+    #      ts = 1.75; l = (4/3*0.6875 + 2/3*0.5)/2 + (2 - 1.75) = 0.625 + 0.25 = 0.875.
+    assert watched.latency.latency_s("c") == pytest.approx((0.5 + 0.875) / 2)
+    # Every event stands for one produced event: 2 in each tick.
+    assert watched.throughput.per_s("c", 2) == pytest.approx(2)
+
+
+def test_two_paths_count_once() -> None:
+    edges = [Edge("p", "f"), Edge("p", "u"), Edge("f", "u", 0.5), Edge("u", "c")]
+    query = Query("q", [producer("p", 4), operator("f"), operator("u"), consumer("c")], edges)
+    assert query.paths("p", "c") == 2
+    watched = Watched(query)
+    watched.simulation.run(5)
+    assert watched.processed("c") == pytest.approx([6.0] * 5)  # 4 straight, 4 * 0.5 by way of f
+    # For either part 4 events had to be produced (eq. 8 adds them): 8 / 2 paths (eq. 10).
+    assert watched.throughput.per_s("c", 5) == pytest.approx(4)
+    assert watched.latency.latency_s("c") == pytest.approx(0.5)
+
+
+def test_unequal_paths_over_a_network() -> None:
+    edges = [Edge("p", "f"), Edge("p", "u"), Edge("f", "u", 0.5), Edge("u", "c")]
+    query = Query("q", [producer("p", 4), operator("f"), operator("u"), consumer("c")], edges)
+    watched = Watched(query, elsewhere=("f",), link=Link(delay_s=1.0))
+    watched.simulation.run(3)
+    # t=1: u takes 4 of p, l = 0.5.  t=2: the same: what p sent at 1 reaches f at 2, and u at 3.
+    # t=3: 4 of p, l = 0.5, and 2 of f, l = 0.5 + 1 + 1 = 2.5, all with ts = 3: (4*0.5 + 2*2.5)/6 = 7/6.
+    assert watched.latency.latency_s("c") == pytest.approx((0.5 + 0.5 + 7 / 6) / 3)
+    # 4 + 4 + (4 + 4) = 16 events by 2 paths in 3 s.
+    assert watched.throughput.per_s("c", 3) == pytest.approx(16 / 2 / 3)
+    assert [(e.vertex, e.other, e.at_s, e.events) for e in watched.log.entries if e.happened != "processed"] == [
+        ("p", "f", 1, 4),
+        ("f", "p", 2, 4),
+        ("p", "f", 2, 4),
+        ("f", "u", 2, 2),
+        ("f", "p", 3, 4),
+        ("u", "f", 3, 2),
+        ("p", "f", 3, 4),
+        ("f", "u", 3, 2),
+    ]
+
+
+def test_a_narrow_link_is_a_queue() -> None:
+    query = Query("q", [producer("p", Trace([0.5, 1.5], [4, 4])), consumer("c")], [Edge("p", "c", 1.0, 100.0)])
+    watched = Watched(query, elsewhere=("c",), link=Link(delay_s=0.5, bytes_per_s=200.0))
+    watched.simulation.run(8)
+    # 400 bytes take 2 s. Sent at 1: there at 1 + 2 + 0.5 = 3.5, so l = 0.5 + 2.5, consumed at 4: 3.5.
+    # Sent at 2, the link is free at 3: there at 3 + 2 + 0.5 = 5.5: l = 0.5 + 3.5, consumed at 6: 4.5.
+    assert watched.latency.latency_s("c") == pytest.approx((3.5 + 4.5) / 2)
+
+
+def test_a_tumbling_window() -> None:
+    watched = Watched(chain(producer("p", 10), window("w", window_s=5, advance_s=5), consumer("c")))
+    watched.simulation.run(10)
+    # Events come into the window at 1..5 with l = 0.5; it closes at 5: 0.5 + 5 - 3 = 2.5; so does the next.
+    assert watched.latency.latency_s("c") == pytest.approx(2.5)
+    assert watched.processed("c") == pytest.approx([1, 1])
+    assert watched.throughput.per_s("c", 10) == pytest.approx(10)  # each stands for 50
+
+
+def test_a_sliding_window_counts_each_event_once() -> None:
+    watched = Watched(chain(producer("p", 10), window("w", window_s=4, advance_s=2), consumer("c")))
+    watched.simulation.run(6)
+    # At 2: 0.5 + 2 - (1+2)/2 = 1.0. At 4: 0.5 + 4 - (1+2+3+4)/4 = 2.0. At 6: 0.5 + 6 - 4.5 = 2.0.
+    assert watched.latency.latency_s("c") == pytest.approx((1 + 2 + 2) / 3)
+    assert watched.throughput.per_s("c", 6) == pytest.approx(10)
+
+
+def test_a_window_combines_by_its_function() -> None:
+    edges = [Edge("p1", "w"), Edge("p2", "w"), Edge("w", "c")]
+    both = window("w", window_s=2, advance_s=2, function=lambda counts: max(counts.values()) / 2)
+    watched = Watched(Query("q", [producer("p1", 3), producer("p2", 5), both, consumer("c")], edges))
+    watched.simulation.run(4)
+    assert watched.processed("c") == pytest.approx([5, 5])  # max(6, 10) / 2
+    assert watched.throughput.per_s("c", 4) == pytest.approx(3 + 5)
+
+
+def joined(reduction: float, window_s: float, per_s: float) -> Watched:
+    edges = [Edge("p1", "j"), Edge("p2", "j"), Edge("j", "c")]
+    both = join("j", window_s=window_s, reduction=reduction)
+    return Watched(Query("q", [producer("p1", per_s), producer("p2", per_s), both, consumer("c")], edges))
+
+
+def test_a_join_finds_the_tuples_of_the_papers_example() -> None:
+    watched = joined(reduction=0.01, window_s=60, per_s=100 / 60)
+    watched.simulation.run(60)
+    # 100 events at each input in the minute: 10 thousand pairs, of which a hundredth satisfy the condition.
+    assert sum(watched.processed("c")) == pytest.approx(10_000 * 0.01)
+
+
+def test_a_join_forgets_what_is_older_than_its_window() -> None:
+    watched = joined(reduction=1, window_s=2, per_s=3)
+    watched.simulation.run(4)
+    # New pairs in a tick: 3*3; then (3+3)^2 - 3^2 = 27 with the tick before; ticks earlier than that do not count.
+    assert watched.processed("c") == pytest.approx([9, 27, 27, 27])
+    # tl of either producer is 3 a tick, 1 path each.
+    assert watched.throughput.per_s("c", 4) == pytest.approx(6)
+    assert watched.latency.latency_s("c") == pytest.approx(0.5)
+
+
+def test_a_join_waits_for_its_other_side() -> None:
+    edges = [Edge("p1", "j"), Edge("p2", "j"), Edge("j", "c")]
+    late = Trace([2.5], [4])
+    both = join("j", window_s=10, reduction=0.5)
+    early = producer("p1", Trace([0.5], [2]))
+    watched = Watched(Query("q", [early, producer("p2", late), both, consumer("c")], edges))
+    watched.simulation.run(4)
+    assert watched.processed("c") == pytest.approx([2 * 4 * 0.5])
+    # p1's 2 are in j since 1 with l = 0.5 and go at 3: 2.5; p2's 4 pass at once, l = 0.5: (2*2.5 + 4*0.5)/6 = 7/6.
+    assert watched.latency.latency_s("c") == pytest.approx(7 / 6)
+    assert watched.throughput.per_s("c", 4) == pytest.approx((2 + 4) / 4)
