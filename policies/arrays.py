@@ -1,0 +1,23 @@
+"""The one array type of the numeric policies."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+"""Floats of 64 bits; docstrings say the shape."""
+
+
+def finite(name: str, values: npt.ArrayLike, dimensions: int) -> Array:
+    """Return ``values`` as an array of so many dimensions.
+
+    Raises:
+        ValueError: another number of dimensions, or a value that is not finite.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != dimensions:
+        raise ValueError(f"{name} must have {dimensions} dimensions, not {array.ndim} (shape {array.shape})")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds {np.count_nonzero(~np.isfinite(array))} values that are not finite")
+    return array
