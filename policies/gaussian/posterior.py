@@ -78,7 +78,7 @@ class Posterior:
         # What the others leave open of the new point is at least its noise, whatever rounding says.
         pivot = np.sqrt(max(self.kernel.variance + self.noise**2 - row @ row, self.noise**2))
         n = len(self)
-        factor = np.zeros((n + 1, n + 1), order="F")
+        factor = np.zeros((n + 1, n + 1))
         factor[:n, :n] = self._factor
         factor[n, :n], factor[n, n] = row, pivot
         self._factor = factor
@@ -111,7 +111,7 @@ def _factored(kernel: Kernel, noise: float, x: Array) -> Array:
     except np.linalg.LinAlgError as error:
         error.args = (f"K + sigma^2 I of {kernel} at noise {noise:g} is not positive definite: raise the noise",)
         raise
-    return factor
+    return np.ascontiguousarray(factor)  # sums along rows are fast then
 
 
 def _rank_one_update(factor: Array, vector: Array) -> Array:
@@ -126,9 +126,9 @@ def _rank_one_update(factor: Array, vector: Array) -> Array:
     p = solve_triangular(factor, vector, lower=True, check_finite=False)
     s = 1.0 + np.cumsum(p**2)
     before = np.concatenate([[1.0], s[:-1]])
-    scaled = factor * p
-    right_of = np.zeros((n, n), order="F")  # sums over the columns right of each
-    right_of[:, :-1] = np.cumsum(scaled[:, :0:-1], axis=1)[:, ::-1]
-    updated: Array = factor * np.sqrt(s / before)
-    updated += right_of * (p / np.sqrt(s * before))
+    updated = factor * p
+    left_of = np.cumsum(updated, axis=1)
+    np.subtract(left_of[:, -1:], left_of, out=updated)  # sums over the columns right of each
+    updated *= p / np.sqrt(s * before)
+    updated += factor * np.sqrt(s / before)
     return np.tril(updated)
