@@ -126,9 +126,10 @@ def _rank_one_update(factor: Array, vector: Array) -> Array:
     p = solve_triangular(factor, vector, lower=True, check_finite=False)
     s = 1.0 + np.cumsum(p**2)
     before = np.concatenate([[1.0], s[:-1]])
-    updated = factor * p
+    updated: Array = factor * p
     left_of = np.cumsum(updated, axis=1)
-    np.subtract(left_of[:, -1:], left_of, out=updated)  # sums over the columns right of each
+    # Sums over the columns right of each; above the diagonal they are exactly 0.
+    np.subtract(left_of[:, -1:], left_of, out=updated)
     updated *= p / np.sqrt(s * before)
-    updated += factor * np.sqrt(s / before)
-    return np.tril(updated)
+    updated += np.multiply(factor, np.sqrt(s / before), out=left_of)
+    return updated
