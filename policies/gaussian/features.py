@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.arrays import Array, finite
-from policies.billing import DAY_S
+
+DAY_S = 86_400.0
 
 TIMESTAMP, TIME_OF_DAY, DAY_OF_WEEK, ENGINES = range(4)
 """The columns of ``features``, in days, hours, days since Monday 0:00, and engines."""

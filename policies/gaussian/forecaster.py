@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.arrays import Array, finite
-from policies.billing import DAY_S
-from policies.gaussian.features import DAY_OF_WEEK, ENGINES, TIME_OF_DAY, TIMESTAMP, features
+from policies.gaussian.features import DAY_OF_WEEK, DAY_S, ENGINES, TIME_OF_DAY, TIMESTAMP, features
 from policies.gaussian.kernels import Ard, Kernel, Periodic, Sum
 from policies.gaussian.likelihood import Fitted, fit
 from policies.gaussian.posterior import Posterior
