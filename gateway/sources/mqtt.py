@@ -226,13 +226,29 @@ class _Connection:
         async with client:
             if not client.session_present:
                 await self.session.begin()
-            await self._subscribe(client)
-            self._say("")
-            self._tried.set()
-            while True:
-                items = await client.take()
-                async with self._keeping:
-                    await self._keep(client, items)
+            # What the session held comes at once, and may fill the inbox before the broker answers a subscription.
+            work = {asyncio.create_task(self._take_all(client)), asyncio.create_task(self._begin(client))}
+            try:
+                done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_EXCEPTION)
+            finally:
+                for task in work:
+                    task.cancel()
+                await asyncio.gather(*work, return_exceptions=True)
+            for task in done:
+                task.result()
+
+    async def _begin(self, client: Client) -> None:
+        await self._subscribe(client)
+        self._say("")
+        self._tried.set()
+
+    async def _take_all(self, client: Client) -> None:
+        while True:
+            items = await client.take()
+            async with self._keeping:
+                if self._stopping.is_set():
+                    raise _StoppingError
+                await self._keep(client, items)
 
     async def _subscribe(self, client: Client) -> None:
         """Let the session have these subscriptions and no other."""
