@@ -1,4 +1,4 @@
-"""The one array type of the numeric policies."""
+"""The array types of the numeric policies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 """Floats of 64 bits; docstrings say the shape."""
+
+BoolArray = npt.NDArray[np.bool_]
+"""Truth values."""
 
 
 def finite(name: str, values: npt.ArrayLike, dimensions: int) -> Array:
