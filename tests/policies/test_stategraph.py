@@ -107,7 +107,7 @@ def test_missed_events_of_an_uncertain_input_are_as_simulated(rate: float, std: 
         missed = np.maximum(drawn - rng.normal(capacity, capacity * busy_std / 0.01, len(drawn)), 0)
         noise = 5 * max(missed.std(), 1.0) / np.sqrt(len(drawn)) + 1.0
         assert mean[0, vms] == pytest.approx(missed.mean(), abs=noise)
-        assert deviation[0, vms] == pytest.approx(missed.std(), rel=0.05, abs=0.01 * std * WINDOW_S)
+        assert deviation[0, vms] == pytest.approx(missed.std(), rel=0.05, abs=0.01 * whole)
 
 
 def test_vms_come_for_the_burst_and_go_after_it() -> None:
