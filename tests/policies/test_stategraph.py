@@ -101,10 +101,11 @@ def test_missed_events_of_an_uncertain_input_are_as_simulated(rate: float, std: 
     )
     mean, deviation = missed_events(ahead, settings())
     rng = np.random.default_rng(3)
-    drawn = rng.normal(rate, std, 200_000) * WINDOW_S
+    drawn = rng.normal(rate, std, 50_000) * WINDOW_S
     for vms in (0, 1):
         capacity = WINDOW_S / 0.01 * (1 + vms)
         missed = np.maximum(drawn - rng.normal(capacity, capacity * busy_std / 0.01, len(drawn)), 0)
+        whole = np.hypot(std * WINDOW_S, capacity * busy_std / 0.01)
         noise = 5 * max(missed.std(), 1.0) / np.sqrt(len(drawn)) + 1.0
         assert mean[0, vms] == pytest.approx(missed.mean(), abs=noise)
         assert deviation[0, vms] == pytest.approx(missed.std(), rel=0.05, abs=0.01 * whole)
@@ -212,7 +213,7 @@ def test_a_plan_never_costs_more_than_doing_nothing(
 def test_uncertainty_never_makes_a_plan_look_cheaper(rates: list[float], std: float) -> None:
     sure = shortest_path(costs(horizon(rates), settings(), []), 0)
     unsure = shortest_path(costs(horizon(rates, std=std), settings(), []), 0)
-    assert unsure.cost_usd >= sure.cost_usd - 1e-9
+    assert unsure.cost_usd >= sure.cost_usd * (1 - 1e-9) - 1e-9
 
 
 def test_nonsense_is_refused() -> None:
