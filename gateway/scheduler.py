@@ -11,8 +11,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policies.billing import BillingTerms, Budget
-from policies.fleet import Fleet, FleetTotals, Machine, StoryLine
+from gateway.verdict import decision
+from policies.backoff import Backoff
+from policies.billing import BillingTerms
+from policies.fleet import Fleet, FleetTotals, StoryLine
+from policies.ledger import Budget, Forecast, Ledger
+from policies.machine import Machine
 from policies.query import Query, QuerySettings, Route
 from policies.ranking import Candidate, Ranking
 from policies.sharing import split
@@ -38,7 +42,6 @@ from policies.signals import (
 )
 from policies.vm import READY_STATES, WANTED_STATES, VmInput, VmState
 
-_BACKOFF_MOST_S = 300.0
 _BOOT_PATIENCE = 6.0
 _BOOT_PATIENCE_LEAST_S = 120.0
 
@@ -51,7 +54,7 @@ class SchedulerSettings:
         queries: all queries of the gateway.
         max_vms: at most so many VMs live at a time; 0 forbids the cloud.
         billing: what the cloud charges.
-        budget: what may be spent in a day.
+        budget: what may be spent.
         boot_s: expected time from ``StartVm`` to ``VmReady``; one that takes six times as long, and 2 minutes, failed.
         slot_s: length of a slot.
     """
@@ -72,8 +75,8 @@ class Scheduler:
         self._queries = {query.name: Query(query, settings.slot_s) for query in settings.queries}
         self._fleet = Fleet(settings.billing, settings.budget, settings.slot_s)
         self._ranking = Ranking(settings.slot_s)
-        self._launch_failures = 0
-        self._retry_at_s = 0.0
+        tolerance_s = max((query.switching.tolerance_s for query in settings.queries), default=0.0)
+        self._backoff = Backoff(max(tolerance_s, settings.slot_s))
         self._unbilled: set[str] = set()
         self._stopping = ""
         self.last_decisions: tuple[Decision, ...] = ()
@@ -93,6 +96,15 @@ class Scheduler:
     def totals(self, at_s: float) -> FleetTotals:
         """Return VMs started and stopped, time billed and money spent so far."""
         return self._fleet.totals(at_s)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Return the money's books."""
+        return self._fleet.ledger
+
+    def forecast(self, at_s: float) -> Forecast | None:
+        """Return which limit of the budget is reached at the present rate, and when; None if none is."""
+        return self._fleet.forecast(at_s)
 
     def story(self, vm: str) -> tuple[StoryLine, ...]:
         """Return what happened to a VM and why, oldest first; the last lines of the last VMs are kept."""
@@ -136,7 +148,7 @@ class Scheduler:
                 self._fleet.became_ready(machine, event, event.billing_since_s)
                 if machine.state in READY_STATES:
                     self._ranking.vm_ready()
-                    self._launch_failures = 0
+                    self._backoff.succeeded()
             case VmDrained():
                 self._fleet.step(machine, VmInput.DRAINED, event)
                 why = f"{machine.name} is drained"
@@ -144,12 +156,12 @@ class Scheduler:
                 self._fleet.step(machine, VmInput.FAILED, event, event.reason)
                 if before is VmState.STARTING:
                     self._unbilled.add(machine.name)
-                    self._back_off(event)
+                    self._backoff.failed(event.at_s)
                 why = f"launch of {machine.name} failed: {event.reason}"
             case VmLost():
                 self._fleet.step(machine, VmInput.LOST, event, event.reason)
                 if before is VmState.STARTING:
-                    self._back_off(event)
+                    self._backoff.failed(event.at_s)
                 why = f"{machine.name} was lost: {event.reason}"
             case VmGone():
                 self._fleet.gone(machine, event, billed=machine.name not in self._unbilled)
@@ -177,13 +189,22 @@ class Scheduler:
         vm_before = bool(self._fleet.wanted)
         for slot in event.queries:
             self._query(slot.query).observe(slot)
-        self._fleet.meter(event.queries)
+        self._fleet.meter(event)
+        self._see_who_can_pay(event)
         ends = self._judge_vms(event)
         refused = self._rank(event, vm_before)
         routes = self._share_out(event)
         starts, vm_note = self._start_next(event)
         self.last_decisions = tuple(
-            self._decision(query, event.at_s, refused.get(name, ""), vm_note) for name, query in self._queries.items()
+            decision(
+                query,
+                event.at_s,
+                refused=refused.get(name, ""),
+                vm_note=vm_note,
+                wanted=bool(self._fleet.wanted),
+                ready=bool(self._fleet.ready),
+            )
+            for name, query in self._queries.items()
         )
         return [*routes, *ends, *starts]
 
@@ -198,7 +219,7 @@ class Scheduler:
                 commands.append(
                     self._end_overdue(machine, event, f"{machine.name} was not ready after {waited_s:.0f} s")
                 )
-                self._back_off(event)
+                self._backoff.failed(event.at_s)
             elif machine.state in WANTED_STATES:
                 why = self._why_stop(machine, event)
                 if why:
@@ -208,10 +229,16 @@ class Scheduler:
                 commands.append(self._end_overdue(machine, event, why))
         return commands
 
+    def _see_who_can_pay(self, event: SlotEnded) -> None:
+        for name, query in self._queries.items():
+            forecast_bytes = query.expected_bytes_per_s * self._settings.slot_s
+            can_pay = self._fleet.can_pay(name, event.at_s, forecast_bytes)
+            query.unpaid = "" if can_pay else "usd_per_query_day is spent"
+
     def _why_stop(self, machine: Machine, event: SlotEnded) -> str:
         """Return why a VM is given back; empty if it is kept."""
         movable = (query for query in self._queries.values() if not query.why_home)
-        forecast_bytes = sum(query.expected_bytes_per_s for query in movable) * self._settings.slot_s
+        forecast_bytes = {q.settings.name: q.expected_bytes_per_s * self._settings.slot_s for q in movable}
         if not self._fleet.within_budget(machine, event.at_s, forecast_bytes):
             return "the budget is spent"
         if machine.state is VmState.STARTING:
@@ -225,9 +252,9 @@ class Scheduler:
         ]
         if not keepers:
             return "its billing period ends, L < keep_vm_above and D < keep_vm_bytes"
-        if self._fleet.renew(machine, event, f"kept for {', '.join(keepers)}"):
+        if self._fleet.renew(machine, event, keepers):
             return ""
-        return "its billing period ends and the next one does not fit into the budget"
+        return self._fleet.ledger.frozen or "its billing period ends and the next one does not fit into the budget"
 
     def _start_next(self, event: SlotEnded) -> tuple[list[Command], str]:
         """Start one more VM if a query has asked for tau; return also how things stand, as text."""
@@ -248,14 +275,14 @@ class Scheduler:
         tolerated = [query for query in asking if query.vm_is_due(event.at_s)]
         if not tolerated:
             return [], f"{waiting.name} is started if L stays there"
-        if event.at_s < self._retry_at_s:
-            return [], f"the next launch is tried in {self._retry_at_s - event.at_s:.0f} s, as the last one failed"
+        if (wait_s := self._backoff.retry_at_s - event.at_s) > 0:
+            return [], f"the next launch is tried in {wait_s:.0f} s, as the last one failed"
         first = tolerated[0]
         why = f"{first.settings.name}: L {first.slot.latency_s:.2f} s >= start_vm_above for tolerance"
-        expected_bytes_per_s = sum(query.expected_bytes_per_s for query in asking)
+        expected_bytes_per_s = {query.settings.name: query.expected_bytes_per_s for query in asking}
         started = self._fleet.start(event, expected_bytes_per_s, why)
         if started is None:
-            return [], "the budget has no room for a VM"
+            return [], self._fleet.ledger.frozen or "the budget has no room for a VM"
         for query in self._queries.values():
             query.high_since_s = None  # for the VM after this one tau begins again
         return [StartVm(vm=started.name, cause=Cause(event.event_id, why))], f"{started.name} is started"
@@ -271,12 +298,6 @@ class Scheduler:
             if state is not VmState.SENDING:
                 return f"{name} is {state} and comes first"
         return ""
-
-    def _back_off(self, event: Event) -> None:
-        tolerance_s = max((q.settings.switching.tolerance_s for q in self._queries.values()), default=0.0)
-        wait_s = max(tolerance_s, self._settings.slot_s) * 2.0 ** min(self._launch_failures, 30)
-        self._launch_failures += 1
-        self._retry_at_s = event.at_s + min(wait_s, _BACKOFF_MOST_S)
 
     def _stop(self, machine: Machine, event: Event, why: str) -> Command:
         self._fleet.step(machine, VmInput.STOP, event, why)
@@ -340,34 +361,6 @@ class Scheduler:
 
     def _mark_sending(self, event: Event) -> None:
         self._fleet.mark_sending({lane for query in self._queries.values() for lane, _ in query.route}, event)
-
-    # ------------------------------------------------------------------------------------------------------- telling
-
-    def _decision(self, query: Query, at_s: float, refused: str, vm_note: str) -> Decision:
-        """Say what was decided for a query, and why or why not."""
-        latency_s, switching = query.slot.latency_s, query.settings.switching
-        sent = [lane for lane, _ in query.route[1:]]
-        if query.why_home:
-            verdict = f"stays home: {query.why_home}"
-        elif sent:
-            verdict = f"{query.share:.1%} to {', '.join(sent)}"
-        elif refused:
-            verdict = f"stays home: {refused}"
-        elif self._fleet.ready:
-            verdict = f"stays home: L {latency_s:.2f} s < send_above {switching.send_above_s:g} s"
-        else:
-            verdict = "stays home: no VM is ready"
-        if query.asks_for_vm():
-            verdict += f"; L {latency_s:.2f} s >= start_vm_above {switching.start_vm_above_s:g} s: {vm_note}"
-        return Decision(
-            query=query.settings.name,
-            at_s=at_s,
-            latency_s=latency_s,
-            phi_vm=bool(self._fleet.wanted),
-            phi_data=bool(sent),
-            share=query.share,
-            verdict=verdict,
-        )
 
     # ------------------------------------------------------------------------------------------------------ checking
 

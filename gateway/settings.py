@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from gateway.config.models import Cloud, Config
 from gateway.scheduler import SchedulerSettings
-from policies.billing import BillingTerms, Budget
+from policies.billing import BillingTerms
+from policies.ledger import Budget
 from policies.query import QuerySettings
 from policies.switching import SwitchingSettings
 
 
 def scheduler_settings(config: Config) -> SchedulerSettings:
     """Return what the scheduler decides by, from what the user wrote."""
+    budget = config.cloud.budget
     return SchedulerSettings(
         queries=tuple(
             QuerySettings(
@@ -30,7 +32,7 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
         ),
         max_vms=config.cloud.max_vms,
         billing=_terms(config.cloud),
-        budget=Budget(config.cloud.budget.usd_per_day),
+        budget=Budget(budget.usd_per_day, budget.usd_per_hour, budget.usd_per_query_day),
         boot_s=config.cloud.boot_s,
         slot_s=config.gateway.slot_s,
     )

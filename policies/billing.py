@@ -1,11 +1,10 @@
-"""What VMs and their traffic cost, when the next billing period begins, and a budget that is never passed."""
+"""What VMs and their traffic cost, and when the next billing period begins."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-DAY_S = 86_400.0
 _BYTES_PER_GB = 1e9
 
 
@@ -68,69 +67,3 @@ def decision_due_s(period_end_s: float, *, slot_s: float, drain_s: float, block_
         block_s: length of the block that ends then.
     """
     return period_end_s - max(2 * slot_s, min(2 * slot_s + drain_s, block_s / 2))
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What may be spent in a day; days are counted on the clock of ``at_s``. None is without a limit."""
-
-    usd_per_day: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.usd_per_day is not None and self.usd_per_day < 0:
-            raise ValueError(f"a budget must not be negative: {self.usd_per_day!r}")
-
-
-class Ledger:
-    """Money spent today and money reserved, which together never pass the budget when each expense was reserved.
-
-    Args:
-        budget: the limit.
-        spent_usd: what was spent today before the ledger was opened.
-    """
-
-    def __init__(self, budget: Budget, spent_usd: float = 0.0) -> None:
-        self._limit_usd = math.inf if budget.usd_per_day is None else budget.usd_per_day
-        self._day: float | None = None
-        self._spent_usd = spent_usd
-        self._reserved: dict[str, float] = {}
-
-    @property
-    def reserved_usd(self) -> float:
-        """Return the sum of all reservations."""
-        return math.fsum(self._reserved.values())
-
-    @property
-    def spent_usd(self) -> float:
-        """Return what was spent on the day of the last entry."""
-        return self._spent_usd
-
-    def left_usd(self, at_s: float) -> float:
-        """Return what is neither spent today nor reserved."""
-        self._turn_page(at_s)
-        return self._limit_usd - self._spent_usd - self.reserved_usd
-
-    def reserved_for(self, name: str) -> float:
-        """Return the reservation under ``name``; 0 when there is none."""
-        return self._reserved.get(name, 0.0)
-
-    def reserve(self, name: str, usd: float, at_s: float) -> bool:
-        """Reserve ``usd`` in place of what ``name`` had reserved; return False, changing nothing, if it is too much."""
-        if usd - self.reserved_for(name) > self.left_usd(at_s):
-            return False
-        self._reserved[name] = usd
-        return True
-
-    def settle(self, name: str, usd: float, at_s: float) -> None:
-        """Book what was really spent and release the reservation under ``name``."""
-        if usd < 0:
-            raise ValueError(f"{name} cannot have cost {usd!r} USD")
-        self._turn_page(at_s)
-        self._reserved.pop(name, None)
-        self._spent_usd += usd
-
-    def _turn_page(self, at_s: float) -> None:
-        day = at_s // DAY_S
-        if self._day is not None and day > self._day:
-            self._spent_usd = 0.0
-        self._day = day if self._day is None else max(day, self._day)

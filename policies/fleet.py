@@ -5,12 +5,15 @@ Nothing is decided here but what money allows; the scheduler says who starts and
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from policies.billing import BillingTerms, Budget, Ledger, decision_due_s
-from policies.signals import Event, QuerySlot
+from policies.billing import BillingTerms, decision_due_s
+from policies.ledger import Budget, Forecast, Ledger
+from policies.machine import Machine, VmBill, costs
+from policies.signals import Event, SlotEnded
 from policies.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmState, step
 
 _LATE = 0.1
@@ -31,45 +34,20 @@ class StoryLine:
     why: str
 
 
-@dataclass(slots=True)
-class Machine:
-    """One VM.
-
-    Attributes:
-        name: also the name of its lane.
-        state: where it is in its life.
-        since_s: when it came into this state.
-        billing_since_s: when the cloud began to bill it; its start, until the cloud says better.
-        block_since_s: when the billed block began that ``block_end_s`` ends.
-        block_end_s: when the next period begins.
-        block_raw_bytes: D by query: raw bytes sent since the last keep-or-stop decision.
-        block_sent_bytes: bytes over the WAN since then.
-        sent_bytes: bytes over the WAN in its whole life.
-        slot_sent_bytes: bytes over the WAN in the last slot.
-        settled_usd: what was booked for it.
-    """
-
-    name: str
-    state: VmState = VmState.ABSENT
-    since_s: float = 0.0
-    billing_since_s: float = 0.0
-    block_since_s: float = 0.0
-    block_end_s: float = 0.0
-    block_raw_bytes: Counter[str] = field(default_factory=Counter)
-    block_sent_bytes: int = 0
-    sent_bytes: int = 0
-    slot_sent_bytes: int = 0
-    settled_usd: float = 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class FleetTotals:
-    """Sums over all VMs for the report; ``billed_s`` and ``usd`` of live ones count up to the end of their block."""
+    """Sums over all VMs for the report; ``billed_s`` and ``usd`` of live ones count up to the end of their block.
+
+    ``bills`` are those of the last hundred VMs and of the live ones.
+    """
 
     started: int
     stopped: int
     billed_s: float
     usd: float
+    used_s: float = 0.0
+    sent_bytes: int = 0
+    bills: tuple[VmBill, ...] = ()
 
 
 class Fleet:
@@ -82,8 +60,10 @@ class Fleet:
         self.live: dict[str, Machine] = {}
         self.next = Machine("vm-1")
         self._started = self._stopped = 0
-        self._gone_billed_s = self._gone_usd = 0.0
+        self._gone = FleetTotals(0, 0, 0.0, 0.0)
+        self._bills: deque[VmBill] = deque(maxlen=_STORIES)
         self._stories: dict[str, deque[StoryLine]] = {}
+        self._wall_ahead_s = 0.0
 
     # ------------------------------------------------------------------------------------------------------- looking
 
@@ -107,9 +87,29 @@ class Fleet:
 
     def totals(self, at_s: float) -> FleetTotals:
         """Return the sums over all VMs up to now."""
-        billed_s = sum(self._terms.billed_s(m.billing_since_s, at_s) for m in self.live.values())
-        usd = sum(m.settled_usd + self._owed_usd(m, at_s) for m in self.live.values())
-        return FleetTotals(self._started, self._stopped, self._gone_billed_s + billed_s, self._gone_usd + usd)
+        live = [machine.bill(self._terms, at_s) for machine in self.live.values()]
+        return FleetTotals(
+            self._started,
+            self._stopped,
+            self._gone.billed_s + math.fsum(bill.billed_s for bill in live),
+            self._gone.usd + math.fsum(bill.usd for bill in live),
+            self._gone.used_s + math.fsum(bill.used_s for bill in live),
+            self._gone.sent_bytes + sum(bill.sent_bytes for bill in live),
+            (*self._bills, *live),
+        )
+
+    def wall_s(self, at_s: float) -> float:
+        """Return seconds since 1970 at ``at_s``, as the last slot told them."""
+        return at_s + self._wall_ahead_s
+
+    def forecast(self, at_s: float) -> Forecast | None:
+        """Return which limit of the budget will be reached at the present rate, and when; None if none will."""
+        usd_per_s = paid_ahead_usd = 0.0
+        for machine in self.live.values():
+            egress_usd = self._terms.egress_usd(machine.slot_sent_bytes.total() / self._slot_s)
+            usd_per_s += self._terms.time_usd(1.0) + egress_usd
+            paid_ahead_usd += self._terms.time_usd(max(0.0, machine.block_end_s - at_s))
+        return self.ledger.forecast(self.wall_s(at_s), usd_per_s, paid_ahead_usd)
 
     # -------------------------------------------------------------------------------------------------------- living
 
@@ -121,17 +121,26 @@ class Fleet:
         """
         machine.state = step(machine.state, happened)
         machine.since_s = event.at_s
+        machine.note(happened, event.at_s)
         if machine.name not in self._stories and len(self._stories) >= _STORIES:
             del self._stories[next(name for name in self._stories if name not in self.live)]
         lines = self._stories.setdefault(machine.name, deque(maxlen=_STORY_LINES))
         lines.append(StoryLine(event.at_s, event.event_id, happened, machine.state, why))
 
-    def start(self, event: Event, expected_bytes_per_s: float, why: str) -> Machine | None:
-        """Start the waiting VM if its first block with the expected egress fits into the budget."""
+    def start(self, event: Event, expected_bytes_per_s: Mapping[str, float], why: str) -> Machine | None:
+        """Start the waiting VM if its first block with the expected egress fits into the budget.
+
+        Args:
+            event: what it is started upon.
+            expected_bytes_per_s: what the queries that ask for it will send; those that can pay their part pay.
+            why: for its story.
+        """
         machine, block_s = self.next, self._terms.first_block_s
-        usd = self._terms.time_usd(block_s) + self._terms.egress_usd(expected_bytes_per_s * block_s)
-        if not self.ledger.reserve(machine.name, usd, event.at_s):
+        sent_bytes = {query: rate * block_s for query, rate in expected_bytes_per_s.items()}
+        payers, usd = self._payers(sent_bytes, self._terms.time_usd(block_s), sent_bytes, event.at_s)
+        if not payers or not self._reserve(machine, usd, event.at_s, event.at_s + block_s):
             return None
+        machine.payers = payers
         self.step(machine, VmInput.TOLERATED, event, why)
         self._bill_from(machine, event.at_s, event.at_s)
         self.live[machine.name] = machine
@@ -150,11 +159,20 @@ class Fleet:
         """Book a VM's last block and forget it."""
         self.step(machine, VmInput.GONE, event)
         del self.live[machine.name]
-        owed_usd = self._owed_usd(machine, event.at_s) if billed else 0.0
-        self.ledger.settle(machine.name, owed_usd, event.at_s)
+        bill = machine.bill(self._terms, event.at_s, billed=billed)
+        owed_usd = machine.settle(self._terms, event.at_s) if billed else {}
+        self.ledger.settle(machine.name, owed_usd, self.wall_s(event.at_s))
         self._stopped += 1
-        self._gone_usd += machine.settled_usd + owed_usd
-        self._gone_billed_s += self._terms.billed_s(machine.billing_since_s, event.at_s) if billed else 0.0
+        self._bills.append(bill)
+        gone = self._gone
+        self._gone = FleetTotals(
+            0,
+            0,
+            gone.billed_s + bill.billed_s,
+            gone.usd + bill.usd,
+            gone.used_s + bill.used_s,
+            gone.sent_bytes + bill.sent_bytes,
+        )
 
     def mark_sending(self, routed: Iterable[str], event: Event) -> None:
         """Make the ready VMs idle or sending as the routes say."""
@@ -167,19 +185,19 @@ class Fleet:
 
     # --------------------------------------------------------------------------------------------------------- money
 
-    def meter(self, slots: Iterable[QuerySlot]) -> None:
-        """Count what each VM was sent in the slot that ended."""
-        for machine in self.live.values():
-            machine.slot_sent_bytes = 0
-        for slot in slots:
-            for name, machine in self.live.items():
+    def meter(self, event: SlotEnded) -> None:
+        """Count what each VM was sent in the slot that ended, and learn what time it is."""
+        self._wall_ahead_s = 0.0 if event.wall_s is None else event.wall_s - event.at_s
+        for name, machine in self.live.items():
+            machine.slot_sent_bytes.clear()
+            for slot in event.queries:
                 machine.block_raw_bytes[slot.query] += slot.raw_bytes.get(name, 0)
-                machine.slot_sent_bytes += slot.sent_bytes.get(name, 0)
-        for machine in self.live.values():
-            machine.block_sent_bytes += machine.slot_sent_bytes
-            machine.sent_bytes += machine.slot_sent_bytes
+                if name in slot.sent_bytes:
+                    machine.slot_sent_bytes[slot.query] += slot.sent_bytes[name]
+            machine.block_sent_bytes.update(machine.slot_sent_bytes)
+            machine.sent_bytes += machine.slot_sent_bytes.total()
 
-    def within_budget(self, machine: Machine, at_s: float, forecast_bytes: float) -> bool:
+    def within_budget(self, machine: Machine, at_s: float, forecast_bytes: Mapping[str, float]) -> bool:
         """Return whether what a VM costs, and one more slot of egress, is reserved; reserves more if it can.
 
         What was announced is never passed; a slot that sends more than its forecast and than the slot before is only
@@ -189,14 +207,25 @@ class Fleet:
         Args:
             machine: the VM.
             at_s: now.
+            forecast_bytes: by query, what may cross the WAN in the next slot.
+        """
+        needed_usd = self._needed_usd(machine, at_s, forecast_bytes)
+        return self._reserve(machine, needed_usd, at_s, machine.block_end_s)
+
+    def can_pay(self, query: str, at_s: float, forecast_bytes: float) -> bool:
+        """Return whether a query's own limit of the day has room for one more slot of its egress to every VM.
+
+        Args:
+            query: its name.
+            at_s: now.
             forecast_bytes: what may cross the WAN in the next slot.
         """
-        ahead_s = 2 * self._slot_s if machine.state is VmState.STARTING else 0.0
-        slot_usd = self._terms.egress_usd(max(machine.slot_sent_bytes, forecast_bytes))
-        needed_usd = self._owed_usd(machine, at_s + ahead_s) + slot_usd
-        if needed_usd <= self.ledger.reserved_for(machine.name):
-            return True
-        return self.ledger.reserve(machine.name, needed_usd, at_s)
+        needed_usd = 0.0
+        for machine in self.live.values():
+            owes_usd = self._needed_usd(machine, at_s, {query: forecast_bytes})[query]
+            needed_usd += max(0.0, owes_usd - self.ledger.reserved_for(machine.name, query))
+        left_usd = self.ledger.query_left_usd(query, self.wall_s(at_s))
+        return needed_usd <= left_usd if self.live else left_usd > 0
 
     def decision_is_due(self, machine: Machine, at_s: float, drain_s: float) -> bool:
         """Return whether keep or stop must be decided now."""
@@ -205,34 +234,65 @@ class Fleet:
         return at_s >= due_s - 2 * _LATE * self._slot_s
 
     def must_end(self, machine: Machine, at_s: float) -> bool:
-        """Return whether a draining VM would enter the next period if it were not ended now."""
-        return at_s >= machine.block_end_s - (1 + _LATE) * self._slot_s
+        """Return whether a draining VM would enter the next period, or be taken, if it were not ended now."""
+        return at_s >= min(machine.block_end_s, machine.ends_s) - (1 + _LATE) * self._slot_s
 
-    def renew(self, machine: Machine, event: Event, why: str) -> bool:
-        """Book the block that ends and keep the VM if the next one, with as much egress again, fits into the budget."""
-        owed_usd = self._owed_usd(machine, event.at_s)
-        self.ledger.settle(machine.name, owed_usd, event.at_s)
-        machine.settled_usd += owed_usd
+    def renew(self, machine: Machine, event: Event, keepers: Iterable[str]) -> bool:
+        """Book the block that ends and keep the VM if the next one, with as much egress again, fits into the budget.
+
+        Args:
+            machine: the VM.
+            event: what it is kept upon.
+            keepers: the queries that want it kept; those that can pay their part of its time pay.
+        """
         end_s = self._terms.boundary_s(machine.billing_since_s, machine.block_end_s + 4 * self._slot_s)
         next_s, last_s = end_s - machine.block_end_s, machine.block_end_s - machine.block_since_s
-        egress_usd = self._terms.egress_usd(machine.block_sent_bytes * next_s / last_s)
-        if not self.ledger.reserve(machine.name, self._terms.time_usd(next_s) + egress_usd, event.at_s):
+        again = {query: sent * next_s / last_s for query, sent in machine.block_sent_bytes.items()}
+        payers, next_usd = self._payers(keepers, self._terms.time_usd(next_s), again, machine.block_end_s)
+        both_usd = machine.owed_usd(self._terms, event.at_s)
+        for query, usd in next_usd.items():
+            both_usd[query] = both_usd.get(query, 0.0) + usd
+        if not payers or not self._reserve(machine, both_usd, machine.block_end_s, end_s):
             return False
+        owed_usd = machine.settle(self._terms, event.at_s)
+        self.ledger.settle(machine.name, owed_usd, self.wall_s(event.at_s), keep_usd=next_usd)
+        machine.payers = payers
         machine.block_since_s, machine.block_end_s = machine.block_end_s, end_s
         machine.block_raw_bytes.clear()
-        machine.block_sent_bytes = 0
-        self.step(machine, VmInput.KEEP, event, why)
+        self.step(machine, VmInput.KEEP, event, f"kept for {', '.join(keepers)}")
         return True
+
+    def _payers(
+        self, wanted_by: Iterable[str], time_usd: float, sent_bytes: Mapping[str, float], at_s: float
+    ) -> tuple[tuple[str, ...], dict[str, float]]:
+        """Return who of ``wanted_by`` pays for a block, and what each query's time and egress come to.
+
+        A query whose own limit has no room for its part pays nothing, and sends nothing.
+        """
+        payers, sent_bytes = tuple(wanted_by), dict(sent_bytes)
+        while payers:
+            usd = costs(self._terms, time_usd, payers, sent_bytes)
+            poor = {query for query in usd if usd[query] > self.ledger.query_left_usd(query, self.wall_s(at_s))}
+            if not poor:
+                return payers, usd
+            payers = tuple(query for query in payers if query not in poor)
+            sent_bytes = {query: sent for query, sent in sent_bytes.items() if query not in poor}
+        return (), {}
+
+    def _needed_usd(self, machine: Machine, at_s: float, forecast_bytes: Mapping[str, float]) -> dict[str, float]:
+        ahead_s = 2 * self._slot_s if machine.state is VmState.STARTING else 0.0
+        needed_usd = machine.owed_usd(self._terms, at_s + ahead_s)
+        for query in machine.slot_sent_bytes.keys() | forecast_bytes.keys():
+            most_bytes = max(machine.slot_sent_bytes[query], forecast_bytes.get(query, 0.0))
+            needed_usd[query] = needed_usd.get(query, 0.0) + self._terms.egress_usd(most_bytes)
+        return needed_usd
+
+    def _reserve(self, machine: Machine, usd: Mapping[str, float], at_s: float, until_s: float) -> bool:
+        return self.ledger.reserve(machine.name, usd, self.wall_s(at_s), self.wall_s(until_s))
 
     def _bill_from(self, machine: Machine, billing_since_s: float, at_s: float) -> None:
         machine.billing_since_s = machine.block_since_s = billing_since_s
         machine.block_end_s = self._terms.boundary_s(billing_since_s, max(at_s, billing_since_s))
-
-    def _owed_usd(self, machine: Machine, at_s: float) -> float:
-        """Return what a VM costs up to the end of the block that ``at_s`` falls into, less what was booked."""
-        used_until_s = max(at_s, machine.billing_since_s)
-        billed_usd = self._terms.time_usd(self._terms.billed_s(machine.billing_since_s, used_until_s))
-        return max(0.0, billed_usd + self._terms.egress_usd(machine.sent_bytes) - machine.settled_usd)
 
     def validate(self, max_vms: int) -> None:
         """Check all invariants of the VMs and the money.
@@ -243,5 +303,4 @@ class Fleet:
         assert len(self.live) <= max_vms, f"{len(self.live)} VMs live, at most {max_vms} allowed"
         assert all(m.state in LIVE_STATES for m in self.live.values()), f"a VM that is not live: {self.live}"
         assert self.next.state in (VmState.ABSENT, VmState.WAITING), f"the next VM is {self.next.state} already"
-        assert self.ledger.spent_usd >= 0, f"negative cost: {self.ledger.spent_usd}"
         assert self.ledger.reserved_usd >= 0, f"negative reservation: {self.ledger.reserved_usd}"

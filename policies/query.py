@@ -42,13 +42,17 @@ class QuerySettings:
 
 
 class Query:
-    """What the scheduler remembers of a query, and what the switching functions make of it."""
+    """What the scheduler remembers of a query, and what the switching functions make of it.
+
+    ``unpaid`` says why its own budget keeps it home; empty if it does not.
+    """
 
     def __init__(self, settings: QuerySettings, slot_s: float) -> None:
         self.settings = settings
         self._slot_s = slot_s
         self.switchable = settings.switchable
         self.reason = "" if settings.switchable else "it may not be switched"
+        self.unpaid = ""
         self.controller = _controller(settings, slot_s)
         self.slot = QuerySlot(query=settings.name, latency_s=0.0)
         self.route = _ALL_HOME
@@ -61,7 +65,7 @@ class Query:
         """Return why this query never goes to the cloud; empty if it may."""
         if self.settings.mode == "off":
             return "switching is off"
-        return "" if self.switchable else self.reason
+        return self.unpaid if self.switchable else self.reason
 
     @property
     def share(self) -> float:

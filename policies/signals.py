@@ -73,9 +73,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotEnded(Event):
-    """A slot is over; the only event upon which thresholds, shares and billing periods are judged."""
+    """A slot is over; the only event upon which thresholds, shares and billing periods are judged.
+
+    ``wall_s`` is seconds since 1970, for the budget's hours and days; None where ``at_s`` is that already.
+    """
 
     queries: tuple[QuerySlot, ...]
+    wall_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ LATER: Final[dict[str, tuple[str, ...]]] = {
     "mode": ("keys", "selections"),
     "policy": ("planner", "queueing", "cpu", "static"),
     "provider": ("ec2", "openstack", "gce"),
+    "when_spent": ("shed",),
 }
 ROW_SUFFIXES: Final = (
     *(".jsonl", ".jsonl.gz", ".jsonl.zst"),

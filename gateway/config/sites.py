@@ -100,9 +100,21 @@ class Billing(Section):
 
 
 class Budget(Section):
-    """What may be spent at most; what does not fit is not started and not renewed."""
+    """What may be spent at most, on VMs and egress; what does not fit is not started and not renewed.
+
+    Hours and days are those of the wall clock in UTC. A block of time counts to the hour and day in which it begins.
+
+    Attributes:
+        usd_per_day: by all queries in a day.
+        usd_per_hour: by all queries in an hour.
+        usd_per_query_day: by each query in a day: its egress, and its part of the VMs that it asked for or kept.
+        when_spent: what becomes of events that should have gone to the cloud: they stay home and may be late.
+    """
 
     usd_per_day: Usd
+    usd_per_hour: Usd | None = None
+    usd_per_query_day: Usd | None = None
+    when_spent: Annotated[Literal["stay_home"], not_yet("when_spent", ("stay_home",))] = "stay_home"
 
 
 class EmulateLink(Section):

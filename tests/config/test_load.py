@@ -33,6 +33,8 @@ def problems(path: Path, environ: dict[str, str] | None = None) -> list[tuple[in
         (("max_vms: 2", "max_vms: two"), 5, "cloud.max_vms", "whole number"),
         (("max_vms: 2", "max_vms: -1"), 5, "cloud.max_vms", "greater than or equal to 0"),
         (("usd_per_day: 5", "usd_per_day: $5"), 8, "cloud.budget.usd_per_day", "must be a number"),
+        (("usd_per_day: 5", "usd_per_day: 5, usd_per_hour: -1"), 8, "cloud.budget.usd_per_hour", "or equal to 0"),
+        (("usd_per_day: 5", "usd_per_day: 5, when_spent: shed"), 8, "cloud.budget.when_spent", "now: stay_home"),
         (("usd_per_day: 5", "usd_per_day: .nan"), 8, "cloud.budget.usd_per_day", "finite"),
         (("  first:", "  ../first:"), 10, "queries.../first", "file name"),
         (("type: file, path: mail", "path: mail"), 11, "queries.first.source.type", "missing"),

@@ -6,7 +6,8 @@ from itertools import count
 from typing import Any
 
 from gateway.scheduler import Scheduler, SchedulerSettings
-from policies.billing import BillingTerms, Budget
+from policies.billing import BillingTerms
+from policies.ledger import Budget
 from policies.query import QuerySettings
 from policies.signals import Command, DrainVm, Event, QuerySlot, SetRoute, SlotEnded, StartVm, TerminateVm
 from policies.switching import SwitchingSettings

@@ -7,7 +7,8 @@ import pytest
 from policy_data import TERMS, Checked, query_settings, scheduler_settings
 
 from gateway.scheduler import Scheduler
-from policies.billing import BillingTerms, Budget
+from policies.billing import BillingTerms
+from policies.ledger import DAY_S, Budget
 from policies.signals import (
     HOME,
     Cause,
@@ -475,3 +476,68 @@ def test_slots_that_end_late_do_not_cost_a_period(length_s: float, offset_s: flo
         checked.slot(0.5)
     assert checked.now_s < 122.0
     assert "DRAINING" in {line.state.name for line in checked.scheduler.story("vm-1")}
+
+
+def test_a_query_that_spent_its_own_budget_goes_home_and_the_others_go_on() -> None:
+    queries = (query_settings("a"), query_settings("b"))
+    checked = Checked(scheduler_settings(*queries, max_vms=1, budget=Budget(usd_per_query_day=PERIOD_USD)))
+
+    def slots(b_bytes: int) -> list[tuple[object, ...]]:
+        sent = {"vm-1": b_bytes} if b_bytes else {}
+        return checked.slots(
+            QuerySlot(query="a", latency_s=4.0, sent_bytes={"vm-1": 1000} if b_bytes else {}),
+            QuerySlot(query="b", latency_s=latencies_s.pop(), sent_bytes=sent),
+        )
+
+    latencies_s = [4.5, 4.5, 4.5, 4.5, 4.5, 5.0, 5.0, 5.0]
+    slots(0)
+    assert slots(0) == [("start", "vm-1")]
+    checked.tell(VmReady, vm="vm-1", billing_since_s=checked.now_s)
+    for _ in range(3):
+        slots(0)
+    assert checked.scheduler.routes == {"a": ((HOME, 0.5), ("vm-1", 0.5)), "b": ((HOME, 0.5), ("vm-1", 0.5))}
+    allowed_bytes = round(PERIOD_USD * 0.5 / TERMS.egress_usd(1.0))
+    assert slots(allowed_bytes // 4) == []
+    assert slots(allowed_bytes // 2) == [("route", "b", {HOME: 1.0})]
+    assert slots(0) == []
+    verdicts = {decision.query: decision.verdict for decision in checked.scheduler.last_decisions}
+    assert verdicts["b"] == "stays home: usd_per_query_day is spent"
+    assert verdicts["a"].startswith("50.0% to vm-1")
+
+
+def test_stop_decisions_fall_in_the_last_boot_and_drain_seconds_of_what_is_paid() -> None:
+    for drain_s in (0.0, 1.5, 3.0, 4.5):
+        checked = idle(boot_s=5.0)
+        end_s, stopped_s = 122.0, 0.0
+        while not stopped_s:
+            commands = checked.slot(0.5, open_events={"vm-1": round(100 * drain_s)}, rates={"vm-1": 100.0})
+            stopped_s = checked.now_s if ("drain", "vm-1") in commands else 0.0
+        assert end_s - 5.0 - drain_s <= stopped_s <= end_s - drain_s
+
+
+@pytest.mark.parametrize("hours", [0.0, 5.0, 48.0])
+def test_days_are_counted_on_the_wall_clock_however_long_the_machine_is_up(hours: float) -> None:
+    """A machine that booted at any time of the day has one midnight, and that is UTC's."""
+    midnight_s = 20_000 * DAY_S
+    checked = Checked(scheduler_settings(budget=Budget(PERIOD_USD * 1.5)))
+    checked.now_s = hours * 3600.0
+    ahead_s = midnight_s - 30.0 - checked.now_s
+
+    def slot(latency_s: float) -> list[tuple[object, ...]]:
+        checked.now_s += 1.0
+        queries = (QuerySlot(query="q", latency_s=latency_s),)
+        return checked.tell(SlotEnded, queries=queries, wall_s=checked.now_s + ahead_s)
+
+    slot(3.0)
+    assert slot(3.0) == [("start", "vm-1")]
+    checked.tell(VmFailed, vm="vm-1", reason="lost to the test")
+    checked.tell(VmGone, vm="vm-1")
+    slot(0.0)
+    slot(3.0)
+    while slot(3.0) != [("start", "vm-2")]:
+        pass
+    checked.tell(VmLost, vm="vm-2", reason="gone dark")
+    checked.tell(VmGone, vm="vm-2")
+    while slot(3.0) != [("start", "vm-3")]:
+        pass
+    assert midnight_s <= checked.now_s + ahead_s < midnight_s + 3.0

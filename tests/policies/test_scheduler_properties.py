@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from hypothesis import settings
@@ -10,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from policy_data import TERMS, query_settings, scheduler_settings
 
 from gateway.scheduler import Scheduler
-from policies.billing import Budget
+from policies.ledger import Budget
 from policies.signals import (
     HOME,
     Command,
@@ -40,17 +41,22 @@ class World(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.scheduler = Scheduler(scheduler_settings())
         self.now_s = 1000.0
         self.events = 0
         self.vms: dict[str, str] = {}
         self.started_s: dict[str, float] = {}
         self.stopping = False
-        self.budget_usd: float | None = None
+        self.budget = Budget()
+        self.wall_ahead_s = 1.7e9
 
-    @initialize(periods=st.none() | st.floats(0.5, 12), mbytes=st.sampled_from([0, 5]))
-    def open(self, periods: float | None, mbytes: int) -> None:
+    periods = st.none() | st.floats(0.5, 12)
+
+    @initialize(day=periods, hour=periods, query_day=periods, mbytes=st.sampled_from([0, 5]))
+    def open(self, day: float | None, hour: float | None, query_day: float | None, mbytes: int) -> None:
         self.egress_bytes = mbytes * 1_000_000
-        self.budget_usd = None if periods is None else periods * TERMS.time_usd(20.0)
+        period_usd = TERMS.time_usd(20.0)
+        self.budget = Budget(*(None if limit is None else limit * period_usd for limit in (day, hour, query_day)))
         self.scheduler = Scheduler(
             scheduler_settings(
                 query_settings("auto", share=None),
@@ -58,7 +64,7 @@ class World(RuleBasedStateMachine):
                 query_settings("moved", mode="query"),
                 query_settings("state", switchable=False),
                 max_vms=MAX_VMS,
-                budget=Budget(self.budget_usd),
+                budget=self.budget,
             )
         )
 
@@ -126,7 +132,7 @@ class World(RuleBasedStateMachine):
                 )
                 for query, latency_s in zip(QUERIES, latencies_s, strict=True)
             )
-            self.tell(SlotEnded, queries=slots)
+            self.tell(SlotEnded, queries=slots, wall_s=self.now_s + self.wall_ahead_s)
             assert len(self.scheduler.last_decisions) == len(QUERIES)
             assert all(decision.verdict for decision in self.scheduler.last_decisions)
             for name in before:
@@ -141,6 +147,11 @@ class World(RuleBasedStateMachine):
             ready = [line.at_s for line in self.scheduler.story(name) if line.happened.name == "READY"]
             began_s = self.started_s[name] + periods_now * 20.0
             assert any(began_s - 12.0 <= at_s < began_s for at_s in kept) or ready[0] > began_s - 2.2
+
+    @rule(jump_s=st.sampled_from([-86_400.0, -3600.0, -1.0, 1.0, 3600.0, 86_400.0]))
+    def wall_clock_jumps(self, jump_s: float) -> None:
+        if abs(self.wall_ahead_s + jump_s - 1.7e9) < 2.5 * 86_400:
+            self.wall_ahead_s += jump_s
 
     @rule(pick=picks)
     def ready(self, pick: int) -> None:
@@ -194,8 +205,28 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def budget_is_kept(self) -> None:
-        if self.budget_usd is not None:
-            assert self.scheduler.totals(self.now_s).usd <= self.budget_usd + 1e-9
+        state = self.scheduler.ledger.state
+        parts = [*state.spent, *(part for held in state.reserved for part in held.parts)]
+        sums: dict[tuple[object, ...], float] = defaultdict(float)
+        for part in parts:
+            day = part.hour // 24
+            for key in (("day", day), ("hour", part.hour), ("query", day, part.query)):
+                sums[key] += part.usd
+        limits = {
+            "day": self.budget.usd_per_day,
+            "hour": self.budget.usd_per_hour,
+            "query": self.budget.usd_per_query_day,
+        }
+        for (kind, *_), usd in sums.items():
+            limit_usd = limits[str(kind)]
+            assert limit_usd is None or usd <= limit_usd + 1e-9
+
+    @invariant()
+    def what_was_spent_is_what_was_billed(self) -> None:
+        spent_usd = sum(entry.usd for entry in self.scheduler.ledger.state.spent)
+        billed_usd = self.scheduler.totals(self.now_s).usd
+        assert spent_usd <= billed_usd + 1e-9
+        assert billed_usd <= spent_usd + self.scheduler.ledger.reserved_usd + 1e-9
 
     def teardown(self) -> None:
         if self.events:
@@ -209,6 +240,10 @@ class World(RuleBasedStateMachine):
                 self.gone(name)
             totals = self.scheduler.totals(self.now_s)
             assert totals.started == totals.stopped
+            spent_usd = sum(entry.usd for entry in self.scheduler.ledger.state.spent)
+            assert abs(totals.usd - spent_usd) < 1e-9
+            assert abs(totals.usd - sum(bill.usd for bill in totals.bills)) < 1e-9
+            assert all(abs(bill.billed_s - bill.used_s - bill.unused_s) < 1e-9 for bill in totals.bills)
             assert not self.scheduler.vms
 
 

@@ -1,0 +1,32 @@
+"""How long to wait after launches that failed."""
+
+from __future__ import annotations
+
+_MOST_S = 300.0
+_DOUBLINGS_MOST = 30
+
+
+class Backoff:
+    """Waits twice as long after each failure in a row, up to 5 minutes.
+
+    Args:
+        first_s: the first wait.
+
+    Attributes:
+        retry_at_s: when the next try may be made.
+    """
+
+    def __init__(self, first_s: float) -> None:
+        self._first_s = first_s
+        self._failures = 0
+        self.retry_at_s = 0.0
+
+    def failed(self, at_s: float) -> None:
+        """Note a failure."""
+        wait_s = self._first_s * 2.0 ** min(self._failures, _DOUBLINGS_MOST)
+        self._failures += 1
+        self.retry_at_s = at_s + min(wait_s, _MOST_S)
+
+    def succeeded(self) -> None:
+        """Begin with the first wait again after the next failure."""
+        self._failures = 0

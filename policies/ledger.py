@@ -1,0 +1,297 @@
+"""Money spent and money reserved, by hour, day and query, and limits that the two together never pass.
+
+An expense counts to the hour and day in which it was committed: when the block that it pays for begins. So what is
+granted in an hour is spent in that hour or not at all, whatever the clock does in between, and the limits hold for each
+hour and day that the clock ever named. Times are seconds since 1970, so days are UTC days.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+HOUR_S = 3600.0
+DAY_S = 86_400.0
+_HOURS_A_DAY = 24
+_ROUNDING_USD = 1e-9
+_DAYS_KEPT = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What may be spent at most, by the wall clock's hours and days (UTC). None is without a limit.
+
+    Attributes:
+        usd_per_day: by all queries in a day.
+        usd_per_hour: by all queries in an hour.
+        usd_per_query_day: by each query in a day.
+    """
+
+    usd_per_day: float | None = None
+    usd_per_hour: float | None = None
+    usd_per_query_day: float | None = None
+
+    def __post_init__(self) -> None:
+        limits = (self.usd_per_day, self.usd_per_hour, self.usd_per_query_day)
+        if any(limit is not None and limit < 0 for limit in limits):
+            raise ValueError(f"a budget must not be negative: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Money of one query in one hour; ``hour`` counts from 1970."""
+
+    hour: int
+    query: str
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Money set aside for a VM; ``until_s`` is when the time that it pays for is over."""
+
+    name: str
+    until_s: float
+    parts: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """All that a ledger remembers."""
+
+    spent: tuple[Entry, ...] = ()
+    reserved: tuple[Reservation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Which limit is reached first at the present rate, and in how many seconds."""
+
+    limit: str
+    in_s: float
+
+
+class Ledger:
+    """Books expenses; each that was reserved before keeps every limit.
+
+    Args:
+        budget: the limits.
+        state: what an earlier ledger remembered.
+
+    Attributes:
+        changes: counts up with each change, so that one can see whether what is on disk is still true.
+        frozen: why nothing more may be reserved now; empty when it may.
+        overrun_usd: what was booked although nobody had reserved it.
+    """
+
+    def __init__(self, budget: Budget, state: LedgerState | None = None) -> None:
+        self._budget = budget
+        self._spent: dict[tuple[int, str], float] = {}
+        self._reserved: dict[str, Reservation] = {}
+        self.changes = 0
+        self.frozen = ""
+        self.overrun_usd = 0.0
+        if state is not None:
+            self.restore(state)
+
+    @property
+    def budget(self) -> Budget:
+        """Return the limits."""
+        return self._budget
+
+    # ------------------------------------------------------------------------------------------------------- looking
+
+    def spent_usd(self, at_s: float) -> float:
+        """Return what was spent on the day of ``at_s``."""
+        return math.fsum(usd for (hour, _), usd in self._spent.items() if _day(hour) == _day(_hour(at_s)))
+
+    def spent_by_query(self, at_s: float) -> dict[str, float]:
+        """Return what each query spent on the day of ``at_s``."""
+        found: dict[str, float] = {}
+        for (hour, query), usd in self._spent.items():
+            if _day(hour) == _day(_hour(at_s)):
+                found[query] = found.get(query, 0.0) + usd
+        return found
+
+    @property
+    def reserved_usd(self) -> float:
+        """Return the sum of all reservations."""
+        return math.fsum(part.usd for part in self._parts())
+
+    def reserved_for(self, name: str, query: str | None = None) -> float:
+        """Return what is reserved under ``name``, of one query or of all."""
+        held = self._reserved.get(name)
+        parts = () if held is None else held.parts
+        return math.fsum(part.usd for part in parts if query is None or part.query == query)
+
+    def left_usd(self, at_s: float) -> float:
+        """Return what is neither spent nor reserved, of the hour or the day of ``at_s``, whichever has less."""
+        return min(left for _, left, _ in self._limits(at_s))
+
+    def query_left_usd(self, query: str, at_s: float) -> float:
+        """Return what a query may still spend on the day of ``at_s``."""
+        if self._budget.usd_per_query_day is None:
+            return math.inf
+        day = _day(_hour(at_s))
+        committed = (part.usd for part in self._committed() if _day(part.hour) == day and part.query == query)
+        return self._budget.usd_per_query_day - math.fsum(committed)
+
+    def forecast(self, at_s: float, usd_per_s: float, paid_ahead_usd: float) -> Forecast | None:
+        """Return which limit is reached before its hour or day is over; None if none is.
+
+        Args:
+            at_s: now.
+            usd_per_s: what the VMs and their egress cost now.
+            paid_ahead_usd: how much of the reservations is for time still to come.
+        """
+        if usd_per_s <= 0:
+            return None
+        hits = []
+        for name, left_usd, ends_s in self._limits(at_s):
+            in_s = (max(0.0, left_usd) + paid_ahead_usd) / usd_per_s
+            if at_s + in_s < ends_s:
+                hits.append(Forecast(name, in_s))
+        return min(hits, key=lambda hit: hit.in_s, default=None)
+
+    def _limits(self, at_s: float) -> list[tuple[str, float, float]]:
+        """Return name, money left and end of each limit at ``at_s``."""
+        hour = _hour(at_s)
+        parts = tuple(self._committed())
+        of_day = math.fsum(part.usd for part in parts if _day(part.hour) == _day(hour))
+        of_hour = math.fsum(part.usd for part in parts if part.hour == hour)
+        per_day, per_hour = self._budget.usd_per_day, self._budget.usd_per_hour
+        return [
+            ("usd_per_day", math.inf if per_day is None else per_day - of_day, (_day(hour) + 1) * DAY_S),
+            ("usd_per_hour", math.inf if per_hour is None else per_hour - of_hour, (hour + 1) * HOUR_S),
+        ]
+
+    def _parts(self) -> Iterable[Entry]:
+        return (part for held in self._reserved.values() for part in held.parts)
+
+    def _committed(self) -> Iterable[Entry]:
+        yield from (Entry(hour, query, usd) for (hour, query), usd in self._spent.items())
+        yield from self._parts()
+
+    # ------------------------------------------------------------------------------------------------------- booking
+
+    def reserve(self, name: str, needs_usd: Mapping[str, float], at_s: float, until_s: float) -> bool:
+        """See that at least ``needs_usd`` is reserved; return False, changing nothing, if it is too much.
+
+        A query's own limit is not looked at: money that a query owes already is owed. Whoever plans asks
+        ``query_left_usd`` before.
+
+        Args:
+            name: of the VM.
+            needs_usd: by query, all that the VM may come to owe for that query before it is settled.
+            at_s: when the block begins that this is for; what is added counts to its hour and day.
+            until_s: when that block ends.
+        """
+        missing = {query: usd - self.reserved_for(name, query) for query, usd in needs_usd.items()}
+        hour = _hour(at_s)
+        new = tuple(Entry(hour, query, usd) for query, usd in missing.items() if usd > 0)
+        held = self._reserved.get(name)
+        if new and (self.frozen or math.fsum(part.usd for part in new) > self.left_usd(at_s) + _ROUNDING_USD):
+            return False
+        if new or held is None or held.until_s != until_s:
+            self._reserved[name] = Reservation(name, until_s, (*(held.parts if held else ()), *new))
+            self.changes += 1
+        return True
+
+    def settle(
+        self, name: str, usd_by_query: Mapping[str, float], at_s: float, keep_usd: Mapping[str, float] | None = None
+    ) -> None:
+        """Book what was really spent, each part when it was committed, and release what ``name`` had reserved.
+
+        Args:
+            name: of the VM.
+            usd_by_query: what was spent. What was not reserved is booked at ``at_s``.
+            at_s: now.
+            keep_usd: so much of what is left stays reserved, by query, for a block that follows.
+
+        Raises:
+            ValueError: an amount is negative.
+        """
+        if min(usd_by_query.values(), default=0.0) < 0:
+            raise ValueError(f"{name} cannot have cost {dict(usd_by_query)} USD")
+        held = self._reserved.pop(name, None)
+        parts = () if held is None else held.parts
+        spent, rest, overrun_usd = _take(parts, usd_by_query)
+        overrun = (Entry(_hour(at_s), query, usd) for query, usd in overrun_usd.items() if usd > 0)
+        for entry in (*spent, *overrun):
+            self._book(entry)
+        self.overrun_usd += math.fsum(overrun_usd.values())
+        if held is not None and keep_usd is not None:
+            # The newest parts were added for the block that follows.
+            kept, _, _ = _take(rest[::-1], keep_usd)
+            self._reserved[name] = Reservation(name, held.until_s, kept[::-1])
+        self.changes += 1
+
+    def _book(self, entry: Entry) -> None:
+        if entry.usd <= 0:
+            return
+        booked = (entry.hour, entry.query)
+        self._spent[booked] = self._spent.pop(booked, 0.0) + entry.usd
+        # The clock may have named any days: those that were not booked to for the longest time go.
+        days = list(dict.fromkeys(_day(hour) for hour, _ in reversed(self._spent)))
+        for key in [key for key in self._spent if _day(key[0]) in days[_DAYS_KEPT:]]:
+            del self._spent[key]
+
+    # ------------------------------------------------------------------------------------------------------ restarts
+
+    @property
+    def state(self) -> LedgerState:
+        """Return all that is to survive this process."""
+        spent = tuple(Entry(hour, query, usd) for (hour, query), usd in self._spent.items())
+        return LedgerState(spent, tuple(self._reserved.values()))
+
+    def restore(self, state: LedgerState) -> None:
+        """Begin where another ledger ended; only for one that is new."""
+        for entry in state.spent:
+            self._book(entry)
+        self._reserved = {held.name: held for held in state.reserved}
+
+    def give_up_reservations(self, at_s: float, *, idle_s: float, period_s: float, usd_per_hour: float) -> float:
+        """Count all that a gateway which died had reserved as spent, and return how much that is.
+
+        Its VMs went on for up to ``idle_s`` after they were left alone. The periods that they entered so are booked
+        too, although nobody had reserved them.
+
+        Args:
+            at_s: now.
+            idle_s: how long a VM goes on without a gateway.
+            period_s: billing period.
+            usd_per_hour: price of a VM.
+        """
+        given_up_usd = 0.0
+        for held in tuple(self._reserved.values()):
+            usd = {part.query: self.reserved_for(held.name, part.query) for part in held.parts}
+            entered = math.ceil((min(at_s, held.until_s + idle_s) - held.until_s) / period_s - 1e-9)
+            if entered > 0 and usd:
+                payer = next(iter(usd))
+                usd[payer] += entered * period_s / HOUR_S * usd_per_hour
+            self.settle(held.name, usd, held.until_s)
+            given_up_usd += math.fsum(usd.values())
+        return given_up_usd
+
+
+def _take(
+    parts: tuple[Entry, ...], usd_by_query: Mapping[str, float]
+) -> tuple[tuple[Entry, ...], tuple[Entry, ...], dict[str, float]]:
+    """Take amounts from ``parts``, first parts first; return what was taken, what is left of them, what was missing."""
+    missing = dict(usd_by_query)
+    taken, rest = [], []
+    for part in parts:
+        usd = min(part.usd, missing.get(part.query, 0.0))
+        missing[part.query] = missing.get(part.query, 0.0) - usd
+        taken.append(Entry(part.hour, part.query, usd))
+        rest.append(Entry(part.hour, part.query, part.usd - usd))
+    return tuple(entry for entry in taken if entry.usd > 0), tuple(entry for entry in rest if entry.usd > 0), missing
+
+
+def _hour(at_s: float) -> int:
+    return int(at_s // HOUR_S)
+
+
+def _day(hour: int) -> int:
+    return hour // _HOURS_A_DAY
