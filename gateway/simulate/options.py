@@ -1,0 +1,218 @@
+"""What a simulated world is like, and worlds drawn at random: one seed decides everything."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from engines.simulated.generators import Bursts, Generator, Uniform
+from gateway.scheduler import SchedulerSettings
+from policies.billing import BillingTerms
+from policies.ledger import Budget
+from policies.overdue import Patience
+from policies.query import Mode, QuerySettings
+from policies.switching import SwitchingSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """What goes wrong: probabilities, and rates per second; nothing by default.
+
+    Attributes:
+        lost_reply: an answer never comes.
+        doubled_reply: an answer comes twice.
+        late_reply: an answer comes up to ``late_s`` late.
+        late_s: see there.
+        failed_launch: a VM cannot be had.
+        stuck_boot: a VM is billed but never ready.
+        refused_end: a try to give a VM back fails; it is tried again.
+        crash_per_s: an engine host dies.
+        hang_per_s: an engine host answers heartbeats only.
+        reclaim_per_s: the cloud takes a VM away.
+        slow_link_per_s: a link carries a tenth for a while.
+        clock_step_per_s: the gateway's clock steps forward by up to ``clock_step_s``.
+        clock_step_s: see there.
+    """
+
+    lost_reply: float = 0.0
+    doubled_reply: float = 0.0
+    late_reply: float = 0.0
+    late_s: float = 0.0
+    failed_launch: float = 0.0
+    stuck_boot: float = 0.0
+    refused_end: float = 0.0
+    crash_per_s: float = 0.0
+    hang_per_s: float = 0.0
+    reclaim_per_s: float = 0.0
+    slow_link_per_s: float = 0.0
+    clock_step_per_s: float = 0.0
+    clock_step_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryOptions:
+    """One query and its events.
+
+    Attributes:
+        settings: how it is switched.
+        load: events; their number in a run's time is drawn with this mean.
+        run_s: a run holds what came in so much time, but never more than ``run_events``.
+        run_events: see there.
+        event_bytes: raw size.
+        sent_part: what is left of it on the WAN.
+        flush_s: how long a gap is waited for; None waits for ever.
+        ordered: False releases on completion.
+        disordered: part of the runs that hold an event out of order, and so go home.
+    """
+
+    settings: QuerySettings
+    load: Generator
+    run_s: float = 0.5
+    run_events: int = 5000
+    event_bytes: int = 1000
+    sent_part: float = 0.3
+    flush_s: float | None = 30.0
+    ordered: bool = True
+    disordered: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """Hosts and links.
+
+    Attributes:
+        events_per_s: what a host serves while it works.
+        batch_s: what a micro-batch costs however small it is.
+        cores: micro-batches that a host runs at a time.
+        link_delay_s: one way over the WAN.
+        link_bytes_per_s: what it carries to one VM.
+        boot_spread: standard deviation of the logarithm of boot times; their median is ``boot_s`` of the scheduler.
+        detect_s: a dead host is noticed after so long.
+        home_restart_s: a new private host takes so long.
+    """
+
+    events_per_s: float = 2000.0
+    batch_s: float = 0.05
+    cores: int = 1
+    link_delay_s: float = 0.03
+    link_bytes_per_s: float = 5e6
+    boot_spread: float = 0.3
+    detect_s: float = 3.0
+    home_restart_s: float = 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldOptions:
+    """A whole world.
+
+    Attributes:
+        seed: decides everything that is drawn.
+        scheduler: the production scheduler's settings; its queries are those of ``queries``.
+        queries: at least one.
+        machines: at home and in the cloud.
+        faults: what goes wrong.
+        patience: how long answers are waited for.
+        load_s: events come for so long; then the gateway drains and gives every VM back.
+        rest_s: it must have come to rest so long after that.
+    """
+
+    seed: int
+    scheduler: SchedulerSettings
+    queries: tuple[QueryOptions, ...]
+    machines: Machines = Machines()
+    faults: Faults = Faults()
+    patience: Patience = field(default_factory=Patience)
+    load_s: float = 120.0
+    rest_s: float = 7200.0
+
+
+def drawn(seed: int, *, load_s: float = 120.0) -> WorldOptions:
+    """Return a faulty world of one to three queries."""
+    draw = random.Random(f"world {seed}")  # noqa: S311  # no secret
+    machines = Machines(
+        events_per_s=draw.choice([500.0, 2000.0]),
+        batch_s=draw.uniform(0.01, 0.2),
+        cores=draw.choice([1, 1, 2]),
+        link_delay_s=draw.uniform(0.001, 0.3),
+        link_bytes_per_s=draw.choice([2e5, 1e6, 1e7]),
+        boot_spread=draw.choice([0.1, 0.5]),
+    )
+    max_vms = draw.choice([0, 1, 2, 2, 3])
+    queries = tuple(_drawn_query(draw, f"q{at + 1}", machines, max_vms) for at in range(draw.choice([1, 1, 2, 3])))
+    period_s = draw.choice([20.0, 30.0, 60.0])
+    terms = BillingTerms(period_s, draw.choice([0.0, period_s, 2 * period_s]), 0.36, draw.choice([0.0, 0.09]))
+    periods = draw.choice([None, None, 0.5, 2.5, 8.0])
+    return WorldOptions(
+        seed=seed,
+        scheduler=SchedulerSettings(
+            queries=tuple(query.settings for query in queries),
+            max_vms=max_vms,
+            billing=terms,
+            budget=Budget(None if periods is None else periods * terms.time_usd(terms.first_block_s)),
+            boot_s=draw.choice([2.0, 5.0, 12.0]),
+            slot_s=draw.choice([0.5, 1.0, 2.0]),
+        ),
+        queries=queries,
+        machines=machines,
+        faults=_drawn_faults(draw),
+        patience=Patience(least_s=4.0, unknown_s=20.0),
+        load_s=load_s,
+    )
+
+
+def _drawn_query(draw: random.Random, name: str, machines: Machines, max_vms: int) -> QueryOptions:
+    mode: Mode = draw.choice(["auto", "auto", "data", "query", "off"])
+    if max_vms > 1 and mode == "query":
+        mode = "data"  # the router may deal nothing to several VMs that have the whole query: see test_worlds.py
+    qos_s = draw.choice([1.0, 2.0])
+    settings = QuerySettings(
+        name=name,
+        switching=SwitchingSettings(
+            start_vm_above_s=1.2 * qos_s,
+            send_above_s=qos_s,
+            keep_vm_above_s=0.5 * qos_s,
+            keep_vm_bytes=draw.choice([1000, 1_000_000]),
+            tolerance_s=draw.choice([0.0, 1.0, 3.0]),
+        ),
+        latency_qos_s=qos_s,
+        mode=mode,
+        share=draw.choice([None, None, 0.1, 0.5]),
+        switchable=draw.random() < 0.9,
+    )
+    base_per_s = machines.events_per_s * draw.uniform(0.05, 0.4)
+    every_s = draw.uniform(20, 60)
+    load = Bursts(Uniform(base_per_s), every_s=every_s, for_s=every_s * draw.uniform(0, 0.5), times=draw.uniform(1, 8))
+    return QueryOptions(
+        settings=settings,
+        load=load,
+        run_s=draw.uniform(0.2, 0.8),
+        run_events=draw.choice([300, 2000]),
+        event_bytes=draw.choice([100, 2000]),
+        sent_part=draw.uniform(0.1, 1.0),
+        flush_s=draw.choice([None, 2.0, 30.0]),
+        ordered=draw.random() < 0.85,
+        disordered=draw.choice([0.0, 0.0, 0.1]),
+    )
+
+
+def _drawn_faults(draw: random.Random) -> Faults:
+    """Return some of the faults; each is absent from half of the worlds, so that none hides another."""
+
+    def some(most: float) -> float:
+        return draw.uniform(0, most) if draw.random() < 0.5 else 0.0
+
+    return Faults(
+        lost_reply=some(0.05),
+        doubled_reply=some(0.1),
+        late_reply=some(0.1),
+        late_s=draw.choice([1.0, 15.0, 60.0]),
+        failed_launch=some(0.6),
+        stuck_boot=some(0.2),
+        refused_end=some(0.5),
+        crash_per_s=some(0.02),
+        hang_per_s=some(0.01),
+        reclaim_per_s=some(0.02),
+        slow_link_per_s=some(0.02),
+        clock_step_per_s=some(0.05),
+        clock_step_s=draw.choice([0.3, 3.0]),
+    )
