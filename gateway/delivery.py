@@ -80,14 +80,14 @@ class Delivery:
         return self._outage.why
 
     @property
-    def next_seq(self) -> int:
-        """The run that starts here is what all held results wait for."""
-        return self._reorderer.next_seq
-
-    @property
     def full(self) -> bool:
-        """Whether so much waits that nothing but the missing run should be routed."""
+        """Whether so much waits, for an earlier run or for the sink, that no more should be routed."""
         return self._held_bytes >= HELD_BYTES_MAX
+
+    def takes(self, first_seq: int) -> bool:
+        """Return whether a run may be routed: when full, only one that is late, or that held results wait for."""
+        awaited = first_seq == self._reorderer.next_seq and self._reorderer.held_count > 0
+        return not self.full or awaited or first_seq < self._reorderer.next_seq
 
     @property
     def empty(self) -> bool:

@@ -189,7 +189,7 @@ class Pipeline:
     def deal(self) -> None:
         """Give waiting runs to lanes that have room, in order of seq."""
         while (run := self._book.next_waiting()) is not None:
-            if self._delivery.full and run.first_seq > self._delivery.next_seq:
+            if not self._delivery.takes(run.first_seq):
                 return
             with_room = {name for name, lane in self._lanes.items() if lane.has_room}
             home_only, tried = self._stateful or run.disordered, self._book.tried(run)

@@ -239,7 +239,8 @@ async def test_it_is_full_by_the_bytes_it_holds_until_they_are_committed(
         assert not desk.delivery.full
         desk.complete(20, 29)
         assert desk.delivery.full
-        assert desk.delivery.next_seq == 0
+        assert desk.delivery.takes(0)
+        assert not desk.delivery.takes(30)
         desk.complete(0, 9)
         await until(lambda: desk.delivery.empty, desk.clock, 0.1)
         assert not desk.delivery.full

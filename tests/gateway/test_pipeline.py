@@ -93,6 +93,18 @@ class Query:
         self.gate.take(run.raw_bytes)
         self.pipeline.offer(run)
 
+    def offer_unlogged(self, first: int, last: int) -> None:
+        """The same on a disk that takes nothing."""
+        batch = events(first, last)
+        run = Run(first, last, batch, self.clock.now(), batch.nbytes)
+        self.gate.take(run.raw_bytes)
+        self.pipeline.offer(run)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let the pipeline tick through so much time."""
+        end_s = self.clock.now() + seconds
+        await until(lambda: self.clock.now() >= end_s, self.clock, 0.1)
+
     async def all_committed(self) -> None:
         await until(lambda: self.pipeline.idle, self.clock, 0.1)
 
@@ -345,6 +357,30 @@ async def test_with_too_much_held_only_what_is_waited_for_goes_out(
         async with serving(home):
             await query.all_committed()
     assert query.ids() == [*range(30)]
+
+
+async def test_with_a_sink_that_takes_nothing_no_more_is_routed_than_may_be_held(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.delivery.HELD_BYTES_MAX", 1)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    home = query.add_host(HOME)
+    async with query.running():
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fsync", full)
+            query.offer_unlogged(0, 9)
+            await until(lambda: len(home.runs) == 1)
+            home.answer(0, 9)
+            await until(lambda: query.pipeline.trouble != "", query.clock, 0.1)
+            query.offer_unlogged(10, 19)
+            await query.pass_time(30.0)
+            assert len(home.runs) == 1, "nothing is missing, and the sink holds what it may"
+        async with serving(home):
+            await query.all_committed()
+    assert query.ids() == [*range(20)]
 
 
 async def test_a_run_that_is_late_already_goes_out_although_much_is_held(
