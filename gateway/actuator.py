@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.connection import Connection, QueryRefusedError
@@ -13,6 +13,7 @@ from gateway.hosts import READY_DEADLINE_S, dial, new_host_name, user_data
 from gateway.pipeline import Loss
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
+from gateway.reaper import Reaper
 from gateway.together import all_or_none
 from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Node
@@ -36,8 +37,6 @@ from policies.signals import (
 
 _LOG = logging.getLogger(__name__)
 _DRAIN_POLL_S = 0.05
-_DESTROY_TRIES = 5
-_DESTROY_WAIT_S = 2.0
 
 
 @dataclass(slots=True)
@@ -69,10 +68,11 @@ class Actuator:
         profiler: hears of lanes that end.
         clock: time.
         emit: takes events; called on the event loop.
+        paid: returns once what a launch costs is written down; OSError if it cannot be.
 
     Attributes:
         boots: how the VMs so far booted.
-        not_given_back: machines that the cloud did not take back although it was asked again and again.
+        reaper: gives machines back, also those that nobody knows.
         failure: a mistake of ours that ended one of its tasks; the gateway cannot go on.
     """
 
@@ -89,10 +89,10 @@ class Actuator:
         profiler: Profiler,
         clock: Clock,
         emit: Callable[[Callable[[str, float], Event]], None],
+        paid: Callable[[], Awaitable[None]],
     ) -> None:
         self._cloud = cloud
         self._authority = authority
-        self._tags = dict(tags)
         self._queries = queries
         self._home_runtime = home_runtime
         self._orphan_after_s = orphan_after_s
@@ -100,11 +100,11 @@ class Actuator:
         self._profiler = profiler
         self._clock = clock
         self._emit = emit
+        self._paid = paid
         self._vms: dict[str, _Vm] = {}
         self._endings: set[asyncio.Task[None]] = set()
-        self._leftovers: asyncio.Task[None] | None = None
+        self.reaper = Reaper(cloud, tags, lambda: self._vms.keys(), clock)
         self.boots: set[str] = set()
-        self.not_given_back: list[str] = []
         self.failure: BaseException | None = None
 
     def execute(self, commands: Sequence[Command]) -> None:
@@ -142,14 +142,11 @@ class Actuator:
             vm.connection.link.lose(reason)
 
     def end_leftovers(self) -> None:
-        """Begin to give back the VMs of an earlier gateway; launches wait for that, the queries need not."""
-        self._leftovers = self._begin(self._end_leftovers(), "end leftovers")
+        """Begin to give back the VMs of an earlier gateway, and whatever is left alone later.
 
-    async def _end_leftovers(self) -> None:
-        nodes = await self._cloud.list(self._tags)
-        await asyncio.gather(*(self._destroy(node) for node in nodes))
-        if nodes:
-            _LOG.warning("gave back %d VM(s) of an earlier gateway", len(nodes))
+        Launches wait for the first; the queries need not.
+        """
+        self.reaper.watch().add_done_callback(self._note)
 
     # ------------------------------------------------------------------------------------------------------ launch
 
@@ -171,12 +168,12 @@ class Actuator:
             self._emit(lambda event_id, at_s: VmLost(event_id=event_id, at_s=at_s, vm=vm.name, reason=why))
 
     async def _bring_up(self, vm: _Vm) -> Connection:
-        if self._leftovers is not None:
-            await asyncio.wait([self._leftovers])
+        await self.reaper.first_sweep()
+        await self._paid()
         token = new_token()
         host = new_host_name(vm.name)
         text = user_data(self._authority, host, token, self._orphan_after_s)
-        vm.node = node = await self._cloud.create(vm.name, self._tags, text)
+        vm.node = node = await self._cloud.create(vm.name, self.reaper.tags, text)
         self.boots.add(node.boot)
         address = (node.address, node.port)
         if self._shape is not None:
@@ -224,7 +221,7 @@ class Actuator:
                 await vm.relay.close()
         finally:
             if vm.node is not None:
-                await self._destroy(vm.node)
+                await self.reaper.destroy(vm.node)
 
     async def _detach(self, vm: _Vm, loss: Loss | None = None) -> None:
         for query in self._queries.values():
@@ -232,29 +229,13 @@ class Actuator:
                 await query.detach(vm.name, loss)
         self._profiler.lane_closed(vm.name)
 
-    async def _destroy(self, node: Node) -> None:
-        """Give a machine back; what cannot be given back now is said loudly, and found by its tag at the next start."""
-        for attempt in range(1, _DESTROY_TRIES + 1):
-            try:
-                await self._cloud.destroy(node.id)
-            except (CloudError, OSError) as error:
-                _LOG.warning(
-                    "%s (%s) is not given back (try %d of %d): %s", node.name, node.id, attempt, _DESTROY_TRIES, error
-                )
-            else:
-                return
-            if attempt < _DESTROY_TRIES:
-                await self._clock.sleep_until(self._clock.now() + _DESTROY_WAIT_S * attempt)
-        self.not_given_back.append(f"{node.name} ({node.id})")
-        _LOG.error("%s (%s) could not be given back: it may still cost money; end it by hand", node.name, node.id)
-
     @property
     def settled(self) -> bool:
         """Whether no VM is left."""
-        return not self._vms and not self._endings and (self._leftovers is None or self._leftovers.done())
+        return not self._vms and not self._endings and self.reaper.settled
 
     async def give_back_all(self) -> None:
         """Give every VM back without asking the scheduler: for a gateway that cannot go on."""
         left = [self._vms.pop(name) for name in tuple(self._vms)]
-        leftovers = [] if self._leftovers is None else [self._leftovers]
-        await asyncio.gather(*(self._end(vm) for vm in left), *self._endings, *leftovers, return_exceptions=True)
+        await asyncio.gather(*(self._end(vm) for vm in left), *self._endings, return_exceptions=True)
+        await self.reaper.stop()

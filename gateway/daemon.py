@@ -7,19 +7,19 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 
 from gateway.actuator import Actuator
 from gateway.api import ApiError, serve_api
+from gateway.books import Books
 from gateway.codepath import code_path_for
 from gateway.config.models import Config, FileSink
 from gateway.connection import QueryRefusedError
 from gateway.deadletters import ReplayRefusedError
 from gateway.demo.record import Boot
-from gateway.home import Home
-from gateway.hosts import HomeHost, prepare_warm
+from gateway.home import make_home
+from gateway.hosts import prepare_warm
 from gateway.logs import begin_logging
 from gateway.ownership import Ownership, owned_fleet
 from gateway.profiler import Profiler
@@ -29,7 +29,7 @@ from gateway.scheduler import Scheduler
 from gateway.settings import scheduler_settings
 from gateway.sinks.base import FencedError, SinkError
 from gateway.sources.base import SourceError
-from gateway.statefiles import StateError, owned, probe, queries_without_config
+from gateway.statefiles import StateError, owned, queries_without_config
 from gateway.statusview import status_text
 from gateway.together import all_or_none
 from infra.clock import Clock, SystemClock
@@ -96,7 +96,15 @@ class Daemon:
         self._profiler = Profiler(
             config.gateway.slot_s, {name: query.qos.statistic for name, query in config.queries.items()}
         )
-        self._scheduler = Scheduler(scheduler_settings(config))
+        settings = scheduler_settings(config)
+        self._scheduler = Scheduler(settings)
+        self._books = Books(
+            self._state_dir / "books.json",
+            self._scheduler.ledger,
+            settings.billing,
+            orphan_after_s=config.gateway.orphan_after_s,
+            clock=clock,
+        )
         self._event_ids = count(1)
         private = cpu_numbers(config.private.cpus) if config.private.cpus else []
         self._cloud = ProcessCloud(
@@ -112,7 +120,7 @@ class Daemon:
             _LOG.warning(
                 "%s holds the state of a query that is not in the config: remove it if it is done with", folder
             )
-        self._home = self._make_home()
+        self._home = make_home(config, self._authority, self._queries, self._profiler, clock)
         self._stop = asyncio.Event()
         self._failure: str | None = None
         self._latencies: dict[str, float] = {}
@@ -155,9 +163,9 @@ class Daemon:
         self._stop.set()
 
     async def _begin(self) -> None:
-        """Get the hosts, give back what an earlier gateway rented, open the queries."""
-        await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
+        """Give back what an earlier gateway rented, get the hosts, open the queries."""
         self._actuator.end_leftovers()
+        await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
         await all_or_none(*(self._open(name, query) for name, query in self._queries.items()))
         self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
         self._home.watch()
@@ -194,7 +202,10 @@ class Daemon:
             query.pipeline.end_slot(query.ingress.oldest_unread_s(), query.ingress.due_unread_count())
         slots = self._profiler.end_slot(now_s, load1=os.getloadavg()[0])
         self._latencies = {slot.query: slot.latency_s for slot in slots}
-        self._handle(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=slots))
+        self._handle(
+            lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=slots, wall_s=self._clock.wall())
+        )
+        self._books.save_soon()
         if self._recorder is not None:
             first = self._queries[next(iter(self._config.queries))]
             states = [str(state) for state in self._scheduler.vms.values()]
@@ -244,8 +255,9 @@ class Daemon:
         """End all that still runs; after a failure that is more than after an orderly end."""
         await self._home.stop_watching()
         await self._actuator.give_back_all()
-        if self._actuator.not_given_back:
-            self._fail(f"not given back, end by hand: {', '.join(self._actuator.not_given_back)}")
+        await self._books.close()
+        if left := self._actuator.reaper.not_given_back:
+            self._fail(f"not given back, end by hand: {', '.join(left.values())}")
         try:
             await self._stop_queries()
         finally:
@@ -278,32 +290,6 @@ class Daemon:
         self._recorder.write(path, first.tally.events, first.tally, fleet, boot)
 
     # ------------------------------------------------------------------------------------------------------- making
-
-    def _make_home(self) -> Home:
-        private = self._config.private
-        machines = ProcessCloud(
-            self._state_dir / "home",
-            self._clock,
-            max_vms=2 if private.standby else 1,
-            master=private.spark.master,
-            cpu_sets=[private.cpus] if private.cpus else [],
-        )
-        taken: set[str] = set()
-
-        def make_host() -> HomeHost:
-            return HomeHost(machines, self._authority, self._config.gateway.orphan_after_s, self._clock, taken)
-
-        # A host of another version would serve other code.
-        tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
-        return Home(
-            make_host,
-            tags,
-            self._queries,
-            self._profiler,
-            self._clock,
-            keep_standby=self._config.private.standby,
-            probe=lambda: probe(self._state_dir),
-        )
 
     def _make_query(self, name: str) -> RunningQuery:
         query = self._config.queries[name]
@@ -359,6 +345,7 @@ class Daemon:
             profiler=self._profiler,
             clock=self._clock,
             emit=self._handle,
+            paid=self._books.save,
         )
 
     def _fleet_name(self) -> str:

@@ -6,7 +6,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 
+from gateway.config.models import Config
 from gateway.connection import Connection, QueryRefusedError
 from gateway.hosts import READY_DEADLINE_S, HomeHost
 from gateway.outage import Outage
@@ -14,10 +16,13 @@ from gateway.pipeline import Loss
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from gateway.standby import Host, Standby
+from gateway.statefiles import probe
 from gateway.threads import run_to_end
 from infra.clock import Clock
 from infra.clouds.base import CloudError
+from infra.clouds.process import ProcessCloud
 from infra.link.channel import LinkLost
+from infra.link.trust import Authority
 from infra.messages import Runtime
 from policies.signals import HOME
 
@@ -250,3 +255,29 @@ class Home:
         retired = (self._host, self._connection)
         self._host, self._connection = taken
         return retired
+
+
+def make_home(
+    config: Config, authority: Authority, queries: Mapping[str, RunningQuery], profiler: Profiler, clock: Clock
+) -> Home:
+    """Return the care for the private engine host that ``config`` describes."""
+    private, state_dir = config.private, config.gateway.state_dir
+    machines = ProcessCloud(
+        state_dir / "home",
+        clock,
+        max_vms=2 if private.standby else 1,
+        master=private.spark.master,
+        cpu_sets=[private.cpus] if private.cpus else [],
+    )
+    taken: set[str] = set()
+    # A host of another version would serve other code.
+    tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
+    return Home(
+        lambda: HomeHost(machines, authority, config.gateway.orphan_after_s, clock, taken),
+        tags,
+        queries,
+        profiler,
+        clock,
+        keep_standby=private.standby,
+        probe=lambda: probe(state_dir),
+    )

@@ -153,6 +153,7 @@ class Fleet:
         self.dialler = Dialler()
         self.events: list[Event] = []
         self.closed_lanes: list[str] = []
+        self.unpaid: OSError | None = None
         self.listener: Callable[[Event], None] = lambda _: None
         self.clock = clock or LeapingClock()
         monkeypatch.setattr(actuator_module, "dial", self.dialler)
@@ -167,7 +168,13 @@ class Fleet:
             profiler=cast("Any", SimpleNamespace(lane_closed=self.closed_lanes.append)),
             clock=self.clock,
             emit=self._emit,
+            paid=self._pay,
         )
+
+    async def _pay(self) -> None:
+        await asyncio.sleep(0)
+        if self.unpaid is not None:
+            raise self.unpaid
 
     def _emit(self, make: Callable[[str, float], Event]) -> None:
         event = make(f"e{len(self.events)}", self.clock.now())

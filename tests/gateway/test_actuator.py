@@ -52,7 +52,7 @@ async def test_a_vm_from_its_start_to_its_end(fleet: Fleet) -> None:
     assert isinstance(event, VmReady)
     assert before_s <= event.billing_since_s <= event.at_s
     assert all(query.lanes == {"vm-1"} for query in fleet.queries.values())
-    assert [dict(node.tags) for node in fleet.cloud.nodes.values()] == [TAGS]
+    assert [TAGS.items() <= node.tags.items() for node in fleet.cloud.nodes.values()] == [True]
     fleet.actuator.execute([SetRoute(query="a", shares=(("home", 0.5), ("vm-1", 0.5)), cause=WHY)])
     assert fleet.queries["a"].shares == {"home": 0.5, "vm-1": 0.5}
     fleet.actuator.execute([DRAIN])
@@ -81,6 +81,13 @@ async def test_a_machine_that_cannot_be_dialled_is_given_back(fleet: Fleet, refu
     fleet.actuator.execute([START])
     await over(fleet)
     assert (fleet.kinds("vm-1"), fleet.cloud.created) == (["VmFailed", "VmGone"], 1)
+
+
+async def test_a_vm_whose_price_cannot_be_written_down_is_not_ordered(fleet: Fleet) -> None:
+    fleet.unpaid = OSError(28, "No space left on device")
+    fleet.actuator.execute([START])
+    await over(fleet)
+    assert (fleet.kinds("vm-1"), fleet.cloud.created) == (["VmFailed", "VmGone"], 0)
 
 
 async def test_a_machine_that_runs_something_else_is_given_back(fleet: Fleet) -> None:
@@ -194,7 +201,7 @@ async def test_a_machine_that_the_cloud_takes_back_at_the_third_try(fleet: Fleet
     fleet.cloud.stubborn = 2
     fleet.actuator.execute([END])
     await over(fleet)
-    assert fleet.actuator.not_given_back == []
+    assert fleet.actuator.reaper.not_given_back == {}
 
 
 async def test_a_machine_that_is_never_taken_back_is_said_loudly(
@@ -206,7 +213,7 @@ async def test_a_machine_that_is_never_taken_back_is_said_loudly(
     await until(lambda: fleet.actuator.settled)
     assert 1000 - fleet.cloud.stubborn == 5
     assert fleet.kinds("vm-1") == ["VmReady", "VmGone"]
-    assert fleet.actuator.not_given_back == ["vm-1 (i-1)"]
+    assert fleet.actuator.reaper.not_given_back == {"i-1": "vm-1 (i-1)"}
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
         "vm-1 (i-1) could not be given back: it may still cost money; end it by hand"
     ]

@@ -302,7 +302,7 @@ async def _at_home(site: Site, restarts: int) -> None:
 
 
 async def test_a_machine_that_is_not_given_back_is_no_success(site: Site) -> None:
-    site.daemon._actuator.not_given_back.append("vm-1 (i-1)")
+    site.daemon._actuator.reaper.not_given_back["i-1"] = "vm-1 (i-1)"
     site.query.drained = site.query.pipeline.idle = True
     assert await site.daemon.run(True, None) == 1
 

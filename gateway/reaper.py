@@ -1,0 +1,127 @@
+"""Gives machines back: those it is told to, and each minute those with our tag that nobody here knows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Collection, Mapping
+
+from infra.clock import Clock
+from infra.clouds.base import Cloud, CloudError, Node
+
+_LOG = logging.getLogger(__name__)
+_SWEEP_S = 60.0
+_RETRY_S = 5.0
+_DESTROY_TRIES = 5
+_DESTROY_WAIT_S = 2.0
+_RUN_TAG = "spillway-run"
+
+
+class Reaper:
+    """Sees that no machine is left behind.
+
+    A machine of an earlier gateway is ended when it is seen. One of our own that is in nobody's hands is ended when it
+    is seen so twice: it may just be on its way.
+
+    Args:
+        cloud: where the machines are.
+        tags: the gateway's own, the same after each restart.
+        known: returns the names of the VMs that are in somebody's hands.
+        clock: time.
+
+    Attributes:
+        tags: for each new machine: the gateway's, and one for this run of it, so that names are not mistaken.
+        not_given_back: machines that the cloud did not take back although it was asked again and again; by id.
+    """
+
+    def __init__(
+        self, cloud: Cloud, tags: Mapping[str, str], known: Callable[[], Collection[str]], clock: Clock
+    ) -> None:
+        self._cloud = cloud
+        self._gateway_tags = dict(tags)
+        self._known = known
+        self._clock = clock
+        self._run = secrets.token_hex(8)
+        self._suspects: set[str] = set()
+        self._tried = asyncio.Event()
+        self._sweeping: asyncio.Task[None] | None = None
+        self.tags: Mapping[str, str] = {**self._gateway_tags, _RUN_TAG: self._run}
+        self.not_given_back: dict[str, str] = {}
+
+    def watch(self) -> asyncio.Task[None]:
+        """Begin to sweep, at once and then each minute, and return the task that does."""
+        self._sweeping = asyncio.create_task(self._sweep_for_ever(), name="reaper")
+        return self._sweeping
+
+    async def first_sweep(self) -> None:
+        """Return once the first sweep, if one was begun, has given back the machines of an earlier gateway, or failed."""
+        if self._sweeping is not None:
+            await self._tried.wait()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the first sweep is over, if one was begun."""
+        return self._sweeping is None or self._tried.is_set()
+
+    async def stop(self) -> None:
+        """Sweep no more, and end whatever is left with our tag."""
+        if self._sweeping is None:
+            return
+        self._sweeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._sweeping
+        try:
+            for node in await self._cloud.list(self._gateway_tags):
+                _LOG.warning("%s (%s) is left at the end", node.name, node.id)
+                await self.destroy(node)
+        except (CloudError, OSError) as error:
+            _LOG.error("it cannot be seen whether a machine is left (%s): look yourself", error)
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            try:
+                await self.sweep()
+                wait_s = _SWEEP_S
+            except (CloudError, OSError) as error:
+                _LOG.warning("the machines cannot be listed, and are tried again in %g s: %s", _RETRY_S, error)
+                wait_s = _RETRY_S
+            finally:
+                self._tried.set()
+            await self._clock.sleep_until(self._clock.now() + wait_s)
+
+    async def sweep(self) -> None:
+        """End what nobody knows.
+
+        Raises:
+            CloudError: the cloud does not say what there is.
+        """
+        nodes = await self._cloud.list(self._gateway_tags)
+        known = self._known()
+        unknown = [node for node in nodes if not (self._is_ours(node) and node.name in known)]
+        lost = [node for node in unknown if not self._is_ours(node) or node.id in self._suspects]
+        self._suspects = {node.id for node in unknown}
+        if lost:
+            _LOG.warning("nobody knows %s: given back", ", ".join(f"{node.name} ({node.id})" for node in lost))
+        await asyncio.gather(*(self.destroy(node) for node in lost))
+
+    def _is_ours(self, node: Node) -> bool:
+        return node.tags.get(_RUN_TAG) == self._run
+
+    async def destroy(self, node: Node) -> None:
+        """Give a machine back; what cannot be given back now is said loudly, and tried again by the next sweep."""
+        for attempt in range(1, _DESTROY_TRIES + 1):
+            try:
+                await self._cloud.destroy(node.id)
+            except (CloudError, OSError) as error:
+                _LOG.warning(
+                    "%s (%s) is not given back (try %d of %d): %s", node.name, node.id, attempt, _DESTROY_TRIES, error
+                )
+            else:
+                self.not_given_back.pop(node.id, None)
+                return
+            if attempt < _DESTROY_TRIES:
+                await self._clock.sleep_until(self._clock.now() + _DESTROY_WAIT_S * attempt)
+        self.not_given_back[node.id] = f"{node.name} ({node.id})"
+        _LOG.error("%s (%s) could not be given back: it may still cost money; end it by hand", node.name, node.id)
