@@ -7,9 +7,13 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from kafka_broker import Broker
 from pyspark.sql import SparkSession
 
+# Machines are noisy: how long an example takes is no finding.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 pytest.register_assert_rewrite("sink_contract", "source_contract")
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

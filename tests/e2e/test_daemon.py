@@ -131,3 +131,20 @@ def test_a_second_gateway_on_the_same_state_is_refused(tmp_path: Path, state_dir
     assert "in use by another gateway" in second.tail()
     first.kill(15)
     assert first.wait() == 0, first.tail()
+
+
+def test_a_query_that_changed_over_old_state_is_refused_with_what_to_do(
+    tmp_path: Path, state_dir: Path, mails: list[Mail]
+) -> None:
+    write_mail(tmp_path / "mail.jsonl", mails[:200])
+    query = email_query(tmp_path, tmp_path / "mail.jsonl", "changing")
+    gateway = Gateway(tmp_path, state_dir, {"changing": query})
+    gateway.run_until_drained()
+    before = gateway.rows("changing")
+    query["sql"] = "SELECT message_id FROM events"
+    changed = Gateway(tmp_path, state_dir, {"changing": query})
+    changed.start("--until-drained")
+    assert changed.wait() == 2
+    assert "its SQL, schema or code changed" in changed.tail()
+    assert "Drain it with the old definition first, or begin anew" in changed.tail()
+    assert changed.rows("changing") == before

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engines.email.mailbox import Mail
 from tests.e2e.harness import Gateway, email_query, until, write_mail
+from tests.e2e.test_daemon import MEMORY_MAX_BYTES
 from tests.e2e.test_exactly_once import expected_rows
 
 FAILPOINTS = (
@@ -18,6 +22,8 @@ FAILPOINTS = (
     "sink.commit.prepared=enospc@2-4 runlog.append.before=eio@9-11"
 )
 COUNT = 1500
+LOOPS = 15
+STANDS_S = 5.0
 
 
 def readiness(address: str) -> tuple[int, str]:
@@ -32,6 +38,21 @@ def readiness(address: str) -> tuple[int, str]:
         return 0, ""
 
 
+def listening(gateway: Gateway) -> str:
+    """Give the gateway's API a port that the test knows; return its address."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    gateway.config.write_text(gateway.config.read_text().replace("127.0.0.1:0", address))
+    return address
+
+
+def events_taken(address: str, query: str) -> int:
+    """Return how many events the gateway has taken from the source of a query."""
+    with urllib.request.urlopen(f"http://{address}/status", timeout=10) as answer:
+        return int(json.load(answer)["queries"][query]["events"])
+
+
 def test_it_is_not_ready_while_the_disk_fails_and_then_goes_on(
     tmp_path: Path, state_dir: Path, mails: list[Mail], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,10 +62,7 @@ def test_it_is_not_ready_while_the_disk_fails_and_then_goes_on(
         file.write(b"no mail\n")
     query = email_query(tmp_path, tmp_path / "mail.jsonl", "disk", replay={"rate": "300/s"})
     gateway = Gateway(tmp_path, state_dir, {"disk": query})
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-    gateway.config.write_text(gateway.config.read_text().replace("127.0.0.1:0", address))
+    address = listening(gateway)
     monkeypatch.setenv("SPILLWAY_FAILPOINTS", FAILPOINTS)
     gateway.start("--until-drained")
     seen: list[tuple[int, str]] = []
@@ -64,3 +82,45 @@ def test_it_is_not_ready_while_the_disk_fails_and_then_goes_on(
     assert gateway.rows("disk") == expected_rows(some)
     letters = (state_dir / "queries" / "disk" / "dead-letters.jsonl").read_text().splitlines()
     assert len(letters) == 1
+
+
+def test_memory_is_bounded_while_the_sink_takes_nothing_and_then_all_of_it_comes(
+    tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = [{"id": f"row {n}", "body": f"{n} " * 6000} for n in range(1000)]
+    (tmp_path / "large.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(large))
+    total = LOOPS * len(large)
+    query = {
+        "source": {"type": "file", "path": str(tmp_path / "large.jsonl"), "replay": {"loops": LOOPS, "id": "id"}},
+        "schema": "id STRING, body STRING",
+        "sql": "SELECT id, body FROM events",
+        "sink": {"type": "file", "path": str(tmp_path / "out" / "stalled")},
+        "qos": {"latency": "2s"},
+        "switching": {"mode": "off"},
+    }
+    gateway = Gateway(tmp_path, state_dir, {"stalled": query})
+    address = listening(gateway)
+    monkeypatch.setenv("SPILLWAY_FAILPOINTS", "sink.commit.prepared=enospc@1-1000000")
+    gateway.start()
+    try:
+        until(lambda: readiness(address)[0] == 503 and "failpoint" in readiness(address)[1], "the sink takes nothing")
+        taken = [(time.monotonic(), events_taken(address, "stalled"))]
+
+        def stands() -> bool:
+            now = (time.monotonic(), events_taken(address, "stalled"))
+            if now[1] != taken[-1][1]:
+                taken.append(now)
+            return now[0] - taken[-1][0] > STANDS_S
+
+        until(stands, "the source is held back")
+        peak_bytes = gateway.peak_bytes()
+        print(f"{taken[-1][1]} of {total} events taken, {peak_bytes >> 20} MiB at the most")
+        assert taken[-1][1] < total
+        assert peak_bytes < MEMORY_MAX_BYTES
+    finally:
+        gateway.kill()
+    monkeypatch.delenv("SPILLWAY_FAILPOINTS")
+    gateway.run_until_drained()
+    ids = [row["id"] for row in gateway.rows("stalled")]
+    assert len(ids) == total
+    assert len(set(ids)) == total
