@@ -26,12 +26,36 @@ class BootError(CapacityError):
     """A machine was had but did not come up in time; it has been given back."""
 
 
+class QuotaError(CapacityError):
+    """The account may have no more of this kind; another kind or another place may still be had."""
+
+
 class CredentialsError(CloudError):
-    """The provider does not accept who we are."""
+    """The provider does not accept who we are, or does not let us do this."""
+
+
+class OrderError(CloudError):
+    """What was asked for does not exist there or does not fit together: the config has to be corrected."""
+
+
+class GoneError(CloudError):
+    """The machine is not there any more."""
+
+
+class UnavailableError(CloudError):
+    """The provider does not answer, or not sensibly; whether it did what was asked is unknown."""
 
 
 class ThrottledError(CloudError):
-    """The provider asks us to come back later."""
+    """The provider asks us to come back later, and did not do what was asked.
+
+    Attributes:
+        after_s: when, as far as it said; 0 when it did not.
+    """
+
+    def __init__(self, message: str, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.after_s = after_s
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from s3_server import S3Server
 
 from infra.clock import SystemClock
 from infra.clouds.process import ProcessCloud
+from tests.clouds.ec2_lab import Ec2Lab
 
 FAKE_WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 MakeCloud = Callable[..., ProcessCloud]
@@ -59,3 +61,23 @@ def workers(tmp_path: Path) -> Callable[[], list[psutil.Process]]:
         ]
 
     return running
+
+
+@pytest.fixture(scope="session")
+def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("MOTO_ENABLE_AMI_VALIDATION", "true")
+        environment.setenv("MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION", "true")
+        server = S3Server(tmp_path_factory.mktemp("moto"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def ec2(moto_server: S3Server, clock: LeapingClock) -> Iterator[Ec2Lab]:
+    """An EC2; machines of a test that failed do not disturb the next one."""
+    lab = Ec2Lab(moto_server, clock)
+    yield lab
+    left = [instance["InstanceId"] for instance in lab.instances()]
+    if left:
+        lab.client().terminate_instances(InstanceIds=left)

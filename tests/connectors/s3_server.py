@@ -30,6 +30,15 @@ Fault = Literal["", "500", "503", "slow down", "late", "answer lost", "answer lo
 
 
 @dataclass(frozen=True)
+class Reply:
+    """An answer that the proxy gives of its own."""
+
+    status: int
+    body: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Request:
     """A request to the proxy; ``count`` numbers them from 1."""
 
@@ -96,7 +105,7 @@ class FaultProxy:
     client never learns what came of it (and ``kill`` is called first); ``refused`` drops it before.
     """
 
-    def __init__(self, port: int, fault: Callable[[Request], Fault], late_s: float = 1.0) -> None:
+    def __init__(self, port: int, fault: Callable[[Request], Fault | Reply], late_s: float = 1.0) -> None:
         self.fault = fault
         self.kill: Callable[[], None] = lambda: None
         self.count = 0
@@ -116,6 +125,9 @@ class FaultProxy:
                     proxy.count += 1
                     fault = proxy.fault(Request(self.command, self.path, proxy.count))
                     proxy.faults += bool(fault)
+                if isinstance(fault, Reply):
+                    self._answer(fault.status, dict(fault.headers), fault.body.encode())
+                    return
                 if fault in ("500", "503", "slow down"):
                     code = {"500": "InternalError", "503": "ServiceUnavailable", "slow down": "SlowDown"}[fault]
                     text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>no</Message></Error>".encode()
@@ -175,7 +187,7 @@ class FaultProxy:
 
 
 @contextmanager
-def faulty(server: S3Server, fault: Callable[[Request], Fault], late_s: float = 1.0) -> Iterator[FaultProxy]:
+def faulty(server: S3Server, fault: Callable[[Request], Fault | Reply], late_s: float = 1.0) -> Iterator[FaultProxy]:
     proxy = FaultProxy(server.port, fault, late_s)
     try:
         yield proxy

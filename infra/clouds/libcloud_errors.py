@@ -1,0 +1,151 @@
+"""One table from what libcloud raises to the errors that the gateway decides about.
+
+Providers say what is wrong by a word (``InsufficientInstanceCapacity``, ``QUOTA_EXCEEDED``, ``No valid host``) and by
+an HTTP status. The word says more, so it is looked for first; it may be anywhere in the text, since libcloud keeps
+the code of some providers, only the message of others, and the bare body where it could not read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from libcloud.common.exceptions import BaseHTTPError
+from libcloud.common.google import GoogleAuthError, GoogleBaseError
+from libcloud.common.types import InvalidCredsError, LibcloudError, MalformedResponseError, ProviderError
+
+from infra.clouds.base import (
+    CapacityError,
+    CloudError,
+    CredentialsError,
+    GoneError,
+    OrderError,
+    QuotaError,
+    ThrottledError,
+    UnavailableError,
+)
+
+_TEXT_LENGTH_MAX: Final = 300
+
+# What the provider's words mean, and what to do. The first that is found counts.
+WORDS: Final[tuple[tuple[str, type[CloudError], str], ...]] = (
+    (
+        r"RequestLimitExceeded|Throttl|SlowDown|TooManyRequests|rateLimitExceeded|RATE_LIMIT|overLimit\b.*[Rr]ate",
+        ThrottledError,
+        "it wants fewer requests",
+    ),
+    (
+        (
+            r"Insufficient\w*Capacity|InsufficientHostCapacity|Unsupported\b.*Availability Zone"
+            r"|ZONE_RESOURCE_POOL_EXHAUSTED|resourceNotReady|stockout|No valid host|[Nn]ot enough hosts"
+            r"|SpotMaxPriceTooLow|MaxSpotPriceTooLow"
+        ),
+        CapacityError,
+        "name more sizes or zones to fall back to",
+    ),
+    (
+        r"\w*(Limit|Count)Exceeded|InsufficientFreeAddresses|QUOTA_EXCEEDED|quotaExceeded|[Qq]uota exceeded|overLimit",
+        QuotaError,
+        "ask the provider for more, or lower max_vms",
+    ),
+    (
+        (
+            r"AuthFailure|InvalidClientTokenId|SignatureDoesNotMatch|UnauthorizedOperation|UnrecognizedClient"
+            r"|RequestExpired|ExpiredToken|OptInRequired|AccessDenied|InvalidAccessKey|insufficientPermissions|authError"
+            r"|invalid_grant"
+        ),
+        CredentialsError,
+        "see that cloud.credentials are right and may create, list and delete machines, and that the clock is",
+    ),
+    (r"InvalidInstanceID", GoneError, "it has ended"),
+    (
+        r"Invalid[A-Z]\w*|MissingParameter|Unsupported\w*|VPC\w+|UnknownParameter|IdempotentParameterMismatch",
+        OrderError,
+        "correct image, sizes, subnet and the rest of cloud in the config",
+    ),
+    (r"InternalError|ServiceUnavailable|InternalFailure|Unavailable\b", UnavailableError, "it is in trouble"),
+)
+
+# What a status means where no word was known.
+STATUSES: Final[tuple[tuple[frozenset[int], type[CloudError], str], ...]] = (
+    (frozenset({429}), ThrottledError, "it wants fewer requests"),
+    (frozenset({401, 403}), CredentialsError, "see that cloud.credentials are right and may do this"),
+    (frozenset({404, 410}), GoneError, "it is not there (any more)"),
+    (frozenset({400, 405, 409, 413, 422}), OrderError, "correct cloud in the config"),
+    (frozenset({408, *range(500, 600)}), UnavailableError, "it is in trouble"),
+)
+
+
+def in_words(error: Exception, where: str, *, creating: bool = False) -> CloudError:
+    """Return the error of ours that says what ``error`` says.
+
+    Args:
+        error: what libcloud, or what it uses, raised.
+        where: provider and place, for people.
+        creating: nothing can be gone yet: what is not found is named wrongly in the config.
+    """
+    status, text = _status(error), _text(error)
+    kind, advice = _kind(error, status, text)
+    if creating and kind is GoneError:
+        kind, advice = OrderError, "correct image, sizes, network and the rest of cloud in the config"
+    said = f"{where} says: {text or status or type(error).__name__}: {advice}"
+    return ThrottledError(said, _after_s(error)) if kind is ThrottledError else kind(said)
+
+
+@contextlib.contextmanager
+def our_errors(where: str, *, creating: bool = False) -> Iterator[None]:
+    """Raise what goes wrong inside as a ``CloudError``."""
+    try:
+        yield
+    except CloudError:
+        raise
+    except (OSError, LibcloudError, BaseHTTPError) as error:
+        raise in_words(error, where, creating=creating) from error
+
+
+def _kind(error: Exception, status: int, text: str) -> tuple[type[CloudError], str]:
+    for pattern, kind, advice in WORDS:
+        if re.search(pattern, text):
+            return kind, advice
+    if isinstance(error, (InvalidCredsError, GoogleAuthError)):
+        return CredentialsError, "see that cloud.credentials are right"
+    for codes, kind, advice in STATUSES:
+        if status in codes:
+            return kind, advice
+    if isinstance(error, (OSError, MalformedResponseError)):
+        return UnavailableError, "see that it can be reached from here, and that cloud.endpoint is right"
+    return OrderError, "correct cloud in the config"
+
+
+def _status(error: Exception) -> int:
+    status: Any = 0
+    if isinstance(error, BaseHTTPError):
+        status = error.code
+    elif isinstance(error, ProviderError):
+        status = error.http_code
+    return int(status) if str(status).isdecimal() else 0
+
+
+def _text(error: Exception) -> str:
+    parts: list[object]
+    if isinstance(error, GoogleBaseError):
+        parts = [error.code, error.value]
+    elif isinstance(error, MalformedResponseError):
+        parts = [error.value, error.body]
+    elif isinstance(error, LibcloudError):
+        parts = [error.value]
+    else:
+        parts = [error]
+    text = " ".join(" ".join(str(part) for part in parts if part not in (None, "")).split())
+    return text if len(text) <= _TEXT_LENGTH_MAX else f"{text[:_TEXT_LENGTH_MAX]}…"
+
+
+def _after_s(error: Exception) -> float:
+    headers = getattr(error, "headers", None) or {}
+    try:
+        # libcloud has turned a date into seconds already.
+        return max(0.0, float(headers.get("retry-after", 0)))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,311 @@
+"""Machines rented through apache-libcloud: one adapter, whoever the provider is.
+
+A machine carries tags of ours beside the gateway's, all set by the call that creates it: its host's name, by which an
+order whose answer was lost is found again; its port; its name; and when it was ordered, to the millisecond. So a
+machine can be given back from the moment it can cost. Only machines with these tags are listed or ever ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from libcloud.compute.base import Node as Machine
+from libcloud.compute.types import NodeState as MachineState
+
+from infra.clock import Clock
+from infra.clouds.base import (
+    BootError,
+    CapacityError,
+    Cloud,
+    CloudError,
+    GoneError,
+    Node,
+    NodeState,
+    OrderError,
+    UnavailableError,
+)
+from infra.clouds.calls import Calls
+from infra.clouds.libcloud_dialects import Account, Order, dialect_for
+from infra.clouds.libcloud_errors import our_errors
+from infra.link.trust import UserData
+
+_LOG: Final = logging.getLogger(__name__)
+HOST_TAG: Final = "spillway-vm-host"
+PORT_TAG: Final = "spillway-vm-port"
+NAME_TAG: Final = "spillway-vm-name"
+ORDERED_TAG: Final = "spillway-vm-ordered-ms"
+_OURS: Final = (HOST_TAG, PORT_TAG, NAME_TAG, ORDERED_TAG)
+_CALL_S: Final = 90.0  # libcloud waits for some operations of GCE itself
+_POLL_S: Final = 3.0
+_KNOCK_S: Final = 5.0
+_END_S: Final = 300.0
+_QUIET_S: Final = 120.0
+
+Knock = Callable[[str, int], Awaitable[bool]]
+
+
+async def knock(address: str, port: int) -> bool:
+    """Return whether something listens there."""
+    try:
+        async with asyncio.timeout(_KNOCK_S):
+            _, writer = await asyncio.open_connection(address, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+class RentedCloud(Cloud):
+    """A provider behind libcloud.
+
+    Args:
+        account: where, by whom and of what kind.
+        boot_script: makes a machine's user data from the ``UserData`` of its engine host.
+        clock: measures deadlines and pauses.
+        boot_within_s: a machine that does not listen after so long has failed to boot; None: as its provider's do.
+        knock: tells whether an engine host listens.
+        call_s: how long a call to the provider is waited for.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        boot_script: Callable[[UserData], Awaitable[str]],
+        clock: Clock,
+        *,
+        boot_within_s: float | None = None,
+        knock: Knock = knock,
+        call_s: float = _CALL_S,
+    ) -> None:
+        self._account = account
+        self._dialect = dialect_for(account)
+        self.profile = self._dialect.profile
+        self._where = " ".join(filter(None, (self.profile.title, account.region, account.endpoint)))
+        self._boot_script = boot_script
+        self._clock = clock
+        self._boot_within_s = self.profile.boot_within_s if boot_within_s is None else boot_within_s
+        self._knock = knock
+        self._calls = Calls(self._dialect.connect, self._where, clock, call_s)
+        # A provider's list may lag behind what it has just created.
+        self._ordered: dict[str, Machine] = {}
+        # Hosts whose machine may exist: a refusal is no reason to look for it, a lost answer is.
+        self._in_doubt: set[str] = set()
+        self._cleaning: set[asyncio.Task[None]] = set()
+
+    async def create(self, name: str, tags: Mapping[str, str], user_data: str) -> Node:
+        """Rent a machine of the first size and zone that can be had; see ``Cloud.create``."""
+        told = msgspec.structs.replace(
+            UserData.from_json(user_data),
+            listen_host="0.0.0.0",  # noqa: S104 -- whoever comes has to prove itself
+            listen_port=self._account.port,
+        )
+        all_tags = {**tags, **self._own_tags(name, told.host)}
+        self._check_tags(all_tags)
+        script = await self._boot_script(told)
+        size_bytes = len(script.encode())
+        if size_bytes > self.profile.user_data_bytes_max:
+            most_bytes = self.profile.user_data_bytes_max
+            raise OrderError(f"{name}: its user data has {size_bytes} bytes and {self._where} takes {most_bytes}")
+        try:
+            machine = await self._had(name, told.host, all_tags, script)
+            return await self._listening(name, machine)
+        except BaseException:
+            if told.host in self._in_doubt:
+                await self._give_back(name, told.host)
+            raise
+        finally:
+            self._in_doubt.discard(told.host)
+
+    async def destroy(self, node_id: str) -> None:
+        """Give a machine back, and see that it is; see ``Cloud.destroy``."""
+        machine = self._ordered.get(node_id) or await self._find(node_id)
+        if machine is None:
+            return
+        await self._end(machine)
+        deadline_s = self._clock.now() + _END_S
+        while await self._find(node_id) is not None:
+            if self._clock.now() > deadline_s:
+                raise CloudError(f"{self._where}: {node_id} is still there {_END_S:g} s after it was given back")
+            await self._clock.sleep_until(self._clock.now() + _POLL_S)
+        self._ordered.pop(node_id, None)
+
+    async def list(self, tags: Mapping[str, str]) -> list[Node]:
+        """Return the machines of any gateway that carry these tags; see ``Cloud.list``."""
+        nodes = [self._node(machine) for machine in await self._machines()]
+        return sorted(
+            (node for node in nodes if tags.items() <= node.tags.items()), key=lambda node: (node.created_at_s, node.id)
+        )
+
+    async def close(self) -> None:
+        """Wait until what is being given back is."""
+        while self._cleaning:
+            await asyncio.wait(tuple(self._cleaning))
+        self._calls.close()
+
+    # ------------------------------------------------------------------------------------------------------ ordering
+
+    async def _had(self, name: str, host: str, tags: Mapping[str, str], script: str) -> Machine:
+        """Order the machine; sizes and zones that cannot be had now are passed over."""
+        refusals: list[str] = []
+        error: CapacityError | None = None
+        for size, zone in self._kinds():
+            order = Order(name=name, host=host, tags=tags, user_data=script, size=size, zone=zone)
+            try:
+                return await self._order(order)
+            except CapacityError as caught:
+                error = caught
+                place = f"{size} in {zone}" if zone else size
+                _LOG.warning("%s: %s cannot be had: %s", name, place, caught)
+                refusals.append(f"{place}: {caught}")
+        assert error is not None, "the config has at least one size"
+        raise type(error)(f"{name}: no machine can be had; {'; '.join(refusals)}") from error
+
+    def _kinds(self) -> Iterator[tuple[str, str | None]]:
+        """Yield sizes with their zones: the first size is looked for everywhere before the second one is."""
+        for size in self._account.sizes:
+            for zone in self._account.zones or (None,):
+                yield size, zone
+
+    async def _order(self, order: Order) -> Machine:
+        """Order it once, even if that takes several tries and answers are lost."""
+        in_doubt = False
+
+        def create(driver: object) -> Machine:
+            nonlocal in_doubt
+            if in_doubt:
+                for machine in self._dialect.machines(driver, HOST_TAG):
+                    if self._is(machine, order.host) and not self._dialect.given_back(machine):
+                        return machine
+            before, in_doubt = in_doubt, True
+            self._in_doubt.add(order.host)
+            try:
+                with our_errors(self._where, creating=True):
+                    machine = self._dialect.create(driver, order)
+            except UnavailableError:
+                raise
+            except CloudError:
+                in_doubt = before
+                if not before:
+                    self._in_doubt.discard(order.host)
+                raise
+            in_doubt = before
+            return machine
+
+        machine = await self._calls.ask(f"order {order.name}", create)
+        self._ordered[_id(machine)] = machine
+        if in_doubt:
+            await self._clean(order.name, order.host, keep=_id(machine))
+        _LOG.info("%s: ordered %s, %s (%s)", order.name, order.size, machine.id, self._where)
+        return machine
+
+    async def _listening(self, name: str, machine: Machine) -> Node:
+        """Wait until the engine host on a machine listens."""
+        deadline_s = self._clock.now() + self._boot_within_s
+        seen = False
+        while True:
+            found = await self._find(_id(machine))
+            seen = seen or found is not None
+            if found is None and seen:
+                raise BootError(f"{name}: {machine.id} ended while it booted; see its console at the provider")
+            if found is not None:
+                node = self._node(found)
+                if node.state == "gone":
+                    fault = found.extra.get("fault") or found.extra.get("state_reason") or "see its console there"
+                    raise BootError(f"{name}: {machine.id} ended while it booted: {fault}")
+                if node.address and await self._knock(node.address, node.port):
+                    return node
+            if self._clock.now() > deadline_s:
+                raise BootError(
+                    f"{name}: nothing listens on {machine.id} after {self._boot_within_s:g} s; see its console at the "
+                    f"provider, and that port {self._account.port} can be reached from here"
+                )
+            await self._clock.sleep_until(self._clock.now() + _POLL_S)
+
+    # -------------------------------------------------------------------------------------------------------- ending
+
+    async def _give_back(self, name: str, host: str) -> None:
+        """End whatever came of an order, even if the caller is cancelled again meanwhile."""
+        cleaning = asyncio.create_task(self._clean(name, host), name=f"give back {name}")
+        self._cleaning.add(cleaning)
+        cleaning.add_done_callback(self._cleaning.discard)
+        await asyncio.shield(cleaning)
+
+    async def _clean(self, name: str, host: str, keep: str = "") -> None:
+        """End the machines of a host, but for the one to ``keep``."""
+        try:
+            # A call for which nobody waits any more may still create the machine.
+            await self._calls.quiet(_QUIET_S)
+            for machine in (*self._ordered.values(), *await self._machines()):
+                if self._is(machine, host) and _id(machine) != keep:
+                    self._ordered[_id(machine)] = machine
+                    await self.destroy(_id(machine))
+        except CloudError as error:
+            _LOG.error("%s (%s) is not given back; it is found by its tags later: %s", name, host, error)
+
+    async def _end(self, machine: Machine) -> None:
+        with contextlib.suppress(GoneError):
+            await self._calls.ask(f"end {machine.id}", lambda driver: self._dialect.destroy(driver, machine))
+
+    # ------------------------------------------------------------------------------------------------------- looking
+
+    async def _machines(self) -> Sequence[Machine]:
+        found = await self._calls.ask("list", lambda driver: self._dialect.machines(driver, HOST_TAG))
+        return [machine for machine in found if not self._dialect.given_back(machine)]
+
+    async def _find(self, node_id: str) -> Machine | None:
+        return next((machine for machine in await self._machines() if machine.id == node_id), None)
+
+    def _node(self, machine: Machine) -> Node:
+        tags = self._dialect.tags(machine)
+        addresses = machine.public_ips if self._account.address == "public" else machine.private_ips
+        state: NodeState = _STATES.get(machine.state, "gone")
+        if state == "running" and not addresses:
+            state = "starting"
+        running = state == "running"
+        return Node(
+            id=_id(machine),
+            name=tags[NAME_TAG],
+            host=tags[HOST_TAG],
+            state=state,
+            address=str(addresses[0]) if running else "",
+            port=int(tags[PORT_TAG]) if running else 0,
+            created_at_s=int(tags[ORDERED_TAG]) / 1000,
+            tags={key: value for key, value in tags.items() if key not in _OURS},
+        )
+
+    def _is(self, machine: Machine, host: str) -> bool:
+        return self._dialect.tags(machine).get(HOST_TAG) == host
+
+    def _own_tags(self, name: str, host: str) -> dict[str, str]:
+        ordered_ms = str(int(self._clock.wall() * 1000))
+        return {HOST_TAG: host, PORT_TAG: str(self._account.port), NAME_TAG: name, ORDERED_TAG: ordered_ms}
+
+    def _check_tags(self, tags: Mapping[str, str]) -> None:
+        for key, value in tags.items():
+            problem = self.profile.tag_problem(key, value)
+            if problem is not None:
+                raise OrderError(problem)
+
+
+_STATES: Final[dict[MachineState, NodeState]] = {
+    MachineState.PENDING: "starting",
+    MachineState.STARTING: "starting",
+    MachineState.REBOOTING: "starting",
+    MachineState.RECONFIGURING: "starting",
+    MachineState.MIGRATING: "running",
+    MachineState.UPDATING: "running",
+    MachineState.RUNNING: "running",
+    # It says nothing of a machine that is there; what is unreachable is noticed by its link.
+    MachineState.UNKNOWN: "starting",
+}
+
+
+def _id(machine: Machine) -> str:
+    return str(machine.id)
