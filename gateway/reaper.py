@@ -56,7 +56,7 @@ class Reaper:
         return self._sweeping
 
     async def first_sweep(self) -> None:
-        """Return once the first sweep, if one was begun, has given back the machines of an earlier gateway, or failed."""
+        """Return once the first sweep, if one was begun, gave back an earlier gateway's machines, or failed."""
         if self._sweeping is not None:
             await self._tried.wait()
 
