@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help setup java broker mosquitto demo test fuzz faults check lock clean
+.PHONY: help setup java broker mosquitto wan demo test fuzz faults check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -31,10 +31,13 @@ broker: ## fetch the Kafka broker that the tests start
 mosquitto: ## see that there is the MQTT broker that the tests start
 	@.ci/mosquitto
 
+wan: ## see that the WAN of the tests can be made
+	@.ci/wan
+
 demo: setup java ## play the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail
 	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)")
 
-test: setup java broker mosquitto ## run all tests
+test: setup java broker mosquitto wan ## run all tests
 	$(BIN)/python -m pytest
 
 fuzz: setup ## fuzz the link with FRAMES frames (10,000,000), SEED 1

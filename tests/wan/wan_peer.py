@@ -1,0 +1,86 @@
+"""The programs at both ends of the WAN in its tests. All share one monotonic clock, so each way can be timed.
+
+``echo`` answers each line with the time it came, and prints it; ``ask`` sends a line for each line of its input and
+prints when it was sent, heard and answered. ``sink`` measures what ``flood`` sends.
+``count`` and ``burst`` do datagrams.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+
+_BLOCK_BYTES = 1 << 16
+_WARM_UP_S = 1.5
+_MEASURED_S = 3.0
+
+
+def accepted() -> socket.socket:
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        print(server.getsockname()[1], flush=True)
+        return server.accept()[0]
+
+
+def echo() -> None:
+    with accepted() as connection, connection.makefile("rw") as lines:
+        for line in lines:
+            print(line.strip(), flush=True)
+            lines.write(f"{time.monotonic()}\n")
+            lines.flush()
+
+
+def ask(address: str, port: str) -> None:
+    with socket.create_connection((address, int(port))) as connection, connection.makefile("rw") as lines:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        print("connected", flush=True)
+        for line in sys.stdin:
+            sent_s = time.monotonic()
+            lines.write(line)
+            lines.flush()
+            heard_s = float(lines.readline())
+            print(json.dumps({"up_s": heard_s - sent_s, "down_s": time.monotonic() - heard_s}), flush=True)
+
+
+def sink() -> None:
+    with accepted() as connection:
+        buffer, received_bytes, first_s, last_s = bytearray(1 << 20), 0, None, None
+        start_s = time.monotonic()
+        while (now_s := time.monotonic()) < start_s + _WARM_UP_S + _MEASURED_S:
+            if first_s is None and now_s > start_s + _WARM_UP_S:
+                first_s, received_bytes = now_s, 0
+            received_bytes += connection.recv_into(buffer)
+            last_s = time.monotonic()
+        assert first_s is not None
+        assert last_s is not None
+        print(received_bytes * 8 / (last_s - first_s), flush=True)
+
+
+def flood(address: str, port: str) -> None:
+    with socket.create_connection((address, int(port))) as connection:
+        block = bytes(_BLOCK_BYTES)
+        try:
+            while True:
+                connection.sendall(block)
+        except OSError:
+            return
+
+
+def count(wanted: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("0.0.0.0", 0))
+        receiver.settimeout(5)
+        print(receiver.getsockname()[1], flush=True)
+        print(json.dumps([int(receiver.recv(1500)) for _ in range(int(wanted))]), flush=True)
+
+
+def burst(address: str, port: str, wanted: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for number in range(int(wanted)):
+            sender.sendto(str(number).encode(), (address, int(port)))
+            time.sleep(0.002)
+
+
+if __name__ == "__main__":
+    {"echo": echo, "ask": ask, "sink": sink, "flood": flood, "count": count, "burst": burst}[sys.argv[1]](*sys.argv[2:])
