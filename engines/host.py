@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from infra.clock import Clock
 from infra.link.identity import HostIdentity
 from infra.link.secret_files import write_private
 from infra.link.server import HostServer, LinkLost, SessionEnded, SessionStarted
-from infra.link.trust import UserData
+from infra.link.trust import CODE_PATH, UserData
 from infra.messages import (
     AnyMessage,
     CloseQuery,
@@ -85,10 +85,11 @@ class HostFile(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class End:
-    """Why a host ended, and the exit code for it."""
+    """Why a host ended, the exit code for it, and whether somebody told it to."""
 
     reason: str
     code: int
+    told: bool = False
 
 
 @dataclass
@@ -106,9 +107,17 @@ class Host:
         user_data: name, authority, token, where to listen.
         settings: how it runs.
         clock: measures boot, batches and absence of the gateway.
+        on_end: hears that it ends, before it cleans up, which may take long.
     """
 
-    def __init__(self, user_data: UserData, settings: HostSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        user_data: UserData,
+        settings: HostSettings,
+        clock: Clock,
+        on_end: Callable[[End], None] = lambda _: None,
+    ) -> None:
+        self._on_end = on_end
         self._user_data = user_data
         self._settings = settings
         self._clock = clock
@@ -130,12 +139,13 @@ class Host:
         started_s = self._clock.now()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop, f"signal {number.name}")
+            loop.add_signal_handler(number, self._told_to_stop, f"signal {number.name}")
         try:
             await self._listen()
             async with asyncio.TaskGroup() as group:
                 work = [group.create_task(part) for part in (self._serve(), self._boot(started_s), self._look())]
                 end = await self._stopped
+                self._on_end(end)
                 for task in work:
                     task.cancel()
             return end
@@ -199,13 +209,13 @@ class Host:
                 if opened is not None:
                     opened.committed(last_seq)
             case OpenQuery():
-                self._start(self._open(session, message))
+                self._start(self._open(session, self._found_here(message)))
             case CloseQuery(query=query, epoch=epoch):
                 self._start(self._close(session, query, epoch))
             case SessionStarted() | SessionEnded():
                 self._forget_owners()
             case Shutdown():
-                self._stop("the gateway said so")
+                self._told_to_stop("the gateway said so")
             case _:
                 pass  # heartbeats and farewells are the link's business
 
@@ -219,6 +229,11 @@ class Host:
         for slot in self._slots.values():
             if slot.opened is not None:
                 slot.opened.detach()
+
+    def _found_here(self, spec: OpenQuery) -> OpenQuery:
+        """Return what is to be opened, its user's code where this machine has it."""
+        code_path = self._user_data.extra.get(CODE_PATH)
+        return msgspec.structs.replace(spec, code_path=code_path) if code_path and spec.code_path else spec
 
     async def _open(self, session: str, spec: OpenQuery) -> None:
         slot = self._slots.setdefault(spec.query, _Slot())
@@ -282,6 +297,10 @@ class Host:
     def _stop(self, reason: str, code: int = 0) -> None:
         if not self._stopped.done():
             self._stopped.set_result(End(reason, code))
+
+    def _told_to_stop(self, reason: str) -> None:
+        if not self._stopped.done():
+            self._stopped.set_result(End(reason, 0, told=True))
 
     async def _end(self) -> None:
         for task in self._tasks:
