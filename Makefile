@@ -6,11 +6,11 @@ STAMP := $(VENV)/.installed
 FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help setup java broker mosquitto wan demo test fuzz faults check lock clean
+.PHONY: help worlds reproduce-cepsim setup java broker mosquitto wan demo test fuzz faults check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## /\1	/'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1	/'
 
 setup: $(STAMP) ## make .venv and install into it; does nothing the second time
 
@@ -42,6 +42,12 @@ test: setup java broker mosquitto wan ## run all tests
 
 fuzz: setup ## fuzz the link with FRAMES frames (10,000,000), SEED 1
 	$(BIN)/python tests/faults/fuzz.py $(or $(FRAMES),10000000) $(or $(SEED),1)
+
+worlds: setup ## live through COUNT simulated worlds (1,000), from SEED 1 on
+	$(BIN)/python tests/worlds/worlds.py $(or $(COUNT),1000) $(or $(SEED),1)
+
+reproduce-cepsim: setup ## simulate CEPSim's use case, the table of docs/results/cepsim.md
+	$(BIN)/python bench/reproduce_cepsim.py
 
 faults: setup java broker mosquitto ## make everything fail, in full; takes hours, writes docs/reliability.md
 	SPILLWAY_FAULTS=full $(BIN)/python -m pytest tests/faults -s

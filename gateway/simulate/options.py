@@ -55,7 +55,8 @@ class QueryOptions:
 
     Attributes:
         settings: how it is switched.
-        load: events; their number in a run's time is drawn with this mean.
+        load: events.
+        poisson: whether their number is drawn, with this mean.
         run_s: a run holds what came in so much time, but never more than ``run_events``.
         run_events: see there.
         event_bytes: raw size.
@@ -67,6 +68,7 @@ class QueryOptions:
 
     settings: QuerySettings
     load: Generator
+    poisson: bool = True
     run_s: float = 0.5
     run_events: int = 5000
     event_bytes: int = 1000

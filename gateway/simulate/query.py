@@ -21,6 +21,7 @@ from gateway.simulate.options import QueryOptions
 from gateway.statistics import Tally
 from policies.signals import HOME
 
+_ALMOST = 1e-6
 _NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
 
 
@@ -79,7 +80,9 @@ class SimulatedQuery:
         self._book = RunBook(IntervalSet())
         self._reorderer: Reorderer[_Result] = Reorderer(flush_s=options.flush_s, ordered=options.ordered)
         self._draw = random.Random(f"query {seed} {self.name}")  # noqa: S311  # no secret
-        self._load = Poisson(options.load, np.random.default_rng([seed, int.from_bytes(self.name.encode())]))
+        draw = np.random.default_rng([seed, int.from_bytes(self.name.encode())])
+        self._load = Poisson(options.load, draw) if options.poisson else options.load
+        self._due_events = 0.0
         self._next_seq = 0
         self._undone: dict[int, Run] = {}
         self._undone_events = self._held_events = self._released_events = 0
@@ -90,7 +93,9 @@ class SimulatedQuery:
 
     def arrive(self, from_s: float, to_s: float) -> None:
         """Take what came from the source in this time."""
-        left = round(self._load.events(from_s, to_s))
+        self._due_events += self._load.events(from_s, to_s)
+        left = int(self._due_events + _ALMOST)
+        self._due_events -= left
         while left > 0:
             events = min(left, self.options.run_events)
             left -= events

@@ -1,0 +1,166 @@
+"""A config and a trace, tried in virtual time: what its policy would do, beside the private cluster alone."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from engines.simulated.generators import Generator, Trace, Uniform
+from gateway.config import Config
+from gateway.config.query import Query
+from gateway.config.sources import FileSource, QuerySource
+from gateway.settings import scheduler_settings
+from gateway.simulate.options import Machines, QueryOptions, WorldOptions
+from gateway.simulate.world import World, WorldOutcome
+from policies.query import QuerySettings
+
+_BITS_PER_BYTE = 8
+_LEAST_RUN_S = 0.05
+_COLUMNS = ("at_s", "query", "events", "bytes")
+
+
+class TraceError(ValueError):
+    """A trace cannot be read, or does not fit the config."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The events of one query in a trace; ``event_bytes`` is their mean size."""
+
+    load: Trace
+    last_s: float
+    event_bytes: int
+
+
+def read_trace(path: Path) -> dict[str, Recorded]:
+    """Read a CSV file with the columns at_s, query, events and bytes: what came since the line before, in any order.
+
+    Raises:
+        TraceError: it is no such file.
+    """
+    lines: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            if tuple(reader.fieldnames or ()) != _COLUMNS:
+                raise TraceError(f"{path}: the first line must be {','.join(_COLUMNS)}")
+            for row in reader:
+                lines[row["query"]].append(_line(path, reader.line_num, row))
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path} cannot be read: {error}") from None
+    return {query: _recorded(sorted(of_query)) for query, of_query in lines.items()}
+
+
+def _line(path: Path, number: int, row: Mapping[str, str]) -> tuple[float, float, float]:
+    try:
+        at_s, events, size = float(row["at_s"]), float(row["events"]), float(row["bytes"])
+    except (TypeError, ValueError):
+        raise TraceError(f"{path}, line {number}: at_s, events and bytes must be numbers") from None
+    if not (0 <= at_s < 1e9 and 0 <= events < 1e12 and 0 <= size < 1e18):
+        raise TraceError(f"{path}, line {number}: at_s, events and bytes must be finite and not negative")
+    return at_s, events, size
+
+
+def _recorded(lines: Sequence[tuple[float, float, float]]) -> Recorded:
+    events = sum(count for _, count, _ in lines)
+    size = sum(size for _, _, size in lines)
+    load = Trace([at_s for at_s, _, _ in lines], [count for _, count, _ in lines])
+    return Recorded(load, lines[-1][0], round(size / events) if events else 0)
+
+
+def plan(
+    config: Config,
+    *,
+    served_per_s: float,
+    for_s: float,
+    seed: int,
+    trace: Mapping[str, Recorded] | None = None,
+) -> WorldOptions:
+    """Return the world of a config.
+
+    Args:
+        config: as the daemon takes it.
+        served_per_s: events that one engine host serves in a second.
+        for_s: how long events come, if no trace says it.
+        seed: of boot times and, without a trace, of arrivals.
+        trace: the events of each query; those of others come at the rate of the config's replay.
+
+    Raises:
+        TraceError: the trace names no query of the config, or a query has neither a trace nor a rate.
+    """
+    for name in trace or {}:
+        if name not in config.queries:
+            raise TraceError(f'the trace names "{name}"; the queries of the config are {", ".join(config.queries)}')
+    scheduler = scheduler_settings(config)
+    queries = tuple(
+        _query(config, settings.name, None if trace is None else trace.get(settings.name), settings)
+        for settings in scheduler.queries
+    )
+    link = config.cloud.emulate_link
+    machines = Machines(events_per_s=served_per_s)
+    if link is not None:
+        rate = link.rate_bits_per_s / _BITS_PER_BYTE
+        machines = replace(machines, link_delay_s=link.delay_s, link_bytes_per_s=rate)
+    load_s = for_s if trace is None else max((of.last_s for of in trace.values()), default=0.0) + 1.0
+    return WorldOptions(
+        seed=seed,
+        scheduler=scheduler,
+        queries=queries,
+        machines=machines,
+        load_s=load_s,
+        rest_s=max(86_400.0, 100 * load_s),
+    )
+
+
+def _query(config: Config, name: str, recorded: Recorded | None, settings: QuerySettings) -> QueryOptions:
+    query = config.queries[name]
+    order = query.order
+    load: Generator = _rate(config, name) if recorded is None else recorded.load
+    shape = QueryOptions(settings=settings, load=load)
+    return replace(
+        shape,
+        poisson=recorded is None,
+        run_s=max(query.runs.linger_s, _LEAST_RUN_S),
+        run_events=query.runs.max_events,
+        event_bytes=shape.event_bytes if recorded is None else recorded.event_bytes,
+        flush_s=None if order is None else order.flush_s,
+        ordered=order is not None,
+    )
+
+
+def _rate(config: Config, name: str) -> Uniform:
+    query: Query = config.queries[name]
+    match query.source:
+        case FileSource(replay=replay) if replay is not None and replay.rate_per_s is not None:
+            return Uniform(replay.rate_per_s * replay.speed)
+        case QuerySource(name=upstream):
+            return _rate(config, upstream)
+        case _:
+            raise TraceError(f"the config does not say how many events query {name} gets: give a trace")
+
+
+def compare(world: WorldOptions) -> dict[str, WorldOutcome]:
+    """Live through a world with the private cluster alone, and as it is configured."""
+    alone = replace(world, scheduler=replace(world.scheduler, max_vms=0))
+    return {"private only": World(alone).run(), "as configured": World(world).run()}
+
+
+def table(outcomes: Mapping[str, WorldOutcome]) -> list[str]:
+    """Return the lines of a table."""
+    lines = [f"{'':<14} {'query':<20} {'events':>10} {'mean':>9} {'p95':>9} {'in cloud':>9} {'VMs':>4} {'USD':>9}"]
+    for name, outcome in outcomes.items():
+        for query in outcome.queries:
+            part = query.cloud_events / query.events if query.events else 0.0
+            lines.append(
+                f"{name:<14} {query.name:<20} {query.events:>10,} {query.mean_s:>7.2f} s {query.p95_s:>7.2f} s"
+                f" {part:>9.1%} {outcome.vms:>4} {outcome.usd:>9.4f}"
+            )
+    return lines
+
+
+def report(outcomes: Mapping[str, WorldOutcome]) -> dict[str, object]:
+    """Return all that was measured, for JSON."""
+    return {name: asdict(outcome) for name, outcome in outcomes.items()}
