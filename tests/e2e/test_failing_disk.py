@@ -22,7 +22,7 @@ FAILPOINTS = (
     "sink.commit.prepared=enospc@2-4 runlog.append.before=eio@9-11"
 )
 COUNT = 1500
-LOOPS = 15
+LOOPS = 12
 STANDS_S = 5.0
 
 
