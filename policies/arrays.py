@@ -11,6 +11,9 @@ Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 """Truth values."""
 
+IntArray = npt.NDArray[np.intp]
+"""Indices and counts."""
+
 
 def finite(name: str, values: npt.ArrayLike, dimensions: int) -> Array:
     """Return ``values`` as an array of so many dimensions.

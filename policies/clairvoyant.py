@@ -1,0 +1,144 @@
+"""The optimum that nobody can beat: what a planner would do that knew the whole trace.
+
+An exact dynamic programme over windows. Its state is how many VMs have how many paid windows left, so billing in blocks
+is exact, unlike in the state graph, whose states are counts. A VM is never given back within a block: that would save
+nothing. Being clairvoyant, it asks for VMs a boot time before they are needed, and pays for that time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.arrays import Array, IntArray, finite
+
+STATES_MOST = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """What VMs cost, in windows.
+
+    Attributes:
+        first: windows that the first block of a VM lasts.
+        period: windows of each block after it.
+        boot: of the first block's windows, those in which it only boots.
+        window_usd: price of a window.
+        rebalance_usd: RC, cost of a change of the number of serving VMs.
+
+    Raises:
+        ValueError: a VM could never serve within its first block, or something is negative.
+    """
+
+    first: int
+    period: int
+    boot: int = 0
+    window_usd: float = 1.0
+    rebalance_usd: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.period < 1 or not 0 <= self.boot < self.first or min(self.window_usd, self.rebalance_usd) < 0:
+            raise ValueError(f"a VM must serve in its first block, and nothing cost less than nothing: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The cheapest course.
+
+    Attributes:
+        vms: how many serve in each window.
+        cost_usd: misses, VMs and changes together.
+        renting_usd: VMs alone.
+    """
+
+    vms: tuple[int, ...]
+    cost_usd: float
+    renting_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """All moves of all states, those of a state together: from ``first_of`` it to that of the next one.
+
+    ``first_of`` has the shape (states,), all else (moves,).
+    """
+
+    first_of: IntArray
+    to: IntArray
+    serving: IntArray
+    usd: Array
+    renting_usd: Array
+
+
+_State = tuple[int, ...]
+"""How many VMs have 0, 1, 2 ... paid windows left; those with 0 are to be renewed or given back now."""
+
+
+def clairvoyant(miss_usd: Array, blocks: Blocks) -> Optimum:
+    """Return the cheapest number of VMs in each window of a known trace, starting with none.
+
+    Args:
+        miss_usd: what is lost in each window when so many VMs serve, shape (windows, 1 + most VMs); never more for
+            more VMs.
+        blocks: what VMs cost.
+
+    Raises:
+        ValueError: too many states; use longer windows or fewer VMs.
+    """
+    miss_usd = finite("miss_usd", miss_usd, 2)
+    windows, counts = miss_usd.shape
+    moves = _moves(counts - 1, blocks)
+    starts, to, serving = moves.first_of, moves.to, moves.serving
+    to_go = np.zeros(len(starts))
+    chosen = np.empty((windows, len(starts)), dtype=np.intp)
+    ends = np.append(starts[1:], len(to))
+    for window in range(windows - 1, -1, -1):
+        costs = moves.usd + miss_usd[window, serving] + to_go[to]
+        to_go = np.minimum.reduceat(costs, starts)
+        best = np.flatnonzero(costs <= np.repeat(to_go, ends - starts))
+        chosen[window] = best[np.searchsorted(best, starts)]
+    state, vms, renting_usd = 0, [], 0.0
+    for window in range(windows):
+        move = chosen[window, state]
+        vms.append(int(serving[move]))
+        renting_usd += float(moves.renting_usd[move])
+        state = int(to[move])
+    return Optimum(tuple(vms), float(to_go[0]), renting_usd)
+
+
+def _moves(most: int, blocks: Blocks) -> _Moves:
+    """Find all states that can be reached from no VM at all, and the moves between them."""
+    left_most = max(blocks.first - blocks.boot, blocks.period) - 1
+    empty: _State = (0,) * (left_most + 1)
+    numbers, queue = {empty: 0}, [empty]
+    first_of: list[int] = []
+    rows: list[tuple[int, int, float, float]] = []
+    for state in queue:  # grows while it is walked
+        first_of.append(len(rows))
+        for after, serving, renting_usd in _moves_of(state, most, blocks):
+            if after not in numbers:
+                numbers[after] = len(queue)
+                queue.append(after)
+            changed = serving != sum(state)
+            usd = renting_usd + (blocks.rebalance_usd if changed else 0.0)
+            rows.append((numbers[after], serving, usd, renting_usd))
+        if len(queue) > STATES_MOST:
+            raise ValueError(f"more than {STATES_MOST} states: use longer windows, or fewer VMs than {most}")
+    to, servings, usd, rents = zip(*rows, strict=True)
+    indices = (np.array(column, dtype=np.intp) for column in (first_of, to, servings))
+    return _Moves(*indices, np.array(usd), np.array(rents))
+
+
+def _moves_of(state: _State, most: int, blocks: Blocks) -> list[tuple[_State, int, float]]:
+    """Return state after, VMs serving meanwhile and rent of each move."""
+    expiring, paid = state[0], sum(state[1:])
+    found = []
+    for renewed in range(expiring + 1):
+        for started in range(most - paid - renewed + 1):
+            after = [*state[1:], 0]
+            after[blocks.period - 1] += renewed
+            after[blocks.first - blocks.boot - 1] += started
+            rented = renewed * blocks.period + started * blocks.first
+            found.append((tuple(after), paid + renewed + started, rented * blocks.window_usd))
+    return found

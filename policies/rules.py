@@ -1,0 +1,224 @@
+"""The plain rules that planning must beat, and a wrapper that keeps any rule from flapping.
+
+Each rule is a pure function of what is seen now. Engines are counted with the private cluster as one, so 1 means that
+no VM is wanted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from policies.queueing.degree import BufferGoal, Model, Queue, calculate_degree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What a rule looks at.
+
+    Attributes:
+        at_s: now.
+        engines: how many serve now.
+        input_rate: events per second that became due lately.
+        busy_s: how long an engine is busy with one event.
+        cpu: mean load of the engines in the last time frames, oldest first, each in [0, 1].
+        limit_broken: whether what the user asked for is really not kept now.
+
+    Raises:
+        ValueError: values that cannot be.
+    """
+
+    at_s: float
+    engines: int
+    input_rate: float
+    busy_s: float
+    cpu: tuple[float, ...] = ()
+    limit_broken: bool = False
+
+    def __post_init__(self) -> None:
+        if self.engines < 1 or not self.input_rate >= 0 or not self.busy_s > 0:
+            raise ValueError(f"this cannot have been seen: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a rule wants.
+
+    Attributes:
+        engines: how many are to serve.
+        why: the reason as a sentence.
+    """
+
+    engines: int
+    why: str
+
+
+class Rule(Protocol):
+    """Says how many engines are to serve."""
+
+    def decide(self, seen: Observation) -> Verdict:
+        """Return how many engines are wanted, and why."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """Always the same number."""
+
+    engines: int
+
+    def __post_init__(self) -> None:
+        _require_most(self.engines)
+
+    def decide(self, seen: Observation) -> Verdict:  # noqa: ARG002
+        """Return the number."""
+        return Verdict(self.engines, f"{self.engines} always")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuThreshold:
+    """One more above a load, one fewer below another (Castro Fernandez et al., SIGMOD 2013, as in Mayer et al., VI-B).
+
+    Attributes:
+        most: greatest number of engines.
+        high: mean load over ``frames`` time frames above which one is added.
+        low: the same below which one is removed.
+        frames: how many time frames are looked at.
+    """
+
+    most: int
+    high: float = 0.7
+    low: float = 0.5
+    frames: int = 2
+
+    def __post_init__(self) -> None:
+        _require_most(self.most)
+        if not 0 <= self.low < self.high or self.frames < 1:
+            raise ValueError(f"thresholds must be in order, and a frame be looked at: {self}")
+
+    def decide(self, seen: Observation) -> Verdict:
+        """Return one more, one fewer or as many as now."""
+        if len(seen.cpu) < self.frames:
+            return Verdict(seen.engines, f"{len(seen.cpu)} of {self.frames} time frames were seen")
+        load = math.fsum(seen.cpu[-self.frames :]) / self.frames
+        if load > self.high and seen.engines < self.most:
+            return Verdict(seen.engines + 1, f"CPU load {load:.0%} > {self.high:.0%}")
+        if load < self.low and seen.engines > 1:
+            return Verdict(seen.engines - 1, f"CPU load {load:.0%} < {self.low:.0%}")
+        return Verdict(seen.engines, f"CPU load {load:.0%}")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueingRule:
+    """The QT-algorithm that Zacheilas et al. compare with (IV).
+
+    Events are taken to come in a Poisson process as often as just now, and to take exponential times: M/M/c.
+
+    Attributes:
+        goal: what is to be kept.
+        most: greatest number of engines.
+    """
+
+    goal: BufferGoal
+    most: int
+
+    def __post_init__(self) -> None:
+        _require_most(self.most)
+
+    def decide(self, seen: Observation) -> Verdict:
+        """Return the least number that keeps the goal; the greatest if none does."""
+        queue = Queue(Model.MMC, seen.input_rate, seen.busy_s)
+        engines, probability, _ = calculate_degree(
+            lambda c: queue.within(c, self.goal.limit_events), self.goal, current=seen.engines, most=self.most
+        )
+        limit = self.goal.limit_events
+        return Verdict(engines, f"{engines} hold at most {limit} events {probability:.1%} of the time, as M/M/c says")
+
+
+@dataclass(frozen=True, slots=True)
+class RateRule:
+    """DS2 (Kalavri et al., OSDI 2018, equation 7): as many engines as the input needs at their true rate.
+
+    The true rate is that of an engine which never waits, 1 / busy_s.
+
+    Attributes:
+        most: greatest number of engines.
+    """
+
+    most: int
+
+    def __post_init__(self) -> None:
+        _require_most(self.most)
+
+    def decide(self, seen: Observation) -> Verdict:
+        """Return the input rate over an engine's true rate, rounded up."""
+        needed = math.ceil(seen.input_rate * seen.busy_s - 1e-9)
+        engines = min(max(needed, 1), self.most)
+        return Verdict(engines, f"{seen.input_rate:g} events/s at {1 / seen.busy_s:g} an engine need {needed}")
+
+
+@dataclass(frozen=True, slots=True)
+class DampingSettings:
+    """How a rule is kept from flapping.
+
+    Attributes:
+        dead_band: by which part the input may be wrong without a change: the rule is asked for an input (and a load)
+            that is this much less and this much more; what it says to these bounds the range in which nothing changes.
+        cool_down_s: for how long after a change nothing changes; a billing period makes it one change a period. A
+            limit that is really broken lets more engines come before it is over.
+
+    Raises:
+        ValueError: values that cannot be.
+    """
+
+    dead_band: float
+    cool_down_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dead_band < 1 or not self.cool_down_s >= 0:
+            raise ValueError(f"a dead band is part of the input, a cool-down not negative: {self}")
+
+
+class Damped:
+    """Any rule, without its nervousness.
+
+    Args:
+        rule: the rule.
+        settings: what is held back.
+    """
+
+    def __init__(self, rule: Rule, settings: DampingSettings) -> None:
+        self._rule = rule
+        self._settings = settings
+        self._changed_at_s: float | None = None
+
+    def decide(self, seen: Observation) -> Verdict:
+        """Return what the rule says, or as many as now and why."""
+        band = self._settings.dead_band
+        fewest, most = (self._rule.decide(_scaled(seen, 1 + part)) for part in (-band, band))
+        if fewest.engines <= seen.engines <= most.engines:
+            return Verdict(seen.engines, f"within the dead band of {band:.0%}: {fewest.engines} to {most.engines} fit")
+        wanted = fewest if seen.engines < fewest.engines else most
+        left_s = self._cool_down_left_s(seen.at_s)
+        urgent = seen.limit_broken and wanted.engines > seen.engines
+        if left_s > 0 and not urgent:
+            return Verdict(
+                seen.engines, f"{wanted.engines} wanted ({wanted.why}), but {left_s:.0f} s of cool-down left"
+            )
+        self._changed_at_s = seen.at_s
+        return wanted
+
+    def _cool_down_left_s(self, at_s: float) -> float:
+        if self._changed_at_s is None:
+            return 0.0
+        return self._changed_at_s + self._settings.cool_down_s - at_s
+
+
+def _scaled(seen: Observation, factor: float) -> Observation:
+    return replace(seen, input_rate=seen.input_rate * factor, cpu=tuple(load * factor for load in seen.cpu))
+
+
+def _require_most(engines: int) -> None:
+    if engines < 1:
+        raise ValueError(f"a rule needs at least one engine, not {engines}")
