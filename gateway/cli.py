@@ -113,6 +113,41 @@ def demo(
     raise typer.Exit(play(mail, out))
 
 
+@main.command(epilog="Example: spillway simulate examples/email.yaml --served 2000/s --for 10m")
+def simulate(
+    config: ConfigPath,
+    served: Annotated[str, typer.Option(metavar="RATE", help="Events that an engine host serves, as in 2000/s.")],
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV with at_s,query,events,bytes; else the config's replay rates."),
+    ] = None,
+    load_for: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="How long events come, without a trace.")
+    ] = "10m",
+    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal results.")] = 1,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was measured here, as JSON.")] = None,
+) -> None:
+    """Try a config in virtual time: latency and money, beside the private cluster alone."""
+    loaded = _loaded(config)
+    from gateway.config.units import UnitError, duration_s, rate_per_s
+    from gateway.simulate import plan
+
+    try:
+        recorded = None if trace is None else plan.read_trace(trace)
+        served_per_s, for_s = rate_per_s(served), duration_s(load_for)
+        world = plan.plan(loaded, served_per_s=served_per_s, for_s=for_s, seed=seed, trace=recorded)
+    except (UnitError, plan.TraceError) as error:
+        _fail(str(error), BAD_INPUT)
+    outcomes = plan.compare(world)
+    for line in plan.table(outcomes):
+        typer.echo(line)
+    if report is not None:
+        try:
+            report.write_text(json.dumps(plan.report(outcomes), indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            _fail(f"{report}: {error.strerror or error}", FAILED)
+
+
 @main.command(epilog="Example: spillway mail mail.jsonl.gz --from inbox.mbox.gz")
 def mail(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A .jsonl or .jsonl.gz file.")],

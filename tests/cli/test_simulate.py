@@ -1,0 +1,100 @@
+"""``spillway simulate``: a config tried in virtual time."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gateway.cli import main
+
+CONFIG = """\
+gateway: {state_dir: state}
+cloud:
+  provider: process
+  max_vms: 1
+  boot: 5s
+  billing: {period: 30s, minimum: 30s, usd_per_hour: 3.6, usd_per_gb_sent: 0}
+  budget: {usd_per_day: 5}
+queries:
+  words:
+    source: {type: file, path: in.jsonl, REPLAY}
+    schema: id STRING
+    sql: SELECT id FROM events
+    sink: {type: file, path: out}
+    qos: {latency: 2s}
+    runs: {linger: 500ms}
+"""
+
+
+def simulate(tmp_path: Path, *arguments: str, replay: str = "replay: {rate: 150/s}") -> Result:
+    config = tmp_path / "words.yaml"
+    config.write_text(CONFIG.replace("REPLAY", replay))
+    (tmp_path / "in.jsonl").touch()
+    return CliRunner().invoke(main, ["simulate", str(config), "--served", "110/s", *arguments])
+
+
+def measured(tmp_path: Path, *arguments: str, replay: str = "replay: {rate: 150/s}") -> dict[str, dict[str, object]]:
+    report = tmp_path / "report.json"
+    result = simulate(tmp_path, "--report", str(report), *arguments, replay=replay)
+    assert result.exit_code == 0, result.output
+    assert "private only" in result.output
+    loaded: dict[str, dict[str, object]] = json.loads(report.read_text())
+    return loaded
+
+
+def test_a_vm_helps_and_costs(tmp_path: Path) -> None:
+    outcomes = measured(tmp_path, "--for", "90s")
+    alone, helped = outcomes["private only"], outcomes["as configured"]
+    (before,), (after,) = alone["queries"], helped["queries"]  # type: ignore[misc]
+    assert before["events"] == after["events"] == pytest.approx(90 * 150, rel=0.05)  # type: ignore[has-type]
+    assert alone["usd"] == 0
+    assert helped["usd"] > 0  # type: ignore[operator]
+    assert after["mean_s"] < 0.6 * before["mean_s"]  # type: ignore[has-type]
+
+
+def test_equal_seeds_give_equal_results(tmp_path: Path) -> None:
+    first, second, other = (measured(tmp_path, "--for", "30s", "--seed", seed) for seed in ("4", "4", "5"))
+    assert first == second
+    assert first != other
+
+
+def test_a_trace_is_played_as_it_is(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    lines = ["at_s,query,events,bytes", *(f"{at},words,{50 if at < 20 else 2.5},1000" for at in range(40))]
+    trace.write_text("\n".join(lines) + "\n")
+    outcomes = measured(tmp_path, "--trace", str(trace), replay="follow: false")
+    for outcome in outcomes.values():
+        (query,) = outcome["queries"]  # type: ignore[misc]
+        assert query["events"] == 20 * 50 + 20 * 2.5  # type: ignore[has-type]
+    again = measured(tmp_path, "--trace", str(trace), "--seed", "9", replay="follow: false")
+    assert again["private only"]["queries"] == outcomes["private only"]["queries"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nonsense\n", "the first line must be at_s,query,events,bytes"),
+        ("at_s,query,events,bytes\n1,words,many,0\n", "line 2: at_s, events and bytes must be numbers"),
+        ("at_s,query,events,bytes\n1,words,-1,0\n", "line 2: .*not negative"),
+        ("at_s,query,events,bytes\n1,other,1,0\n", 'names "other"; the queries of the config are words'),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_bad_trace_is_refused(tmp_path: Path, text: str | None, says: str) -> None:
+    trace = tmp_path / "trace.csv"
+    if text is not None:
+        trace.write_text(text)
+    result = simulate(tmp_path, "--trace", str(trace))
+    assert result.exit_code == 2
+    assert re.search(says, result.output.replace("\n", " "))
+
+
+def test_without_a_rate_a_trace_is_asked_for(tmp_path: Path) -> None:
+    result = simulate(tmp_path, replay="follow: false")
+    assert result.exit_code == 2
+    assert "give a trace" in result.output
+    assert simulate(tmp_path, "--for", "soon").exit_code == 2
