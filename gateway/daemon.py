@@ -13,6 +13,7 @@ from pathlib import Path
 from gateway.actuator import Actuator
 from gateway.api import ApiError, serve_api
 from gateway.books import Books
+from gateway.clouds import make_cloud
 from gateway.codepath import code_path_for
 from gateway.config.models import Config, FileSink
 from gateway.connection import QueryRefusedError
@@ -21,6 +22,7 @@ from gateway.demo.record import Boot
 from gateway.home import make_home
 from gateway.hosts import prepare_warm
 from gateway.logs import begin_logging
+from gateway.moneyview import money
 from gateway.ownership import Ownership, owned_fleet
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
@@ -34,8 +36,6 @@ from gateway.statusview import status_text
 from gateway.together import all_or_none
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import CloudError
-from infra.clouds.cpus import available_cpus, cloud_cpu_sets, cpu_numbers
-from infra.clouds.process import ProcessCloud
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority, TrustError
 from policies.signals import HOME, DrainAll, Event, QueryOpened, SlotEnded, StopAll
@@ -100,21 +100,13 @@ class Daemon:
         self._scheduler = Scheduler(settings)
         self._books = Books(
             self._state_dir / "books.json",
-            self._scheduler.ledger,
+            self._scheduler.fleet.ledger,
             settings.billing,
             orphan_after_s=config.gateway.orphan_after_s,
             clock=clock,
         )
         self._event_ids = count(1)
-        private = cpu_numbers(config.private.cpus) if config.private.cpus else []
-        self._cloud = ProcessCloud(
-            self._state_dir / "vms",
-            clock,
-            max_vms=config.cloud.max_vms,
-            boot_s=config.cloud.boot_s,
-            warm=config.cloud.warm,
-            cpu_sets=cloud_cpu_sets(available_cpus(), private),
-        )
+        self._cloud = make_cloud(config, clock)
         self._queries = {name: self._make_query(name) for name in config.upstream_first}
         for folder in queries_without_config(self._state_dir / "queries", config.queries):
             _LOG.warning(
@@ -372,4 +364,5 @@ class Daemon:
     def status(self) -> str:
         """Return what the gateway is doing, as JSON."""
         running = self.phase in ("running", "stopping")
-        return status_text(self.phase, self._scheduler.vms, self._queries if running else {}, self._latencies)
+        spent = money(self._scheduler.fleet, self._clock.now(), self._clock.wall())
+        return status_text(self.phase, self._scheduler.vms, self._queries if running else {}, self._latencies, spent)

@@ -16,7 +16,6 @@ from gateway.config import units
 LATER: Final[dict[str, tuple[str, ...]]] = {
     "mode": ("keys", "selections"),
     "policy": ("planner", "queueing", "cpu", "static"),
-    "provider": ("ec2", "openstack", "gce"),
     "when_spent": ("shed",),
 }
 ROW_SUFFIXES: Final = (

@@ -21,6 +21,7 @@ from gateway.config.fields import (
     not_yet,
     refuse,
 )
+from gateway.config.rented import Provider, Rented, rented_findings
 from gateway.config.s3 import Bucket, Folder
 
 
@@ -124,7 +125,7 @@ class EmulateLink(Section):
     rate_bits_per_s: LinkRate = Field(alias="rate")
 
 
-class Cloud(Section):
+class Cloud(Rented):
     """Where machines are rented.
 
     Attributes:
@@ -134,10 +135,20 @@ class Cloud(Section):
         emulate_link: process provider only: behave as if the VMs were this far away.
     """
 
-    provider: Annotated[Literal["process"], not_yet("provider", ("process",))]
+    provider: Provider
     max_vms: int = Field(ge=0, le=1000)
     boot_s: Duration = Field(alias="boot")
     warm: bool = False
     billing: Billing
     budget: Budget
     emulate_link: EmulateLink | None = None
+
+    @model_validator(mode="after")
+    def _fits_the_provider(self) -> Self:
+        findings = rented_findings(self.provider, self)
+        if self.provider != "process":
+            for key, given in (("warm", self.warm), ("emulate_link", self.emulate_link is not None)):
+                if given:
+                    findings.append(Finding(key=(key,), what="is for provider process only; take it away"))
+        refuse(findings)
+        return self

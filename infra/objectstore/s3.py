@@ -123,6 +123,19 @@ class S3Store:
         """See ``ObjectStore.delete``."""
         self._asked(name, lambda: self._client.delete_object(Bucket=self._bucket, Key=self._key(name)))
 
+    def presigned_url(self, name: str, *, valid_s: int) -> str:
+        """Return a URL with which anybody can read an object for ``valid_s``; whether it is there is not asked.
+
+        Raises:
+            StoreRefusedError: no credentials were found.
+        """
+        asked = {"Bucket": self._bucket, "Key": self._key(name)}
+        return str(
+            self._asked(
+                name, lambda: self._client.generate_presigned_url("get_object", Params=asked, ExpiresIn=valid_s)
+            )
+        )
+
     def _put(self, name: str, data: bytes, **condition: str) -> str:
         answer = self._asked(
             name, lambda: self._client.put_object(Bucket=self._bucket, Key=self._key(name), Body=data, **condition)

@@ -28,8 +28,8 @@ def problems(path: Path, environ: dict[str, str] | None = None) -> list[tuple[in
     [
         (("cloud:", "  orphan_aftr: 9s\ncloud:"), 3, "gateway.orphan_aftr", 'did you mean "orphan_after"?'),
         (("  boot: 10s", "  boot: 10"), 6, "cloud.boot", "ms, s, m or h"),
-        (("provider: process", "provider: ec2"), 4, "cloud.provider", "available now: process"),
         (("provider: process", "provider: proces"), 4, "cloud.provider", "is none of process"),
+        (("provider: process", "provider: process\n  image: ami-1"), 5, "cloud.image", "nothing to provider process"),
         (("max_vms: 2", "max_vms: two"), 5, "cloud.max_vms", "whole number"),
         (("max_vms: 2", "max_vms: -1"), 5, "cloud.max_vms", "greater than or equal to 0"),
         (("usd_per_day: 5", "usd_per_day: $5"), 8, "cloud.budget.usd_per_day", "must be a number"),

@@ -1,0 +1,116 @@
+"""The config's words about machines that are rented from a provider."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, SecretStr
+
+from gateway.config.fields import Finding, LongerThanZero, Section
+from gateway.config.s3 import Bucket
+
+Provider = Literal["process", "ec2", "openstack", "gce"]
+Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^\S+$")]
+LISTEN_PORT = 7443
+
+
+def _different(names: tuple[str, ...]) -> tuple[str, ...]:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{', '.join(twice)} is there twice; name each one once")
+    return names
+
+
+Names = Annotated[tuple[Name, ...], AfterValidator(_different)]
+
+
+class Credentials(Section):
+    """Who we are at a provider; write secrets as ``${VAR}``.
+
+    Attributes:
+        key: access key (ec2), user (openstack), e-mail address of the service account (gce).
+        secret: secret key (ec2), password (openstack), path of the service account's JSON key (gce).
+        token: session token of temporary credentials (ec2).
+    """
+
+    key: str = Field(min_length=1)
+    secret: SecretStr = Field(min_length=1)
+    token: SecretStr | None = None
+
+
+class Rented(Section):
+    """Where machines are rented, and of what kind; nothing of this is for the process provider.
+
+    Attributes:
+        credentials: who we are there.
+        region: ec2 and openstack.
+        endpoint: URL of an EC2 that is not Amazon's, or of OpenStack's identity service.
+        project: openstack and gce.
+        domain: openstack: of user and project.
+        image: its id, or its name with openstack and gce: Debian or Ubuntu, or one with everything baked in.
+        sizes: of machines, to be tried in this order.
+        zones: to be tried in this order; without them the provider chooses.
+        network: openstack: its id; gce: its name.
+        subnet: ec2: its id; gce: its name.
+        security_groups: ec2: ids with a subnet, else names; openstack: names; gce: network tags.
+        address: which address of a machine is dialled.
+        port: where engine hosts listen.
+        boot_within_s: a machine that is not up after so long is given back.
+        bundle: where Spillway and the user's code are kept for new machines; without it the image has them.
+    """
+
+    credentials: Credentials | None = None
+    region: Name | None = None
+    endpoint: str | None = Field(default=None, pattern=r"^https?://[^\s/?#]+[^\s?#]*$")
+    project: Name | None = None
+    domain: Name | None = None
+    image: str | None = Field(default=None, min_length=1)
+    sizes: Names = ()
+    zones: Names = ()
+    network: Name | None = None
+    subnet: Name | None = None
+    security_groups: Names = ()
+    address: Literal["public", "private"] | None = None
+    port: int | None = Field(default=None, ge=1, le=65535)
+    boot_within_s: LongerThanZero | None = Field(default=None, alias="boot_within")
+    bundle: Bucket | None = None
+
+
+_NEEDED: dict[str, dict[str, str]] = {
+    "process": {},
+    "ec2": {"region": "such as eu-west-1"},
+    "openstack": {"endpoint": "the URL of the identity service", "project": "its name", "region": "its name"},
+    "gce": {"project": "its id", "zones": "such as [europe-west1-b]"},
+}
+_FOR_ALL: dict[str, str] = {
+    "credentials": "{key: ${VAR}, secret: ${VAR}}",
+    "image": "the id or name of a Debian or Ubuntu image",
+    "sizes": "a list such as [m7i.large, m6i.large]",
+}
+_NOT_FOR: dict[str, tuple[str, ...]] = {
+    "process": tuple(Rented.model_fields),
+    "ec2": ("project", "domain", "network"),
+    "openstack": ("subnet",),
+    "gce": ("region", "endpoint", "domain"),
+}
+
+
+def rented_findings(provider: Provider, rented: Rented) -> list[Finding]:
+    """Return what a provider needs and is not there, and what is there and means nothing to it."""
+    given = {name: value for name in Rented.model_fields if (value := getattr(rented, name)) not in (None, ())}
+    needed = _NEEDED[provider] | (_FOR_ALL if provider != "process" else {})
+    missing = [
+        Finding(key=(name,), what=f"is missing; provider {provider} needs {name}: {example}")
+        for name, example in needed.items()
+        if name not in given
+    ]
+    meaningless = [
+        Finding(key=(_written(name),), what=f"means nothing to provider {provider}; take it away")
+        for name in _NOT_FOR[provider]
+        if name in given
+    ]
+    return missing + meaningless
+
+
+def _written(name: str) -> str:
+    return str(Rented.model_fields[name].alias or name)

@@ -1,0 +1,124 @@
+"""What a rented machine installs: Spillway as it runs here, the versions it runs with, and the user's own code.
+
+The wheel is put together from the packages that are running, not built from a source tree: an installed gateway has
+none, and so home and cloud have the same code to the byte. Equal content gives an equal bundle, so its hash names it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import re
+import tarfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+PROJECT: Final = "spillway"
+PACKAGES: Final = ("engines", "gateway", "infra", "policies")
+_ROOT: Final = Path(__file__).parents[2]
+_LEFT_OUT: Final = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+CODE_BYTES_MAX: Final = 64_000_000
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+
+
+class BundleError(Exception):
+    """The bundle cannot be made; the message says what to do."""
+
+
+def make_bundle(code: Mapping[str, bytes]) -> bytes:
+    """Return a ``.tar.gz`` of the wheel, ``constraints.txt``, and ``code/`` with the user's files.
+
+    Args:
+        code: contents by path below ``code/``.
+
+    Raises:
+        BundleError: Spillway is not installed, or the code is too large.
+    """
+    size_bytes = sum(len(content) for content in code.values())
+    if size_bytes > CODE_BYTES_MAX:
+        raise BundleError(
+            f"the code beside the config has {size_bytes} bytes and {CODE_BYTES_MAX} may be sent to each machine: "
+            "put the functions into a folder of their own"
+        )
+    name, wheel = spillway_wheel()
+    files = {name: wheel, "constraints.txt": constraints(metadata.distributions()).encode()}
+    files |= {f"code/{path}": content for path, content in code.items()}
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path, content in sorted(files.items()):
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def user_code(folder: Path, modules: Iterable[str]) -> dict[str, bytes]:
+    """Return what a config's functions need: their top modules, whole packages, and the modules beside them.
+
+    Args:
+        folder: where they are found.
+        modules: their top modules' names.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    paths = set(folder.glob("*.py"))
+    for module in modules:
+        package = folder / module
+        if package.is_dir():
+            paths.update(path for path in package.rglob("*") if path.is_file() and not _LEFT_OUT & set(path.parts))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(paths)}
+
+
+def constraints(distributions: Iterable[metadata.Distribution]) -> str:
+    """Return a constraints file of all that is installed here, so that a machine gets the same."""
+    versions = {_normal(found.name): found.version for found in distributions}
+    return "".join(f"{name}=={version}\n" for name, version in sorted(versions.items()) if name != PROJECT)
+
+
+def spillway_wheel() -> tuple[str, bytes]:
+    """Return the name and the content of a wheel of Spillway as it is here.
+
+    Raises:
+        BundleError: it is not installed.
+    """
+    try:
+        installed = metadata.distribution(PROJECT)
+    except metadata.PackageNotFoundError as error:
+        raise BundleError("Spillway is not installed here, so it cannot be sent: run make setup") from error
+    files = {
+        path.relative_to(_ROOT).as_posix(): path.read_bytes()
+        for package in PACKAGES
+        for path in sorted((_ROOT / package).rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    about = f"{PROJECT}-{installed.version}.dist-info"
+    files[f"{about}/METADATA"] = (installed.read_text("METADATA") or "").encode()
+    files[f"{about}/entry_points.txt"] = (installed.read_text("entry_points.txt") or "").encode()
+    files[f"{about}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: spillway\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{about}/RECORD"] = _record(files, f"{about}/RECORD")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for path, content in files.items():
+            wheel.writestr(zipfile.ZipInfo(path, _EPOCH), content, zipfile.ZIP_DEFLATED)
+    return f"{PROJECT}-{installed.version}-py3-none-any.whl", packed.getvalue()
+
+
+def _record(files: Mapping[str, bytes], own: str) -> bytes:
+    lines = []
+    for path, content in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        lines.append(f"{path},sha256={digest},{len(content)}\n")
+    return "".join([*lines, f"{own},,\n"]).encode()
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
