@@ -77,7 +77,16 @@ class Recorder:
             latency_ms=_spread(tally.latency),
             delivery_ms=_spread(tally.delivery),
             wan_bytes=WanBytes(raw=tally.raw_bytes, sent=tally.sent_bytes),
-            vms=Vms(started=fleet.started, stopped=fleet.stopped, billed_s=fleet.billed_s, usd=fleet.usd),
+            vms=Vms(
+                started=fleet.started,
+                stopped=fleet.stopped,
+                billed_s=fleet.billed_s,
+                usd=fleet.usd,
+                used_s=fleet.used_s,
+                unused_s=fleet.billed_s - fleet.used_s,
+                sent_bytes=fleet.sent_bytes,
+                bills=fleet.bills,
+            ),
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_record(RunRecord(totals=totals, slots=tuple(self._slots), marks=tuple(self._marks), boot=boot), path)

@@ -15,7 +15,7 @@ from gateway.verdict import decision
 from policies.backoff import Backoff
 from policies.billing import BillingTerms
 from policies.fleet import Fleet, FleetTotals, StoryLine
-from policies.ledger import Budget, Forecast, Ledger
+from policies.ledger import Budget
 from policies.machine import Machine
 from policies.query import Query, QuerySettings, Route
 from policies.ranking import Candidate, Ranking
@@ -98,13 +98,9 @@ class Scheduler:
         return self._fleet.totals(at_s)
 
     @property
-    def ledger(self) -> Ledger:
-        """Return the money's books."""
-        return self._fleet.ledger
-
-    def forecast(self, at_s: float) -> Forecast | None:
-        """Return which limit of the budget is reached at the present rate, and when; None if none is."""
-        return self._fleet.forecast(at_s)
+    def fleet(self) -> Fleet:
+        """Return the VMs' books; for looking only."""
+        return self._fleet
 
     def story(self, vm: str) -> tuple[StoryLine, ...]:
         """Return what happened to a VM and why, oldest first; the last lines of the last VMs are kept."""

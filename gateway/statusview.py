@@ -9,7 +9,11 @@ from gateway.query import RunningQuery
 
 
 def status_text(
-    phase: str, vms: Mapping[str, object], queries: Mapping[str, RunningQuery], latencies: Mapping[str, float]
+    phase: str,
+    vms: Mapping[str, object],
+    queries: Mapping[str, RunningQuery],
+    latencies: Mapping[str, float],
+    money: Mapping[str, object],
 ) -> str:
     """Return it as JSON.
 
@@ -18,11 +22,13 @@ def status_text(
         vms: state of each VM by name.
         queries: those that run.
         latencies: of the slot that ended last, in s, by query.
+        money: see ``gateway.moneyview``.
     """
     return json.dumps(
         {
             "phase": phase,
             "vms": {name: str(state) for name, state in vms.items()},
+            "money": money,
             "queries": {name: _query(query, latencies.get(name, 0.0)) for name, query in queries.items()},
         }
     )

@@ -19,6 +19,7 @@ from policies.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmSta
 _LATE = 0.1
 """A slot may end late by this part of its length; a VM is given back in time nevertheless."""
 
+_SAME_S = 1e-6
 _STORY_LINES = 200
 _STORIES = 100
 
@@ -210,6 +211,8 @@ class Fleet:
             forecast_bytes: by query, what may cross the WAN in the next slot.
         """
         needed_usd = self._needed_usd(machine, at_s, forecast_bytes)
+        if self._enters_a_block(machine, at_s) and not self._payers_can_pay(machine, at_s):
+            return False
         return self._reserve(machine, needed_usd, at_s, machine.block_end_s)
 
     def can_pay(self, query: str, at_s: float, forecast_bytes: float) -> bool:
@@ -279,9 +282,24 @@ class Fleet:
             sent_bytes = {query: sent for query, sent in sent_bytes.items() if query not in poor}
         return (), {}
 
+    def _enters_a_block(self, machine: Machine, at_s: float) -> bool:
+        """Return whether a VM comes into a block that nobody decided about."""
+        end_s = machine.billing_since_s + machine.billed_s(self._terms, at_s + self._ahead_s(machine))
+        return end_s > machine.block_end_s + _SAME_S
+
+    def _payers_can_pay(self, machine: Machine, at_s: float) -> bool:
+        owed_usd = machine.owed_usd(self._terms, at_s + self._ahead_s(machine))
+        return all(
+            owed_usd[payer] - self.ledger.reserved_for(machine.name, payer)
+            <= self.ledger.query_left_usd(payer, self.wall_s(at_s))
+            for payer in machine.payers
+        )
+
+    def _ahead_s(self, machine: Machine) -> float:
+        return 2 * self._slot_s if machine.state is VmState.STARTING else 0.0
+
     def _needed_usd(self, machine: Machine, at_s: float, forecast_bytes: Mapping[str, float]) -> dict[str, float]:
-        ahead_s = 2 * self._slot_s if machine.state is VmState.STARTING else 0.0
-        needed_usd = machine.owed_usd(self._terms, at_s + ahead_s)
+        needed_usd = machine.owed_usd(self._terms, at_s + self._ahead_s(machine))
         for query in machine.slot_sent_bytes.keys() | forecast_bytes.keys():
             most_bytes = max(machine.slot_sent_bytes[query], forecast_bytes.get(query, 0.0))
             needed_usd[query] = needed_usd.get(query, 0.0) + self._terms.egress_usd(most_bytes)

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from policies.machine import VmBill
+
 MarkKind = Literal["vm_start", "vm_ready", "vm_stop", "vm_gone"]
 Boot = Literal["emulated", "real"]
 
@@ -31,12 +33,27 @@ class WanBytes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vms(msgspec.Struct, frozen=True, kw_only=True):
-    """VMs started and stopped, the seconds they were billed for, and what that and the egress cost."""
+    """VMs started and stopped, the seconds they were billed for, and what that and the egress cost.
+
+    Attributes:
+        started: how many.
+        stopped: how many.
+        billed_s: time that is paid for.
+        usd: time and egress.
+        used_s: of that time, how much they could take events or still worked on some.
+        unused_s: the rest of it.
+        sent_bytes: egress.
+        bills: the same for each of the last VMs.
+    """
 
     started: int
     stopped: int
     billed_s: float
     usd: float
+    used_s: float = 0.0
+    unused_s: float = 0.0
+    sent_bytes: int = 0
+    bills: tuple[VmBill, ...] = ()
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):

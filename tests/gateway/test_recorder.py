@@ -8,6 +8,7 @@ from gateway.demo.record import Mark, read_record
 from gateway.recorder import Recorder, tallies_text
 from gateway.statistics import Tally
 from policies.fleet import FleetTotals
+from policies.machine import VmBill
 from policies.signals import HOME, QuerySlot, StartVm, TerminateVm, VmGone, VmReady
 
 
@@ -47,7 +48,8 @@ def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
     recorder.slot(101.5, [slot], tally, ["off", "off"])
     recorder.command(101.6, TerminateVm(cause="e3", vm="vm1"))
     recorder.event(VmGone(event_id="e4", at_s=102.0, vm="vm1"))
-    fleet = FleetTotals(started=1, stopped=1, billed_s=60.0, usd=0.25)
+    bill = VmBill(vm="vm1", billed_s=60.0, used_s=42.0, unused_s=18.0, sent_bytes=250, usd=0.25)
+    fleet = FleetTotals(1, 1, billed_s=60.0, usd=0.25, used_s=42.0, sent_bytes=250, bills=(bill,))
     recorder.write(tmp_path / "reports" / "run.json", tally.events, tally, fleet, "emulated")
     record = read_record(tmp_path / "reports" / "run.json")
     first, second = record.slots
@@ -64,3 +66,5 @@ def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
     ]
     assert all(isinstance(mark, Mark) and mark.vm == "vm1" for mark in record.marks)
     assert (record.totals.events, record.totals.vms.usd, record.boot) == (900, 0.25, "emulated")
+    vms = record.totals.vms
+    assert (vms.used_s, vms.unused_s, vms.sent_bytes, vms.bills) == (42.0, 18.0, 250, (bill,))

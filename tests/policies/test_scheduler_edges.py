@@ -505,6 +505,13 @@ def test_a_query_that_spent_its_own_budget_goes_home_and_the_others_go_on() -> N
     assert verdicts["a"].startswith("50.0% to vm-1")
 
 
+def test_a_vm_that_boots_into_a_period_its_query_cannot_pay_is_given_back() -> None:
+    checked = starting(budget=Budget(usd_per_query_day=PERIOD_USD * 1.5))
+    until(checked, 120.0, 3.0)
+    assert checked.slot(3.0) == [("terminate", "vm-1")]
+    assert checked.scheduler.totals(checked.now_s).usd == pytest.approx(PERIOD_USD)
+
+
 def test_stop_decisions_fall_in_the_last_boot_and_drain_seconds_of_what_is_paid() -> None:
     for drain_s in (0.0, 1.5, 3.0, 4.5):
         checked = idle(boot_s=5.0)

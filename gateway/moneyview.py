@@ -1,0 +1,36 @@
+"""What the gateway says of its money: spent, reserved, left, when it will be gone, and what each VM cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+
+from policies.fleet import Fleet
+
+
+def money(fleet: Fleet, at_s: float, wall_s: float) -> dict[str, object]:
+    """Return it ready for JSON; None stands for what has no limit.
+
+    Args:
+        fleet: the VMs and their ledger.
+        at_s: now, on the gateway's clock.
+        wall_s: now, in seconds since 1970.
+    """
+    ledger, totals, forecast = fleet.ledger, fleet.totals(at_s), fleet.forecast(at_s)
+    left_usd = ledger.left_usd(wall_s)
+    return {
+        "limits": asdict(ledger.budget),
+        "spent_today_usd": ledger.spent_usd(wall_s),
+        "spent_today_by_query_usd": ledger.spent_by_query(wall_s),
+        "reserved_usd": ledger.reserved_usd,
+        "left_usd": None if left_usd == math.inf else left_usd,
+        "not_reserved_before_usd": ledger.overrun_usd,
+        "limit_reached": None if forecast is None else asdict(forecast),
+        "trouble": ledger.frozen,
+        "billed_s": totals.billed_s,
+        "used_s": totals.used_s,
+        "unused_s": totals.billed_s - totals.used_s,
+        "sent_bytes": totals.sent_bytes,
+        "usd": totals.usd,
+        "vms": [asdict(bill) for bill in totals.bills],
+    }
