@@ -125,9 +125,14 @@ def _moves(most: int, blocks: Blocks) -> _Moves:
             rows.append((numbers[after], serving, usd, renting_usd))
         if len(queue) > STATES_MOST:
             raise ValueError(f"more than {STATES_MOST} states: use longer windows, or fewer VMs than {most}")
-    to, servings, usd, rents = zip(*rows, strict=True)
-    indices = (np.array(column, dtype=np.intp) for column in (first_of, to, servings))
-    return _Moves(*indices, np.array(usd), np.array(rents))
+    to, servings, costs_usd, rents_usd = zip(*rows, strict=True)
+    return _Moves(
+        first_of=np.array(first_of, dtype=np.intp),
+        to=np.array(to, dtype=np.intp),
+        serving=np.array(servings, dtype=np.intp),
+        usd=np.array(costs_usd),
+        renting_usd=np.array(rents_usd),
+    )
 
 
 def _moves_of(state: _State, most: int, blocks: Blocks) -> list[tuple[_State, int, float]]:
