@@ -45,6 +45,9 @@ from infra.messages import (
 _log = logging.getLogger("spillway.host")
 _FROM_THE_START = Progress()
 _BOOT_S = 240.0
+# Spark gives a Python worker 10 s to come up and has no setting for it: on a busy machine that is no fault of a query.
+_WORKER_LATE = "Python worker failed to connect back"
+_OPEN_TRIES = 3
 _OPEN_S = 150.0
 _LOOK_S = 0.25
 """How often the host looks whether its JVM runs and whether a gateway was here."""
@@ -275,8 +278,15 @@ class Host:
 
     def _engine(self, query: Query, opened: Opened) -> Engine:
         kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
-        engine = kind(query, self._feeds, self._clock, opened.answer, opened.died)
-        engine.open()
+        for tries_left in reversed(range(_OPEN_TRIES)):
+            engine = kind(query, self._feeds, self._clock, opened.answer, opened.died)
+            try:
+                engine.open()
+                break
+            except RefusedError as error:
+                if _WORKER_LATE not in str(error) or tries_left == 0:
+                    raise
+                _log.warning("opening again, the machine is busy: %s", error)
         return engine
 
     async def _close(self, session: str, query: str, epoch: int) -> None:
