@@ -124,6 +124,10 @@ def simulate(
     load_for: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="How long events come, without a trace.")
     ] = "10m",
+    stays_home: Annotated[
+        list[str] | None,
+        typer.Option(metavar="QUERY", help="A query that may not be split, as check says; repeatable."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal results.")] = 1,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was measured here, as JSON.")] = None,
 ) -> None:
@@ -131,14 +135,25 @@ def simulate(
     loaded = _loaded(config)
     from gateway.config.units import UnitError, duration_s, rate_per_s
     from gateway.simulate import plan
+    from gateway.simulate.query import BrokenPromiseError
 
     try:
         recorded = None if trace is None else plan.read_trace(trace)
         served_per_s, for_s = rate_per_s(served), duration_s(load_for)
-        world = plan.plan(loaded, served_per_s=served_per_s, for_s=for_s, seed=seed, trace=recorded)
+        world = plan.plan(
+            loaded,
+            served_per_s=served_per_s,
+            for_s=for_s,
+            seed=seed,
+            trace=recorded,
+            stays_home=stays_home or (),
+        )
     except (UnitError, plan.TraceError) as error:
         _fail(str(error), BAD_INPUT)
-    outcomes = plan.compare(world)
+    try:
+        outcomes = plan.compare(world)
+    except BrokenPromiseError as error:
+        _fail(f"the simulated gateway broke a promise, which is a mistake of Spillway's own: {error}", FAILED)
     for line in plan.table(outcomes):
         typer.echo(line)
     if report is not None:

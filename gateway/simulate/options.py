@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from engines.simulated.generators import Bursts, Generator, Uniform
+from gateway.profiler import Statistic
 from gateway.scheduler import SchedulerSettings
 from policies.billing import BillingTerms
 from policies.ledger import Budget
@@ -56,6 +57,7 @@ class QueryOptions:
     Attributes:
         settings: how it is switched.
         load: events.
+        statistic: what L_t is.
         poisson: whether their number is drawn, with this mean.
         run_s: a run holds what came in so much time, but never more than ``run_events``.
         run_events: see there.
@@ -68,6 +70,7 @@ class QueryOptions:
 
     settings: QuerySettings
     load: Generator
+    statistic: Statistic = "mean"
     poisson: bool = True
     run_s: float = 0.5
     run_events: int = 5000

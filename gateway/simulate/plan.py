@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -78,6 +78,7 @@ def plan(
     for_s: float,
     seed: int,
     trace: Mapping[str, Recorded] | None = None,
+    stays_home: Collection[str] = (),
 ) -> WorldOptions:
     """Return the world of a config.
 
@@ -88,13 +89,19 @@ def plan(
         seed: of boot times and, without a trace, of arrivals.
         trace: the events of each query; those of others come at the rate of the config's replay.
 
+        stays_home: queries that may not be split; the daemon asks Spark for their plans, which nobody does here.
+
     Raises:
-        TraceError: the trace names no query of the config, or a query has neither a trace nor a rate.
+        TraceError: the trace or ``stays_home`` names no query of the config, or a query has neither a trace nor a rate.
     """
-    for name in trace or {}:
+    for name in (*(trace or {}), *stays_home):
         if name not in config.queries:
-            raise TraceError(f'the trace names "{name}"; the queries of the config are {", ".join(config.queries)}')
+            raise TraceError(f'there is no query "{name}"; the queries of the config are {", ".join(config.queries)}')
     scheduler = scheduler_settings(config)
+    scheduler = replace(
+        scheduler,
+        queries=tuple(replace(query, switchable=query.name not in stays_home) for query in scheduler.queries),
+    )
     queries = tuple(
         _query(config, settings.name, None if trace is None else trace.get(settings.name), settings)
         for settings in scheduler.queries
@@ -122,6 +129,7 @@ def _query(config: Config, name: str, recorded: Recorded | None, settings: Query
     shape = QueryOptions(settings=settings, load=load)
     return replace(
         shape,
+        statistic=query.qos.statistic,
         poisson=recorded is None,
         run_s=max(query.runs.linger_s, _LEAST_RUN_S),
         run_events=query.runs.max_events,

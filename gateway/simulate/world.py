@@ -81,7 +81,7 @@ class World:
         self._agenda = agenda = Agenda()
         self.trace = trace = Trace(agenda, keep=keep_trace)
         self._scheduler = Scheduler(options.scheduler)
-        self._profiler = Profiler(options.scheduler.slot_s, {q.settings.name: "mean" for q in options.queries})
+        self._profiler = Profiler(options.scheduler.slot_s, {q.settings.name: q.statistic for q in options.queries})
         self._queries = {
             query.settings.name: SimulatedQuery(
                 query, options.seed, self._profiler, agenda, trace, lambda lane: self._give_up(lane)

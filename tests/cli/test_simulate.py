@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gateway.cli import main
+from gateway.simulate.query import BrokenPromiseError
 
 CONFIG = """\
 gateway: {state_dir: state}
@@ -56,6 +57,24 @@ def test_a_vm_helps_and_costs(tmp_path: Path) -> None:
     assert after["mean_s"] < 0.6 * before["mean_s"]  # type: ignore[has-type]
 
 
+def test_a_query_that_may_not_be_split_stays_home(tmp_path: Path) -> None:
+    outcomes = measured(tmp_path, "--for", "60s", "--stays-home", "words")
+    assert outcomes["as configured"] == outcomes["private only"]
+    unknown = simulate(tmp_path, "--stays-home", "wrods")
+    assert unknown.exit_code == 2
+    assert 'no query "wrods"' in unknown.output
+
+
+def test_a_broken_promise_is_told_as_our_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> None:
+        raise BrokenPromiseError("a run is gone")
+
+    monkeypatch.setattr("gateway.simulate.plan.compare", broken)
+    result = simulate(tmp_path, "--for", "1s")
+    assert result.exit_code == 1
+    assert "a run is gone" in result.output
+
+
 def test_equal_seeds_give_equal_results(tmp_path: Path) -> None:
     first, second, other = (measured(tmp_path, "--for", "30s", "--seed", seed) for seed in ("4", "4", "5"))
     assert first == second
@@ -80,7 +99,7 @@ def test_a_trace_is_played_as_it_is(tmp_path: Path) -> None:
         ("nonsense\n", "the first line must be at_s,query,events,bytes"),
         ("at_s,query,events,bytes\n1,words,many,0\n", "line 2: at_s, events and bytes must be numbers"),
         ("at_s,query,events,bytes\n1,words,-1,0\n", "line 2: .*not negative"),
-        ("at_s,query,events,bytes\n1,other,1,0\n", 'names "other"; the queries of the config are words'),
+        ("at_s,query,events,bytes\n1,other,1,0\n", 'no query "other"; the queries of the config are words'),
         (None, "cannot be read"),
     ],
 )
