@@ -88,11 +88,10 @@ class HostFile(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class End:
-    """Why a host ended, the exit code for it, and whether somebody told it to."""
+    """Why a host ended, and the exit code for it."""
 
     reason: str
     code: int
-    told: bool = False
 
 
 @dataclass
@@ -142,7 +141,7 @@ class Host:
         started_s = self._clock.now()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_stop, f"signal {number.name}")
+            loop.add_signal_handler(number, self._stop, f"signal {number.name}")
         try:
             await self._listen()
             async with asyncio.TaskGroup() as group:
@@ -218,7 +217,7 @@ class Host:
             case SessionStarted() | SessionEnded():
                 self._forget_owners()
             case Shutdown():
-                self._told_to_stop("the gateway said so")
+                self._stop("the gateway said so")
             case _:
                 pass  # heartbeats and farewells are the link's business
 
@@ -307,10 +306,6 @@ class Host:
     def _stop(self, reason: str, code: int = 0) -> None:
         if not self._stopped.done():
             self._stopped.set_result(End(reason, code))
-
-    def _told_to_stop(self, reason: str) -> None:
-        if not self._stopped.done():
-            self._stopped.set_result(End(reason, 0, told=True))
 
     async def _end(self) -> None:
         for task in self._tasks:

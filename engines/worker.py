@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Sequence
+import threading
 from pathlib import Path
 
 from engines.host import End, Host, HostSettings
@@ -16,6 +16,7 @@ from infra.clock import SystemClock
 from infra.link.trust import TrustError, UserData
 
 _log = logging.getLogger("spillway.worker")
+_CLEAN_UP_S = 90.0
 
 
 def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = None) -> int:
@@ -33,7 +34,6 @@ def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = No
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s: %(message)s")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells of every connection, and of each loss at length
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # the gateway is told what Spark refuses
-    told: UserData | None = None
     try:
         if cpus:
             # Before Spark starts, so that the JVM and all Python workers inherit it.
@@ -45,22 +45,21 @@ def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = No
         end = asyncio.run(_run(told, settings))
     except (SessionError, TrustError, ValueError, OSError) as error:
         _log.error("cannot start: %s", error)
-        if told is not None:
-            end_machine(told.end_command)
         return 2
     _log.info("ended: %s", end.reason)
     return end.code
 
 
-def end_machine(command: Sequence[str]) -> None:
-    """Run what ends the machine under this host, if there is such a command; it is not waited for."""
-    if not command:
-        return
-    _log.warning("the machine is ended: %s", " ".join(command))
-    try:
-        os.posix_spawnp(command[0], list(command), dict(os.environ), setsid=True)
-    except OSError as error:
-        _log.error("the machine cannot be ended (%s: %s) and may go on costing money", command[0], error.strerror)
+def exit_within(within_s: float, code: int) -> None:
+    """See that this process is gone after so long, whatever hangs: the machine under it ends with it."""
+
+    def leave() -> None:
+        _log.error("cleaning up took more than %g s: left as it is", within_s)
+        os._exit(code)
+
+    timer = threading.Timer(within_s, leave)
+    timer.daemon = True
+    timer.start()
 
 
 def cpu_set(text: str) -> set[int]:
@@ -79,11 +78,7 @@ def cpu_set(text: str) -> set[int]:
 
 
 async def _run(user_data: UserData, settings: HostSettings) -> End:
-    def on_end(end: End) -> None:
-        if not end.told:
-            end_machine(user_data.end_command)
-
-    return await Host(user_data, settings, SystemClock(), on_end).run()
+    return await Host(user_data, settings, SystemClock(), lambda end: exit_within(_CLEAN_UP_S, end.code)).run()
 
 
 def _arguments() -> argparse.Namespace:

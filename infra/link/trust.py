@@ -66,7 +66,6 @@ class UserData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         listen_host: address to listen on.
         listen_port: port to listen on; 0 takes a free one.
         orphan_after_s: the host ends itself when no gateway was connected for so long.
-        end_command: what the host runs when it ends without being told to; stops the bill of the machine under it.
         extra: whatever else the host's program wants to know.
     """
 
@@ -76,7 +75,6 @@ class UserData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     listen_host: str = "127.0.0.1"
     listen_port: int = 0
     orphan_after_s: float = 300.0
-    end_command: tuple[str, ...] = ()
     extra: dict[str, str] = {}
 
     def to_json(self) -> str:

@@ -142,24 +142,13 @@ class OpenedHere:
 
 @asynccontextmanager
 async def host_process(
-    folder: Path,
-    *,
-    master: str = "local[2]",
-    orphan_after_s: float = 300.0,
-    extra: Sequence[str] = (),
-    end_command: tuple[str, ...] = (),
+    folder: Path, *, master: str = "local[2]", orphan_after_s: float = 300.0, extra: Sequence[str] = ()
 ) -> AsyncIterator[HostProcess]:
     """Start ``python -m engines.worker``, wait until it listens, and enrol it; its session is killed afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     authority = Authority.open(folder / "trust")
     token = new_token()
-    told = UserData(
-        host="host-1",
-        ca_pem=authority.ca_pem,
-        token=token,
-        orphan_after_s=orphan_after_s,
-        end_command=end_command,
-    )
+    told = UserData(host="host-1", ca_pem=authority.ca_pem, token=token, orphan_after_s=orphan_after_s)
     (folder / "user-data.json").write_text(told.to_json())
     workdir = folder / "work"
     command = [sys.executable, "-m", "engines.worker", "--user-data", str(folder / "user-data.json")]
