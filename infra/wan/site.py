@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Final
 
 from infra.wan import namespaces
 from infra.wan.commands import inside, ip
+from infra.wan.errors import WanError
 
 _NETWORK: Final = "10.99.0"
 _BITS: Final = 24
-_REAPED_S: Final = 2.0
+_REAPED_S: Final = 30.0
 
 
 class Site:
@@ -85,8 +85,11 @@ class Site:
             WanError: something does not end.
         """
         await namespaces.remove(self.namespace)
-        for process in self._processes:
-            # All are dead. A handle whose output nobody has read never says so; then nobody waits for it either.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_REAPED_S):
-                    await process.wait()
+        # The kernel has ended them; asyncio hears of it a little later. Their output may never have been read, so their
+        # handles must not be waited for: those also wait for that.
+        try:
+            async with asyncio.timeout(_REAPED_S):
+                while any(process.returncode is None for process in self._processes):  # noqa: ASYNC110 - no event says it
+                    await asyncio.sleep(0.01)
+        except TimeoutError as error:
+            raise WanError(f"{self} is removed, but asyncio has not heard of its processes' end") from error

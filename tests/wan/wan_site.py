@@ -88,7 +88,7 @@ class Conversation:
 
 
 async def goodput_bits_per_s(sender: Site, receiver: Site) -> float:
-    """Return what one TCP stream carries in some seconds, the first ones left out."""
+    """Return what one TCP stream carries in its first seconds."""
     sink = await peer(receiver, "sink")
     flood = await peer(sender, "flood", receiver.address, await said(sink))
     measured = float(await said(sink))

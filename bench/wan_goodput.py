@@ -1,0 +1,173 @@
+"""How much of a WAN the link fills, against one plain TCP stream; to beat: 0.95 of it at 80 ms and 50 Mbit/s.
+
+``python bench/wan_goodput.py [ROUND_TRIP_MS] [MBIT_PER_S]``, as root. Streams take turns, home to cloud, and the first
+seconds of each are left out. The link is measured with the window that engine hosts grant, and with smaller ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+from infra.clock import SystemClock
+from infra.link.client import HostLink
+from infra.link.credit import CreditWindow
+from infra.link.identity import HostIdentity
+from infra.link.server import HostServer
+from infra.link.trust import Authority, UserData, new_token
+from infra.messages import PROTOCOL, Credit, Run, Runtime
+from infra.wan import Site, Wan, WanSettings
+
+HOST = "bench-1"
+GRANTED_BYTES = 16 << 20  # engines.opened.CREDIT_BYTES
+WINDOWS_BYTES = (128 << 10, 512 << 10, 2 << 20)
+PAYLOAD = bytes(100_000)
+WARM_UP_S = 6.0
+MEASURED_S = 10.0
+TURNS = 3
+DEFAULTS = ("80", "50")
+RUNTIME = Runtime(protocol=PROTOCOL, spark="", java="", python="", timezone="UTC", ansi=True)
+
+
+class Meter:
+    """Counts bytes from the end of the warm-up on, and prints bits per second when the time is over."""
+
+    def __init__(self) -> None:
+        self._first_s: float | None = None
+        self._counted_s = 0.0
+        self._bytes = 0
+
+    def count(self, received_bytes: int) -> bool:
+        """Count; return whether it is over."""
+        now_s = time.monotonic()
+        if self._first_s is None:
+            self._first_s = self._counted_s = now_s
+        elif self._counted_s - self._first_s < WARM_UP_S:
+            self._counted_s = now_s
+        else:
+            self._bytes += received_bytes
+            if now_s - self._counted_s >= MEASURED_S:
+                print(self._bytes * 8 / (now_s - self._counted_s), flush=True)
+                return True
+        return False
+
+
+def plain_receiver() -> None:
+    """Take one TCP stream."""
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        print(server.getsockname()[1], flush=True)
+        connection, _ = server.accept()
+    meter, buffer = Meter(), bytearray(1 << 18)
+    while not meter.count(connection.recv_into(buffer)):
+        pass
+
+
+def plain_sender(address: str, port: str) -> None:
+    """Send one TCP stream until nobody takes it."""
+    with socket.create_connection((address, int(port))) as connection:
+        while True:
+            connection.sendall(PAYLOAD)
+
+
+async def link_receiver(folder: str) -> None:
+    """Be a host that consumes runs as they come."""
+    user_data = UserData.from_json((Path(folder) / "user-data.json").read_text())
+    identity = HostIdentity.open(user_data, Path(folder) / "host")
+    server = HostServer(identity, user_data, RUNTIME, clock=SystemClock())
+    print((await server.start())[1], flush=True)
+    meter = Meter()
+    while True:
+        session, message, payload = await server.receive()
+        if isinstance(message, Run):
+            await server.send(session, Credit(query="q", epoch=1, bytes=len(payload)))
+            if meter.count(len(payload)):
+                return
+
+
+async def link_sender(address: str, port: str, folder: str, window_bytes: str) -> None:
+    """Be a gateway that always has a run to send, within the window."""
+    authority = Authority.open(Path(folder) / "gateway")
+    link = await HostLink.connect((address, int(port)), authority, HOST, "s", clock=SystemClock())
+    window, given = CreditWindow(int(window_bytes)), asyncio.Event()
+
+    async def hear() -> None:
+        while True:
+            message, _ = await link.receive()
+            if isinstance(message, Credit):
+                window.give(message.bytes)
+                given.set()
+
+    hearing = asyncio.create_task(hear())
+    while not hearing.done():
+        if window.take(len(PAYLOAD)):
+            await link.send(Run(query="q", epoch=1, first_seq=0, last_seq=0, attempt=0, rows=1), PAYLOAD)
+        else:
+            given.clear()
+            await given.wait()
+
+
+async def measured(home: Site, cloud: Site, receiver: list[str], sender: list[str]) -> float:
+    """Return what a stream carries, in bits per second."""
+    this = (sys.executable, str(Path(__file__)))
+    far = await cloud.run(*this, *receiver, stdout=PIPE)
+    assert far.stdout is not None
+    port = (await far.stdout.readline()).decode().strip()
+    near = await home.run(*this, sender[0], cloud.address, port, *sender[1:], stderr=asyncio.subprocess.DEVNULL)
+    result = float(await far.stdout.readline())
+    if near.returncode is None:
+        near.kill()
+    await near.wait()
+    await far.communicate()
+    return result
+
+
+def prepare(folder: Path, listen_host: str) -> None:
+    """Write the keys of both ends."""
+    authority = Authority.open(folder / "gateway")
+    user_data = UserData(host=HOST, ca_pem=authority.ca_pem, token=new_token(), listen_host=listen_host)
+    identity = HostIdentity.open(user_data, folder / "host")
+    identity.install(authority.sign(identity.csr(), HOST))
+    (folder / "user-data.json").write_text(user_data.to_json())
+
+
+async def main(round_trip_ms: float, mbit_per_s: float) -> None:
+    """Measure, and print a table."""
+    settings = WanSettings(delay_s=round_trip_ms / 2e3, rate_bits_per_s=mbit_per_s * 1e6)
+    async with Wan(settings) as wan:
+        cloud = await wan.add("cloud-1")
+        print(f"{round_trip_ms:g} ms, {mbit_per_s:g} Mbit/s: {round_trip_ms * mbit_per_s / 8:.0f} kB under way")
+        with tempfile.TemporaryDirectory() as folder:
+            prepare(Path(folder), cloud.address)
+            receiver = ["link_receiver", folder]
+
+            async def link(window_bytes: int) -> float:
+                return await measured(wan.home, cloud, receiver, ["link_sender", folder, str(window_bytes)])
+
+            plain, linked = [], []
+            for _ in range(TURNS):
+                plain.append(await measured(wan.home, cloud, ["plain_receiver"], ["plain_sender"]))
+                linked.append(await link(GRANTED_BYTES))
+                print(f"plain TCP {plain[-1] / 1e6:6.1f}   link {linked[-1] / 1e6:6.1f} Mbit/s", flush=True)
+            base = statistics.median(plain)
+            print(f"link / plain TCP, medians: {statistics.median(linked) / base:.3f}")
+            for window_bytes in WINDOWS_BYTES:
+                print(f"window {window_bytes >> 10:5} kB: {await link(window_bytes) / base:.3f}", flush=True)
+
+
+PARTS = {"plain_receiver": plain_receiver, "plain_sender": plain_sender}
+LINK_PARTS = {"link_receiver": link_receiver, "link_sender": link_sender}
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] in PARTS:
+        PARTS[arguments[0]](*arguments[1:])
+    elif arguments and arguments[0] in LINK_PARTS:
+        asyncio.run(LINK_PARTS[arguments[0]](*arguments[1:]))
+    else:
+        asyncio.run(main(*map(float, [*arguments, *DEFAULTS[len(arguments) :]])))
