@@ -80,11 +80,11 @@ class Town:
             sender.start()
 
     def settle(self) -> None:
-        """Let the senders end, wait for what they sent, drain, and compare everything with the ledgers."""
-        for sender in self.senders:
-            sender.stop()
+        """Let the senders end while the gateway runs, wait for what they sent, drain, and compare everything with the ledgers."""
         if not self.gateway.runs:
             self.gateway.start_ready()
+        for sender in self.senders:
+            sender.stop()
         all_arrived(self.senders)
         self.gateway.drain()
         wrong = [account(sender, rows()) for sender, rows in self.senders.items()]
