@@ -39,6 +39,7 @@ from policies.signals import (
     VmGone,
     VmLost,
     VmReady,
+    VmReclaimed,
 )
 from policies.vm import READY_STATES, WANTED_STATES, VmInput, VmState
 
@@ -125,7 +126,7 @@ class Scheduler:
                 return []
             case StopAll():
                 return self._on_stop_all(event)
-            case VmReady() | VmFailed() | VmLost() | VmDrained() | VmGone():
+            case VmReady() | VmFailed() | VmLost() | VmReclaimed() | VmDrained() | VmGone():
                 machine = self._fleet.live.get(event.vm)
                 if machine is not None:
                     return self._on_vm(event, machine)
@@ -135,7 +136,9 @@ class Scheduler:
             case _:
                 raise ValueError(f"the scheduler does not know events like {event!r}")
 
-    def _on_vm(self, event: VmReady | VmFailed | VmLost | VmDrained | VmGone, machine: Machine) -> list[Command]:
+    def _on_vm(
+        self, event: VmReady | VmFailed | VmLost | VmReclaimed | VmDrained | VmGone, machine: Machine
+    ) -> list[Command]:
         before = machine.state
         commands: list[Command] = []
         why = ""
@@ -159,6 +162,12 @@ class Scheduler:
                 if before is VmState.STARTING:
                     self._backoff.failed(event.at_s)
                 why = f"{machine.name} was lost: {event.reason}"
+            case VmReclaimed():
+                why = f"the cloud takes {machine.name} back"
+                self._fleet.step(machine, VmInput.RECLAIMED, event, why)
+                machine.ends_s = min(machine.ends_s, event.ends_s)
+                if machine.state is VmState.DRAINING and before is not VmState.DRAINING:
+                    commands.append(DrainVm(vm=machine.name, cause=Cause(event.event_id, why)))
             case VmGone():
                 self._fleet.gone(machine, event, billed=machine.name not in self._unbilled)
                 self._unbilled.discard(machine.name)
@@ -221,7 +230,7 @@ class Scheduler:
                 if why:
                     commands.append(self._stop(machine, event, why))
             elif machine.state is VmState.DRAINING and self._fleet.must_end(machine, event.at_s):
-                why = f"{machine.name} would enter the next billing period"
+                why = f"{machine.name} would enter the next billing period, or be taken"
                 commands.append(self._end_overdue(machine, event, why))
         return commands
 

@@ -116,6 +116,17 @@ class VmLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VmReclaimed(Event):
+    """The cloud has said that it will take a VM back, as it may with a spare one, at ``ends_s``.
+
+    A VM that is taken without such a notice is lost, like any other.
+    """
+
+    vm: str
+    ends_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VmDrained(Event):
     """A draining VM has no open run left."""
 

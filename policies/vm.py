@@ -39,6 +39,7 @@ class VmInput(StrEnum):
     OVERDUE = "overdue"
     FAILED = "failed"
     LOST = "lost"
+    RECLAIMED = "notice that it will be taken"
     GONE = "taken back"
 
 
@@ -52,7 +53,7 @@ LIVE_STATES = WANTED_STATES | {VmState.DRAINING, VmState.ENDING, VmState.FAILED,
 """States in which a VM may cost money."""
 
 _ON_THE_WAY_OUT = (VmState.ENDING, VmState.FAILED, VmState.LOST)
-_TOO_LATE = (VmInput.READY, VmInput.DRAINED, VmInput.FAILED, VmInput.LOST)
+_TOO_LATE = (VmInput.READY, VmInput.DRAINED, VmInput.FAILED, VmInput.LOST, VmInput.RECLAIMED)
 
 TRANSITIONS: dict[tuple[VmState, VmInput], VmState] = {
     (VmState.ABSENT, VmInput.HIGH): VmState.WAITING,
@@ -61,12 +62,16 @@ TRANSITIONS: dict[tuple[VmState, VmInput], VmState] = {
     (VmState.STARTING, VmInput.READY): VmState.IDLE,
     (VmState.STARTING, VmInput.STOP): VmState.ENDING,
     (VmState.STARTING, VmInput.OVERDUE): VmState.FAILED,
+    (VmState.STARTING, VmInput.RECLAIMED): VmState.ENDING,
     (VmState.IDLE, VmInput.SEND): VmState.SENDING,
     (VmState.SENDING, VmInput.HOLD): VmState.IDLE,
     (VmState.IDLE, VmInput.KEEP): VmState.IDLE,
     (VmState.SENDING, VmInput.KEEP): VmState.SENDING,
     (VmState.IDLE, VmInput.STOP): VmState.DRAINING,
     (VmState.SENDING, VmInput.STOP): VmState.DRAINING,
+    (VmState.IDLE, VmInput.RECLAIMED): VmState.DRAINING,
+    (VmState.SENDING, VmInput.RECLAIMED): VmState.DRAINING,
+    (VmState.DRAINING, VmInput.RECLAIMED): VmState.DRAINING,
     (VmState.DRAINING, VmInput.DRAINED): VmState.ENDING,
     (VmState.DRAINING, VmInput.OVERDUE): VmState.ENDING,
     **{

@@ -24,6 +24,7 @@ from policies.signals import (
     VmGone,
     VmLost,
     VmReady,
+    VmReclaimed,
 )
 from policies.vm import ImpossibleTransitionError, VmState
 
@@ -276,6 +277,52 @@ def test_the_others_take_over_what_a_lost_vm_had() -> None:
     checked.slot(5.0)
     lost = checked.tell(VmLost, vm="vm-1", reason="heartbeat")
     assert lost == [("route", "q", {HOME: 0.5, "vm-2": 0.5}), ("terminate", "vm-1")]
+
+
+# ------------------------------------------------------------------------------------------------------------ reclaimed
+
+
+@pytest.mark.parametrize(
+    ("make", "commands"),
+    [
+        (starting, [("terminate", "vm-1")]),
+        (idle, [("drain", "vm-1")]),
+        (sending, [ALL_HOME, ("drain", "vm-1")]),
+        (draining, []),
+        (ending, []),
+    ],
+)
+def test_a_vm_that_will_be_taken_gets_no_more_and_is_drained(make: Any, commands: list[tuple[object, ...]]) -> None:
+    checked = make()
+    assert checked.tell(VmReclaimed, vm="vm-1", ends_s=checked.now_s + 120.0) == commands
+    assert checked.tell(VmReclaimed, vm="vm-1", ends_s=checked.now_s + 120.0) == []
+    assert checked.scheduler.vms["vm-1"] not in {VmState.IDLE, VmState.SENDING}
+    checked.tell(VmGone, vm="vm-1")
+    assert states(checked) == []
+
+
+def test_what_is_not_drained_when_the_vm_is_taken_goes_elsewhere_just_before() -> None:
+    checked = sending()
+    checked.tell(VmReclaimed, vm="vm-1", ends_s=checked.now_s + 5.0)
+    ends_s = checked.now_s + 5.0
+    commands: list[tuple[object, ...]] = []
+    while not commands:
+        commands = checked.slot(0.5)
+    assert commands == [("terminate", "vm-1")]
+    assert ends_s - 2.0 <= checked.now_s < ends_s
+
+
+def test_a_vm_that_is_drained_before_it_is_taken_is_given_back_at_once() -> None:
+    checked = sending()
+    checked.tell(VmReclaimed, vm="vm-1", ends_s=checked.now_s + 120.0)
+    assert checked.tell(VmDrained, vm="vm-1") == [("terminate", "vm-1")]
+
+
+def test_in_place_of_a_vm_that_is_taken_another_is_started_if_it_is_still_wanted() -> None:
+    checked = sending()
+    checked.tell(VmReclaimed, vm="vm-1", ends_s=checked.now_s + 120.0)
+    assert checked.slot(3.5) == []
+    assert checked.slot(3.5) == [("start", "vm-2")]
 
 
 # ------------------------------------------------------------------------------------------------------------- stop all

@@ -29,6 +29,7 @@ from policies.signals import (
     VmGone,
     VmLost,
     VmReady,
+    VmReclaimed,
 )
 
 QUERIES = ("auto", "fixed", "moved", "state")
@@ -170,6 +171,12 @@ class World(RuleBasedStateMachine):
         if name := self.some(state, pick):
             self.vms[name] = "lost"
             self.tell(VmLost, vm=name, reason="heartbeat")
+
+    @rule(pick=picks, state=st.sampled_from(["starting", "ready", "draining"]), in_s=st.floats(-1, 30))
+    def reclaimed(self, pick: int, state: str, in_s: float) -> None:
+        if name := self.some(state, pick):
+            self.tell(VmReclaimed, vm=name, ends_s=self.now_s + in_s)
+            assert self.vms[name] in {"draining", "ending"}
 
     @rule(pick=picks)
     def drained(self, pick: int) -> None:
