@@ -1,0 +1,41 @@
+"""What listens is an engine host only if it speaks TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+from infra.clock import SystemClock
+from infra.clouds.rented import knock
+from infra.link.identity import HostIdentity
+from infra.link.server import HostServer
+from infra.link.trust import Authority, UserData, new_token
+from infra.messages import Runtime
+
+RUNTIME = Runtime(protocol=1, spark="4", java="17", python="3.11", timezone="UTC", ansi=True)
+
+
+async def test_an_engine_host_opens(tmp_path: Path) -> None:
+    told = UserData(host="vm-1", ca_pem=Authority.open(tmp_path / "trust").ca_pem, token=new_token())
+    server = HostServer(HostIdentity.open(told, tmp_path / "identity"), told, RUNTIME, clock=SystemClock())
+    address, port = await server.start()
+    assert await knock(address, port)
+    await server.close("the test is done")
+
+
+async def test_a_proxy_that_accepts_for_others_does_not() -> None:
+    async def proxy(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(proxy, "127.0.0.1", 0)
+    async with server:
+        assert not await knock("127.0.0.1", server.sockets[0].getsockname()[1])
+
+
+async def test_nobody_does_not() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    assert not await knock("127.0.0.1", port)
