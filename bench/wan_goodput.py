@@ -25,11 +25,10 @@ from infra.messages import PROTOCOL, Credit, Run, Runtime
 from infra.wan import Site, Wan, WanSettings
 
 HOST = "bench-1"
-GRANTED_BYTES = 16 << 20  # engines.opened.CREDIT_BYTES
-WINDOWS_BYTES = (128 << 10, 512 << 10, 2 << 20)
+WINDOWS_BYTES = (16 << 20, 2 << 20, 512 << 10)  # the first is what engine hosts grant
 PAYLOAD = bytes(100_000)
-WARM_UP_S = 6.0
-MEASURED_S = 10.0
+WARM_UP_S = 5.0
+MEASURED_S = 8.0
 TURNS = 3
 DEFAULTS = ("80", "50")
 RUNTIME = Runtime(protocol=PROTOCOL, spark="", java="", python="", timezone="UTC", ansi=True)
@@ -149,15 +148,15 @@ async def main(round_trip_ms: float, mbit_per_s: float) -> None:
             async def link(window_bytes: int) -> float:
                 return await measured(wan.home, cloud, receiver, ["link_sender", folder, str(window_bytes)])
 
-            plain, linked = [], []
+            shares: dict[int, list[float]] = {window_bytes: [] for window_bytes in WINDOWS_BYTES}
             for _ in range(TURNS):
-                plain.append(await measured(wan.home, cloud, ["plain_receiver"], ["plain_sender"]))
-                linked.append(await link(GRANTED_BYTES))
-                print(f"plain TCP {plain[-1] / 1e6:6.1f}   link {linked[-1] / 1e6:6.1f} Mbit/s", flush=True)
-            base = statistics.median(plain)
-            print(f"link / plain TCP, medians: {statistics.median(linked) / base:.3f}")
-            for window_bytes in WINDOWS_BYTES:
-                print(f"window {window_bytes >> 10:5} kB: {await link(window_bytes) / base:.3f}", flush=True)
+                plain = await measured(wan.home, cloud, ["plain_receiver"], ["plain_sender"])
+                print(f"one plain TCP stream: {plain / 1e6:.1f} Mbit/s", flush=True)
+                for window_bytes, measures in shares.items():
+                    measures.append(await link(window_bytes) / plain)
+                    print(f"  a link with {window_bytes >> 10:5} kB: {measures[-1]:.3f} of it", flush=True)
+            for window_bytes, measures in shares.items():
+                print(f"{window_bytes >> 10:5} kB, median: {statistics.median(measures):.3f}")
 
 
 PARTS = {"plain_receiver": plain_receiver, "plain_sender": plain_sender}
