@@ -218,12 +218,13 @@ class SimulatedQuery:
     def end_slot(self) -> None:
         """Do what a pipeline does before a slot ends: overdue runs, waiting events, held results."""
         self._see_overdue()
+        waiting_events = self._book.waiting_events
         for lane in self.lanes.values():
             lane.end_slot()
-            if self._book.waiting_events and not lane.has_room:
+            if waiting_events and not lane.has_room:
                 self._profiler.no_credit(self.name, lane.name)
         waiting_s = self._book.oldest_arrival_s(())
-        self._profiler.waiting(self.name, events=self._book.waiting_events, oldest_arrival_s=waiting_s)
+        self._profiler.waiting(self.name, events=waiting_events, oldest_arrival_s=waiting_s)
         self._send_out(self._reorderer.flush(self._agenda.now_s))
 
     def _see_overdue(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pytest
 from worlds import live
 
 from engines.simulated.generators import Uniform
+from gateway.intervals import IntervalSet
+from gateway.reorder import Reorderer
 from gateway.routing import Router
+from gateway.runbook import RunBook
 from gateway.simulate.options import Faults, WorldOptions, drawn
-from gateway.simulate.query import BrokenPromiseError
 from gateway.simulate.world import World, WorldOutcome
 from policies.ledger import Budget
 from policies.signals import HOME
@@ -97,17 +100,43 @@ def test_a_vm_helps_where_home_alone_falls_behind() -> None:
     assert helped.queries[0].late_results == 0
 
 
-def test_a_broken_router_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The promises can be broken: a router that forgets a share, and lanes that lose a run on the way."""
-    with monkeypatch.context() as patch:
-        patch.setattr(Router, "shares", property(lambda _: {HOME: 0.5}))
-        with pytest.raises(BrokenPromiseError, match="shares sum to"):
-            World(calm()).run()
-    with monkeypatch.context() as patch:
-        patch.setattr("gateway.runbook.RunBook.give_back", lambda self, lane: self._open.pop(lane, None))
-        dying = calm(faults=Faults(crash_per_s=0.05))
-        with pytest.raises(BrokenPromiseError, match="are not done, but"):
-            World(dying).run()
+def forget_shares(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Router, "shares", property(lambda _: {HOME: 0.5}))
+
+
+def lose_runs_of_a_lost_lane(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RunBook, "give_back", lambda self, lane: self._open.pop(lane, None))
+
+
+def lose_overdue_runs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RunBook, "ask_again", lambda self, lane, first_seq: self._open.get(lane, {}).pop(first_seq, None))
+
+
+def take_second_answers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(IntervalSet, "covers", lambda *_: False)
+
+
+def mark_nothing_as_late(patch: pytest.MonkeyPatch) -> None:
+    release = Reorderer._release
+    patch.setattr(Reorderer, "_release", lambda *run, **_: release(*run, late=False))
+
+
+MISTAKES = {
+    forget_shares: "shares",
+    lose_runs_of_a_lost_lane: "are not done, but",
+    lose_overdue_runs: "are not done, but",
+    take_second_answers: "no runs that are open",
+    mark_nothing_as_late: "out of order and not marked",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_gateway_breaks_a_promise(
+    mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistake(monkeypatch)
+    broken = (outcome for seed in range(1, 40) if isinstance(outcome := live(seed)[1], str))
+    assert MISTAKES[mistake] in next(broken)
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="Router.pick owes nobody half a run of a whole query")
