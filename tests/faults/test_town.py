@@ -80,7 +80,7 @@ class Town:
             sender.start()
 
     def settle(self) -> None:
-        """Let the senders end while the gateway runs, wait for what they sent, drain, and compare everything with the ledgers."""
+        """Let the senders end, wait for what they sent, drain, and compare everything with the ledgers."""
         if not self.gateway.runs:
             self.gateway.start_ready()
         for sender in self.senders:
