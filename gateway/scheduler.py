@@ -225,11 +225,10 @@ class Scheduler:
                     self._end_overdue(machine, event, f"{machine.name} was not ready after {waited_s:.0f} s")
                 )
                 self._backoff.failed(event.at_s)
-            elif machine.state in WANTED_STATES:
-                why = self._why_stop(machine, event)
-                if why:
-                    commands.append(self._stop(machine, event, why))
-            elif machine.state is VmState.DRAINING and self._fleet.must_end(machine, event.at_s):
+            elif machine.state in WANTED_STATES and (why := self._why_stop(machine, event)):
+                commands.append(self._stop(machine, event, why))
+            # Also one that was just stopped: it may have become ready so late that there is no slot left to drain it.
+            if machine.state is VmState.DRAINING and self._fleet.must_end(machine, event.at_s):
                 why = f"{machine.name} would enter the next billing period, or be taken"
                 commands.append(self._end_overdue(machine, event, why))
         return commands

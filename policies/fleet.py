@@ -20,6 +20,7 @@ _LATE = 0.1
 """A slot may end late by this part of its length; a VM is given back in time nevertheless."""
 
 _SAME_S = 1e-6
+_SAME_USD = 1e-9
 _STORY_LINES = 200
 _STORIES = 100
 
@@ -228,7 +229,7 @@ class Fleet:
             owes_usd = self._needed_usd(machine, at_s, {query: forecast_bytes})[query]
             needed_usd += max(0.0, owes_usd - self.ledger.reserved_for(machine.name, query))
         left_usd = self.ledger.query_left_usd(query, self.wall_s(at_s))
-        return needed_usd <= left_usd if self.live else left_usd > 0
+        return needed_usd <= left_usd + _SAME_USD if self.live else left_usd > 0
 
     def decision_is_due(self, machine: Machine, at_s: float, drain_s: float) -> bool:
         """Return whether keep or stop must be decided now."""
@@ -291,7 +292,7 @@ class Fleet:
         owed_usd = machine.owed_usd(self._terms, at_s + self._ahead_s(machine))
         return all(
             owed_usd[payer] - self.ledger.reserved_for(machine.name, payer)
-            <= self.ledger.query_left_usd(payer, self.wall_s(at_s))
+            <= self.ledger.query_left_usd(payer, self.wall_s(at_s)) + _SAME_USD
             for payer in machine.payers
         )
 

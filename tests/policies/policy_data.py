@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -9,8 +10,21 @@ from gateway.scheduler import Scheduler, SchedulerSettings
 from policies.billing import BillingTerms
 from policies.ledger import Budget
 from policies.query import QuerySettings
-from policies.signals import Command, DrainVm, Event, QuerySlot, SetRoute, SlotEnded, StartVm, TerminateVm
+from policies.signals import (
+    HOME,
+    Command,
+    DrainVm,
+    Event,
+    QuerySlot,
+    SetRoute,
+    SlotEnded,
+    StartVm,
+    TerminateVm,
+    VmDrained,
+    VmReady,
+)
 from policies.switching import SwitchingSettings
+from policies.vm import VmState
 
 SWITCHING = SwitchingSettings(
     start_vm_above_s=3.0, send_above_s=2.0, keep_vm_above_s=1.0, keep_vm_bytes=1000, tolerance_s=1.0
@@ -68,3 +82,53 @@ class Checked:
 
     def slot(self, latency_s: float, **measured: Any) -> list[tuple[object, ...]]:
         return self.slots(QuerySlot(query="q", latency_s=latency_s, **measured))
+
+
+HALF = ("route", "q", {HOME: 0.5, "vm-1": 0.5})
+ALL_HOME = ("route", "q", {HOME: 1.0})
+
+
+def starting(**changes: Any) -> Checked:
+    """A scheduler whose vm-1 is starting: L >= L_s at 101 and 102 s, tau = 1 s."""
+    checked = Checked(scheduler_settings(**changes))
+    checked.slot(3.0)
+    assert checked.slot(3.0) == [("start", "vm-1")]
+    return checked
+
+
+def idle(**changes: Any) -> Checked:
+    """The same, ready and idle; billed since 102 s, so the period ends at 122 s and keep or stop is due at 120 s."""
+    checked = starting(**changes)
+    assert checked.tell(VmReady, vm="vm-1", billing_since_s=checked.now_s) == []
+    return checked
+
+
+def sending(**changes: Any) -> Checked:
+    checked = idle(**changes)
+    assert checked.slot(2.5) == [HALF]
+    return checked
+
+
+def draining(**changes: Any) -> Checked:
+    """The same, given back at 120 s."""
+    checked = sending(**changes)
+    assert checked.slot(0.5) == [ALL_HOME]
+    until(checked, 119.0, 0.5)
+    assert checked.slot(0.5) == [("drain", "vm-1")]
+    return checked
+
+
+def ending(**changes: Any) -> Checked:
+    checked = draining(**changes)
+    assert checked.tell(VmDrained, vm="vm-1") == [("terminate", "vm-1")]
+    return checked
+
+
+def until(checked: Checked, at_s: float, latency_s: float) -> None:
+    """Let slots pass that must change nothing."""
+    while checked.now_s < at_s:
+        assert checked.slot(latency_s) == []
+
+
+def states(checked: Checked) -> Sequence[VmState]:
+    return list(checked.scheduler.vms.values())
