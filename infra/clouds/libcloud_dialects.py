@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, cast
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from libcloud.common.exceptions import exception_from_message
 from libcloud.compute.base import Node as Machine
@@ -32,6 +32,7 @@ from infra.clouds.base import OrderError
 from infra.clouds.profiles import PROFILES, Profile, Provider
 
 _CALL_S: Final = 20.0
+_FORM: Final = "application/x-www-form-urlencoded; charset=utf-8"
 _FIRST_REGION: Final = "us-east-1"
 _GCE_SCOPES: Final = ["https://www.googleapis.com/auth/compute"]
 
@@ -151,7 +152,19 @@ class _AnyNamespace(EC2Response):
 
 
 class _Ec2Connection(EC2Connection):
+    """Sends orders as POST: user data makes a URL too long, and holds a secret that logs of URLs should not have."""
+
     responseCls = _AnyNamespace  # noqa: N815 -- libcloud's name
+
+    def request(self, action: Any, params: Any = None, *more: Any, **given: Any) -> Any:
+        ask = cast("Any", super()).request
+        if (params or {}).get("Action") == "RunInstances":
+            body = urlencode({**params, "Version": self.version})
+            return ask(action, data=body, headers={"Content-Type": _FORM}, method="POST")
+        return ask(action, params, *more, **given)
+
+    def add_default_params(self, params: Any) -> Any:
+        return params if self.method == "POST" else cast("Any", super()).add_default_params(params)
 
 
 class _Ec2Driver(EC2NodeDriver):

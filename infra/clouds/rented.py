@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 from libcloud.compute.base import Node as Machine
 from libcloud.compute.types import NodeState as MachineState
 
@@ -47,14 +49,14 @@ _KNOCK_S: Final = 5.0
 _END_S: Final = 300.0
 _QUIET_S: Final = 120.0
 
-Knock = Callable[[str, int], Awaitable[bool]]
+Knock = Callable[[str, int, str], Awaitable[bool]]
 
 
-async def knock(address: str, port: int) -> bool:
-    """Return whether something there speaks TLS; who it is, is found out when it is enrolled.
+async def knock(address: str, port: int, host: str) -> bool:
+    """Return whether something there says that it is the engine host; that it is, is proven when it is enrolled.
 
-    A connection alone says little: firewalls and proxies on the way accept those in the name of machines that are
-    not up yet.
+    A connection alone says little, even with TLS: firewalls and proxies on the way accept those in the name of machines
+    that are not up yet.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -64,8 +66,17 @@ async def knock(address: str, port: int) -> bool:
             _, writer = await asyncio.open_connection(address, port, ssl=context)
     except (OSError, TimeoutError):
         return False
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.transport.abort()
-    return True
+    return shown is not None and _name_in(shown) == host
+
+
+def _name_in(certificate_der: bytes) -> str:
+    try:
+        names = x509.load_der_x509_certificate(certificate_der).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    except ValueError:
+        return ""
+    return str(names[0].value) if names else ""
 
 
 class RentedCloud(Cloud):
@@ -225,7 +236,7 @@ class RentedCloud(Cloud):
                 if node.state == "gone":
                     fault = found.extra.get("fault") or found.extra.get("state_reason") or "see its console there"
                     raise BootError(f"{name}: {machine.id} ended while it booted: {fault}")
-                if node.address and await self._knock(node.address, node.port):
+                if node.address and await self._knock(node.address, node.port, node.host):
                     return node
             if self._clock.now() > deadline_s:
                 raise BootError(

@@ -28,11 +28,11 @@ ACCOUNT = Account(
 )
 
 
-async def always(address: str, port: int) -> bool:
+async def always(address: str, port: int, host: str) -> bool:
     return bool(address) and port == PORT
 
 
-async def never(address: str, port: int) -> bool:
+async def never(address: str, port: int, host: str) -> bool:
     return False
 
 

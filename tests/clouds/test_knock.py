@@ -1,4 +1,4 @@
-"""What listens is an engine host only if it speaks TLS."""
+"""What listens is an engine host only if it says so."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ async def test_an_engine_host_opens(tmp_path: Path) -> None:
     told = UserData(host="vm-1", ca_pem=Authority.open(tmp_path / "trust").ca_pem, token=new_token())
     server = HostServer(HostIdentity.open(told, tmp_path / "identity"), told, RUNTIME, clock=SystemClock())
     address, port = await server.start()
-    assert await knock(address, port)
+    assert await knock(address, port, "vm-1")
+    assert not await knock(address, port, "vm-2")
     await server.close("the test is done")
 
 
@@ -31,11 +32,11 @@ async def test_a_proxy_that_accepts_for_others_does_not() -> None:
 
     server = await asyncio.start_server(proxy, "127.0.0.1", 0)
     async with server:
-        assert not await knock("127.0.0.1", server.sockets[0].getsockname()[1])
+        assert not await knock("127.0.0.1", server.sockets[0].getsockname()[1], "vm-1")
 
 
 async def test_nobody_does_not() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    assert not await knock("127.0.0.1", port)
+    assert not await knock("127.0.0.1", port, "vm-1")

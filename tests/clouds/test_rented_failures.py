@@ -35,7 +35,7 @@ def error(code: str, status: int) -> Reply:
 
 
 def orders(request: Request) -> bool:
-    return "Action=RunInstances" in request.path
+    return b"Action=RunInstances" in request.body
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def proxy(moto_server: S3Server) -> Iterator[MakeProxy]:
 
 
 async def test_the_next_size_is_taken_when_there_is_no_capacity(ec2: Ec2Lab, proxy: MakeProxy) -> None:
-    full = proxy(lambda r: error("InsufficientInstanceCapacity", 500) if orders(r) and "m5.large" in r.path else "")
+    full = proxy(lambda r: error("InsufficientInstanceCapacity", 500) if orders(r) and b"m5.large" in r.body else "")
     cloud = ec2.cloud(endpoint=full.endpoint)
     node = await cloud.create("one", TAGS, user_data("one"))
     assert [instance["InstanceType"] for instance in ec2.instances()] == ["m5.xlarge"]
@@ -60,18 +60,18 @@ async def test_the_next_size_is_taken_when_there_is_no_capacity(ec2: Ec2Lab, pro
 
 
 async def test_each_size_is_looked_for_in_each_zone_and_all_refusals_are_told(ec2: Ec2Lab, proxy: MakeProxy) -> None:
-    asked: list[str] = []
+    asked: list[bytes] = []
 
     def full(request: Request) -> Any:
         if not orders(request):
             return ""
-        asked.append(request.path)
+        asked.append(request.body)
         return error("InstanceLimitExceeded", 400)
 
     cloud = ec2.cloud(endpoint=proxy(full).endpoint, account={"zones": ("eu-west-1a", "eu-west-1b")})
     with pytest.raises(QuotaError, match=r"m5.large in eu-west-1a.*m5.xlarge in eu-west-1b.*max_vms"):
         await cloud.create("one", TAGS, user_data("one"))
-    assert [("m5.xlarge" in path, "eu-west-1b" in path) for path in asked] == [
+    assert [(b"m5.xlarge" in body, b"eu-west-1b" in body) for body in asked] == [
         (False, False),
         (False, True),
         (True, False),
@@ -178,7 +178,7 @@ async def test_a_provider_that_cannot_be_reached(ec2: Ec2Lab) -> None:
 
 
 async def test_a_machine_that_ends_while_it_boots_is_not_waited_for(ec2: Ec2Lab, clock: LeapingClock) -> None:
-    async def and_ends(address: str, port: int) -> bool:
+    async def and_ends(address: str, port: int, host: str) -> bool:
         ec2.client().stop_instances(InstanceIds=[instance["InstanceId"] for instance in ec2.instances()])
         return False
 
@@ -189,7 +189,7 @@ async def test_a_machine_that_ends_while_it_boots_is_not_waited_for(ec2: Ec2Lab,
 
 
 async def test_a_machine_may_take_ten_minutes(ec2: Ec2Lab, clock: LeapingClock) -> None:
-    async def late(address: str, port: int) -> bool:
+    async def late(address: str, port: int, host: str) -> bool:
         return sum(clock.leaps_s) > 600
 
     cloud = ec2.cloud(knock=late)
@@ -199,18 +199,20 @@ async def test_a_machine_may_take_ten_minutes(ec2: Ec2Lab, clock: LeapingClock) 
 
 
 async def test_orders_carry_their_tags_and_end_for_good_when_they_shut_down(ec2: Ec2Lab, proxy: MakeProxy) -> None:
-    seen: list[str] = []
+    seen: list[Request] = []
 
     def watch(request: Request) -> str:
-        seen.append(request.path)
+        seen.append(request)
         return ""
 
     cloud = ec2.cloud(endpoint=proxy(watch).endpoint)
     node = await cloud.create("one", TAGS, user_data("one-host"))
-    (order,) = [path for path in seen if "Action=RunInstances" in path]
-    assert "InstanceInitiatedShutdownBehavior=terminate" in order
-    assert "TagSpecification.1.Tag" in order
-    assert not any("CreateTags" in path for path in seen)
+    (order,) = [request.body for request in seen if orders(request)]
+    assert b"InstanceInitiatedShutdownBehavior=terminate" in order
+    assert b"TagSpecification.1.Tag" in order
+    assert not any("CreateTags" in request.path or b"CreateTags" in request.body for request in seen)
+    # Servers and proxies write down URLs, and user data holds a secret.
+    assert not any("UserData" in request.path for request in seen)
     told = UserData.from_json(ec2.user_data(node.id))
     assert (told.host, told.listen_host, told.listen_port) == ("one-host", "0.0.0.0", PORT)
     await cloud.destroy(node.id)

@@ -45,6 +45,7 @@ class Request:
     method: str
     path: str
     count: int
+    body: bytes = b""
 
 
 class S3Server:
@@ -123,7 +124,7 @@ class FaultProxy:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 with proxy._lock:
                     proxy.count += 1
-                    fault = proxy.fault(Request(self.command, self.path, proxy.count))
+                    fault = proxy.fault(Request(self.command, self.path, proxy.count, body))
                     proxy.faults += bool(fault)
                 if isinstance(fault, Reply):
                     self._answer(fault.status, dict(fault.headers), fault.body.encode())
