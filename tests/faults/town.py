@@ -210,8 +210,6 @@ def dead_letters_account(sender: Sender, letters: list[dict[str, Any]]) -> str:
     raws = [base64.b64decode(x["raw_base64"]) if "raw_base64" in x else x["raw"].encode() for x in letters]
     wanted = [bad(bunch) for bunch in sender.bad_taken]
     # Those that were replayed and failed again stand behind the others.
-    return (
-        ""
-        if sorted(raws) == sorted(wanted)
-        else f"{len(raws)} dead letters, {len(wanted)} bad records: {raws[:2]} {wanted[:2]}"
-    )
+    if sorted(raws) == sorted(wanted):
+        return ""
+    return f"{len(raws)} dead letters, {len(wanted)} bad records: {raws[:2]} {wanted[:2]}"
