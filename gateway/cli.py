@@ -34,6 +34,9 @@ main = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+lab = typer.Typer(help="A cloud to try against, on this machine.", no_args_is_help=True)
+main.add_typer(lab, name="lab")
+
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file, as in examples/email.yaml.")]
 
 
@@ -204,6 +207,16 @@ def worker(
     from engines import worker as host
 
     raise typer.Exit(host.main(user_data, workdir, master, cpus))
+
+
+@lab.command("up", epilog="Example: sudo spillway lab up")
+def lab_up(
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="For consoles and logs.")] = Path("build/lab"),
+) -> None:
+    """Run an EC2 on this machine (root; moto): instances are network namespaces that run their user data."""
+    from gateway import lab as machines
+
+    raise typer.Exit(machines.up(folder))
 
 
 def _asked(config: Path, loaded: Config, path: str, within_s: float, *, post: bool = False) -> Any:
