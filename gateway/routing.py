@@ -45,8 +45,11 @@ class Router:
             for lane, share in self._shares.items()
             if lane in with_room and share > 0
         }
+        if self._shares.get(HOME, 0.0) == 0:
+            # There is no lane to fall back to: whoever is owed most takes it, be it little.
+            return max(owed, key=lambda lane: owed[lane], default=None)
         cloud = {lane: amount for lane, amount in owed.items() if lane != HOME and amount >= events / 2}
-        if cloud and (HOME not in owed or max(cloud.values()) >= owed[HOME] or self._shares[HOME] == 0):
+        if cloud and (HOME not in owed or max(cloud.values()) >= owed[HOME]):
             return max(cloud, key=lambda lane: cloud[lane])
         return HOME if HOME in owed else max(cloud, key=lambda lane: cloud[lane], default=None)
 

@@ -143,7 +143,7 @@ def drawn(seed: int, *, load_s: float = 120.0) -> WorldOptions:
         boot_spread=draw.choice([0.1, 0.5]),
     )
     max_vms = draw.choice([0, 1, 2, 2, 3])
-    queries = tuple(_drawn_query(draw, f"q{at + 1}", machines, max_vms) for at in range(draw.choice([1, 1, 2, 3])))
+    queries = tuple(_drawn_query(draw, f"q{at + 1}", machines) for at in range(draw.choice([1, 1, 2, 3])))
     period_s = draw.choice([20.0, 30.0, 60.0])
     terms = BillingTerms(period_s, draw.choice([0.0, period_s, 2 * period_s]), 0.36, draw.choice([0.0, 0.09]))
     periods = draw.choice([None, None, 0.5, 2.5, 8.0])
@@ -165,10 +165,8 @@ def drawn(seed: int, *, load_s: float = 120.0) -> WorldOptions:
     )
 
 
-def _drawn_query(draw: random.Random, name: str, machines: Machines, max_vms: int) -> QueryOptions:
+def _drawn_query(draw: random.Random, name: str, machines: Machines) -> QueryOptions:
     mode: Mode = draw.choice(["auto", "auto", "data", "query", "off"])
-    if max_vms > 1 and mode == "query":
-        mode = "data"  # the router may deal nothing to several VMs that have the whole query: see test_worlds.py
     qos_s = draw.choice([1.0, 2.0])
     settings = QuerySettings(
         name=name,

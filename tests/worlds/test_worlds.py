@@ -139,7 +139,6 @@ def test_a_mistake_in_the_gateway_breaks_a_promise(
     assert MISTAKES[mistake] in next(broken)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="Router.pick owes nobody half a run of a whole query")
 def test_a_whole_query_is_dealt_to_three_vms() -> None:
     router = Router()
     router.set_shares({HOME: 0.0, "vm-1": 0.334, "vm-2": 0.333, "vm-3": 0.333})
