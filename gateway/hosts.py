@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 from gateway.connection import Connection
 from infra.clock import Clock
-from infra.clouds.base import Cloud, CloudError, Node
-from infra.clouds.process import ProcessCloud
+from infra.clouds.base import Cloud, CloudError, Node, Warms
 from infra.link.channel import LinkLost
 from infra.link.client import Address, HostLink, enrol
 from infra.link.trust import Authority, TrustError, UserData, new_token
@@ -65,7 +64,7 @@ async def prepare_warm(cloud: Cloud, authority: Authority, clock: Clock) -> None
         TrustError: it did not prove itself.
         TimeoutError: it did not become ready.
     """
-    if not isinstance(cloud, ProcessCloud):
+    if not isinstance(cloud, Warms):
         return
     tokens: dict[str, bytes] = {}
 

@@ -6,9 +6,9 @@ says what to do; a wrong call of ours is a bug and raises whatever Python raises
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 Boot = Literal["real", "emulated"]
 NodeState = Literal["starting", "running", "gone"]
@@ -118,4 +118,13 @@ class Cloud(Protocol):
 
     async def close(self) -> None:
         """Let go of what the gateway itself holds; machines that were created stay."""
+        ...
+
+
+@runtime_checkable
+class Warms(Protocol):
+    """A cloud that can hold hosts ready before they are ordered."""
+
+    async def prepare(self, user_data: Callable[[str], str]) -> list[Node]:
+        """Start the hosts that are to be ready, if any are, and return all of them; see ``ProcessCloud.prepare``."""
         ...

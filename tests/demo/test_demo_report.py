@@ -38,7 +38,7 @@ def test_the_json_has_the_promised_keys_for_each_mode(tmp_path: Path, report: Re
         ]  # fmt: skip
         assert list(one["latency_ms"]) == list(one["delivery_ms"]) == ["mean", "p50", "p95"]
         assert list(one["wan_bytes"]) == ["raw", "sent"]
-        assert list(one["vms"]) == ["started", "stopped", "billed_s", "usd"]
+        assert {"started", "stopped", "billed_s", "usd"} <= set(one["vms"])
     assert written["boot"] == "emulated"
     assert written["capacity_events_per_s"] == 5000
     assert written["config"]["start_vm_above_s"] == 3
