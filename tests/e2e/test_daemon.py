@@ -56,7 +56,7 @@ def test_memory_is_bounded_when_the_source_is_much_faster_than_the_engines(
 def test_a_whole_query_moves_and_parquet_holds_its_rows(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
     write_mail(tmp_path / "mail.jsonl", mails)
     query = email_query(
-        tmp_path, tmp_path / "mail.jsonl", "moved", replay={"rate": "700/s"}, switching={**EAGER, "mode": "query"}
+        tmp_path, tmp_path / "mail.jsonl", "moved", replay={"rate": "200/s"}, switching={**EAGER, "mode": "query"}
     )
     query["sink"]["format"] = "parquet"
     gateway = Gateway(tmp_path, state_dir, {"moved": query})
