@@ -53,6 +53,7 @@ def events_taken(address: str, query: str) -> int:
         return int(json.load(answer)["queries"][query]["events"])
 
 
+@pytest.mark.timeout(900)
 def test_it_is_not_ready_while_the_disk_fails_and_then_goes_on(
     tmp_path: Path, state_dir: Path, mails: list[Mail], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +85,7 @@ def test_it_is_not_ready_while_the_disk_fails_and_then_goes_on(
     assert len(letters) == 1
 
 
+@pytest.mark.timeout(900)
 def test_memory_is_bounded_while_the_sink_takes_nothing_and_then_all_of_it_comes(
     tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from ruamel.yaml import YAML
 
 from engines.email.mailbox import Mail
@@ -49,6 +50,7 @@ def oldest_driver(state_dir: Path) -> psutil.Process:
     return min(drivers, key=lambda process: process.create_time())
 
 
+@pytest.mark.timeout(900)
 def test_a_killed_driver_is_replaced_by_the_host_that_stands_by(tmp_path: Path, mails: list[Mail]) -> None:
     gateway = with_standby(tmp_path, "stood-by", mails)
     try:

@@ -129,13 +129,16 @@ def test_workers_killed_while_they_work(make_site: Callable[..., Site], scale: S
 def test_the_spark_driver_at_home_killed(
     make_site: Callable[..., Site], scale: Scale, figures: Figures, *, standby: bool
 ) -> None:
+    kills = scale.times(0 if standby else 1, 25)
+    if not kills:
+        return  # the short form of it is tests/e2e/test_standby.py
     print(f"seed {scale.seed}")
     chance = random.Random(scale.seed)
     site = make_site(private={"standby": standby})
     site.gateway.start_ready()
     site.sender.start()
     times_s = []
-    for kill in range(scale.times(1, 25)):
+    for kill in range(kills):
         if standby:
             until(lambda kill=kill: site.gateway.log.read_text().count(READY) > kill, "a host stands by")  # type: ignore[misc]
         time.sleep(chance.uniform(1, 3))
