@@ -191,7 +191,9 @@ class Pipeline:
         while (run := self._book.next_waiting()) is not None:
             if not self._delivery.takes(run.first_seq):
                 return
-            with_room = {name for name, lane in self._lanes.items() if lane.has_room}
+            # A run that came back from a lost lane holds up all results after it: it does not wait for room.
+            again = run.attempt > 0
+            with_room = {name for name, lane in self._lanes.items() if lane.has_room or (again and lane.has_credit)}
             home_only, tried = self._stateful or run.disordered, self._book.tried(run)
             if tried:
                 name = self._router.pick_again(run.events, with_room, tried, home_only=home_only)
