@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _BYTES_PER_GB = 1e9
 
@@ -29,6 +29,10 @@ class BillingTerms:
             raise ValueError(f"a billing period must be longer than {self.period_s!r} s")
         if min(self.minimum_s, self.usd_per_hour, self.usd_per_gb_sent) < 0:
             raise ValueError(f"billing terms must not be negative: {self}")
+
+    def at_price(self, usd_per_hour: float | None) -> BillingTerms:
+        """Return these terms at another price of time; None leaves it."""
+        return self if usd_per_hour is None else replace(self, usd_per_hour=usd_per_hour)
 
     @property
     def first_block_s(self) -> float:

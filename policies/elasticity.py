@@ -115,19 +115,24 @@ class Trust:
 
     The plain rule reacts to what is, so it forecasts that nothing changes. Until the model has been watched for a whole
     window, and while its mean absolute error there exceeds the plain one, the plain rule decides. To be believed again
-    the model must be better by a margin, lest the two take turns.
+    the model must be better by a margin, lest the two take turns. Where late events cost more than idle engines, errors
+    are what is lost by them: too little counts as often (the newsvendor's, or pinball, loss).
 
     Args:
         window: how many forecasts are looked at.
         margin: by which part the model's error must be below the plain one to be believed again.
+        late_factor: how often an error counts whose forecast was too low.
     """
 
-    def __init__(self, window: int = 12, margin: float = 0.1) -> None:
-        if window < 1 or not 0 <= margin < 1:
-            raise ValueError(f"a window of {window} forecasts or a margin of {margin:g} makes no sense")
+    def __init__(self, window: int = 12, margin: float = 0.1, late_factor: float = 1.0) -> None:
+        if window < 1 or not 0 <= margin < 1 or not late_factor > 0:
+            raise ValueError(
+                f"a window of {window} forecasts, a margin of {margin:g} or a factor of {late_factor:g} makes no sense"
+            )
         self._errors: deque[tuple[float, float]] = deque(maxlen=window)
         self._window = window
         self._margin = margin
+        self._late_factor = late_factor
         self.trusted = False
 
     def observe(self, seen: float, model: float, plain: float) -> None:
@@ -138,7 +143,7 @@ class Trust:
             model: what the model had forecast.
             plain: what the plain rule had: the value when the forecast was made.
         """
-        self._errors.append((abs(seen - model), abs(seen - plain)))
+        self._errors.append((self._error(seen, model), self._error(seen, plain)))
         if len(self._errors) < self._window:
             return
         model_error, plain_error = self._means()
@@ -151,10 +156,15 @@ class Trust:
         if len(self._errors) < self._window:
             return f"the plain rule decides: {len(self._errors)} of {self._window} forecasts were checked so far"
         model_error, plain_error = self._means()
-        figures = f"over the last {self._window} forecasts its mean error was {model_error:.3g}, the plain rule's"
+        weighed = "" if self._late_factor == 1 else f" (too little counts {self._late_factor:g} times)"
+        mean = f"{model_error:.3g}{weighed}"
+        figures = f"over the last {self._window} forecasts its mean error was {mean}, the plain rule's"
         if self.trusted:
             return f"the model decides: {figures} {plain_error:.3g}"
         return f"the plain rule decides, the model steps back: {figures} {plain_error:.3g}"
+
+    def _error(self, seen: float, forecast: float) -> float:
+        return max(forecast - seen, self._late_factor * (seen - forecast))
 
     def _means(self) -> tuple[float, float]:
         model, plain = zip(*self._errors, strict=True)

@@ -6,14 +6,14 @@ Nothing is decided here but what money allows; the scheduler says who starts and
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from policies.billing import BillingTerms, decision_due_s
 from policies.ledger import Budget, Forecast, Ledger
 from policies.machine import Machine, VmBill, costs
-from policies.signals import Event, SlotEnded
+from policies.signals import Event, SlotEnded, VmAdopted, VmReady
 from policies.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmState, step
 
 _LATE = 0.1
@@ -60,7 +60,7 @@ class Fleet:
         self._slot_s = slot_s
         self.ledger = Ledger(budget)
         self.live: dict[str, Machine] = {}
-        self.next = Machine("vm-1")
+        self.next = Machine("vm-1", terms)
         self._started = self._stopped = 0
         self._gone = FleetTotals(0, 0, 0.0, 0.0)
         self._bills: deque[VmBill] = deque(maxlen=_STORIES)
@@ -89,7 +89,7 @@ class Fleet:
 
     def totals(self, at_s: float) -> FleetTotals:
         """Return the sums over all VMs up to now."""
-        live = [machine.bill(self._terms, at_s) for machine in self.live.values()]
+        live = [machine.bill(at_s) for machine in self.live.values()]
         return FleetTotals(
             self._started,
             self._stopped,
@@ -106,12 +106,19 @@ class Fleet:
 
     def forecast(self, at_s: float) -> Forecast | None:
         """Return which limit of the budget will be reached at the present rate, and when; None if none will."""
-        usd_per_s = paid_ahead_usd = 0.0
+        usd_per_s: defaultdict[str, float] = defaultdict(float)
+        ahead_usd: defaultdict[str, float] = defaultdict(float)
         for machine in self.live.values():
-            egress_usd = self._terms.egress_usd(machine.slot_sent_bytes.total() / self._slot_s)
-            usd_per_s += self._terms.time_usd(1.0) + egress_usd
-            paid_ahead_usd += self._terms.time_usd(max(0.0, machine.block_end_s - at_s))
-        return self.ledger.forecast(self.wall_s(at_s), usd_per_s, paid_ahead_usd)
+            rates = {query: sent / self._slot_s for query, sent in machine.slot_sent_bytes.items()}
+            for query, usd in costs(machine.terms, machine.terms.time_usd(1.0), machine.payers, rates).items():
+                usd_per_s[query] += usd
+            left_s = max(0.0, machine.block_end_s - at_s)
+            for query, usd in costs(machine.terms, machine.terms.time_usd(left_s), machine.payers, {}).items():
+                ahead_usd[query] += usd
+        wall_s = self.wall_s(at_s)
+        hits = [self.ledger.query_forecast(query, wall_s, usd, ahead_usd[query]) for query, usd in usd_per_s.items()]
+        hits.append(self.ledger.forecast(wall_s, math.fsum(usd_per_s.values()), math.fsum(ahead_usd.values())))
+        return min((hit for hit in hits if hit is not None), key=lambda hit: hit.in_s, default=None)
 
     # -------------------------------------------------------------------------------------------------------- living
 
@@ -147,22 +154,57 @@ class Fleet:
         self._bill_from(machine, event.at_s, event.at_s)
         self.live[machine.name] = machine
         self._started += 1
-        self.next = Machine(f"vm-{self._started + 1}")
+        self.next = Machine(f"vm-{self._started + 1}", self._terms)
         return machine
 
-    def became_ready(self, machine: Machine, event: Event, billing_since_s: float) -> None:
-        """Note that a VM can take events and since when it is really billed."""
+    def affords(self, expected_bytes_per_s: Mapping[str, float], at_s: float) -> bool:
+        """Return whether the first block of one more VM, with the expected egress, would fit into the budget now."""
+        block_s = self._terms.first_block_s
+        sent_bytes = {query: rate * block_s for query, rate in expected_bytes_per_s.items()}
+        payers, usd = self._payers(sent_bytes, self._terms.time_usd(block_s), sent_bytes, at_s)
+        return bool(payers) and math.fsum(usd.values()) <= self.ledger.left_usd(self.wall_s(at_s)) + _SAME_USD
+
+    def became_ready(self, machine: Machine, event: VmReady) -> None:
+        """Note that a VM can take events, since when it is really billed, and at what price."""
         was_starting = machine.state is VmState.STARTING
         self.step(machine, VmInput.READY, event)
         if was_starting:
-            self._bill_from(machine, billing_since_s, event.at_s)
+            machine.terms = self._terms.at_price(event.usd_per_hour)
+            self._bill_from(machine, event.billing_since_s, event.at_s)
+
+    def adopt(self, event: VmAdopted, queries: Iterable[str], max_vms: int, obstacle: str = "") -> str:
+        """Go on with a VM of an earlier gateway; return why not, or nothing.
+
+        All that the earlier gateway had reserved for it was booked when the books were opened; what it has come to cost
+        since then is reserved now.
+
+        Args:
+            event: what is known of it.
+            queries: who pays for it from now on.
+            max_vms: so many VMs live at a time.
+            obstacle: why none is wanted now; empty if one may be.
+        """
+        machine = Machine(event.vm, self._terms.at_price(event.usd_per_hour), payers=tuple(queries))
+        self._bill_from(machine, event.billing_since_s, event.at_s)
+        machine.settled_s = machine.billed_s(event.booked_s)
+        machine.settled_usd = machine.terms.time_usd(machine.settled_s)
+        why = obstacle or (f"max_vms = {max_vms} is reached" if len(self.live) >= max_vms else "")
+        if not why and not self._reserve(machine, machine.owed_usd(event.at_s), event.at_s, machine.block_end_s):
+            why = self.ledger.frozen or "the budget has no room for it"
+        self.step(machine, VmInput.ADOPTED, event)
+        if why:
+            self.step(machine, VmInput.GONE, event, why)
+            return why
+        self.live[machine.name] = machine
+        self._started += 1
+        return ""
 
     def gone(self, machine: Machine, event: Event, *, billed: bool) -> None:
         """Book a VM's last block and forget it."""
         self.step(machine, VmInput.GONE, event)
         del self.live[machine.name]
-        bill = machine.bill(self._terms, event.at_s, billed=billed)
-        owed_usd = machine.settle(self._terms, event.at_s) if billed else {}
+        bill = machine.bill(event.at_s, billed=billed)
+        owed_usd = machine.settle(event.at_s) if billed else {}
         self.ledger.settle(machine.name, owed_usd, self.wall_s(event.at_s))
         self._stopped += 1
         self._bills.append(bill)
@@ -193,11 +235,13 @@ class Fleet:
         for name, machine in self.live.items():
             machine.slot_sent_bytes.clear()
             for slot in event.queries:
-                machine.block_raw_bytes[slot.query] += slot.raw_bytes.get(name, 0)
+                if name in slot.raw_bytes:
+                    machine.block_raw_bytes[slot.query] += slot.raw_bytes[name]
                 if name in slot.sent_bytes:
-                    machine.slot_sent_bytes[slot.query] += slot.sent_bytes[name]
-            machine.block_sent_bytes.update(machine.slot_sent_bytes)
-            machine.sent_bytes += machine.slot_sent_bytes.total()
+                    sent = slot.sent_bytes[name]
+                    machine.slot_sent_bytes[slot.query] += sent
+                    machine.block_sent_bytes[slot.query] += sent
+                    machine.sent_bytes += sent
 
     def within_budget(self, machine: Machine, at_s: float, forecast_bytes: Mapping[str, float]) -> bool:
         """Return whether what a VM costs, and one more slot of egress, is reserved; reserves more if it can.
@@ -252,13 +296,13 @@ class Fleet:
         end_s = self._terms.boundary_s(machine.billing_since_s, machine.block_end_s + 4 * self._slot_s)
         next_s, last_s = end_s - machine.block_end_s, machine.block_end_s - machine.block_since_s
         again = {query: sent * next_s / last_s for query, sent in machine.block_sent_bytes.items()}
-        payers, next_usd = self._payers(keepers, self._terms.time_usd(next_s), again, machine.block_end_s)
-        both_usd = machine.owed_usd(self._terms, event.at_s)
+        payers, next_usd = self._payers(keepers, machine.terms.time_usd(next_s), again, machine.block_end_s)
+        both_usd = machine.owed_usd(event.at_s)
         for query, usd in next_usd.items():
             both_usd[query] = both_usd.get(query, 0.0) + usd
         if not payers or not self._reserve(machine, both_usd, machine.block_end_s, end_s):
             return False
-        owed_usd = machine.settle(self._terms, event.at_s)
+        owed_usd = machine.settle(event.at_s)
         self.ledger.settle(machine.name, owed_usd, self.wall_s(event.at_s), keep_usd=next_usd)
         machine.payers = payers
         machine.block_since_s, machine.block_end_s = machine.block_end_s, end_s
@@ -285,11 +329,11 @@ class Fleet:
 
     def _enters_a_block(self, machine: Machine, at_s: float) -> bool:
         """Return whether a VM comes into a block that nobody decided about."""
-        end_s = machine.billing_since_s + machine.billed_s(self._terms, at_s + self._ahead_s(machine))
+        end_s = machine.billing_since_s + machine.billed_s(at_s + self._ahead_s(machine))
         return end_s > machine.block_end_s + _SAME_S
 
     def _payers_can_pay(self, machine: Machine, at_s: float) -> bool:
-        owed_usd = machine.owed_usd(self._terms, at_s + self._ahead_s(machine))
+        owed_usd = machine.owed_usd(at_s + self._ahead_s(machine))
         return all(
             owed_usd[payer] - self.ledger.reserved_for(machine.name, payer)
             <= self.ledger.query_left_usd(payer, self.wall_s(at_s)) + _SAME_USD
@@ -300,10 +344,12 @@ class Fleet:
         return 2 * self._slot_s if machine.state is VmState.STARTING else 0.0
 
     def _needed_usd(self, machine: Machine, at_s: float, forecast_bytes: Mapping[str, float]) -> dict[str, float]:
-        needed_usd = machine.owed_usd(self._terms, at_s + self._ahead_s(machine))
-        for query in machine.slot_sent_bytes.keys() | forecast_bytes.keys():
-            most_bytes = max(machine.slot_sent_bytes[query], forecast_bytes.get(query, 0.0))
-            needed_usd[query] = needed_usd.get(query, 0.0) + self._terms.egress_usd(most_bytes)
+        needed_usd = machine.owed_usd(at_s + self._ahead_s(machine))
+        most_bytes = dict(forecast_bytes)
+        for query, sent in machine.slot_sent_bytes.items():
+            most_bytes[query] = max(sent, most_bytes.get(query, 0.0))
+        for query, expected in most_bytes.items():
+            needed_usd[query] = needed_usd.get(query, 0.0) + self._terms.egress_usd(expected)
         return needed_usd
 
     def _reserve(self, machine: Machine, usd: Mapping[str, float], at_s: float, until_s: float) -> bool:

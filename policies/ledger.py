@@ -8,6 +8,7 @@ hour and day that the clock ever named. Times are seconds since 1970, so days ar
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -89,6 +90,7 @@ class Ledger:
         self._budget = budget
         self._spent: dict[tuple[int, str], float] = {}
         self._reserved: dict[str, Reservation] = {}
+        self._sums_of: dict[str, tuple[Reservation, Mapping[str, float]]] = {}
         self.changes = 0
         self.frozen = ""
         self.overrun_usd = 0.0
@@ -122,8 +124,21 @@ class Ledger:
     def reserved_for(self, name: str, query: str | None = None) -> float:
         """Return what is reserved under ``name``, of one query or of all."""
         held = self._reserved.get(name)
-        parts = () if held is None else held.parts
-        return math.fsum(part.usd for part in parts if query is None or part.query == query)
+        if held is None:
+            return 0.0
+        return math.fsum(part.usd for part in held.parts) if query is None else self._sums(held).get(query, 0.0)
+
+    def _sums(self, held: Reservation) -> Mapping[str, float]:
+        """Return what is reserved by query, remembered as long as it is the same."""
+        known = self._sums_of.get(held.name)
+        if known is not None and known[0] is held:
+            return known[1]
+        of_query: defaultdict[str, list[float]] = defaultdict(list)
+        for part in held.parts:
+            of_query[part.query].append(part.usd)
+        sums = {query: math.fsum(usd) for query, usd in of_query.items()}
+        self._sums_of[held.name] = held, sums
+        return sums
 
     def left_usd(self, at_s: float) -> float:
         """Return what is neither spent nor reserved, of the hour or the day of ``at_s``, whichever has less."""
@@ -154,16 +169,29 @@ class Ledger:
                 hits.append(Forecast(name, in_s))
         return min(hits, key=lambda hit: hit.in_s, default=None)
 
+    def query_forecast(self, query: str, at_s: float, usd_per_s: float, paid_ahead_usd: float) -> Forecast | None:
+        """Return when a query's own limit of the day is reached; None if it is not today. See ``forecast``."""
+        if usd_per_s <= 0:
+            return None
+        in_s = (max(0.0, self.query_left_usd(query, at_s)) + paid_ahead_usd) / usd_per_s
+        ends_s = (_day(_hour(at_s)) + 1) * DAY_S
+        return Forecast(f"usd_per_query_day of {query}", in_s) if at_s + in_s < ends_s else None
+
     def _limits(self, at_s: float) -> list[tuple[str, float, float]]:
         """Return name, money left and end of each limit at ``at_s``."""
         hour = _hour(at_s)
-        parts = tuple(self._committed())
-        of_day = math.fsum(part.usd for part in parts if _day(part.hour) == _day(hour))
-        of_hour = math.fsum(part.usd for part in parts if part.hour == hour)
+        parts = [(spent_in, usd) for (spent_in, _), usd in self._spent.items()]
+        parts += [(part.hour, part.usd) for part in self._parts()]
+        day_from = hour - hour % _HOURS_A_DAY
         per_day, per_hour = self._budget.usd_per_day, self._budget.usd_per_hour
+        day_usd = hour_usd = math.inf
+        if per_day is not None:
+            day_usd = per_day - math.fsum([usd for at, usd in parts if day_from <= at < day_from + _HOURS_A_DAY])
+        if per_hour is not None:
+            hour_usd = per_hour - math.fsum([usd for at, usd in parts if at == hour])
         return [
-            ("usd_per_day", math.inf if per_day is None else per_day - of_day, (_day(hour) + 1) * DAY_S),
-            ("usd_per_hour", math.inf if per_hour is None else per_hour - of_hour, (hour + 1) * HOUR_S),
+            ("usd_per_day", day_usd, (_day(hour) + 1) * DAY_S),
+            ("usd_per_hour", hour_usd, (hour + 1) * HOUR_S),
         ]
 
     def _parts(self) -> Iterable[Entry]:
@@ -187,14 +215,15 @@ class Ledger:
             at_s: when the block begins that this is for; what is added counts to its hour and day.
             until_s: when that block ends.
         """
-        missing = {query: usd - self.reserved_for(name, query) for query, usd in needs_usd.items()}
+        held = self._reserved.get(name)
+        there = {} if held is None else self._sums(held)
+        missing = {query: usd - there.get(query, 0.0) for query, usd in needs_usd.items()}
         hour = _hour(at_s)
         new = tuple(Entry(hour, query, usd) for query, usd in missing.items() if usd > 0)
-        held = self._reserved.get(name)
         if new and (self.frozen or math.fsum(part.usd for part in new) > self.left_usd(at_s) + _ROUNDING_USD):
             return False
         if new or held is None or held.until_s != until_s:
-            self._reserved[name] = Reservation(name, until_s, (*(held.parts if held else ()), *new))
+            self._reserved[name] = Reservation(name, until_s, _joined(held.parts if held else (), new))
             self.changes += 1
         return True
 
@@ -215,6 +244,7 @@ class Ledger:
         if min(usd_by_query.values(), default=0.0) < 0:
             raise ValueError(f"{name} cannot have cost {dict(usd_by_query)} USD")
         held = self._reserved.pop(name, None)
+        self._sums_of.pop(name, None)
         parts = () if held is None else held.parts
         spent, rest, overrun_usd = _take(parts, usd_by_query)
         overrun = (Entry(_hour(at_s), query, usd) for query, usd in overrun_usd.items() if usd > 0)
@@ -287,6 +317,23 @@ def _take(
         taken.append(Entry(part.hour, part.query, usd))
         rest.append(Entry(part.hour, part.query, part.usd - usd))
     return tuple(entry for entry in taken if entry.usd > 0), tuple(entry for entry in rest if entry.usd > 0), missing
+
+
+def _joined(parts: tuple[Entry, ...], new: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Return ``parts`` and then ``new``; money of a query goes to its last part if that is of the same hour.
+
+    A VM that sends reserves a little more in each slot: reservations must not become as long as it lives.
+    """
+    if not new:
+        return parts
+    joined, last = list(parts), {part.query: at for at, part in enumerate(parts)}
+    for part in new:
+        at = last.get(part.query)
+        if at is None or joined[at].hour != part.hour:
+            joined.append(part)
+        else:
+            joined[at] = Entry(part.hour, part.query, joined[at].usd + part.usd)
+    return tuple(joined)
 
 
 def _hour(at_s: float) -> int:

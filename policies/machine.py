@@ -40,6 +40,7 @@ class Machine:
 
     Attributes:
         name: also the name of its lane.
+        terms: what it costs.
         state: where it is in its life.
         since_s: when it came into this state.
         billing_since_s: when the cloud began to bill it; its start, until the cloud says better.
@@ -58,6 +59,7 @@ class Machine:
     """
 
     name: str
+    terms: BillingTerms
     state: VmState = VmState.ABSENT
     since_s: float = 0.0
     billing_since_s: float = 0.0
@@ -76,34 +78,34 @@ class Machine:
 
     def note(self, happened: VmInput, at_s: float) -> None:
         """Remember when it came into use and went out of it."""
-        if happened is VmInput.READY and self.state is VmState.IDLE:
+        if happened in (VmInput.READY, VmInput.ADOPTED) and self.state is VmState.IDLE:
             self.ready_s = at_s
         if self.state in _OUT_OF_USE and self.out_of_use_s is None:
             self.out_of_use_s = at_s
 
-    def billed_s(self, terms: BillingTerms, at_s: float) -> float:
+    def billed_s(self, at_s: float) -> float:
         """Return the time billed up to the end of the block that ``at_s`` falls into."""
-        return terms.billed_s(self.billing_since_s, max(at_s, self.billing_since_s))
+        return self.terms.billed_s(self.billing_since_s, max(at_s, self.billing_since_s))
 
-    def owed_usd(self, terms: BillingTerms, at_s: float) -> dict[str, float]:
+    def owed_usd(self, at_s: float) -> dict[str, float]:
         """Return by query what it costs up to the end of the block that ``at_s`` falls into, less what was booked."""
-        time_usd = terms.time_usd(max(0.0, self.billed_s(terms, at_s) - self.settled_s))
-        return costs(terms, time_usd, self.payers, self.block_sent_bytes)
+        time_usd = self.terms.time_usd(max(0.0, self.billed_s(at_s) - self.settled_s))
+        return costs(self.terms, time_usd, self.payers, self.block_sent_bytes)
 
-    def settle(self, terms: BillingTerms, at_s: float) -> dict[str, float]:
+    def settle(self, at_s: float) -> dict[str, float]:
         """Take what is owed for booked, and return it."""
-        owed_usd = self.owed_usd(terms, at_s)
-        self.settled_s = max(self.settled_s, self.billed_s(terms, at_s))
+        owed_usd = self.owed_usd(at_s)
+        self.settled_s = max(self.settled_s, self.billed_s(at_s))
         self.settled_usd += math.fsum(owed_usd.values())
         self.block_sent_bytes.clear()
         return owed_usd
 
-    def bill(self, terms: BillingTerms, at_s: float, *, billed: bool = True) -> VmBill:
+    def bill(self, at_s: float, *, billed: bool = True) -> VmBill:
         """Return what it costs up to now; nothing for time if the cloud does not bill it."""
-        billed_s = self.billed_s(terms, at_s) if billed else 0.0
+        billed_s = self.billed_s(at_s) if billed else 0.0
         until_s = at_s if self.out_of_use_s is None else self.out_of_use_s
         used_s = 0.0 if self.ready_s is None else min(billed_s, max(0.0, until_s - self.ready_s))
-        usd = self.settled_usd + (math.fsum(self.owed_usd(terms, at_s).values()) if billed else 0.0)
+        usd = self.settled_usd + (math.fsum(self.owed_usd(at_s).values()) if billed else 0.0)
         return VmBill(self.name, billed_s, used_s, billed_s - used_s, self.sent_bytes, usd)
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from policies.sharing import AutoShare, FixedShare, ShareController
 from policies.signals import HOME, QuerySlot
 from policies.switching import SwitchingSettings, phi_data, phi_vm
 
+if TYPE_CHECKING:
+    from policies.choose import PolicyOptions
+
 Mode = Literal["auto", "data", "query", "off"]
 Route = tuple[tuple[str, float], ...]
 
-_ALL_HOME: Route = ((HOME, 1.0),)
+ALL_HOME: Route = ((HOME, 1.0),)
+"""The route of a query that sends nothing to the cloud."""
+
 _HOME_CAN_CARRY = 0.9
 """A query that was moved whole comes home when its input is below this part of what home was seen to sustain."""
 
@@ -31,6 +36,7 @@ class QuerySettings:
         mode: ``auto`` and ``data`` send a share, ``query`` moves all events, ``off`` keeps them home.
         share: fixed R in [0, 1]; None finds it by feedback.
         switchable: whether splitting cannot change an answer; ``QueryOpened`` knows better once the plan is read.
+        policy: who says when VMs start and are kept; None: equation 1 alone.
     """
 
     name: str
@@ -39,6 +45,7 @@ class QuerySettings:
     mode: Mode = "auto"
     share: float | None = None
     switchable: bool = True
+    policy: PolicyOptions | None = None
 
 
 class Query:
@@ -55,7 +62,7 @@ class Query:
         self.unpaid = ""
         self.controller = _controller(settings, slot_s)
         self.slot = QuerySlot(query=settings.name, latency_s=0.0)
-        self.route = _ALL_HOME
+        self.route = ALL_HOME
         self.high_since_s: float | None = None
         self.raw_bytes = 0
         self.sent_bytes = 0
@@ -75,13 +82,19 @@ class Query:
     @property
     def expected_bytes_per_s(self) -> float:
         """Return what would cross the WAN if every event did, at the compression seen so far."""
-        return self.slot.input_bytes_per_s * (self.sent_bytes / self.raw_bytes if self.raw_bytes else 1.0)
+        return self.slot.input_bytes_per_s * self.sent_part
+
+    @property
+    def sent_part(self) -> float:
+        """Return bytes over the WAN per raw byte so far; 1 before anything was sent."""
+        return self.sent_bytes / self.raw_bytes if self.raw_bytes else 1.0
 
     def observe(self, slot: QuerySlot) -> None:
         """Take in what the profiler measured."""
         self.slot = slot
-        self.raw_bytes += sum(slot.raw_bytes.values())
-        self.sent_bytes += sum(slot.sent_bytes.values())
+        if slot.raw_bytes or slot.sent_bytes:
+            self.raw_bytes += sum(slot.raw_bytes.values())
+            self.sent_bytes += sum(slot.sent_bytes.values())
 
     def asks_for_vm(self) -> bool:
         """Return whether L >= L_s, the first condition of equation 1."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A query as the ranking sees it.
 
     Attributes:
@@ -24,20 +23,15 @@ class Candidate:
     tolerance_s: float
     wants_cloud: bool
 
-    @property
-    def excess_s(self) -> float:
-        """Return L - L_QoS."""
-        return self.latency_s - self.latency_qos_s
-
 
 def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the queries with the greatest L - L_QoS first; equal ones by name."""
-    return sorted(candidates, key=lambda c: (-c.excess_s, c.query))
+    return sorted(candidates, key=lambda c: (c.latency_qos_s - c.latency_s, c.query))
 
 
 def total_excess_s(candidates: Iterable[Candidate]) -> float:
     """Return by how much all queries together miss their targets."""
-    return sum(max(0.0, c.excess_s) for c in candidates)
+    return sum([max(0.0, c.latency_s - c.latency_qos_s) for c in candidates])
 
 
 class Ranking:
@@ -59,6 +53,10 @@ class Ranking:
         """Return the queries whose events go to the cloud, in the order of their switching."""
         return tuple(self._switched)
 
+    def is_switched(self, query: str) -> bool:
+        """Return whether a query's events go to the cloud."""
+        return query in self._switched
+
     def vm_ready(self) -> None:
         """A new VM is ready: the next switch may help even if the last did not."""
         self._fresh_vm = True
@@ -68,9 +66,12 @@ class Ranking:
         for candidate in candidates:
             if not candidate.wants_cloud:
                 self._switched.pop(candidate.query, None)
-        excess_s = total_excess_s(candidates)
         refused: dict[str, str] = {}
-        for candidate in ranked(c for c in candidates if c.wants_cloud and c.query not in self._switched):
+        waiting = [c for c in candidates if c.wants_cloud and c.query not in self._switched]
+        if not waiting:
+            return refused
+        excess_s = total_excess_s(candidates)
+        for candidate in ranked(waiting):
             why_not = self._why_not(candidate, excess_s, at_s)
             if why_not:
                 refused[candidate.query] = why_not
@@ -82,7 +83,7 @@ class Ranking:
     def _why_not(self, candidate: Candidate, excess_s: float, at_s: float) -> str:
         if not self._switched:
             return ""
-        last = tuple(self._switched)[-1]
+        last = next(reversed(self._switched))
         if at_s - self._last_at_s < self._slot_s + candidate.tolerance_s - 1e-9:
             return f"waits to see what switching {last} did"
         if excess_s >= self._last_excess_s and not self._fresh_vm:

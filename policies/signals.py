@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from policies.advice import Advice, Answer
+    from policies.gaussian.forecaster import Trained, TrainingSet
 
 HOME = "home"
 """Name of the private lane; every other lane bears the name of its VM."""
@@ -28,6 +33,9 @@ class QuerySlot:
         cloud_lane_s: the same over all cloud lanes.
         rates: service rate by lane in events per busy second; a lane that was never measured is absent.
         no_credit: lanes that had no credit for a run at some moment of the slot.
+        completed_events: events that each lane completed in the slot.
+        batches: micro-batches that they came in.
+        busy_s: how long those took.
         dispatched_events: events given to each lane in the slot.
         raw_bytes: bytes given to each cloud lane in the slot before trimming and compression; D_t is their sum.
         sent_bytes: bytes that crossed the WAN to each cloud lane in the slot.
@@ -48,6 +56,9 @@ class QuerySlot:
     cloud_lane_s: float | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
     no_credit: frozenset[str] = frozenset()
+    completed_events: Mapping[str, int] = field(default_factory=dict)
+    batches: Mapping[str, int] = field(default_factory=dict)
+    busy_s: Mapping[str, float] = field(default_factory=dict)
     dispatched_events: Mapping[str, int] = field(default_factory=dict)
     raw_bytes: Mapping[str, int] = field(default_factory=dict)
     sent_bytes: Mapping[str, int] = field(default_factory=dict)
@@ -75,11 +86,24 @@ class Event:
 class SlotEnded(Event):
     """A slot is over; the only event upon which thresholds, shares and billing periods are judged.
 
-    ``wall_s`` is seconds since 1970, for the budget's hours and days; None where ``at_s`` is that already.
+    ``wall_s`` is seconds since 1970, for the budget's hours and days; None where ``at_s`` is that already. ``cpu`` is
+    the CPU use of each lane's engine host, in [0, 1]; one that does not tell it is absent. ``answers`` is what the
+    policies say, if they were asked already, as one does where planning must hold up nothing; None: they are asked now.
     """
 
     queries: tuple[QuerySlot, ...]
     wall_s: float | None = None
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    answers: tuple[Answer, ...] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted(Event):
+    """The answer to ``Fit``: a model for each training set, or why there is none."""
+
+    query: str
+    models: tuple[Trained, ...] = field(repr=False)
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,18 +117,50 @@ class QueryOpened(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmReady(Event):
-    """A started VM serves all queries; the cloud bills it since ``billing_since_s``."""
+    """A started VM serves all queries; the cloud bills it since ``billing_since_s``.
+
+    ``usd_per_hour`` is what its size costs, where that is known; else the terms' price counts, which no size exceeds.
+    ``setbacks`` are what went wrong before it was had, for people.
+    """
 
     vm: str
     billing_since_s: float
+    usd_per_hour: float | None = None
+    setbacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmAdopted(Event):
+    """A VM that an earlier gateway rented serves all queries of this one.
+
+    Attributes:
+        vm: its name, which no VM of this gateway has.
+        billing_since_s: when the cloud began to bill it.
+        booked_s: what it cost up to the end of the block that this falls into is booked already.
+        usd_per_hour: what its size costs; None: as the terms say.
+    """
+
+    vm: str
+    billing_since_s: float
+    booked_s: float
+    usd_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmFailed(Event):
-    """A launch failed; nothing of it will be billed."""
+    """A launch failed.
+
+    Attributes:
+        vm: its name.
+        reason: one sentence.
+        billed: a machine was had, or may have been; else nothing of it will be billed.
+        after_s: the cloud wants to be left alone for so long.
+    """
 
     vm: str
     reason: str
+    billed: bool = False
+    after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +253,26 @@ class SetRoute:
     cause: Cause
 
 
-Command = StartVm | DrainVm | TerminateVm | SetRoute
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Train a model on each training set, where it holds up nothing; answered by ``Fitted``."""
+
+    query: str
+    training: tuple[TrainingSet, ...] = field(repr=False)
+    seed: int
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetShed:
+    """From now on take in all of a query's events but this share; 0 at first, which is not announced."""
+
+    query: str
+    share: float
+    cause: Cause
+
+
+Command = StartVm | DrainVm | TerminateVm | SetRoute | SetShed | Fit
 
 
 # ----------------------------------------------------------------------------------------------------------- decisions
@@ -215,6 +290,11 @@ class Decision:
         phi_data: equation 2 and the ranking: whether this query's events go to the cloud.
         share: R, the part of the events that cloud lanes get.
         verdict: one sentence.
+        slot: what was seen.
+        vms: state of each live VM.
+        policy: who says when VMs start and are kept.
+        advice: what that said.
+        vm_note: how things stand with the next VM.
     """
 
     query: str
@@ -224,3 +304,8 @@ class Decision:
     phi_data: bool
     share: float
     verdict: str
+    slot: QuerySlot
+    vms: Mapping[str, str]
+    policy: str
+    advice: Advice
+    vm_note: str

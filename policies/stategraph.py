@@ -2,8 +2,9 @@
 
 A state is a number of VMs that serve beside the private cluster, 0 to the most allowed; a column of the graph is a
 window of time. Arcs lead from each state of a window to each state of the next and cost what the next window costs
-there (equation 11): events missed, VMs, traffic, and the change itself. All arcs of a window form one matrix, so the
-shortest path is a dynamic programme of matrix operations.
+there (equation 11): events missed, VMs, traffic, and the change itself. What an arc costs is a sum of what depends on
+its ends alone, so the cheapest of all arcs from all states of a window are found by running minima: a shortest path
+takes time in proportion to windows times states, and no matrix of arcs is made for it.
 
 Two things differ from the paper because clouds do. A VM asked for now serves only when it has booted: states count
 serving VMs, and those that cannot yet be there cannot be reached. And a VM is billed in blocks: see ``_renting_usd``.
@@ -18,13 +19,16 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from policies.arrays import Array, BoolArray, finite
+from policies.arrays import Array, IntArray, finite
 from policies.billing import BillingTerms
 
 _DENSITY_AT_0 = 1.0 / math.sqrt(2 * math.pi)
 
 _SURE = 1e-9
 """A standard deviation below this part of its mean counts as none."""
+
+_SAME = 1e-12
+"""Costs that differ by less than this part are the same: sums of the same numbers in another order are."""
 
 _FAR = 37.0
 """So many standard deviations from its mean a normal variable never is, in floating point."""
@@ -114,23 +118,60 @@ class Rented:
     paid_for_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Equation 11 for every arc, in USD.
+    """Equation 11 for every arc, in USD, by what it is made of.
 
     Attributes:
-        arcs: expectation, shape (windows, states before, states after); infinite where an arc cannot be.
-        std: standard deviation by window and state after, shape (windows, states) (equation 13).
-        miss: expected cost of missed events, shape (windows, states).
+        miss: expected cost of missed events with so many VMs, shape (windows, states).
         egress: of traffic, the same shape.
-        renting: of VMs, shape (windows, states before, states after).
+        kept: of VMs that serve, the same shape.
+        entered: of letting so many VMs begin to serve, all at once; never less for more of them, the same shape.
+        rebalance_usd: of a change (equation 12).
+        rise_most: how many VMs more than in the window before can serve, shape (windows,), integers.
+        std: standard deviation of ``miss`` (equation 13).
     """
 
-    arcs: Array
-    std: Array
     miss: Array
     egress: Array
-    renting: Array
+    kept: Array
+    entered: Array
+    rebalance_usd: float
+    rise_most: IntArray
+    std: Array
+
+    @property
+    def window_usd(self) -> Array:
+        """Return what a window costs however many VMs there were before, shape (windows, states)."""
+        usd: Array = self.miss + self.egress + self.kept
+        return usd
+
+    @property
+    def renting(self) -> Array:
+        """Return what VMs cost on each arc, shape (windows, states before, states after)."""
+        entering = np.maximum(self.entered[:, None, :] - self.entered[:, :, None], 0.0)
+        renting: Array = self.kept[:, None, :] + entering
+        return renting
+
+    @property
+    def arcs(self) -> Array:
+        """Return what each arc costs, shape (windows, states before, states after); infinite where one cannot be."""
+        return np.stack([self.window_arcs(window) for window in range(len(self.miss))])
+
+    def window_arcs(self, window: int) -> Array:
+        """Return what the arcs into a window cost, shape (states before, states after)."""
+        return np.stack([self.arcs_from(window, before) for before in range(self.miss.shape[1])])
+
+    def arcs_from(self, window: int, before: int) -> Array:
+        """Return what the arcs from one state into a window cost, shape (states,)."""
+        arcs: Array = self.entered[window] - self.entered[window, before]
+        np.maximum(arcs, 0.0, out=arcs)
+        arcs += self.miss[window] + self.egress[window] + self.kept[window]
+        staying = arcs[before]
+        arcs += self.rebalance_usd
+        arcs[before] = staying
+        arcs[before + 1 + int(self.rise_most[window]) :] = np.inf
+        return arcs
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +183,8 @@ class Path:
         cost_usd: expected cost of all windows together.
         arc_usd: expected cost of each window.
         arc_std_usd: its standard deviation.
-        alternatives_usd: for each state of the first window, the least cost of a path that begins there; infinite if
-            there is none. What the rejected options would have cost.
+        alternatives_usd: for each state of one window, the least cost of a path through it; infinite if there is none.
+            What the rejected options would have cost.
     """
 
     states: tuple[int, ...]
@@ -186,44 +227,79 @@ def costs(horizon: Horizon, settings: CostSettings, fleet: Sequence[Rented]) -> 
     if len(fleet) >= states:
         raise ValueError(f"{len(fleet)} VMs are there, but the states only go up to {states - 1}")
     missed, missed_std = missed_events(horizon, settings)
-    miss, egress = missed * settings.miss_usd, _egress_usd(horizon, settings)
-    renting = _renting_usd(horizon, settings, fleet)
-    before, after = np.arange(states)[:, None], np.arange(states)[None, :]
-    changed = np.where(before != after, settings.rebalance_usd, 0.0)  # equation 12
-    arcs = (miss + egress)[:, None, :] + renting + changed
-    arcs[_unreachable(horizon, settings, fleet)] = np.inf
-    return Costs(arcs, missed_std * settings.miss_usd, miss, egress, renting)
+    kept, entered = _renting_usd(horizon, settings, fleet)
+    return Costs(
+        miss=missed * settings.miss_usd,
+        egress=_egress_usd(horizon, settings),
+        kept=kept,
+        entered=entered,
+        rebalance_usd=settings.rebalance_usd,
+        rise_most=_rise_most(horizon, settings, fleet),
+        std=missed_std * settings.miss_usd,
+    )
 
 
-def shortest_path(found: Costs, start: int) -> Path:
+def shortest_path(found: Costs, start: int, at: int = 0) -> Path:
     """Return the cheapest path from a state; among equals the one with fewer VMs.
 
     Args:
         found: what each arc costs.
         start: number of VMs that serve now.
+        at: the window whose states' alternatives are priced.
 
     Raises:
-        ValueError: there is no such state.
+        ValueError: there is no such state, or no such window.
     """
-    windows, states, _ = found.arcs.shape
+    windows, states = found.miss.shape
     if not 0 <= start < states:
         raise ValueError(f"there is no state {start!r}: states are 0 to {states - 1}")
-    to_go = np.zeros(states)
-    choices = np.empty((windows, states), dtype=np.intp)
-    total = found.arcs[-1]
+    if not 0 <= at < windows:
+        raise ValueError(f"there is no window {at!r}: windows are 0 to {windows - 1}")
+    window_usd = found.window_usd
+    to_go = np.zeros((windows + 1, states))
     for window in range(windows - 1, -1, -1):
-        total = found.arcs[window] + to_go
-        choices[window] = total.argmin(axis=1)
-        to_go = total.min(axis=1)
-    path, state = [], start
-    arc_usd, arc_std_usd = [], []
+        to_go[window] = _cheapest(window_usd[window] + to_go[window + 1], found, window)
+    path, arc_usd, state = [], [], start
     for window in range(windows):
-        after = int(choices[window, state])
-        arc_usd.append(float(found.arcs[window, state, after]))
-        arc_std_usd.append(float(found.std[window, after]))
-        path.append(after)
-        state = after
-    return Path(tuple(path), float(to_go[start]), tuple(arc_usd), tuple(arc_std_usd), tuple(total[start].tolist()))
+        arcs = found.arcs_from(window, state)
+        usd = arcs + to_go[window + 1]
+        state = int((usd <= (1 + _SAME) * usd.min()).argmax())  # the first: the one with the fewest VMs
+        arc_usd.append(float(arcs[state]))
+        path.append(state)
+    arc_std_usd = tuple(found.std[np.arange(windows), path].tolist())
+    alternatives = _usd_until(found, start, at) + to_go[at + 1]
+    return Path(tuple(path), float(to_go[0, start]), tuple(arc_usd), arc_std_usd, tuple(alternatives.tolist()))
+
+
+def _cheapest(to_go: Array, found: Costs, window: int) -> Array:
+    """Return what the cheapest arc from each state costs, with all that comes after it, shape (states,).
+
+    Args:
+        to_go: what it costs from each state after, that window included, shape (states,).
+        found: what else arcs cost.
+        window: the window that the arcs lead into.
+    """
+    usd = to_go.copy()
+    # Down: to the cheapest state below, which costs the change alone.
+    below = np.minimum.accumulate(to_go)[:-1] + found.rebalance_usd
+    np.minimum(usd[1:], below, out=usd[1:])
+    rise_most, entered = int(found.rise_most[window]), found.entered[window]
+    up = to_go + entered + found.rebalance_usd
+    if rise_most >= len(to_go) - 1:
+        above = np.minimum.accumulate(up[::-1])[::-1]
+        np.minimum(usd[:-1], above[1:] - entered[:-1], out=usd[:-1])
+        return usd
+    for rise in range(1, rise_most + 1):
+        np.minimum(usd[:-rise], up[rise:] - entered[:-rise], out=usd[:-rise])
+    return usd
+
+
+def _usd_until(found: Costs, start: int, at: int) -> Array:
+    """Return the least cost of coming from a state to each state of a window, that window included, shape (states,)."""
+    usd = found.arcs_from(0, start)
+    for window in range(1, at + 1):
+        usd = (usd[:, None] + found.window_arcs(window)).min(axis=0)
+    return usd
 
 
 def vms_to_start(path: Path, window_s: float, boot_s: float, fleet_size: int) -> int:
@@ -261,8 +337,8 @@ def _egress_usd(horizon: Horizon, settings: CostSettings) -> Array:
     return egress
 
 
-def _renting_usd(horizon: Horizon, settings: CostSettings, fleet: Sequence[Rented]) -> Array:
-    """Return what VMs cost on each arc, shape (windows, states, states).
+def _renting_usd(horizon: Horizon, settings: CostSettings, fleet: Sequence[Rented]) -> tuple[Array, Array]:
+    """Return what VMs cost that serve, and what it costs to let them begin: ``Costs.kept`` and ``Costs.entered``.
 
     A VM of today costs nothing while it is paid for, and a whole period in each window in which the paid time ends and
     it is kept: exactly what the cloud will charge. Those paid for longest are kept longest.
@@ -282,9 +358,7 @@ def _renting_usd(horizon: Horizon, settings: CostSettings, fleet: Sequence[Rente
         ready = _ready_window(vm, horizon)
         if 0 < ready < windows:
             entering[ready, level] = 0.0  # it is started and paid for already
-    kept, entered = np.cumsum(keeping, axis=1), np.cumsum(entering, axis=1)
-    renting: Array = kept[:, None, :] + np.maximum(entered[:, None, :] - entered[:, :, None], 0.0)
-    return renting
+    return np.cumsum(keeping, axis=1), np.cumsum(entering, axis=1)
 
 
 def _by_use(vm: Rented) -> tuple[float, float]:
@@ -305,13 +379,11 @@ def _renewals(vm: Rented, horizon: Horizon, terms: BillingTerms) -> Array:
     return renewals
 
 
-def _unreachable(horizon: Horizon, settings: CostSettings, fleet: Sequence[Rented]) -> BoolArray:
-    """Return which arcs need VMs that cannot have booted yet, shape (windows, states, states)."""
+def _rise_most(horizon: Horizon, settings: CostSettings, fleet: Sequence[Rented]) -> IntArray:
+    """Return how many VMs can have booted by each window, of those that did not serve before it, shape (windows,)."""
     windows, states = horizon.shape
     arriving = np.bincount([_ready_window(vm, horizon) for vm in fleet], minlength=windows)[:windows]
     arriving[:1] = 0  # those that are ready now serve already
     first = math.ceil(settings.boot_s / horizon.window_s - 1e-9)
-    rise = np.arange(states)[None, :] - np.arange(states)[:, None]
-    too_steep: BoolArray = rise[None, :, :] > arriving[:, None, None]
-    too_steep[first:] = False
-    return too_steep
+    arriving[first:] = states  # any VM that is asked for now
+    return arriving.astype(np.intp)

@@ -28,8 +28,10 @@ class VmInput(StrEnum):
     """What can happen to a VM."""
 
     HIGH = "L >= L_s"
+    AHEAD = "wanted ahead"
     CALM = "L < L_s"
     TOLERATED = "tau elapsed"
+    ADOPTED = "an earlier gateway's"
     READY = "ready"
     SEND = "phi_data = 1"
     HOLD = "phi_data = 0"
@@ -57,6 +59,8 @@ _TOO_LATE = (VmInput.READY, VmInput.DRAINED, VmInput.FAILED, VmInput.LOST, VmInp
 
 TRANSITIONS: dict[tuple[VmState, VmInput], VmState] = {
     (VmState.ABSENT, VmInput.HIGH): VmState.WAITING,
+    (VmState.ABSENT, VmInput.ADOPTED): VmState.IDLE,
+    (VmState.ABSENT, VmInput.AHEAD): VmState.WAITING,
     (VmState.WAITING, VmInput.CALM): VmState.ABSENT,
     (VmState.WAITING, VmInput.TOLERATED): VmState.STARTING,
     (VmState.STARTING, VmInput.READY): VmState.IDLE,

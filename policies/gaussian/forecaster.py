@@ -3,10 +3,14 @@
 Observing and forecasting take O(n^2) and are done where decisions are made. ``train`` takes O(n^3) a step and is a
 pure function of a ``TrainingSet``: it is run elsewhere, and its outcome adopted when it is there; what was observed
 meanwhile is appended then.
+
+The process works on square roots (see ``warping``), and the standard deviations of its forecasts are calibrated by its
+own recent errors (see ``calibration``).
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from itertools import islice
@@ -15,19 +19,37 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.arrays import Array, finite
+from policies.gaussian.calibration import ERRORS, width_factor
 from policies.gaussian.features import DAY_OF_WEEK, DAY_S, ENGINES, TIME_OF_DAY, TIMESTAMP, features
-from policies.gaussian.kernels import Ard, Kernel, Periodic, Sum
+from policies.gaussian.kernels import Ard, Kernel, Periodic, Sum, Trend
 from policies.gaussian.likelihood import Fitted, fit
 from policies.gaussian.posterior import Posterior
+from policies.gaussian.warping import unwarped, warped
 
 _LEAST_TO_TRAIN = 8
 _SIGMA_BOUNDS = (1e-2, 10.0)
 _NOISE_BOUNDS = (1e-2, 2.0)
 _LENGTH_BOUNDS = {TIME_OF_DAY: (0.25, 200.0), DAY_OF_WEEK: (0.2, 200.0), ENGINES: (0.3, 1000.0)}
 _LENGTH_STARTS = {TIME_OF_DAY: 3.0, DAY_OF_WEEK: 5.0, ENGINES: 3.0}
-_SMOOTHNESS_BOUNDS = (0.05, 10.0)
+_SMOOTHNESS_BOUNDS = (0.02, 10.0)
+_DETAIL_S = 3 * 3600.0
+"""A cycle's shape is first taken to change within about so long, however long the cycle is."""
+
 _PERIODS_TO_SEE = 1.5
 """A period is looked for once so many of it were seen."""
+
+_MEMORY_LEAST = 8.0
+"""A cycle's shape lasts for so many of its periods at least. By likelihood alone one odd week makes it one that is soon
+forgotten, and a forecast of the next week falls back to the mean."""
+
+_LEADS_PART = 3
+"""Errors are looked at of forecasts as far ahead as a third of the window; there is too little before them beyond."""
+
+_FIT_MOST = 400
+"""A search takes O(n^3) a step, so it begins with no more points than this, evenly chosen."""
+
+_POLISH_STEPS = 15
+"""So many steps follow with all points, which know more of what is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +58,8 @@ class Forecast:
 
     Attributes:
         mean: shape (m,), in the unit observed; never negative, as rates and latencies are not.
-        std: shape (m,), of what will be observed, noise included.
+        std: shape (m,), of what will be observed, noise included; calibrated by recent errors of such
+            forecasts.
     """
 
     mean: Array
@@ -65,9 +88,9 @@ class Trained:
     """A model ready to be adopted.
 
     Attributes:
-        fitted: its hyperparameters, for values scaled by ``offset`` and ``scale``.
+        fitted: its hyperparameters, for warped values scaled by ``offset`` and ``scale``.
         posterior: the model given the training set.
-        offset: mean of the training values.
+        offset: mean of the warped training values.
         scale: their standard deviation.
         observed: that of the training set.
     """
@@ -78,6 +101,10 @@ class Trained:
     scale: float
     observed: int
 
+    def in_units(self, mean: Array, std: Array) -> tuple[Array, Array]:
+        """Return mean and standard deviation in the unit observed of what is normal in the model's."""
+        return unwarped(mean * self.scale + self.offset, std * self.scale)
+
 
 def train(training: TrainingSet, rng: np.random.Generator, *, restarts: int = 1) -> Trained:
     """Find hyperparameters by maximum likelihood and condition on the training set (Figure 3, steps 1 and 2).
@@ -87,10 +114,16 @@ def train(training: TrainingSet, rng: np.random.Generator, *, restarts: int = 1)
     """
     if len(training.y) < _LEAST_TO_TRAIN:
         raise ValueError(f"{len(training.y)} observations are too few to train with: {_LEAST_TO_TRAIN} are needed")
-    offset, scale = float(training.y.mean()), float(training.y.std()) or 1.0
-    y = (training.y - offset) / scale
+    y = warped(training.y)
+    offset, scale = float(y.mean()), float(y.std()) or 1.0
+    y = (y - offset) / scale
     kernel, bounds = _start(training)
-    fitted = fit(kernel, 0.3, training.x, y, bounds=[*bounds, _NOISE_BOUNDS], rng=rng, restarts=restarts)
+    bounds = [*bounds, _NOISE_BOUNDS]
+    some = np.unique(np.linspace(0, len(y) - 1, min(len(y), _FIT_MOST)).round().astype(int))
+    fitted = fit(kernel, 0.3, training.x[some], y[some], bounds=bounds, rng=rng, restarts=restarts)
+    if len(some) < len(y):
+        found, noise = fitted.kernel, fitted.noise
+        fitted = fit(found, noise, training.x, y, bounds=bounds, rng=rng, restarts=0, steps_most=_POLISH_STEPS)
     posterior = Posterior(fitted.kernel, fitted.noise, training.x, y)
     return Trained(fitted, posterior, offset, scale, training.observed)
 
@@ -111,6 +144,7 @@ class Forecaster:
         self._points: deque[tuple[Array, float]] = deque(maxlen=window)
         self._observed = 0
         self._model: Trained | None = None
+        self._factors: dict[int, float] = {}
 
     @property
     def model(self) -> Trained | None:
@@ -142,6 +176,7 @@ class Forecaster:
         for point, value in islice(self._points, len(self._points) - missed, None):
             self._extend(trained, point, value)
         self._model = trained
+        self._factors.clear()
 
     def forecast(self, at_s: npt.ArrayLike, engines: npt.ArrayLike | None = None) -> Forecast:
         """Return what is expected (Figure 3, steps 3 and 4).
@@ -149,21 +184,49 @@ class Forecaster:
         Raises:
             ValueError: no model was adopted yet.
         """
-        if self._model is None:
+        model = self._model
+        if model is None:
             raise ValueError("nothing can be forecast before a model was adopted")
-        mean, variance = self._model.posterior.predict(features(at_s, engines))
-        std = np.sqrt(variance + self._model.fitted.noise**2)
-        scale, offset = self._model.scale, self._model.offset
-        return Forecast(np.maximum(mean * scale + offset, 0.0), std * scale)
+        x = features(at_s, engines)
+        mean, variance = model.posterior.predict(x)
+        mean, std = model.in_units(mean, np.sqrt(variance + model.fitted.noise**2))
+        return Forecast(mean, std * self._widths(model, x[:, TIMESTAMP]))
+
+    def _widths(self, model: Trained, days: Array) -> Array:
+        """Return by how much to widen the interval at some moments: by what was learned as far ahead, give or take."""
+        known = model.posterior.x[:, TIMESTAMP]
+        step = max(float(known[-1] - known[0]) / len(known), 1e-9)
+        most = max(len(known) // _LEADS_PART, 1)
+        leads = np.clip((days - known[-1]) / step, 1.0, most)
+        octaves = 2 ** np.arange(math.floor(math.log2(leads.max())) + 2)
+        factors = [self._factor(model, min(int(lead), most)) for lead in octaves]
+        widths: Array = np.interp(np.log2(leads), np.arange(len(octaves)), factors)
+        return widths
+
+    def _factor(self, model: Trained, lead: int) -> float:
+        """Return what forecasts so many observations ahead lately asked for; once an observation."""
+        if lead not in self._factors:
+            errors, std = model.posterior.errors_ahead(lead, ERRORS)
+            truth = model.posterior.y[len(model.posterior) - len(errors) :]
+            mean, spread = model.in_units(truth - errors, std)
+            seen, _ = model.in_units(truth, np.zeros_like(truth))
+            self._factors[lead] = width_factor((seen - mean) / spread)
+        return self._factors[lead]
 
     def _extend(self, model: Trained, point: Array, value: float) -> None:
-        model.posterior.append(point, (value - model.offset) / model.scale)
-        while len(model.posterior) > self._window:
-            model.posterior.drop_oldest()
+        scaled = (float(warped(np.array(value))) - model.offset) / model.scale
+        if len(model.posterior) < self._window:
+            model.posterior.append(point, scaled)
+        else:
+            model.posterior.replace_oldest(point, scaled)
+        self._factors.clear()
 
 
 def _start(training: TrainingSet) -> tuple[Kernel, list[tuple[float, float]]]:
-    """Return the kernel to start from and the bounds of its hyperparameters, for values of unit variance."""
+    """Return the kernel to start from and the bounds of its hyperparameters, for values of unit variance.
+
+    Equation 8, to which cycles and a trend are added, since the product of equation 8 cannot tell them apart.
+    """
     days = training.x[:, TIMESTAMP]
     span = max(float(np.ptp(days)), 1e-6)
     step = span / len(days)
@@ -171,7 +234,9 @@ def _start(training: TrainingSet) -> tuple[Kernel, list[tuple[float, float]]]:
     ard = Ard(1.0, (span / 10, *(_LENGTH_STARTS[column] for column in columns)))
     bounds = [_SIGMA_BOUNDS, (2 * step, 10 * span), *(_LENGTH_BOUNDS[column] for column in columns)]
     periods = [period for period_s in training.periods_s if span >= _PERIODS_TO_SEE * (period := period_s / DAY_S)]
-    cycles = [Periodic(TIMESTAMP, period, 1.0, 1.0, 4 * span) for period in periods]
+    detail = 2 * np.pi * _DETAIL_S / DAY_S
+    cycles = [Periodic(TIMESTAMP, period, 1.0, min(1.0, detail / period), 4 * span) for period in periods]
     for period in periods:
-        bounds += [_SIGMA_BOUNDS, _SMOOTHNESS_BOUNDS, (period, 100 * span)]
-    return Sum((ard, *cycles)), bounds
+        bounds += [_SIGMA_BOUNDS, _SMOOTHNESS_BOUNDS, (_MEMORY_LEAST * period, 100 * span)]
+    bounds += [_SIGMA_BOUNDS, (span / 10, 10 * span)]
+    return Sum((ard, *cycles, Trend(TIMESTAMP, 0.5, span / 4))), bounds

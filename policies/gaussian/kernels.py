@@ -161,6 +161,59 @@ class Periodic:
 
 
 @dataclass(frozen=True, slots=True)
+class Trend:
+    """A level that changes slowly: k = sigma^2 exp(-1/2 (d / lambda)^2), with d the distance in one feature.
+
+    Attributes:
+        column: index of the feature, usually the timestamp.
+        sigma: standard deviation of the process.
+        memory: lambda, in the feature's unit: over how long the level changes.
+
+    Raises:
+        ValueError: a hyperparameter is not positive.
+    """
+
+    column: int
+    sigma: float
+    memory: float
+
+    def __post_init__(self) -> None:
+        _require_positive(self, self.sigma, self.memory)
+
+    @property
+    def theta(self) -> Array:
+        """Return log sigma, log lambda."""
+        theta: Array = np.log(np.array([self.sigma, self.memory]))
+        return theta
+
+    @property
+    def variance(self) -> float:
+        """Return sigma^2."""
+        return self.sigma**2
+
+    def with_theta(self, theta: Array) -> Trend:
+        """Return the kernel with other hyperparameters."""
+        sigma, memory = np.exp(theta).tolist()
+        return Trend(self.column, sigma, memory)
+
+    def covariance(self, x1: Array, x2: Array) -> Array:
+        """Return k for all pairs."""
+        covariance: Array = self.variance * np.exp(-0.5 * self._ages(x1, x2))
+        return covariance
+
+    def weighted_gradient(self, x: Array, weights: Array) -> Array:
+        """Return the gradient; dk/dlog lambda = k (d / lambda)^2."""
+        ages = self._ages(x, x)
+        weighted = weights * (self.variance * np.exp(-0.5 * ages))
+        return np.array([2.0 * weighted.sum(), np.vdot(weighted, ages)])
+
+    def _ages(self, x1: Array, x2: Array) -> Array:
+        """Return (d / lambda)^2 of all pairs."""
+        ages: Array = ((x1[:, self.column, None] - x2[None, :, self.column]) / self.memory) ** 2
+        return ages
+
+
+@dataclass(frozen=True, slots=True)
 class Sum:
     """Independent causes added up: k = k_1 + k_2 + ...
 

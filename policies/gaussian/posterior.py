@@ -1,15 +1,22 @@
 """What is known after some observations: mean and variance anywhere, over a window that slides.
 
-A point is appended, and the oldest dropped, in O(n^2) each: nothing is factored anew.
+A point is appended, or replaces the oldest, in O(n^2): nothing is factored anew.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from policies.arrays import Array, finite
 from policies.gaussian.kernels import Kernel
+
+_BLOCK_ROWS = 64
+
+_POINTS_AT_ONCE = 16
+"""For so many points is solved at once: scipy keeps the interpreter's lock meanwhile, and other threads wait."""
 
 
 class Posterior:
@@ -35,7 +42,12 @@ class Posterior:
         if not noise > 0:
             raise ValueError(f"the noise must be positive, not {noise!r}: it is what keeps K + sigma^2 I invertible")
         self._factor = _factored(kernel, noise, self._x)
+        self._spare: Array | None = None
         self._set_alpha()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what is pickled: not the spare matrix."""
+        return self.__dict__ | {"_spare": None}
 
     def __len__(self) -> int:
         """Return how many observations the window holds."""
@@ -61,9 +73,32 @@ class Posterior:
         """
         x = finite("x", x, 2)
         cross = self.kernel.covariance(x, self._x)  # equation 7, a row each point
-        whitened: Array = solve_triangular(self._factor, cross.T, lower=True, check_finite=False)
-        variance = self.kernel.variance - np.einsum("nm,nm->m", whitened, whitened)
+        variance = np.empty(len(x))
+        for first in range(0, len(x), _POINTS_AT_ONCE):
+            part = slice(first, first + _POINTS_AT_ONCE)
+            whitened = solve_triangular(self._factor, cross[part].T, lower=True, check_finite=False)
+            variance[part] = self.kernel.variance - np.einsum("nm,nm->m", whitened, whitened)
         return cross @ self._alpha, np.maximum(variance, 0.0)
+
+    def errors_ahead(self, lead: int, last: int) -> tuple[Array, Array]:
+        """Return how wrong the last observations would have been forecast, and how wrong they were expected to be.
+
+        Each is forecast from all of the window but the ``lead - 1`` observations before it. Nothing is solved for
+        that: with K + sigma^2 I = L L^T and w = L^-1 y, what the first j observations leave open of y_i is the sum of
+        L_ik w_k over k >= j, and its variance that of the L_ik^2 (the factor's leading block is theirs).
+
+        Args:
+            lead: how many observations ahead, 1 or more.
+            last: of how many observations; those with fewer than ``lead`` before them are left out.
+
+        Returns:
+            y - mean and the standard deviation of that, noise included, oldest first, each of the same shape.
+        """
+        rows = np.arange(max(lead, len(self) - last), len(self))[:, None]
+        columns = rows - np.arange(lead)[None, :]
+        band = self._factor[rows, columns]
+        errors: Array = np.einsum("ij,ij->i", band, self._half[columns])
+        return errors, np.sqrt(np.einsum("ij,ij->i", band, band))
 
     def append(self, x: Array, y: float) -> None:
         """Add an observation: the factor gets one row (GPML, A.12).
@@ -75,32 +110,47 @@ class Posterior:
         point, value = finite("x", x, 1)[None, :], finite("y", y, 0)
         cross = self.kernel.covariance(self._x, point)[:, 0]
         row = solve_triangular(self._factor, cross, lower=True, check_finite=False)
-        # What the others leave open of the new point is at least its noise, whatever rounding says.
-        pivot = np.sqrt(max(self.kernel.variance + self.noise**2 - row @ row, self.noise**2))
         n = len(self)
         factor = np.zeros((n + 1, n + 1))
         factor[:n, :n] = self._factor
-        factor[n, :n], factor[n, n] = row, pivot
-        self._factor = factor
+        factor[n, :n], factor[n, n] = row, self._pivot(row)
+        self._factor, self._spare = factor, None
         self._x, self._y = np.vstack([self._x, point]), np.append(self._y, value)
         self._set_alpha()
 
-    def drop_oldest(self) -> None:
-        """Forget the oldest observation: what stays of the factor takes the dropped column in as a rank-one update.
+    def replace_oldest(self, x: Array, y: float) -> None:
+        """Forget the oldest observation and add a new one: the window slides.
+
+        What stays of the factor takes the dropped column in as a rank-one update. Two matrices take turns, since fresh
+        memory costs more time than the sums.
+
+        Args:
+            x: shape (n_features,).
+            y: its value.
 
         Raises:
             ValueError: the window is empty.
         """
         if not len(self):
             raise ValueError("there is no observation to forget")
-        self._factor = _rank_one_update(self._factor[1:, 1:], self._factor[1:, 0])
-        self._x, self._y = self._x[1:], self._y[1:]
+        point, value = finite("x", x, 1)[None, :], finite("y", y, 0)
+        cross = np.append(self.kernel.covariance(self._x[1:], point)[:, 0], 0.0)
+        spare = np.zeros_like(self._factor) if self._spare is None else self._spare
+        _slide(self._factor, spare)
+        row = solve_triangular(spare, cross, lower=True, check_finite=False)[:-1]
+        spare[-1, :-1], spare[-1, -1] = row, self._pivot(row)
+        self._factor, self._spare = spare, self._factor
+        self._x, self._y = np.vstack([self._x[1:], point]), np.append(self._y[1:], value)
         self._set_alpha()
+
+    def _pivot(self, row: Array) -> float:
+        """Return the new row's entry on the diagonal, at least the noise of a point, whatever rounding says."""
+        return math.sqrt(max(self.kernel.variance + self.noise**2 - float(row @ row), self.noise**2))
 
     def _set_alpha(self) -> None:
         """Compute equation 5."""
-        half = solve_triangular(self._factor, self._y, lower=True, check_finite=False)
-        self._alpha: Array = solve_triangular(self._factor, half, lower=True, trans="T", check_finite=False)
+        self._half: Array = solve_triangular(self._factor, self._y, lower=True, check_finite=False)
+        self._alpha: Array = solve_triangular(self._factor, self._half, lower=True, trans="T", check_finite=False)
 
 
 def _factored(kernel: Kernel, noise: float, x: Array) -> Array:
@@ -114,22 +164,31 @@ def _factored(kernel: Kernel, noise: float, x: Array) -> Array:
     return np.ascontiguousarray(factor)  # sums along rows are fast then
 
 
-def _rank_one_update(factor: Array, vector: Array) -> Array:
-    """Return the Cholesky factor of L L^T + v v^T (Gill, Golub, Murray, Saunders 1974, method C1), shape (n, n).
+def _slide(factor: Array, out: Array) -> None:
+    """Write the factor without its first observation to the upper left of ``out``, and a last row that is yet to come.
 
-    With p = L^-1 v it is L M, where M M^T = I + p p^T has the closed form M_jj = sqrt(s_j / s_{j-1}),
-    M_ij = p_i p_j / sqrt(s_j s_{j-1}) for i > j, and s_j = 1 + p_0^2 + ... + p_j^2. So no loop over columns is needed.
+    With L = [[l, 0], [v, L']] what is left is the Cholesky factor of L' L'^T + v v^T (Gill, Golub, Murray, Saunders
+    1974, method C1). With p = L'^-1 v it is L' M, where M M^T = I + p p^T has the closed form M_jj = sqrt(s_j /
+    s_{j-1}), M_ij = p_i p_j / sqrt(s_j s_{j-1}) for i > j, and s_j = 1 + p_0^2 + ... + p_j^2. So no loop over columns
+    is needed. Rows are taken by blocks, which stay in the processor's cache and end at the diagonal.
+
+    Args:
+        factor: lower triangular, shape (n, n), rows in one piece.
+        out: the same; above its diagonal it must be 0.
     """
-    n = len(vector)
-    if n == 0:
-        return np.zeros((0, 0))
-    p = solve_triangular(factor, vector, lower=True, check_finite=False)
+    n = len(factor) - 1
+    column = factor[:, 0].copy()
+    column[0] = 0.0
+    p = solve_triangular(factor, column, lower=True, check_finite=False)[1:]
     s = 1.0 + np.cumsum(p**2)
     before = np.concatenate([[1.0], s[:-1]])
-    updated: Array = factor * p
-    left_of = np.cumsum(updated, axis=1)
-    # Sums over the columns right of each; above the diagonal they are exactly 0.
-    np.subtract(left_of[:, -1:], left_of, out=updated)
-    updated *= p / np.sqrt(s * before)
-    updated += np.multiply(factor, np.sqrt(s / before), out=left_of)
-    return updated
+    below, stays = p / np.sqrt(s * before), np.sqrt(s / before)
+    for first in range(0, n, _BLOCK_ROWS):
+        last = min(first + _BLOCK_ROWS, n)
+        rows = factor[first + 1 : last + 1, 1 : last + 1]
+        left_of = np.cumsum(rows * p[:last], axis=1)
+        # Sums over the columns right of each; above the diagonal they are exactly 0.
+        right_of = left_of[:, -1:] - left_of
+        right_of *= below[:last]
+        np.add(right_of, rows * stays[:last], out=out[first:last, :last])
+    out[n, :n], out[n, n] = 0.0, 1.0

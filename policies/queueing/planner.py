@@ -10,12 +10,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from policies.arrays import Array
 from policies.queueing.classify import classify
 from policies.queueing.degree import BufferGoal, Degree, optimal_degree
 from policies.queueing.distributions import Deterministic, Distribution, Exponential, Normal, Pareto, Uniform
 from policies.queueing.forecasts import naive
 from policies.queueing.profile import OperatorProfile
+from policies.queueing.refined import refined
 
 Forecaster = Callable[[list[float], int], Array]
 """From a series of equally long slices, and how many ahead, to as many values."""
@@ -69,11 +72,15 @@ class QueueingPlanner:
     Args:
         settings: what it works with.
         forecast: how a slice's mean is forecast; naively, as in the paper's evaluation, unless said otherwise.
+        rng: if given, degrees are refined by simulation, which takes tenths of a second: see ``refined``.
     """
 
-    def __init__(self, settings: PlannerSettings, forecast: Forecaster = naive) -> None:
+    def __init__(
+        self, settings: PlannerSettings, forecast: Forecaster = naive, rng: np.random.Generator | None = None
+    ) -> None:
         self._settings = settings
         self._forecast = forecast
+        self._rng = rng
         self._means_s: deque[float] = deque(maxlen=settings.slices)
 
     def decide(self, between_s: Array, current: int) -> Plan:
@@ -96,6 +103,8 @@ class QueueingPlanner:
         rate = 1.0 / mean_s
         service, profiled = settings.profile.service(rate)
         degree = optimal_degree(workload, service, settings.goal, current=current, most=settings.most)
+        if self._rng is not None:
+            degree = refined(degree, workload, service, settings.goal, self._rng)
         return Plan(degree, workload, classified.accepted, profiled, _why(degree, workload, rate, settings))
 
 

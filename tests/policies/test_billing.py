@@ -58,3 +58,18 @@ def test_nonsense_is_refused() -> None:
         BillingTerms(0, 0, 0, 0)
     with pytest.raises(ValueError, match="negative"):
         BillingTerms(1, 0, -1, 0)
+
+
+@given(
+    slot_s=st.floats(0.1, 10.0),
+    drain_s=st.floats(0.0, 600.0),
+    blocks_s=st.floats(1.0, 3600.0),
+    slots_to_boot=st.floats(2.0, 100.0),
+)
+def test_a_vm_is_given_up_in_the_last_boot_and_drain_seconds_of_what_was_paid(
+    slot_s: float, drain_s: float, blocks_s: float, slots_to_boot: float
+) -> None:
+    boot_s = slots_to_boot * slot_s
+    due_s = decision_due_s(10_000.0, slot_s=slot_s, drain_s=drain_s, block_s=blocks_s)
+    assert due_s >= 10_000.0 - (boot_s + drain_s) - 1e-6
+    assert due_s <= 10_000.0 - 2 * slot_s + 1e-6, "there is time to give it back"

@@ -66,6 +66,16 @@ def test_the_status_says_what_is_spent_reserved_and_left_and_when_it_will_be_gon
     assert said["limit_reached"] == {"limit": "usd_per_day", "in_s": pytest.approx(in_s)}
 
 
+def test_a_query_s_own_limit_is_foretold_too() -> None:
+    checked = rented(Budget(usd_per_day=100.0, usd_per_query_day=PERIOD_USD * 3))
+    forecast = checked.scheduler.fleet.forecast(checked.now_s)
+    assert forecast is not None
+    left_usd = checked.scheduler.fleet.ledger.query_left_usd("q", WALL_S + checked.now_s)
+    rate_usd = TERMS.time_usd(1.0) + TERMS.egress_usd(1_000_000)
+    assert forecast.limit == "usd_per_query_day of q"
+    assert forecast.in_s == pytest.approx((left_usd + TERMS.time_usd(122.0 - checked.now_s)) / rate_usd)
+
+
 def test_without_a_limit_nothing_is_foretold() -> None:
     checked = rented(Budget())
     said = money(checked.scheduler.fleet, checked.now_s, WALL_S + checked.now_s)

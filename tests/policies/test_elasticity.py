@@ -87,6 +87,17 @@ def test_a_model_worse_than_the_plain_rule_steps_back_and_says_so() -> None:
     assert trust.trusted
 
 
+def test_too_little_counts_as_often_as_late_events_cost_more() -> None:
+    """A model that has a fifth too much ready loses less than a plain rule that is a tenth too low."""
+    symmetric, judged = Trust(window=4), Trust(window=4, late_factor=19.0)
+    for _ in range(4):
+        for trust in (symmetric, judged):
+            trust.observe(100.0, 120.0, 90.0)
+    assert not symmetric.trusted
+    assert judged.trusted
+    assert "its mean error was 20 (too little counts 19 times), the plain rule's 190" in judged.why
+
+
 errors = st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=60)
 
 
@@ -107,3 +118,5 @@ def test_nonsense_is_refused() -> None:
         walker().adopt(path((1, 2)), np.array([1.0]))
     with pytest.raises(ValueError, match="makes no sense"):
         Trust(window=0)
+    with pytest.raises(ValueError, match="makes no sense"):
+        Trust(late_factor=0.0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from policies.gaussian.features import DAY_OF_WEEK, ENGINES, TIME_OF_DAY, TIMESTAMP, features
 from policies.gaussian.forecaster import Forecaster, Trained, train
+from policies.gaussian.kernels import Periodic
 from policies.gaussian.posterior import Posterior
 
 HOUR_S = 3600.0
@@ -54,6 +55,31 @@ def test_a_daily_cycle_is_forecast_a_day_ahead_within_its_noise() -> None:
     assert 12 < np.median(forecast.std) < 35
 
 
+def wandering_day(at_s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A day whose height and phase wander from day to day."""
+    days = (at_s - at_s[0]) / 86_400
+    walks = np.zeros((2, int(days[-1]) + 2))
+    for day in range(1, walks.shape[1]):
+        walks[:, day] = 0.8 * walks[:, day - 1] + 0.6 * rng.normal(size=2)
+    up, aside = (np.interp(days, np.arange(len(walk)), walk) for walk in walks)
+    angle = 2 * np.pi * at_s / 86_400
+    return 1000 + (500 + 250 * up) * np.sin(angle) + 250 * aside * np.cos(angle) + 20 * rng.normal(size=len(at_s))
+
+
+def test_a_cycle_that_wandered_is_not_forgotten_within_days() -> None:
+    """The likelihood alone finds a memory of two days here, and forecasts next to no day at all after four."""
+    at_s = START_S + 2 * HOUR_S * np.arange(12 * 12)
+    forecaster, rng = Forecaster(200), np.random.default_rng(0)
+    for moment, value in zip(at_s, np.maximum(wandering_day(at_s, rng), 0.0), strict=True):
+        forecaster.observe(float(moment), float(value))
+    trained = train(forecaster.training_set(), rng, restarts=0)
+    cycles = [part for part in trained.fitted.kernel.parts if isinstance(part, Periodic)]  # type: ignore[attr-defined]
+    assert [cycle.memory >= 8 * cycle.period * (1 - 1e-9) for cycle in cycles] == [True]
+    forecaster.adopt(trained)
+    ahead = forecaster.forecast(at_s[-1] + 2 * HOUR_S * np.arange(12 * 4 + 1, 12 * 6 + 1))
+    assert np.ptp(ahead.mean) > 150
+
+
 def test_the_90_percent_interval_covers_about_90_percent() -> None:
     inside = []
     for seed in range(6):
@@ -81,7 +107,9 @@ def test_latency_is_learnt_by_number_of_engines() -> None:
 
 def scratch(forecaster: Forecaster, trained: Trained) -> Posterior:
     data = forecaster.training_set()
-    return Posterior(trained.fitted.kernel, trained.fitted.noise, data.x, (data.y - trained.offset) / trained.scale)
+    return Posterior(
+        trained.fitted.kernel, trained.fitted.noise, data.x, (2 * np.sqrt(data.y) - trained.offset) / trained.scale
+    )
 
 
 @pytest.mark.parametrize("meanwhile", [0, 3, 60])

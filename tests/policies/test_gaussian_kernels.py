@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared
 
-from policies.gaussian.kernels import Ard, Kernel, Periodic, Sum
+from policies.gaussian.kernels import Ard, Kernel, Periodic, Sum, Trend
 
 scales = st.floats(0.05, 20.0)
 
@@ -16,7 +16,8 @@ def kernels(draw: st.DrawFn) -> Kernel:
     """Draw a kernel over two features."""
     ard = Ard(draw(scales), (draw(scales), draw(scales)))
     periodic = Periodic(draw(st.integers(0, 1)), draw(scales), draw(scales), draw(scales), draw(scales))
-    return draw(st.sampled_from([ard, periodic, Sum((ard, periodic))]))
+    trend = Trend(draw(st.integers(0, 1)), draw(scales), draw(scales))
+    return draw(st.sampled_from([ard, periodic, trend, Sum((ard, periodic, trend))]))
 
 
 def points(seed: int, n: int = 12) -> np.ndarray:
@@ -35,6 +36,7 @@ def test_kernels_equal_those_of_scikit_learn() -> None:
     theirs = ConstantKernel(0.8**2) * ExpSineSquared(length_scale=0.6, periodicity=1.3) * RBF(5.0)
     ours = Periodic(column=1, period=1.3, sigma=0.8, smoothness=0.6, memory=5.0)
     assert ours.covariance(x, x) == pytest.approx(theirs(x[:, 1:]))
+    assert Trend(1, 0.8, 5.0).covariance(x, x) == pytest.approx((ConstantKernel(0.8**2) * RBF(5.0))(x[:, 1:]))
 
 
 def test_a_great_length_scale_makes_its_feature_irrelevant() -> None:
@@ -81,6 +83,7 @@ def test_the_weighted_gradient_is_that_of_finite_differences(kernel: Kernel, see
         lambda: Ard(1.0, (1.0, -1.0)),
         lambda: Ard(float("nan"), (1.0,)),
         lambda: Periodic(0, 0.0, 1.0, 1.0, 1.0),
+        lambda: Trend(0, 1.0, 0.0),
         lambda: Sum(()),
     ],
 )

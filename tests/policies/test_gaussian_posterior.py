@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -77,13 +79,59 @@ def test_a_window_that_slid_equals_one_made_from_scratch(seed: int, kernel: Kern
     x, y = sample(seed, n + len(drops))
     slid, first = Posterior(kernel, NOISE, x[:n], y[:n]), 0
     for end, drop in enumerate(drops, start=n + 1):
-        slid.append(x[end - 1], y[end - 1])
-        if drop:
-            slid.drop_oldest()
+        if drop and len(slid):
+            slid.replace_oldest(x[end - 1], y[end - 1])
             first += 1
+        else:
+            slid.append(x[end - 1], y[end - 1])
     fresh = Posterior(kernel, NOISE, x[first:], y[first:])
     at = np.random.default_rng(seed).uniform(-5, 5, size=(10, 2))
     assert len(slid) == len(fresh)
+    for ours, theirs in zip(slid.predict(at), fresh.predict(at), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-8)
+
+
+@given(st.integers(0, 500), st.integers(1, 8), st.integers(1, 30))
+def test_errors_ahead_are_those_of_models_that_had_not_seen_the_rest(seed: int, lead: int, last: int) -> None:
+    x, y = sample(seed, 25)
+    slid = Posterior(BOTH, NOISE, x[:20], y[:20])
+    for at in range(20, 25):
+        slid.replace_oldest(x[at], y[at])
+    x, y = x[5:], y[5:]
+    errors, std = slid.errors_ahead(lead, last)
+    judged = range(max(lead, 20 - last), 20)
+    assert len(errors) == len(std) == len(judged)
+    for at, error, expected in zip(judged, errors, std, strict=True):
+        before = at - lead + 1
+        mean, variance = Posterior(BOTH, NOISE, x[:before], y[:before]).predict(x[at : at + 1])
+        assert error == pytest.approx(y[at] - mean[0], abs=1e-8)
+        assert expected**2 == pytest.approx(variance[0] + NOISE**2, abs=1e-8)
+
+
+def test_a_point_is_appended_or_replaced_without_factoring_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = sample(10, 30)
+    model = Posterior(ARD, NOISE, x[:28], y[:28])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("O(n^3)")
+
+    for name in ("scipy.linalg.cholesky", "numpy.linalg.cholesky", "policies.gaussian.posterior.cholesky"):
+        monkeypatch.setattr(name, refuse)
+    model.append(x[28], y[28])
+    model.replace_oldest(x[29], y[29])
+    assert len(model) == 29
+
+
+def test_a_window_of_several_blocks_of_rows_slides_and_its_copy_too() -> None:
+    x, y = sample(11, 160)
+    slid = Posterior(BOTH, NOISE, x[:150], y[:150])
+    for new in range(150, 157):
+        slid.replace_oldest(x[new], y[new])
+    slid = pickle.loads(pickle.dumps(slid))
+    for new in range(157, 160):
+        slid.replace_oldest(x[new], y[new])
+    fresh = Posterior(BOTH, NOISE, x[10:], y[10:])
+    at = np.random.default_rng(5).uniform(-5, 5, size=(10, 2))
     for ours, theirs in zip(slid.predict(at), fresh.predict(at), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-8)
 
@@ -94,8 +142,7 @@ def test_a_long_slide_does_not_drift() -> None:
     kernel = Ard(1.0, (0.7,))
     slid = Posterior(kernel, 0.05, x[:60], y[:60])
     for end in range(60, 3000):
-        slid.append(x[end], y[end])
-        slid.drop_oldest()
+        slid.replace_oldest(x[end], y[end])
     fresh = Posterior(kernel, 0.05, x[-60:], y[-60:])
     at = np.linspace(148, 152, 30)[:, None]
     for ours, theirs in zip(slid.predict(at), fresh.predict(at), strict=True):
@@ -173,7 +220,7 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match="1 values that are not finite"):
         Posterior(ARD, NOISE, x, np.array([1, 2, np.nan, 4, 5]))
     with pytest.raises(ValueError, match="no observation to forget"):
-        Posterior(ARD, NOISE, x[:0], y[:0]).drop_oldest()
+        Posterior(ARD, NOISE, x[:0], y[:0]).replace_oldest(x[0], 1.0)
     with pytest.raises(ValueError, match="4 pairs of bounds"):
         fit(ARD, NOISE, x, y, bounds=BOUNDS[:3], rng=np.random.default_rng(0))
     with pytest.raises(ValueError, match="positive and in order"):

@@ -45,6 +45,29 @@ def test_an_hour_has_a_limit_of_its_own() -> None:
     assert reserve(ledger, "vm-2", 0.1, NOON_S + HOUR_S)
 
 
+def test_what_is_added_slot_by_slot_is_kept_by_the_hour() -> None:
+    ledger = Ledger(Budget(10.0))
+    for slot in range(2, 7201):
+        for query in ("a", "b"):
+            assert ledger.reserve("vm-1", {query: slot * 1e-4}, NOON_S + slot, NOON_S + 2 * HOUR_S)
+    (held,) = ledger.state.reserved
+    assert [(part.hour % 24, part.query) for part in held.parts] == [
+        (12, "a"), (12, "b"), (13, "a"), (13, "b"), (14, "a"), (14, "b"),
+    ]  # fmt: skip
+    assert [part.usd for part in held.parts[:4]] == pytest.approx([0.3599, 0.3599, 0.36, 0.36])
+    assert ledger.reserved_for("vm-1", "b") == pytest.approx(0.72)
+
+
+def test_a_clock_that_was_set_back_leaves_the_order_of_what_was_reserved() -> None:
+    ledger = Ledger(Budget(10.0))
+    for at, hour in enumerate((0, 1, 0), start=1):
+        assert reserve(ledger, "vm-1", float(at), NOON_S + hour * HOUR_S)
+    ledger.settle("vm-1", {"q": 1.5}, NOON_S, keep_usd={"q": 1.0})
+    assert ledger.spent_usd(NOON_S) == pytest.approx(1.5)
+    (held,) = ledger.state.reserved
+    assert [(part.hour % 24, part.usd) for part in held.parts] == [(12, 1.0)]
+
+
 def test_a_query_has_a_limit_of_its_own_that_others_do_not_use_up() -> None:
     ledger = Ledger(Budget(usd_per_query_day=1.0))
     assert reserve(ledger, "vm-1", 0.75, query="a")

@@ -139,6 +139,15 @@ def test_the_next_vm_comes_only_once_the_last_is_sending_and_tau_has_passed_agai
     assert "max_vms = 2 is reached" in checked.scheduler.last_decisions[0].verdict
 
 
+def test_what_was_decided_is_told_as_it_was_when_the_slot_ended() -> None:
+    checked = starting()
+    checked.slot(3.0)
+    checked.tell(VmReady, vm="vm-1", billing_since_s=106.0)
+    (told,) = checked.scheduler.last_decisions
+    assert told.verdict.startswith("stays home: no VM is ready")
+    assert told.vms == {"vm-1": "starting"}
+
+
 # -------------------------------------------------------------------------------------------------------- keep and stop
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import lil_array
 from scipy.sparse.csgraph import dijkstra
 
+from policies.arrays import Array
 from policies.billing import BillingTerms
 from policies.stategraph import (
     Costs,
@@ -43,12 +44,21 @@ def horizon(rates: list[float], most_vms: int = 3, *, std: float = 0.0, busy_s: 
 
 
 def random_costs(seed: int, windows: int, states: int) -> Costs:
+    """Costs in eighths, so that sums are exact and some paths cost the same; some windows let few VMs come."""
     rng = np.random.default_rng(seed)
-    arcs = rng.uniform(0.1, 1.0, size=(windows, states, states))
-    arcs[rng.uniform(size=arcs.shape) < 0.2] = np.inf
-    arcs[:, np.arange(states), 0] = 1.0  # one way is always open
-    flat = np.zeros((windows, states))
-    return Costs(arcs, flat, flat, flat, arcs)
+
+    def eighths(most: int) -> Array:
+        return rng.integers(0, 8 * most, size=(windows, states)) / 8
+
+    return Costs(
+        miss=eighths(4),
+        egress=eighths(1),
+        kept=eighths(2),
+        entered=np.cumsum(eighths(2), axis=1),
+        rebalance_usd=float(rng.integers(0, 8) / 8),
+        rise_most=rng.choice([0, 1, 2, states], size=windows),
+        std=np.zeros((windows, states)),
+    )
 
 
 @given(st.integers(0, 10_000), st.integers(1, 8), st.integers(1, 6))
@@ -67,21 +77,24 @@ def test_the_path_is_as_short_as_scipys(seed: int, windows: int, states: int) ->
     walked = [start, *path.states]
     arcs = [found.arcs[window, a, b] for window, (a, b) in enumerate(itertools.pairwise(walked))]
     assert list(path.arc_usd) == arcs
+    assert np.isfinite(arcs).all()
     assert sum(arcs) == pytest.approx(path.cost_usd)
 
 
-@given(st.integers(0, 10_000))
-def test_no_other_path_is_cheaper_and_alternatives_are_priced(seed: int) -> None:
+@given(st.integers(0, 10_000), st.integers(0, 3))
+def test_no_other_path_is_cheaper_and_alternatives_are_priced(seed: int, at: int) -> None:
     found = random_costs(seed, 4, 3)
-    path = shortest_path(found, 1)
+    path = shortest_path(found, 1, at)
     walks = {
         walk: sum(found.arcs[window, a, b] for window, (a, b) in enumerate(itertools.pairwise((1, *walk))))
         for walk in itertools.product(range(3), repeat=4)
     }
-    assert path.cost_usd == pytest.approx(min(walks.values()))
-    for first in range(3):
-        least = min(cost for walk, cost in walks.items() if walk[0] == first)
-        assert path.alternatives_usd[first] == pytest.approx(least)
+    least = min(walks.values())
+    assert path.cost_usd == pytest.approx(least)
+    assert path.states == min(walk for walk, cost in walks.items() if cost == least)  # the one with fewer VMs
+    for state in range(3):
+        through = min(cost for walk, cost in walks.items() if walk[at] == state)
+        assert path.alternatives_usd[state] == pytest.approx(through)
 
 
 def test_missed_events_are_those_of_equations_9_and_10() -> None:
@@ -233,5 +246,7 @@ def test_nonsense_is_refused() -> None:
         settings(miss_usd=-1.0)
     with pytest.raises(ValueError, match="only go up to 1"):
         costs(horizon([1.0], most_vms=1), settings(), [Rented(0, 1), Rented(0, 1)])
+    with pytest.raises(ValueError, match="there is no window 1"):
+        shortest_path(costs(horizon([1.0]), settings(), []), 0, 1)
     with pytest.raises(ValueError, match="there is no state 9"):
         shortest_path(costs(horizon([1.0]), settings(), []), 9)

@@ -1,0 +1,200 @@
+"""How many VMs the queries want: by equation 1, or ahead of time by the policy that was chosen for a query.
+
+VMs serve all queries: the greatest number that any query wants counts, or what all need together, if that is more
+(``policies.together``). A VM that is wanted ahead of time is not started within a billing period of the last start or
+end: a policy that changes its mind as the input flutters costs no more than one change a period. A limit that is really
+broken is equation 1's business, and that does not wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from policies.advice import Advice, Answer, FitOrder, Question, Reactive, Seen, Site, StandingVm
+from policies.choose import make_policy
+from policies.fleet import Fleet
+from policies.machine import Machine
+from policies.query import Query
+from policies.signals import HOME, Cause, Command, Fit, Fitted, SlotEnded
+from policies.together import Overlap, together
+from policies.vm import VmState
+
+if TYPE_CHECKING:
+    from policies.gaussian.forecaster import Trained
+
+_JITTER = 0.1
+
+
+class Demand:
+    """The queries' policies, and what they said in the last slot.
+
+    Args:
+        queries: all queries by name.
+        site: what is the same for all of them.
+    """
+
+    def __init__(self, queries: Mapping[str, Query], site: Site) -> None:
+        self._queries = queries
+        self._site = site
+        self._policies = {
+            name: make_policy(query.settings.policy, site, query.settings.latency_qos_s)
+            for name, query in queries.items()
+        }
+        self._planning = {name: policy for name, policy in self._policies.items() if not isinstance(policy, Reactive)}
+        self._changed_s: float | None = None
+        self._changed_to = 0
+        self._trained: dict[str, tuple[tuple[Trained, ...], str]] = {}
+        self._orders: Mapping[str, FitOrder] = {}
+        self._overlap = Overlap(site.slot_s)
+        self._said: Mapping[str, Advice] = dict.fromkeys(queries, Advice())
+        self.advice: Mapping[str, Advice] = self._said
+
+    # --------------------------------------------------------------------------------------------------------- asking
+
+    def questions(self, event: SlotEnded, fleet: Fleet, *, learn: bool) -> tuple[Question, ...]:
+        """Return what every policy that is not plain equation 1 is asked at the end of a slot.
+
+        Args:
+            event: the slot.
+            fleet: the VMs, which have been told of it.
+            learn: whether models may be trained.
+        """
+        if not self._planning:
+            return ()
+        self._overlap.observe(event.queries)
+        uses = [event.cpu[lane] for lane in (HOME, *fleet.ready) if lane in event.cpu]
+        cpu = sum(uses) / len(uses) if uses else None
+        vms = tuple(self._standing(fleet.live[name], event.at_s) for name in fleet.wanted)
+        return tuple(
+            Question(
+                name,
+                policy,
+                Seen(
+                    at_s=event.at_s,
+                    wall_s=fleet.wall_s(event.at_s),
+                    slot=self._queries[name].slot,
+                    vms=vms,
+                    cpu=cpu,
+                    sent_part=self._queries[name].sent_part,
+                ),
+                self._trained.pop(name, None),
+                learn,
+            )
+            for name, policy in self._planning.items()
+        )
+
+    def answered(self, answers: Iterable[Answer]) -> None:
+        """Take in what the policies say."""
+        said = {answer.query: answer for answer in answers}
+        if any(answer.advice is not self._said[name] for name, answer in said.items()):
+            self._said = dict(self._said) | {name: answer.advice for name, answer in said.items()}
+            self.advice = together(
+                self._said,
+                {name: self._overlap.own_part(name) for name in said},
+                at_home=[name for name, query in self._queries.items() if query.why_home],
+                max_vms=self._site.max_vms,
+            )
+        self._orders = {name: answer.order for name, answer in said.items() if answer.order is not None}
+
+    def fits(self, event_id: str) -> list[Command]:
+        """Return what is to be trained, as the policies said in the slot of this event."""
+        return [
+            Fit(
+                query=name,
+                training=order.training,
+                seed=order.seed,
+                cause=Cause(event_id, f"{name}: its models learn what was seen since the last time"),
+            )
+            for name, order in self._orders.items()
+        ]
+
+    def fitted(self, event: Fitted) -> None:
+        """Keep what was trained for a policy's next question.
+
+        Raises:
+            ValueError: the query's policy never asks for a training.
+        """
+        if event.query not in self._planning:
+            raise ValueError(f"{self._policies[event.query].name} never asked for {len(event.models)} models")
+        self._trained[event.query] = (event.models, event.trouble)
+
+    def _standing(self, machine: Machine, at_s: float) -> StandingVm:
+        ready_in_s = 0.0
+        if machine.state is VmState.STARTING:
+            ready_in_s = max(self._site.slot_s, machine.since_s + self._site.boot_s - at_s)
+        return StandingVm(ready_in_s, max(0.0, machine.block_end_s - at_s))
+
+    def policy(self, query: str) -> str:
+        """Return the name of a query's policy."""
+        return self._policies[query].name
+
+    # ------------------------------------------------------------------------------------------------------- starting
+
+    def asks(self, name: str) -> bool:
+        """Return whether a query asks for a VM by the first condition of equation 1."""
+        acts = self.advice[name].wanted is None or self._policies[name].phi_starts
+        return acts and self._queries[name].asks_for_vm()
+
+    def patience_s(self, name: str, ready: int) -> float:
+        """Return for how much longer than tau equation 1 waits.
+
+        Where a policy has VMs at work already, as planned, they are given the time that another one would take to boot.
+        """
+        advice = self.advice[name]
+        return self._site.boot_s if advice.wanted is not None and 0 < advice.wanted <= ready else 0.0
+
+    def ahead(self, there: int) -> list[Query]:
+        """Return the queries whose policies want more VMs than are there, the one that wants most first."""
+        wanting = [
+            (advice.wanted, name)
+            for name, advice in self.advice.items()
+            if advice.wanted is not None and advice.wanted > there and not self._queries[name].why_home
+        ]
+        return [self._queries[name] for _, name in sorted(wanting, key=lambda pair: -pair[0])]
+
+    def cool_down_left_s(self, there: int, at_s: float) -> float:
+        """Return for how long no VM is started ahead of time beside those that are there.
+
+        A change may be one of several VMs: until as many are there as were wanted when it began, it goes on.
+        """
+        if self._changed_s is None or there < self._changed_to:
+            return 0.0
+        left_s = self._changed_s + self._site.terms.period_s - at_s
+        return left_s if left_s > _JITTER * self._site.slot_s else 0.0
+
+    def started(self, there: int, at_s: float) -> None:
+        """Note that a VM was started; ``there`` counts it."""
+        if self._changed_s is None or there > self._changed_to:
+            self._changed_s = at_s
+            self._changed_to = max([there, *(advice.wanted or 0 for advice in self.advice.values())])
+
+    def ended(self, there: int, at_s: float) -> None:
+        """Note that a VM is given back because nobody wanted it; ``there`` no longer counts it."""
+        self._changed_s, self._changed_to = at_s, there
+
+    # -------------------------------------------------------------------------------------------------------- keeping
+
+    def keeps(self, name: str, others: int, period_bytes: int, at_s: float) -> bool:
+        """Return whether a query wants a VM for another billing period.
+
+        Args:
+            name: the query.
+            others: how many VMs are wanted besides.
+            period_bytes: D, raw bytes of the query that were sent to it in the period that ends.
+            at_s: now.
+        """
+        query, advice = self._queries[name], self.advice[name]
+        if advice.wanted is None:
+            return query.keeps_vm(period_bytes, at_s)
+        if query.why_home:
+            return False
+        return others < advice.kept or self.asks(name)
+
+    def why_not_kept(self) -> str:
+        """Return why nobody wants a VM for another period."""
+        said = [advice.why for advice in self.advice.values() if advice.wanted is not None]
+        plain = "L < keep_vm_above and D < keep_vm_bytes"
+        if not said:
+            return plain
+        return "; ".join([plain, *said] if len(said) < len(self.advice) else said)

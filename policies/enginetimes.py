@@ -1,0 +1,107 @@
+"""How long an engine is busy with an event when it is loaded: Lat of equation 9 (Zacheilas et al.), measured.
+
+An engine works in micro-batches, and a batch costs something however small it is. At a low load batches are small, so
+events per busy second say little about what an engine could do: the cost of a batch is told from that of an event by
+least squares over what the slots showed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policies.signals import HOME, QuerySlot
+
+_MEMORY = 0.99
+"""What is left of a slot's weight one slot later: about a hundred slots count."""
+
+_LEAST_SPREAD = 0.05
+"""Batch sizes must vary by this part of their mean to tell the two costs apart."""
+
+_LEAST_PART = 0.1
+"""At least this part of the time that a latency allows for a batch goes to events."""
+
+
+@dataclass(slots=True)
+class BatchCosts:
+    """Sums over micro-batches of n events that took t seconds: t = a + b n, with weights that fade.
+
+    All batches of a slot count as equally large: only their sums are known.
+    """
+
+    batches: float = 0.0
+    events: float = 0.0
+    busy_s: float = 0.0
+    events_squared: float = 0.0
+    events_busy_s: float = 0.0
+
+    def add(self, batches: int, events: int, busy_s: float) -> None:
+        """Take in the micro-batches of a slot."""
+        self.batches += batches
+        self.events += events
+        self.busy_s += busy_s
+        self.events_squared += events**2 / batches
+        self.events_busy_s += events * busy_s / batches
+
+    def fade(self) -> None:
+        """Forget a little."""
+        self.batches *= _MEMORY
+        self.events *= _MEMORY
+        self.busy_s *= _MEMORY
+        self.events_squared *= _MEMORY
+        self.events_busy_s *= _MEMORY
+
+    def event_s(self, latency_s: float) -> float | None:
+        """Return the time per event in batches as large as a latency allows; None if nothing was measured.
+
+        An event waits for the batch before its own, so a batch may take half the latency L: n = (L / 2 - a) / b events
+        fit into it, which take (L / 2) / n each. Never more than what was measured on average.
+
+        Args:
+            latency_s: L, the latency to be kept.
+        """
+        if self.events <= 0 or self.busy_s <= 0:
+            return None
+        mean_s = self.busy_s / self.events
+        mean_events = self.events / self.batches
+        variance = self.events_squared / self.batches - mean_events**2
+        if variance <= (_LEAST_SPREAD * mean_events) ** 2:
+            return mean_s
+        slope_s = (self.events_busy_s / self.batches - mean_events * self.busy_s / self.batches) / variance
+        batch_s = self.busy_s / self.batches - slope_s * mean_events
+        if slope_s <= 0 or batch_s < 0:
+            return mean_s
+        return min(mean_s, slope_s / max(1.0 - 2.0 * batch_s / latency_s, _LEAST_PART))
+
+
+class EngineTimes:
+    """What a query's events take at home and on VMs.
+
+    Args:
+        latency_s: the latency that is to be kept.
+    """
+
+    def __init__(self, latency_s: float) -> None:
+        self._latency_s = latency_s
+        self._home = BatchCosts()
+        self._cloud = BatchCosts()
+
+    def observe(self, slot: QuerySlot) -> None:
+        """Take in a slot."""
+        for costs in (self._home, self._cloud):
+            costs.fade()
+        for lane, batches in slot.batches.items():
+            events = slot.completed_events.get(lane, 0)
+            if batches and events:
+                (self._home if lane == HOME else self._cloud).add(batches, events, slot.busy_s.get(lane, 0.0))
+
+    @property
+    def vm_event_s(self) -> float | None:
+        """Return how long a VM is busy with an event; as long as home, until one was measured; None before that."""
+        cloud_s = self._cloud.event_s(self._latency_s)
+        return self._home.event_s(self._latency_s) if cloud_s is None else cloud_s
+
+    @property
+    def home_engines(self) -> float:
+        """Return how many VMs the private cluster is worth."""
+        home_s, vm_s = self._home.event_s(self._latency_s), self.vm_event_s
+        return 1.0 if home_s is None or vm_s is None else vm_s / home_s

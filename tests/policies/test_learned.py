@@ -1,0 +1,64 @@
+"""When models are trained: in a quiet moment if one comes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from policies.gaussian.forecaster import train
+from policies.learned import Learned, LearningOptions
+
+
+def seen(windows: int) -> Learned:
+    """Return models that have seen so many windows."""
+    learned = Learned(LearningOptions(window_s=1.0, history=500, cycles_s=(), lead=2))
+    observe(learned, 0, windows)
+    return learned
+
+
+def observe(learned: Learned, first: int, windows: int) -> None:
+    for window in range(first, first + windows):
+        learned.observe(1000.0 + window, 10.0 + window % 7, 1, 0.01)
+
+
+def test_the_first_training_takes_the_first_quiet_moment() -> None:
+    assert seen(23).fit_order(quiet=True) is None
+    assert seen(24).fit_order(quiet=True) is not None
+
+
+def test_the_first_training_does_not_wait_for_a_quiet_moment_that_never_comes() -> None:
+    assert seen(47).fit_order(quiet=False) is None
+    assert "waits for a quiet moment" in seen(47).why
+    assert seen(48).fit_order(quiet=False) is not None
+
+
+def test_a_training_that_failed_is_tried_again_when_a_tenth_of_the_history_is_new() -> None:
+    learned = seen(24)
+    assert learned.fit_order(quiet=True) is not None
+    assert learned.fit_order(quiet=True) is None, "one at a time"
+    learned.fitted((), "no memory")
+    observe(learned, 24, 49)
+    assert learned.fit_order(quiet=True) is None
+    observe(learned, 73, 1)
+    assert learned.fit_order(quiet=False) is None
+    assert learned.fit_order(quiet=True) is not None
+
+
+def calm(spare_engines: float) -> Learned:
+    """Return models that have learned 700 events/s with some noise, where an engine does 1,000."""
+    rng = np.random.default_rng(1)
+    options = LearningOptions(
+        window_s=5.0, history=200, cycles_s=(), lead=3, late_factor=19.0, spare_engines=spare_engines
+    )
+    learned = Learned(options)
+    for window in range(120):
+        if window == 80:
+            order = learned.fit_order(quiet=True)
+            assert order is not None
+            learned.fitted(tuple(train(each, rng, restarts=0) for each in order.training), "")
+        learned.observe(1000.0 + 5 * window, 700.0 + 30 * rng.normal(), 1, 0.001)
+    return learned
+
+
+def test_an_interval_no_wider_than_a_vm_costs_no_trust_in_a_calm() -> None:
+    assert calm(spare_engines=1.0).trusted
+    assert not calm(spare_engines=0.0).trusted, "as now is exact there, and has nothing to spare"

@@ -1,0 +1,86 @@
+"""What a trained planner wants while events wait."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from policies.advice import Advice, Seen, Site, StandingVm
+from policies.billing import BillingTerms
+from policies.gaussian.forecaster import train
+from policies.planner import Planner, PlannerOptions
+from policies.signals import QuerySlot
+from policies.windows import Window
+
+WINDOW_S, EVENT_S, BOOT_S = 5.0, 0.001, 10.0
+TERMS = BillingTerms(period_s=60.0, minimum_s=60.0, usd_per_hour=0.1, usd_per_gb_sent=0.09)
+
+
+class Trained:
+    """A planner that has learned 700 events/s, of which home does 1,000."""
+
+    def __init__(self) -> None:
+        self._rng = np.random.default_rng(1)
+        self._now_s = 1.7e9
+        site = Site(max_vms=8, terms=TERMS, boot_s=BOOT_S, slot_s=1.0)
+        self._planner = Planner(PlannerOptions(window_s=WINDOW_S, windows=14, history=200), site, latency_s=2.0)
+        for _ in range(100):
+            self.window()
+        order = self._planner.fit_order()
+        assert order is not None
+        self._planner.fitted(tuple(train(each, self._rng, restarts=0) for each in order.training), "")
+        for _ in range(20):
+            self.window()
+
+    def window(self, backlog_events: float = 0.0, vms: tuple[StandingVm, ...] = ()) -> Advice:
+        self._now_s += WINDOW_S
+        rate = 700.0 + 20.0 * self._rng.normal()
+        slot = QuerySlot(query="q", latency_s=0.0, input_rate=rate, backlog_events=int(backlog_events))
+        seen = Seen(at_s=self._now_s, wall_s=self._now_s, slot=slot, vms=vms)
+        return self._planner.decide(Window(self._now_s, rate, EVENT_S, (rate,)), seen)
+
+
+@pytest.fixture
+def planner() -> Trained:
+    return Trained()
+
+
+def booting(vms: int) -> tuple[StandingVm, ...]:
+    return (StandingVm(BOOT_S - WINDOW_S, TERMS.first_block_s - WINDOW_S),) * vms
+
+
+def replanned(planner: Trained, backlog_events: float) -> Advice:
+    """Return the first advice of a new plan."""
+    for _ in range(20):
+        advice = planner.window(backlog_events)
+        if "a new plan" in advice.why:
+            return advice
+    raise AssertionError("a plan is never followed for so long")
+
+
+def test_nothing_waits_and_nothing_is_wanted(planner: Trained) -> None:
+    assert (planner.window().wanted, planner.window().kept) == (0, 0)
+
+
+def test_what_home_works_off_before_a_vm_could_serve_needs_none(planner: Trained) -> None:
+    assert replanned(planner, backlog_events=0.5 * BOOT_S * 300.0).wanted == 0
+
+
+def test_a_home_that_is_far_behind_gets_what_works_it_off_within_the_block_that_is_paid_anyway(
+    planner: Trained,
+) -> None:
+    """It could spare 300 events/s, so 100,000 events would keep it busy for five and a half minutes."""
+    waiting = 100_000.0
+    advice = replanned(planner, waiting)
+    assert advice.wanted is not None
+    serves_s = TERMS.first_block_s - BOOT_S
+    assert advice.wanted == pytest.approx((waiting - 300.0 * BOOT_S) / serves_s / 1000.0, abs=1.0)
+
+
+def test_the_plan_stays_while_home_is_behind(planner: Trained) -> None:
+    """It was forgotten in the window after: what was wanted, or kept, changed from window to window."""
+    first = replanned(planner, 100_000.0)
+    assert first.wanted is not None
+    following = [planner.window(90_000.0 - 2_000.0 * at, booting(first.wanted)) for at in range(3)]
+    assert [advice.wanted for advice in following] == [first.wanted] * 3
+    assert all(advice.kept >= first.wanted for advice in following)
