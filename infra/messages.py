@@ -107,12 +107,21 @@ class GatewayHello(Message, frozen=True, kw_only=True):
 
 
 class HostHello(Message, frozen=True, kw_only=True):
-    """The host's answer: who it is and what it runs. ``ready`` says that its warm-up batch is done."""
+    """The host's answer: who it is and what it runs.
+
+    Attributes:
+        host: its name.
+        session: the gateway's.
+        runtime: what it runs.
+        ready: its warm-up batch is done.
+        reclaimed_in_s: the provider takes its machine back in so many seconds; None: nobody said so.
+    """
 
     host: str
     session: str
     runtime: Runtime
     ready: bool
+    reclaimed_in_s: float | None = None
 
 
 class HostReady(Message, frozen=True, kw_only=True):
@@ -145,6 +154,28 @@ class EnrolGrant(Message, frozen=True, kw_only=True):
 
 class Enrolled(Message, frozen=True, kw_only=True):
     """The host has the certificate in use; the gateway may reconnect."""
+
+
+class RenewRequest(Message, frozen=True, kw_only=True):
+    """The gateway, known by its client certificate, tells an enrolled host whom to trust from now on, too."""
+
+    ca_pem: bytes
+
+
+class RenewProof(Message, frozen=True, kw_only=True):
+    """A request to sign a new key of the host."""
+
+    csr_pem: bytes
+
+
+class RenewGrant(Message, frozen=True, kw_only=True):
+    """The new key's certificate, of the authority that was named."""
+
+    certificate_pem: bytes
+
+
+class Renewed(Message, frozen=True, kw_only=True):
+    """The host shows the new certificate; the authority before is trusted until a gateway proves itself by the new."""
 
 
 # -------------------------------------------------------------------------------------------------------------- queries
@@ -302,11 +333,21 @@ class Ping(Message, frozen=True, kw_only=True):
 
 
 class Pong(Message, frozen=True, kw_only=True):
-    """Answer to a heartbeat, with the answering side's one-minute load average and resident memory."""
+    """Answer to a heartbeat, with the answering side's one-minute load average and resident memory.
+
+    ``cpu`` is the use of the CPUs that it may run on since its last answer, in [0, 1]; None from an older host.
+    """
 
     sent_s: float
     load1: float
     rss_bytes: int
+    cpu: float | None = None
+
+
+class Reclaimed(Message, frozen=True, kw_only=True):
+    """Sent by the host on the control channel: the provider takes its machine back in so many seconds."""
+
+    in_s: float
 
 
 class Shutdown(Message, frozen=True, kw_only=True):
@@ -327,6 +368,10 @@ AnyMessage = (
     | EnrolProof
     | EnrolGrant
     | Enrolled
+    | RenewRequest
+    | RenewProof
+    | RenewGrant
+    | Renewed
     | OpenQuery
     | QueryReady
     | QueryRefused
@@ -339,6 +384,7 @@ AnyMessage = (
     | Dictionary
     | Ping
     | Pong
+    | Reclaimed
     | Shutdown
     | Bye
 )

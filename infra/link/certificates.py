@@ -120,12 +120,23 @@ def self_signed(host_name: str, now: dt.datetime) -> Credential:
 
 
 def issue(
-    authority: Credential, public_key: ec.EllipticCurvePublicKey, name: str, purpose: Purpose, now: dt.datetime
+    authority: Credential,
+    public_key: ec.EllipticCurvePublicKey,
+    name: str,
+    purpose: Purpose,
+    now: dt.datetime,
+    serial: int | None = None,
 ) -> x509.Certificate:
     """Return a certificate, valid as long as the authority itself; ``name`` is its only subject alternative name."""
     issuer = authority.certificate
     builder = _builder(
-        _name(name), issuer.subject, public_key, now, issuer.not_valid_after_utc, issuer_key=authority.key.public_key()
+        _name(name),
+        issuer.subject,
+        public_key,
+        now,
+        issuer.not_valid_after_utc,
+        issuer_key=authority.key.public_key(),
+        serial=serial,
     )
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(x509.ExtendedKeyUsage([purpose.value]), critical=True)
@@ -176,6 +187,15 @@ def check_issued(certificate: x509.Certificate, ca: x509.Certificate, name: str,
         raise TrustError(f"the certificate of {name} is not for a {purpose.name.lower()}")
 
 
+def is_issued(certificate: x509.Certificate, ca: x509.Certificate, name: str, purpose: Purpose) -> bool:
+    """Return whether ``ca`` issued the certificate for ``name`` and ``purpose``."""
+    try:
+        check_issued(certificate, ca, name, purpose)
+    except TrustError:
+        return False
+    return True
+
+
 def same_key(public_key: ec.EllipticCurvePublicKey, certificate: x509.Certificate) -> bool:
     """Return whether the certificate is for this key."""
     spki = PublicFormat.SubjectPublicKeyInfo
@@ -195,13 +215,14 @@ def _builder(
     until: dt.datetime,
     *,
     issuer_key: ec.EllipticCurvePublicKey | None = None,
+    serial: int | None = None,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(public_key)
-        .serial_number(x509.random_serial_number())
+        .serial_number(serial or x509.random_serial_number())
         .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(until)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)

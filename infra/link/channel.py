@@ -13,6 +13,7 @@ import psutil
 
 from infra import messages
 from infra.link.frames import MAX_PAYLOAD_BYTES, Buffer, Frame, FrameDecoder, FrameError, encode_frame
+from infra.link.tcp import TcpCounts, tcp_counts
 from infra.messages import AnyMessage, Bye, Completed, Dictionary, Ping, Pong, Run
 
 STREAM_LIMIT_BYTES = 256 << 10
@@ -45,7 +46,17 @@ def channel_for(message: AnyMessage) -> messages.Channel:
 
 def pong_for(ping: Ping) -> Pong:
     """Return the answer to a heartbeat, with this process's load and memory."""
-    return Pong(sent_s=ping.sent_s, load1=os.getloadavg()[0], rss_bytes=psutil.Process().memory_info().rss)
+    process = psutil.Process()
+    return Pong(
+        sent_s=ping.sent_s, load1=os.getloadavg()[0], rss_bytes=process.memory_info().rss, cpu=_cpu_use(process)
+    )
+
+
+def _cpu_use(process: psutil.Process) -> float:
+    """Return the mean use, since the last call, of the CPUs that a process may run on: also by Spark below it."""
+    uses = psutil.cpu_percent(percpu=True)
+    mine = [uses[cpu] for cpu in process.cpu_affinity() if cpu < len(uses)]
+    return min(1.0, max(0.0, sum(mine) / (100 * len(mine)))) if mine else 0.0
 
 
 class Channel:
@@ -85,6 +96,10 @@ class Channel:
         """Return the certificate that the other end showed."""
         tls: ssl.SSLObject = self._writer.get_extra_info("ssl_object")
         return tls.getpeercert(binary_form=True) or b""
+
+    def tcp_counts(self) -> TcpCounts | None:
+        """Return what the kernel counts of the connection; None where it does not."""
+        return tcp_counts(self._writer.get_extra_info("socket"))
 
     async def send(self, message: AnyMessage, payload: Buffer = b"") -> None:
         """Write a frame and wait until the buffers have room again.

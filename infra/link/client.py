@@ -17,6 +17,7 @@ from infra.link.certificates import requested_key, same_key
 from infra.link.channel import STREAM_LIMIT_BYTES, Channel, Goodbye, LinkLost, pong_for
 from infra.link.frames import Buffer, FrameError
 from infra.link.pair import ChannelPair
+from infra.link.tcp import TcpMeter
 from infra.link.trust import NONCE_BYTES, Authority, TrustError, enrol_mac, same_mac
 from infra.messages import (
     PROTOCOL,
@@ -29,15 +30,21 @@ from infra.messages import (
     HostHello,
     Ping,
     Pong,
+    Renewed,
+    RenewGrant,
+    RenewProof,
+    RenewRequest,
 )
 
-__all__ = ["Address", "HostLink", "LinkLost", "LinkStats", "enrol"]
+__all__ = ["Address", "HostLink", "LinkLost", "LinkStats", "enrol", "renew"]
 
 Address = tuple[str, int]
 
 _CLOSE_S = 1.0
 _MAX_PINGS = 64
 _RTT_WEIGHT = 1 / 8  # RFC 6298, section 2
+# A host is not silent before so many round trips: where they are long because the way is full, answers come late.
+_SILENT_ROUND_TRIPS = 8.0
 
 
 @dataclass
@@ -49,14 +56,21 @@ class LinkStats:
         sent_bytes: frames sent, headers and payloads, both connections; TLS's own bytes are not in it.
         received_bytes: likewise received.
         load1: the host's one-minute load average.
+        cpu: use of the CPUs that the host may run on, in [0, 1]; None while it has not told.
         rss_bytes: memory of the host's process.
+        goodput_bytes_per_s: what the host's kernel took from the data connection in the last beats; None where this
+            kernel does not tell.
+        loss: the part of that connection's segments that had to be sent again; None likewise, or when none was sent.
     """
 
     rtt_s: float | None = None
     sent_bytes: int = 0
     received_bytes: int = 0
     load1: float = 0.0
+    cpu: float | None = None
     rss_bytes: int = 0
+    goodput_bytes_per_s: float | None = None
+    loss: float | None = None
 
 
 async def enrol(address: Address, authority: Authority, host_name: str, token: bytes, deadline_s: float) -> None:
@@ -85,6 +99,39 @@ async def enrol(address: Address, authority: Authority, host_name: str, token: b
         raise TrustError(f"{host_name} refused to enrol: {refusal.reason}") from refusal
 
 
+async def renew(
+    address: Address, authority: Authority, following: Authority, host_name: str, deadline_s: float
+) -> None:
+    """Give an enrolled host a new key, signed by another authority, on a connection of its own; its link goes on.
+
+    The host trusts both authorities until a gateway proves itself by ``following``.
+
+    Args:
+        address: where it listens.
+        authority: whom the host trusts.
+        following: signs its new key; may be the same.
+        host_name: the name in its certificate.
+        deadline_s: seconds for all of it.
+
+    Raises:
+        TrustError: it refused this gateway, or asked for something odd.
+        LinkLost: it cannot be reached, or did not answer in time; trying again may help.
+    """
+    try:
+        async with _opened(address, authority.client_context(), host_name, "control", deadline_s) as channel:
+            await channel.send(RenewRequest(ca_pem=following.ca_pem.encode()))
+            proof = (await channel.receive()).message
+            if not isinstance(proof, RenewProof):
+                raise FrameError(f"{type(proof).__name__} instead of the request to sign a new key")
+            await channel.send(RenewGrant(certificate_pem=following.sign(proof.csr_pem, host_name)))
+            done = (await channel.receive()).message
+            if not isinstance(done, Renewed):
+                raise FrameError(f"{type(done).__name__} instead of the end of a renewal")
+            await channel.close("renewed")
+    except Goodbye as refusal:
+        raise TrustError(f"{host_name} refused new certificates: {refusal.reason}") from refusal
+
+
 class HostLink:
     """A link to one host, until it is lost; then make a new one.
 
@@ -106,7 +153,8 @@ class HostLink:
         self.hello = hello
         self._clock = clock
         self._heartbeat_s = heartbeat_s
-        self._max_silent_beats = max(1, int(heartbeat_timeout_s / heartbeat_s))
+        self._heartbeat_timeout_s = heartbeat_timeout_s
+        self._meter = TcpMeter()
         self._pings: set[float] = set()
         self._stats = LinkStats()
         self._pair = ChannelPair(control, data, self._on_heartbeat, keep_data=True)
@@ -137,7 +185,7 @@ class HostLink:
             session: a name of this link that was never used before; the host serves the newest.
             clock: measures round trips and paces heartbeats.
             heartbeat_s: between two heartbeats.
-            heartbeat_timeout_s: a host silent for so long is lost.
+            heartbeat_timeout_s: a host silent for so long is lost, or for eight round trips if those are longer.
             connect_timeout_s: for both connections, greetings included.
 
         Raises:
@@ -160,6 +208,8 @@ class HostLink:
         channels = (self._pair.control, self._pair.data)
         self._stats.sent_bytes = sum(channel.sent_bytes for channel in channels)
         self._stats.received_bytes = sum(channel.received_bytes for channel in channels)
+        self._stats.goodput_bytes_per_s = self._meter.goodput_bytes_per_s
+        self._stats.loss = self._meter.loss
         return self._stats
 
     async def send(self, message: AnyMessage, payload: Buffer = b"") -> None:
@@ -205,15 +255,22 @@ class HostLink:
         before_s = self._stats.rtt_s
         self._stats.rtt_s = rtt_s if before_s is None else before_s + _RTT_WEIGHT * (rtt_s - before_s)
         self._stats.load1 = pong.load1
+        self._stats.cpu = pong.cpu
         self._stats.rss_bytes = pong.rss_bytes
+
+    @property
+    def _silent_beats_max(self) -> int:
+        silent_s = max(self._heartbeat_timeout_s, _SILENT_ROUND_TRIPS * (self._stats.rtt_s or 0.0))
+        return max(1, int(silent_s / self._heartbeat_s))
 
     async def _beat(self) -> None:
         silent_beats = 0  # beats, not seconds: a gateway that itself stood still must not blame the host
-        while silent_beats < self._max_silent_beats:
+        while silent_beats < self._silent_beats_max:
             now_s = self._clock.now()
             if len(self._pings) < _MAX_PINGS and self._pair.control.try_send(Ping(sent_s=now_s)):
                 self._pings.add(now_s)
             await self._clock.sleep_until(now_s + self._heartbeat_s)
+            self._meter.look(self._clock.now(), self._pair.data.tcp_counts())
             silent_beats = 0 if self._pair.was_heard() else silent_beats + 1
         raise LinkLost(f"no heartbeat from {self.hello.host} for {silent_beats * self._heartbeat_s:g} s")
 

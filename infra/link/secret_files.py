@@ -11,7 +11,7 @@ def write_private(path: Path, content: bytes) -> None:
     """Write or replace ``path`` (mode 0600) durably."""
     temporary = _write_temporary(path.parent, content)
     temporary.replace(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def create_private(path: Path, content: bytes) -> bytes:
@@ -26,7 +26,7 @@ def create_private(path: Path, content: bytes) -> bytes:
         return path.read_bytes()
     finally:
         temporary.unlink()
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
     return content
 
 
@@ -43,7 +43,8 @@ def _write_temporary(directory: Path, content: bytes) -> Path:
     return Path(name)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make renames in ``directory`` durable."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -7,6 +7,7 @@ import itertools
 import socket
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 
 from infra.clock import Clock
 from infra.link.channel import STREAM_LIMIT_BYTES, Channel, LinkLost, pong_for
@@ -24,6 +25,11 @@ from infra.messages import (
     HostHello,
     HostReady,
     Ping,
+    Reclaimed,
+    Renewed,
+    RenewGrant,
+    RenewProof,
+    RenewRequest,
     Runtime,
 )
 
@@ -101,10 +107,11 @@ class HostServer:
         self._runtime = runtime
         self._clock = clock
         self._heartbeat_timeout_s = heartbeat_timeout_s
-        self._context = identity.server_context()
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections = 0
+        # Connections whose other end has not yet shown a certificate, oldest first.
+        self._unproven: dict[asyncio.Task[None], None] = {}
         self._greetings = itertools.count()
         self._greeted: dict[str, _Greeted] = {}
         self._current: _Served | None = None
@@ -112,6 +119,7 @@ class HostServer:
         self._announced: _Served | None = None
         self._new_session = asyncio.Event()
         self._last_gateway_s = clock.now()
+        self._reclaimed_s: float | None = None
         self._closed = False
 
     async def start(self) -> tuple[str, int]:
@@ -140,6 +148,12 @@ class HostServer:
         self.ready = True
         if self._current is not None:
             await self.send(self._current.name, HostReady(boot_s=boot_s))
+
+    async def mark_reclaimed(self, in_s: float) -> None:
+        """Say that the provider takes this machine back in so long; a gateway that comes later is told too."""
+        self._reclaimed_s = self._clock.now() + in_s
+        if self._current is not None:
+            await self.send(self._current.name, Reclaimed(in_s=in_s))
 
     async def receive(self) -> tuple[str, AnyMessage | SessionStarted | SessionEnded, bytes]:
         """Return the next message and the session it belongs to; each session begins and ends with an event.
@@ -196,20 +210,38 @@ class HostServer:
         loop = asyncio.get_running_loop()
         while True:
             connection, _ = await loop.sock_accept(listener)
-            if self._connections >= MAX_CONNECTIONS:
+            if self._connections >= MAX_CONNECTIONS and not await self._make_room():
                 connection.close()
             else:
                 self._connections += 1
-                self._run(self._serve(connection))
+                served = self._run(self._serve(connection))
+                self._unproven[served] = None
+                served.add_done_callback(partial(self._left, connection=connection))
+
+    async def _make_room(self) -> bool:
+        """End the connection that has been silent for longest, so that strangers who say nothing shut nobody out."""
+        oldest = next(iter(self._unproven), None)
+        if oldest is None:
+            return False
+        oldest.cancel()
+        await asyncio.wait([oldest])
+        return True
+
+    def _left(self, served: asyncio.Task[None], connection: socket.socket) -> None:
+        self._connections -= 1
+        if served in self._unproven:
+            del self._unproven[served]
+            connection.close()
 
     async def _serve(self, connection: socket.socket) -> None:
         try:
             async with asyncio.timeout(GREETING_S):
                 channel = await self._secure(connection)
         except (OSError, TimeoutError):  # TLS has told the other end as much as it may know
-            self._connections -= 1
-            connection.close()
             return
+        if (this := asyncio.current_task()) is not None:
+            self._unproven.pop(this, None)
+        self._identity.met(channel.peer_certificate_der())
         try:
             await self._converse(channel)
         except (LinkLost, FrameError, TrustError, _RefusedError) as error:
@@ -217,7 +249,6 @@ class HostServer:
         except TimeoutError:
             await channel.close(f"no greeting within {GREETING_S:g} s")
         finally:
-            self._connections -= 1
             channel.abort()
 
     async def _secure(self, connection: socket.socket) -> Channel:
@@ -225,7 +256,7 @@ class HostServer:
         reader = asyncio.StreamReader(limit=STREAM_LIMIT_BYTES, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, connection, ssl=self._context, ssl_shutdown_timeout=_CLOSE_S
+            lambda: protocol, connection, ssl=self._identity.context, ssl_shutdown_timeout=_CLOSE_S
         )
         return Channel(reader, asyncio.StreamWriter(transport, protocol, reader, loop), "data")
 
@@ -234,6 +265,9 @@ class HostServer:
             first = (await channel.receive()).message
             if isinstance(first, EnrolRequest):
                 await self._enrol(channel, first)
+                return
+            if isinstance(first, RenewRequest):
+                await self._renew(channel, first)
                 return
         if not isinstance(first, GatewayHello):
             raise _RefusedError(f"{type(first).__name__} instead of a greeting")
@@ -257,6 +291,18 @@ class HostServer:
         self._identity.install(grant.certificate_pem)
         await channel.send(Enrolled())
         await channel.close("enrolled")
+
+    async def _renew(self, channel: Channel, request: RenewRequest) -> None:
+        if not self._identity.enrolled:
+            raise _RefusedError(f"{self._user_data.host} is not enrolled: there is nothing to renew")
+        renewal = self._identity.renewal(request.ca_pem)
+        await channel.send(RenewProof(csr_pem=renewal.csr_pem))
+        grant = (await channel.receive()).message
+        if not isinstance(grant, RenewGrant):
+            raise _RefusedError(f"{type(grant).__name__} instead of the grant")
+        self._identity.renew(renewal, grant.certificate_pem)
+        await channel.send(Renewed())
+        await channel.close("renewed")
 
     def _refuse_if_enrolled(self) -> None:
         if self._identity.enrolled:
@@ -295,7 +341,14 @@ class HostServer:
         return pair
 
     def _hello(self, session: str) -> HostHello:
-        return HostHello(host=self._user_data.host, session=session, runtime=self._runtime, ready=self.ready)
+        reclaimed_in_s = None if self._reclaimed_s is None else max(0.0, self._reclaimed_s - self._clock.now())
+        return HostHello(
+            host=self._user_data.host,
+            session=session,
+            runtime=self._runtime,
+            ready=self.ready,
+            reclaimed_in_s=reclaimed_in_s,
+        )
 
     def _begin(self, order: int, session: str, pair: ChannelPair) -> None:
         if self._current is not None:
@@ -311,10 +364,11 @@ class HostServer:
             silent_checks = 0 if pair.was_heard() else silent_checks + 1
         raise LinkLost(f"no heartbeat from the gateway for {self._heartbeat_timeout_s:g} s")
 
-    def _run(self, work: Coroutine[None, None, None]) -> None:
+    def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _answer_ping(control: Channel, message: AnyMessage) -> bool:

@@ -25,12 +25,13 @@ from infra.link.certificates import (
     TrustError,
     check_issued,
     checked_host_name,
+    is_issued,
     issue,
     new_authority,
     new_key,
     requested_key,
 )
-from infra.link.secret_files import create_private
+from infra.link.secret_files import create_private, sync_directory
 
 __all__ = ["Authority", "TrustError", "UserData", "enrol_mac", "new_token", "same_mac"]
 
@@ -38,7 +39,11 @@ TOKEN_BYTES = 32
 NONCE_BYTES = 32
 CODE_PATH = "code_path"
 """Key of ``UserData.extra``: the folder where a machine of another site has the user's code."""
-_GATEWAY_NAME = "gateway"
+NOTICE = "notice"
+"""Key of ``UserData.extra``: whose metadata service tells a machine that it is taken back; only spare ones have it."""
+GATEWAY_NAME = "gateway"
+_CA, _GATEWAY = "ca.pem", "gateway.pem"
+_NEXT_CA, _NEXT_GATEWAY = "next-ca.pem", "next-gateway.pem"
 
 
 def new_token() -> bytes:
@@ -102,10 +107,14 @@ class Authority:
     """The gateway's certificate authority and its own client certificate.
 
     Use ``open``; the constructor only holds what it is given.
+
+    It is renewed in steps, each of which a killed gateway finds again: ``following`` makes the next authority, whose
+    hosts are trusted from then on, too; hosts are told of it one by one; ``give_way`` puts it in the place of this one.
     """
 
     def __init__(self, ca: Credential, gateway: Credential, gateway_file: Path) -> None:
         self._ca = ca
+        self._next_ca: Credential | None = None
         self._gateway_file = gateway_file
         self.gateway_certificate = gateway.certificate
 
@@ -118,18 +127,62 @@ class Authority:
         """
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         now = dt.datetime.now(dt.UTC)
-        ca = _load_or_create(directory / "ca.pem", lambda: new_authority(now))
+        if (directory / _NEXT_GATEWAY).exists() and not (directory / _NEXT_CA).exists():
+            _rename(directory, _NEXT_GATEWAY, _GATEWAY)  # it was killed in the middle of ``give_way``
+        ca = _load_or_create(directory / _CA, lambda: new_authority(now))
         if ca.certificate.not_valid_after_utc <= now:
             raise TrustError(f"the authority in {directory} expired; remove the folder and enrol all hosts anew")
 
         def new_gateway() -> Credential:
             key = new_key()
-            return Credential(key, issue(ca, key.public_key(), _GATEWAY_NAME, Purpose.GATEWAY, now))
+            return Credential(key, issue(ca, key.public_key(), GATEWAY_NAME, Purpose.GATEWAY, now))
 
-        gateway_file = directory / "gateway.pem"
+        gateway_file = directory / _GATEWAY
         gateway = _load_or_create(gateway_file, new_gateway)
-        check_issued(gateway.certificate, ca.certificate, _GATEWAY_NAME, Purpose.GATEWAY)
-        return cls(ca, gateway, gateway_file)
+        check_issued(gateway.certificate, ca.certificate, GATEWAY_NAME, Purpose.GATEWAY)
+        authority = cls(ca, gateway, gateway_file)
+        if (directory / _NEXT_CA).exists():
+            authority.following()
+        return authority
+
+    def following(self) -> Authority:
+        """Return the authority that will take this one's place; the same one until it has, also after a restart.
+
+        Raises:
+            TrustError: what is there of it is damaged.
+            OSError: it cannot be written.
+        """
+        directory, now = self._gateway_file.parent, dt.datetime.now(dt.UTC)
+        if (directory / _NEXT_GATEWAY).exists() and not (directory / _NEXT_CA).exists():
+            raise TrustError(f"{directory}: the disk failed while certificates were renewed; restart the gateway")
+        ca = _load_or_create(directory / _NEXT_CA, lambda: new_authority(now))
+
+        def new_gateway() -> Credential:
+            key, serial = new_key(), self.gateway_certificate.serial_number
+            return Credential(key, issue(ca, key.public_key(), GATEWAY_NAME, Purpose.GATEWAY, now, serial))
+
+        file = directory / _NEXT_GATEWAY
+        gateway = _load_or_create(file, new_gateway)
+        check_issued(gateway.certificate, ca.certificate, GATEWAY_NAME, Purpose.GATEWAY)
+        self._next_ca = ca
+        return Authority(ca, gateway, file)
+
+    def give_way(self, following: Authority) -> None:
+        """Become ``following``, durably: hosts that were not told of it are strangers from now on.
+
+        Raises:
+            OSError: the disk fails; the next start finishes what was begun.
+        """
+        directory = self._gateway_file.parent
+        _rename(directory, _NEXT_CA, _CA)
+        _rename(directory, _NEXT_GATEWAY, _GATEWAY)
+        self._ca, self._next_ca = following._ca, None
+        self.gateway_certificate = following.gateway_certificate
+
+    @property
+    def fleet(self) -> str:
+        """What the gateway's machines are found by, in hex; it stays the same when certificates are renewed."""
+        return self.gateway_certificate.serial_number.to_bytes(20, "big").hex()
 
     @property
     def ca_pem(self) -> str:
@@ -139,7 +192,8 @@ class Authority:
     def client_context(self) -> ssl.SSLContext:
         """Return a context for mutual TLS 1.3; the connection's ``server_hostname`` must be the host's name."""
         context = self._context()
-        context.load_verify_locations(cadata=self.ca_pem)
+        for ca in filter(None, (self._ca, self._next_ca)):
+            context.load_verify_locations(cadata=ca.certificate_pem.decode())
         context.hostname_checks_common_name = False
         return context
 
@@ -164,19 +218,26 @@ class Authority:
         return certificate.public_bytes(Encoding.PEM)
 
     def has_issued(self, certificate_der: bytes, host_name: str) -> bool:
-        """Return whether this authority issued that certificate to that host."""
+        """Return whether this authority, or the one that follows it, issued that certificate to that host."""
         try:
             certificate = x509.load_der_x509_certificate(certificate_der)
-            check_issued(certificate, self._ca.certificate, host_name, Purpose.HOST)
-        except (ValueError, TrustError):
+        except ValueError:
             return False
-        return True
+        return any(
+            is_issued(certificate, ca.certificate, host_name, Purpose.HOST)
+            for ca in filter(None, (self._ca, self._next_ca))
+        )
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self._gateway_file)
         return context
+
+
+def _rename(directory: Path, old: str, new: str) -> None:
+    (directory / old).replace(directory / new)
+    sync_directory(directory)
 
 
 def _load_or_create(path: Path, create: Callable[[], Credential]) -> Credential:

@@ -18,6 +18,7 @@ from infra.messages import PROTOCOL, AnyMessage, Completed, Run, Runtime
 HOST = "cloud-1"
 RUNTIME = Runtime(protocol=PROTOCOL, spark="4.3.0", java="21", python="3.11", timezone="UTC", ansi=True)
 DEADLINE_S = 20.0
+ROWS = b"rows" * 10_000
 
 T = TypeVar("T")
 Event = tuple[str, AnyMessage | SessionStarted | SessionEnded, bytes]
@@ -106,3 +107,31 @@ def completed(first_seq: int = 0) -> Completed:
     return Completed(
         query="q", epoch=1, first_seq=first_seq, last_seq=first_seq + 9, attempt=0, rows=10, batch_id=0, batch_s=0.1
     )
+
+
+class Load:
+    """Runs that go to a host one after another and come back; what a lost link left unanswered is sent again."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.answered: list[int] = []
+        self._serving = asyncio.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        while True:
+            session, message, payload = await self._site.server.receive()
+            if isinstance(message, Run):
+                await self._site.server.send(session, completed(message.first_seq), payload)
+
+    async def converse(self, link: HostLink, until_seq: int) -> None:
+        """Have all runs before ``until_seq`` answered, once each."""
+        while len(self.answered) * 10 < until_seq:
+            await link.send(run(len(self.answered) * 10), ROWS)
+            message, payload = await within(link.receive())
+            if isinstance(message, Completed):
+                assert payload == ROWS
+                self.answered.append(message.first_seq)
+
+    async def end(self) -> None:
+        self._serving.cancel()
+        await asyncio.wait([self._serving])

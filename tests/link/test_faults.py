@@ -209,6 +209,8 @@ async def test_round_trip_load_and_bytes_are_measured(site: Site) -> None:
     assert len(MEGABYTE) < link.stats.sent_bytes < len(MEGABYTE) + 100_000
     assert site.server._current is not None
     assert site.server._current.pair.data.received_bytes == link._pair.data.sent_bytes
+    await until(lambda: link.stats.goodput_bytes_per_s is not None)
+    assert link.stats.loss is None or 0 <= link.stats.loss < 1
 
 
 @asynccontextmanager

@@ -1,0 +1,83 @@
+"""What the kernel counts of a TCP connection, and what that says of the way it takes.
+
+Linux's ``struct tcp_info`` only grows at its end, so a fixed prefix of it can be relied on since Linux 4.6.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+# tcpi_total_retrans, tcpi_bytes_acked, tcpi_data_segs_out by their places in the struct.
+_INFO: Final = struct.Struct("=100xI16xQ28xI")
+_HELD: Final = 21
+
+
+class Socket(Protocol):
+    """A socket that can be asked."""
+
+    def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes:
+        """As ``socket.socket``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TcpCounts:
+    """What a connection has sent since it was opened.
+
+    Attributes:
+        acked_bytes: that the other end has said it has.
+        segments: with data, those sent again included.
+        again: segments that were sent again.
+    """
+
+    acked_bytes: int
+    segments: int
+    again: int
+
+
+def tcp_counts(connection: Socket) -> TcpCounts | None:
+    """Ask the kernel; None where it does not say."""
+    if sys.platform != "linux":
+        return None
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+    except OSError:
+        return None  # it is closed
+    if len(info) < _INFO.size:
+        return None
+    again, acked_bytes, segments = _INFO.unpack(info)
+    return TcpCounts(acked_bytes, segments, again)
+
+
+class TcpMeter:
+    """Goodput and loss over the last ``_HELD - 1`` looks."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, TcpCounts]] = deque(maxlen=_HELD)
+
+    def look(self, at_s: float, counts: TcpCounts | None) -> None:
+        """Take the counts at a time; looks come in order."""
+        if counts is not None:
+            self._seen.append((at_s, counts))
+
+    @property
+    def goodput_bytes_per_s(self) -> float | None:
+        """What the other end said it has, by time; None before the second look."""
+        if len(self._seen) < 2 or self._seen[-1][0] <= self._seen[0][0]:
+            return None
+        (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
+        return (last.acked_bytes - first.acked_bytes) / (last_s - first_s)
+
+    @property
+    def loss(self) -> float | None:
+        """The part of the segments that had to be sent again, a bit more than what was lost; None without segments."""
+        if not self._seen:
+            return None
+        first, last = self._seen[0][1], self._seen[-1][1]
+        segments = last.segments - first.segments
+        return min(1.0, (last.again - first.again) / segments) if segments > 0 else None

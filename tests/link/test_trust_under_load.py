@@ -1,0 +1,176 @@
+"""Strangers, expired and replayed proofs, crowds and new certificates, while a link is in use."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from link_site import HOST, RUNTIME, Load, Site, new_site, within
+
+from infra.clock import SystemClock
+from infra.link.certificates import Credential, Purpose, issue, new_authority, new_key
+from infra.link.client import HostLink, LinkLost, enrol
+from infra.link.identity import HostIdentity
+from infra.link.server import MAX_CONNECTIONS, HostServer
+from infra.link.trust import Authority, TrustError, UserData, new_token
+
+NOW = dt.datetime.now(dt.UTC)
+STRANGERS = 1000
+
+
+@pytest.fixture
+def believed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One entry for each connection of which the host has read a single frame or more."""
+    seen: list[str] = []
+    converse = HostServer._converse
+
+    async def spied(server: HostServer, channel: object) -> None:
+        seen.append("a connection")
+        await converse(server, channel)  # type: ignore[arg-type]  # it is what the server made
+
+    monkeypatch.setattr(HostServer, "_converse", spied)
+    return seen
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Room for a crowd, both of whose ends are in this process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * STRANGERS + 500
+    if before[0] < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, before[1]), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def expired(authority: Authority, name: str, purpose: Purpose) -> Credential:
+    """A certificate that was right until yesterday."""
+    key = new_key()
+    right = issue(authority._ca, key.public_key(), name, purpose, NOW - dt.timedelta(days=9))
+    builder = x509.CertificateBuilder(
+        issuer_name=right.issuer,
+        subject_name=right.subject,
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=NOW - dt.timedelta(days=9),
+        not_valid_after=NOW - dt.timedelta(days=1),
+        extensions=list(right.extensions),
+    )
+    return Credential(key, builder.sign(authority._ca.key, hashes.SHA256()))
+
+
+def as_gateway(ca: Credential, gateway: Credential, file: Path) -> Authority:
+    file.write_bytes(gateway.to_pem())
+    return Authority(ca, gateway, file)
+
+
+async def refused(site: Site, authority: Authority, session: str = "s9") -> str:
+    """Try to link up, and return why not; whether TLS can still say so before the connection is gone is chance."""
+    with pytest.raises((TrustError, LinkLost)) as refusal:
+        await within(HostLink.connect(site.address, authority, HOST, session, clock=SystemClock()))
+    return str(refusal.value)
+
+
+async def test_an_expired_gateway_is_refused_before_anything_is_read(
+    site: Site, tmp_path: Path, believed: list[str]
+) -> None:
+    late = expired(site.authority, "gateway", Purpose.GATEWAY)
+    await refused(site, as_gateway(site.authority._ca, late, tmp_path / "late.pem"))
+    assert believed == []
+    await site.started()
+
+
+async def test_a_gateway_of_a_foreign_authority_is_refused_before_anything_is_read(
+    site: Site, tmp_path: Path, believed: list[str]
+) -> None:
+    foreign = new_authority(NOW)
+    key = new_key()
+    shown = Credential(key, issue(foreign, key.public_key(), "gateway", Purpose.GATEWAY, NOW))
+    # It trusts the host, so that it is the host who refuses.
+    await refused(site, as_gateway(site.authority._ca, shown, tmp_path / "f.pem"))
+    assert believed == []
+    await site.started()
+
+
+async def test_an_expired_host_is_refused(authority: Authority, believed: list[str]) -> None:
+    user_data = UserData(host=HOST, ca_pem=authority.ca_pem, token=new_token())
+    identity = HostIdentity(expired(authority, HOST, Purpose.HOST), authority.ca_pem, HOST, None)
+    server = HostServer(identity, user_data, RUNTIME, clock=SystemClock())
+    site = Site(authority, server, user_data, await server.start())
+    try:
+        assert "certificate has expired" in await refused(site, authority)
+        assert believed == []
+    finally:
+        await server.close("test over")
+
+
+async def test_a_token_that_was_spent_buys_nothing_on_another_machine(authority: Authority) -> None:
+    async with new_site(authority, enrolled=False) as first, new_site(authority, enrolled=False) as thief:
+        await first.enrol()
+        with pytest.raises(TrustError, match="does not hold its token"):
+            await within(enrol(thief.address, authority, HOST, first.user_data.token, 10.0))
+        assert "no trusted connection" in await refused(thief, authority)
+
+
+async def test_a_thousand_silent_strangers_neither_lose_a_run_nor_shut_a_gateway_out(
+    site: Site, believed: list[str], many_files: None
+) -> None:
+    load = Load(site)
+    link = await site.link()
+    await load.converse(link, 100)
+    present = len(believed)
+    crowd: list[socket.socket] = []
+    loop = asyncio.get_running_loop()
+
+    async def gather_the_crowd() -> None:
+        for _ in range(STRANGERS):
+            stranger = socket.socket()
+            stranger.setblocking(False)
+            crowd.append(stranger)
+            await within(loop.sock_connect(stranger, site.address))
+            # The beginning of a TLS record, and then no more.
+            await loop.sock_sendall(stranger, b"\x16\x03\x01\x02\x00")
+
+    gathering = asyncio.create_task(gather_the_crowd())
+    upto = 100
+    while not gathering.done():
+        upto += 50
+        await load.converse(link, upto)
+    await gathering
+    assert link._pair.lost is None
+    assert site.server._connections <= MAX_CONNECTIONS
+    assert len(believed) == present, "nothing that a stranger said was read"
+    newer = await site.link("s2")
+    await load.converse(newer, upto + 100)
+    assert load.answered == list(range(0, upto + 100, 10))
+    await load.end()
+    for stranger in crowd:
+        stranger.close()
+
+
+async def test_new_certificates_under_load_lose_nothing(site: Site, tmp_path: Path) -> None:
+    load = Load(site)
+    link = await site.link()
+    shown = link._pair.data.peer_certificate_der()
+    await load.converse(link, 100)
+
+    # The host's: from the next handshake on, and the link that there is goes on.
+    site.server._identity.install(site.authority.sign(site.server._identity.csr(), HOST))
+    await load.converse(link, 200)
+
+    # The gateway's, of the same authority: the newer session takes over.
+    key = new_key()
+    fresh = Credential(key, issue(site.authority._ca, key.public_key(), "gateway", Purpose.GATEWAY, NOW))
+    site.authority = as_gateway(site.authority._ca, fresh, tmp_path / "fresh.pem")
+    newer = await site.link("s2")
+    await load.converse(newer, 300)
+    assert newer._pair.data.peer_certificate_der() != shown
+    assert load.answered == list(range(0, 300, 10))
+    await load.end()
