@@ -7,7 +7,7 @@ says what to do; a wrong call of ours is a bug and raises whatever Python raises
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 Boot = Literal["real", "emulated"]
@@ -43,7 +43,15 @@ class GoneError(CloudError):
 
 
 class UnavailableError(CloudError):
-    """The provider does not answer, or not sensibly; whether it did what was asked is unknown."""
+    """The provider does not answer, or not sensibly; whether it did what was asked is unknown.
+
+    Attributes:
+        after_s: when it wants to be asked again, as far as it said; 0 when it did not.
+    """
+
+    def __init__(self, message: str, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.after_s = after_s
 
 
 class ThrottledError(CloudError):
@@ -71,7 +79,9 @@ class Node:
         port: the port there; 0 while starting.
         created_at_s: seconds since 1970 when it was ordered.
         tags: as given to ``create``.
+        size: the provider's word for what kind of machine it is; empty where there is one kind only.
         boot: ``emulated`` when the host was warm and its boot time only waited for.
+        setbacks: what went wrong before it was had, oldest first, for people; known to who ordered it only.
     """
 
     id: str
@@ -82,7 +92,9 @@ class Node:
     port: int
     created_at_s: float
     tags: Mapping[str, str]
+    size: str = ""
     boot: Boot = "real"
+    setbacks: tuple[str, ...] = field(default=(), compare=False)
 
 
 class Cloud(Protocol):
@@ -127,4 +139,22 @@ class Warms(Protocol):
 
     async def prepare(self, user_data: Callable[[str], str]) -> list[Node]:
         """Start the hosts that are to be ready, if any are, and return all of them; see ``ProcessCloud.prepare``."""
+        ...
+
+
+@runtime_checkable
+class Learns(Protocol):
+    """A cloud with several kinds of machine, which orders another kind after one that was of no use."""
+
+    def unfit(self, node: Node) -> None:
+        """Hear that a machine came up and could not be used: its kind is ordered after all others for a while."""
+        ...
+
+
+@runtime_checkable
+class Overheard(Protocol):
+    """A cloud whose machines' output can be read."""
+
+    async def last_words(self, node_id: str) -> str:
+        """Return the end of what a machine wrote, once it has ended or soon; empty if nothing is known."""
         ...

@@ -1,22 +1,31 @@
 """The user data of a rented machine: a script that makes a plain Debian or Ubuntu an engine host.
 
+An image that has everything baked in is made by the same commands (``bake_script``).
+
 A script and not ``#cloud-config``, as every provider's images run one: by cloud-init, or by Google's own agent. The
 machine costs from its first second, so whatever goes wrong ends it: a step that fails, a step that hangs, the engine
-host's own end. What shutting down means for the bill is the provider's business (``Profile.shutdown_stops_bill``).
+host's own end. What shutting down means for the bill is the provider's business (``Profile.shutdown_stops_bill``);
+where it means nothing, a server can be given what it needs to delete itself then (``DeleteSelf``).
 """
 
 from __future__ import annotations
 
+import json
 import shlex
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Literal
 
+from infra.clouds import delete_server
 from infra.link.trust import UserData
 
 HOME: Final = "/opt/spillway"
 CODE: Final = f"{HOME}/bundle/code"
 _USER_DATA: Final = "/etc/spillway/user-data.json"
 _UNIT: Final = "/etc/systemd/system/spillway-worker.service"
+_DELETE_TOLD: Final = "/etc/spillway/delete.json"
+_DELETE: Final = f"{HOME}/delete_server.py"
+_DELETE_UNIT: Final = "/etc/systemd/system/spillway-delete.service"
 _END: Final = "SPILLWAY_END"
 
 
@@ -33,23 +42,70 @@ class BundleAt:
     sha256: str
 
 
-def boot_script(told: UserData, bundle: BundleAt | None, *, install_within_s: float) -> str:
+@dataclass(frozen=True)
+class DeleteSelf:
+    """What a server needs to delete itself when it shuts down.
+
+    Attributes:
+        provider: whose it is.
+        api_url: openstack: of the identity service, without its version; else of the API, likewise.
+        region: openstack: where the server is.
+        id: openstack: of an application credential that may delete servers and nothing else.
+        secret: its secret; digitalocean: a token of which the same is true; gce: none, as the machine has an account.
+        metadata_url: who tells a server which one it is, and with gce gives it a token of its account.
+    """
+
+    provider: Literal["openstack", "gce", "digitalocean"]
+    api_url: str
+    region: str = ""
+    id: str = ""
+    secret: str = ""
+    metadata_url: str = "http://169.254.169.254"
+
+
+def boot_script(
+    told: UserData, bundle: BundleAt | None, *, install_within_s: float, delete_self: DeleteSelf | None = None
+) -> str:
     """Return what a new machine runs as root, once.
 
     Args:
         told: what its engine host is told; it holds a secret.
-        bundle: what to install; None when the image has ``/opt/spillway/venv`` and Java already.
+        bundle: what to install; None when the image has it already (``bake_script``).
         install_within_s: a machine whose engine host was not started after so long ends.
+        delete_self: None where shutting down stops the bill, or only the gateway can.
     """
     minutes = max(1, round(install_within_s / 60))
     parts = [
         _HEAD.format(minutes=minutes),
+        "" if delete_self is None else _deleting(delete_self),
         _file(_USER_DATA, told.to_json(), mode="600"),
         "" if bundle is None else _INSTALL.format(url=shlex.quote(bundle.url), sha256=shlex.quote(bundle.sha256)),
         _file(_UNIT, UNIT, mode="644"),
         _START,
     ]
     return "\n".join(part for part in parts if part)
+
+
+def bake_script(sha256: str) -> str:
+    """Return what root runs once on a plain machine, beside ``bundle.tar.gz``, to make an image of it.
+
+    Args:
+        sha256: of that bundle, in hex.
+    """
+    return _BAKE_HEAD + _SYSTEM + _UNPACK.format(sha256=shlex.quote(sha256)) + _BAKE_END
+
+
+def _deleting(told: DeleteSelf) -> str:
+    """Return what makes every shutdown from now on the server's end, that of a boot that fails included."""
+    program = Path(delete_server.__file__).read_text(encoding="utf-8")
+    return "\n".join(
+        (
+            _file(_DELETE_TOLD, json.dumps(asdict(told)), mode="600"),
+            _file(_DELETE, program, mode="644"),
+            _file(_DELETE_UNIT, DELETE_UNIT, mode="644"),
+            "systemctl daemon-reload\nsystemctl enable --now spillway-delete.service\n",
+        )
+    )
 
 
 def _file(path: str, content: str, *, mode: str) -> str:
@@ -74,21 +130,47 @@ trap 'give_up "$LINENO"' ERR
 shutdown -h +{minutes} "spillway: the engine host was not started in time"
 """
 
-_INSTALL: Final = f"""\
+_SYSTEM: Final = """\
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -q
 apt-get install -yq --no-install-recommends ca-certificates curl python3-venv
 # Home's version if the system has it; an engine host of another version is not used, and the gateway says why.
 apt-get install -yq --no-install-recommends openjdk-17-jre-headless \\
   || apt-get install -yq --no-install-recommends default-jre-headless
+"""
 
+_FETCH: Final = f"""
 mkdir -p {HOME}/bundle
 curl -fsS --retry 5 --retry-all-errors --max-time 600 -o {HOME}/bundle.tar.gz {{url}}
+"""
+
+_UNPACK: Final = f"""\
 echo {{sha256}} "" {HOME}/bundle.tar.gz | sha256sum --check --quiet -
 tar -xzf {HOME}/bundle.tar.gz -C {HOME}/bundle --no-same-owner
 python3 -m venv {HOME}/venv
 {HOME}/venv/bin/python -m pip install -q --no-cache-dir --disable-pip-version-check \\
   -c {HOME}/bundle/constraints.txt {HOME}/bundle/*.whl
+"""
+
+_INSTALL: Final = _SYSTEM + _FETCH + _UNPACK
+
+_BAKE_HEAD: Final = f"""\
+#!/bin/bash
+# Makes this machine one of which an image for Spillway's engine hosts is taken; bundle.tar.gz lies beside this script.
+set -euo pipefail
+umask 022
+mkdir -p {HOME}/bundle
+install -m 644 "$(dirname "$0")/bundle.tar.gz" {HOME}/bundle.tar.gz
+"""
+
+_BAKE_END: Final = f"""\
+rm {HOME}/bundle.tar.gz
+apt-get clean
+# Each machine of the image is a new one: it gets an identity of its own and runs its own user data.
+if command -v cloud-init > /dev/null; then
+  cloud-init clean --logs --machine-id
+fi
+echo "spillway: take the image now"
 """
 
 UNIT: Final = f"""\
@@ -111,6 +193,24 @@ LimitNOFILE=65536
 NoNewPrivileges=yes
 ProtectSystem=strict
 ProtectHome=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+DELETE_UNIT: Final = f"""\
+[Unit]
+Description=Deletes this server when it shuts down, as it would cost on
+Wants=network-online.target
+# So it is stopped while names and network are still there.
+After=network-online.target nss-lookup.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+ExecStop=/usr/bin/python3 {_DELETE} {_DELETE_TOLD}
+TimeoutStopSec=180
 
 [Install]
 WantedBy=multi-user.target

@@ -48,12 +48,13 @@ class Calls:
         self._own = threading.local()
         self._running: set[asyncio.Future[Any]] = set()
 
-    async def ask(self, what: str, call: Callable[[Any], T]) -> T:
+    async def ask(self, what: str, call: Callable[[Any], T], on_retry: Callable[[str], None] | None = None) -> T:
         """Return what ``call`` returns, given a driver; throttled and failed calls are tried again.
 
         Args:
             what: for people.
             call: must do no harm when it is made twice.
+            on_retry: hears why it is made again.
 
         Raises:
             CloudError: of the kind that fits, after the last try.
@@ -63,7 +64,7 @@ class Calls:
             stop=stop_after_attempt(_TRIES),
             wait=_pause_s,
             sleep=self._sleep,
-            before_sleep=lambda state: self._say(what, state),
+            before_sleep=lambda state: self._say(what, state, on_retry),
             reraise=True,
         )
         return await retrying(self.ask_once, call)
@@ -108,20 +109,20 @@ class Calls:
     async def _sleep(self, pause_s: float) -> None:
         await self._clock.sleep_until(self._clock.now() + pause_s)
 
-    def _say(self, what: str, state: RetryCallState) -> None:
+    def _say(self, what: str, state: RetryCallState, on_retry: Callable[[str], None] | None) -> None:
         error = None if state.outcome is None else state.outcome.exception()
         pause_s = 0.0 if state.next_action is None else float(state.next_action.sleep)
         _LOG.warning("%s (try %d of %d): %s; again in %.1f s", what, state.attempt_number, _TRIES, error, pause_s)
+        if on_retry is not None:
+            on_retry(f"{error}; again in {pause_s:.0f} s")
 
 
 def _worth_trying_again(error: BaseException) -> bool:
-    if isinstance(error, ThrottledError):
-        return error.after_s <= _TOLD_MAX_S
-    return isinstance(error, UnavailableError)
+    return isinstance(error, ThrottledError | UnavailableError) and error.after_s <= _TOLD_MAX_S
 
 
 def _pause_s(state: RetryCallState) -> float:
     """Return how long to wait: as long as the provider said, else longer each time and never the same for two."""
     error = None if state.outcome is None else state.outcome.exception()
     own_s = wait_random_exponential(multiplier=_PAUSE_S, max=_PAUSE_MAX_S)(state)
-    return max(own_s, error.after_s) if isinstance(error, ThrottledError) else own_s
+    return max(own_s, error.after_s) if isinstance(error, ThrottledError | UnavailableError) else own_s

@@ -6,7 +6,6 @@ Everything here blocks, and raises what libcloud raises.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from libcloud.compute.drivers.ec2 import (
     EC2Response,
     ExEC2AvailabilityZone,
 )
-from libcloud.compute.drivers.gce import GCENodeDriver
 from libcloud.compute.drivers.openstack import OpenStack_2_NodeDriver, OpenStackNetwork, OpenStackSecurityGroup
 from libcloud.compute.types import NodeState as MachineState
 
@@ -34,7 +32,17 @@ from infra.clouds.profiles import PROFILES, Profile, Provider
 _CALL_S: Final = 20.0
 _FORM: Final = "application/x-www-form-urlencoded; charset=utf-8"
 _FIRST_REGION: Final = "us-east-1"
-_GCE_SCOPES: Final = ["https://www.googleapis.com/auth/compute"]
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Spare machines are asked for, which the provider takes back when it likes.
+
+    Attributes:
+        max_usd_per_hour: EC2 only: no more than this is paid; None: no more than an ordinary machine costs.
+    """
+
+    max_usd_per_hour: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +51,8 @@ class Account:
 
     Attributes:
         provider: whose dialect is spoken.
-        key: access key, user, or a service account's e-mail address.
-        secret: secret key, password, or a service account's private key (PEM, or the path of its JSON file).
+        key: access key, user, or a service account's e-mail address; DigitalOcean wants none.
+        secret: secret key, password, a service account's private key (PEM, or the path of its JSON file), or API token.
         token: session token of temporary credentials; EC2 only.
         region: EC2 and OpenStack.
         endpoint: URL of the API: of an EC2 that is not Amazon's, of OpenStack's identity service.
@@ -52,12 +60,14 @@ class Account:
         domain: of the user and project; OpenStack only.
         image: id, or the name where the provider has names.
         sizes: to be tried in this order.
-        zones: to be tried in this order; empty leaves it to the provider, except with GCE.
+        zones: to be tried in this order; empty leaves it to the provider, except with GCE; DigitalOcean: its regions.
         network: id of an OpenStack network, name of a GCE network.
         subnet: id of an EC2 subnet, name of a GCE subnetwork.
         security_groups: ids with an EC2 subnet, else names; network tags with GCE.
         address: which of a machine's addresses the gateway dials.
         port: where engine hosts listen.
+        spot: None: ordinary machines; EC2 and GCE have spare ones.
+        machine_account: GCE only: e-mail address of the service account that machines have; None: they have none.
     """
 
     provider: Provider
@@ -76,6 +86,8 @@ class Account:
     security_groups: tuple[str, ...] = ()
     address: Literal["public", "private"] = "public"
     port: int
+    spot: Spot | None = None
+    machine_account: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +143,15 @@ class Dialect(Protocol):
 
 def dialect_for(account: Account) -> Dialect:
     """Return the dialect that the account's provider understands."""
-    dialects: dict[Provider, Callable[[Account], Dialect]] = {"ec2": Ec2, "openstack": OpenStack, "gce": Gce}
+    from infra.clouds.droplets import DigitalOcean  # these need what is defined here
+    from infra.clouds.gce import Gce
+
+    dialects: dict[Provider, Callable[[Account], Dialect]] = {
+        "ec2": Ec2,
+        "openstack": OpenStack,
+        "gce": Gce,
+        "digitalocean": DigitalOcean,
+    }
     return dialects[account.provider](account)
 
 
@@ -216,6 +236,8 @@ class Ec2:
             ex_metadata=dict(order.tags),
             ex_clienttoken=hashlib.sha256(f"{order.host} {order.size} {order.zone}".encode()).hexdigest(),
             ex_terminate_on_shutdown=True,
+            ex_spot=account.spot is not None,
+            ex_spot_max_price=None if account.spot is None else account.spot.max_usd_per_hour,
             ex_subnet=subnet,
             ex_assign_public_ip=subnet is not None and account.address == "public",
             **({"ex_security_group_ids": groups} if subnet is not None else {"ex_security_groups": groups}),
@@ -300,61 +322,6 @@ class OpenStack:
 
     def destroy(self, driver: Any, machine: Machine) -> None:
         """See ``Dialect.destroy``."""
-        driver.destroy_node(machine)
-
-
-class Gce:
-    """Google's Compute Engine."""
-
-    profile = PROFILES["gce"]
-
-    def __init__(self, account: Account) -> None:
-        self._account = account
-
-    def connect(self) -> Any:
-        """See ``Dialect.connect``."""
-        account = self._account
-        return GCENodeDriver(
-            account.key,
-            account.secret,
-            project=account.project,
-            scopes=_GCE_SCOPES,
-            credential_file=os.devnull,  # or the access token would lie in the home folder
-            timeout=_CALL_S,
-        )
-
-    def create(self, driver: Any, order: Order) -> Machine:
-        """See ``Dialect.create``; its name there is the host's, as it has to be unique."""
-        account = self._account
-        return driver.create_node(  # type: ignore[no-any-return]
-            order.host,
-            order.size,
-            account.image,
-            location=order.zone,
-            ex_network=account.network or "default",
-            ex_subnetwork=account.subnet,
-            ex_tags=list(account.security_groups),
-            ex_labels=dict(order.tags),
-            # Google's images know no cloud-init; their agent runs this at each start, and there is only one.
-            ex_metadata={"startup-script": order.user_data},
-            ex_automatic_restart=False,
-            external_ip="ephemeral" if account.address == "public" else None,
-        )
-
-    def machines(self, driver: Any, tag: str) -> list[Machine]:
-        """See ``Dialect.machines``."""
-        return [machine for machine in driver.list_nodes(ex_zone="all") if tag in self.tags(machine)]
-
-    def tags(self, machine: Machine) -> dict[str, str]:
-        """See ``Dialect.tags``."""
-        return dict(machine.extra["labels"] or {})
-
-    def given_back(self, machine: Machine) -> bool:  # noqa: ARG002 -- the protocol's
-        """See ``Dialect.given_back``: a machine that is listed has a disk, which costs."""
-        return False
-
-    def destroy(self, driver: Any, machine: Machine) -> None:
-        """See ``Dialect.destroy``; its disk goes with it."""
         driver.destroy_node(machine)
 
 

@@ -40,13 +40,16 @@ WORDS: Final[tuple[tuple[str, type[CloudError], str], ...]] = (
         (
             r"Insufficient\w*Capacity|InsufficientHostCapacity|Unsupported\b.*Availability Zone"
             r"|ZONE_RESOURCE_POOL_EXHAUSTED|resourceNotReady|stockout|No valid host|[Nn]ot enough hosts"
-            r"|SpotMaxPriceTooLow|MaxSpotPriceTooLow"
+            r"|SpotMaxPriceTooLow|MaxSpotPriceTooLow|(Size|Region) is (not |currently un)available"
         ),
         CapacityError,
         "name more sizes or zones to fall back to",
     ),
     (
-        r"\w*(Limit|Count)Exceeded|InsufficientFreeAddresses|QUOTA_EXCEEDED|quotaExceeded|[Qq]uota exceeded|overLimit",
+        (
+            r"\w*(Limit|Count)Exceeded|InsufficientFreeAddresses|QUOTA_EXCEEDED|quotaExceeded|[Qq]uota exceeded"
+            r"|overLimit|droplet limit"
+        ),
         QuotaError,
         "ask the provider for more, or lower max_vms",
     ),
@@ -91,7 +94,20 @@ def in_words(error: Exception, where: str, *, creating: bool = False) -> CloudEr
     if creating and kind is GoneError:
         kind, advice = OrderError, "correct image, sizes, network and the rest of cloud in the config"
     said = f"{where} says: {text or status or type(error).__name__}: {advice}"
-    return ThrottledError(said, _after_s(error)) if kind is ThrottledError else kind(said)
+    if kind is ThrottledError or kind is UnavailableError:
+        return kind(said, _after_s(error))
+    return kind(said)
+
+
+def refusal_in(fault: str) -> type[CapacityError] | None:
+    """Return what it means that a machine ended before it was one; None: it was, or nobody says.
+
+    OpenStack accepts an order before it has looked for a host, and EC2 now and then takes one back.
+    """
+    for pattern, kind, _ in WORDS:
+        if re.search(pattern, fault):
+            return kind if issubclass(kind, CapacityError) else None
+    return None
 
 
 @contextlib.contextmanager

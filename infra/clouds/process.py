@@ -13,6 +13,7 @@ import asyncio
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,19 @@ _POLL_S: Final = 0.02
 _TERM_S: Final = 5.0
 _KILL_S: Final = 2.0
 _LISTEN_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker runs, if not simply on this machine.
+
+    Attributes:
+        command: what starts a program there, before the program itself.
+        address: where the worker listens.
+    """
+
+    command: tuple[str, ...]
+    address: str
 
 
 class HostFile(msgspec.Struct, frozen=True):
@@ -50,6 +64,7 @@ class ProcessCloud(Cloud):
         warm: hand out hosts that ``prepare`` started.
         master: Spark master of each worker.
         cpu_sets: dealt round robin to the VMs; empty means not pinned.
+        places: dealt round robin to the VMs; empty means that all simply run on this machine.
         worker_command: the program, before the arguments that each worker gets.
         listen_within_s: a worker that does not listen after this long has failed to boot.
     """
@@ -64,6 +79,7 @@ class ProcessCloud(Cloud):
         warm: bool = False,
         master: str = "local[1]",
         cpu_sets: Sequence[str] = (),
+        places: Sequence[Place] = (),
         worker_command: Sequence[str] = WORKER_COMMAND,
         listen_within_s: float = _LISTEN_S,
     ) -> None:
@@ -74,6 +90,7 @@ class ProcessCloud(Cloud):
         self._warm = warm
         self._master = master
         self._cpu_sets = tuple(cpu_sets)
+        self._places = tuple(places)
         self._worker_command = tuple(worker_command)
         self._listen_within_s = listen_within_s
 
@@ -129,6 +146,16 @@ class ProcessCloud(Cloud):
             if record.stage != "pool" and tags.items() <= record.tags.items()
         ]
 
+    async def last_words(self, node_id: str) -> str:
+        """Return the end of a worker's log, once it has ended or after a few seconds; see ``Overheard.last_words``."""
+        record = self._registry.get(node_id)
+        if record is None:
+            return ""
+        deadline_s = self._clock.now() + _TERM_S
+        while self._runs(record) and self._clock.now() < deadline_s:
+            await self._clock.sleep_until(self._clock.now() + _POLL_S)
+        return self._registry.log_tail(node_id)
+
     async def close(self) -> None:
         """End the warm hosts that nobody has."""
         await asyncio.gather(*(self._end(record) for record in self._registry.all() if record.stage == "pool"))
@@ -178,9 +205,9 @@ class ProcessCloud(Cloud):
     async def _start(self, record: Record, user_data: Callable[[str], str]) -> Record:
         """Spawn the worker of a written record and wait until it listens; nothing is left when that fails."""
         try:
-            text = user_data(record.host)
-            record = msgspec.structs.replace(record, host=UserData.from_json(text).host)
-            record = self._spawn(record, text)
+            told = UserData.from_json(user_data(record.host))
+            record = msgspec.structs.replace(record, host=told.host)
+            record = self._spawn(record, told)
             return await self._listening(record)
         except BaseException:
             record = self._registry.get(record.id) or record
@@ -189,13 +216,18 @@ class ProcessCloud(Cloud):
             self._registry.forget(record.id)
             raise
 
-    def _spawn(self, record: Record, user_data: str) -> Record:
+    def _spawn(self, record: Record, told: UserData) -> Record:
+        begin: tuple[str, ...] = ()
+        if self._places:
+            place = self._places[record.place % len(self._places)]
+            begin, told = place.command, msgspec.structs.replace(told, listen_host=place.address)
         workdir = self._registry.workdir(record.id)
         workdir.mkdir(mode=0o700)
         file = self._registry.user_data_file(record.id)
-        write_private(file, user_data.encode())
+        write_private(file, told.to_json().encode())
         cpus = ("--cpus", self._cpu_sets[record.place % len(self._cpu_sets)]) if self._cpu_sets else ()
-        command = (*self._worker_command, "--user-data", str(file), "--workdir", str(workdir), "--master", self._master)
+        program = (*begin, *self._worker_command)
+        command = (*program, "--user-data", str(file), "--workdir", str(workdir), "--master", self._master)
         try:
             pid = processes.spawn((*command, *cpus), self._registry.log_file(record.id))
         except OSError as error:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Provider = Literal["ec2", "openstack", "gce"]
+Provider = Literal["ec2", "openstack", "gce", "digitalocean"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,4 +93,23 @@ _GCE: Final = Profile(
     tag_value=r"[a-z0-9_-]{0,63}",
     tag_rule="keys and values have up to 63 small letters, digits, - and _, and keys begin with a letter",
 )
-PROFILES: Final[dict[Provider, Profile]] = {"ec2": _EC2, "openstack": _OPENSTACK, "gce": _GCE}
+_DIGITALOCEAN: Final = Profile(
+    provider="digitalocean",
+    title="DigitalOcean",
+    billing_period_s=1.0,
+    billing_minimum_s=600.0,  # a minute or 0.01 USD, which is ten minutes of what costs 0.06 USD an hour
+    shutdown_stops_bill=False,
+    spot=False,
+    usual_boot_s=180.0,
+    boot_within_s=900.0,
+    user_data_bytes_max=65_536,
+    tag_key=r"[A-Za-z0-9_-]{1,100}",
+    tag_value=r"[A-Za-z0-9_-]{0,150}",
+    tag_rule="keys have up to 100 and values up to 150 letters, digits, - and _",
+)
+PROFILES: Final[dict[Provider, Profile]] = {
+    "ec2": _EC2,
+    "openstack": _OPENSTACK,
+    "gce": _GCE,
+    "digitalocean": _DIGITALOCEAN,
+}

@@ -1,17 +1,19 @@
 """Machines rented through apache-libcloud: one adapter, whoever the provider is.
 
 A machine carries tags of ours beside the gateway's, all set by the call that creates it: its host's name, by which an
-order whose answer was lost is found again; its port; its name; and when it was ordered, to the millisecond. So a
-machine can be given back from the moment it can cost. Only machines with these tags are listed or ever ended.
+order whose answer was lost is found again; its port; its name; its size; and when it was ordered, to the millisecond.
+So a machine can be given back from the moment it can cost. Only machines with these tags are listed or ever ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -33,8 +35,9 @@ from infra.clouds.base import (
     UnavailableError,
 )
 from infra.clouds.calls import Calls
+from infra.clouds.kinds import Kind, Kinds
 from infra.clouds.libcloud_dialects import Account, Order, dialect_for
-from infra.clouds.libcloud_errors import our_errors
+from infra.clouds.libcloud_errors import our_errors, refusal_in
 from infra.link.trust import UserData
 
 _LOG: Final = logging.getLogger(__name__)
@@ -42,7 +45,8 @@ HOST_TAG: Final = "spillway-vm-host"
 PORT_TAG: Final = "spillway-vm-port"
 NAME_TAG: Final = "spillway-vm-name"
 ORDERED_TAG: Final = "spillway-vm-ordered-ms"
-_OURS: Final = (HOST_TAG, PORT_TAG, NAME_TAG, ORDERED_TAG)
+SIZE_TAG: Final = "spillway-vm-size"
+_OURS: Final = (HOST_TAG, PORT_TAG, NAME_TAG, ORDERED_TAG, SIZE_TAG)
 _CALL_S: Final = 90.0  # libcloud waits for some operations of GCE itself
 _POLL_S: Final = 3.0
 _KNOCK_S: Final = 5.0
@@ -50,6 +54,8 @@ _END_S: Final = 300.0
 _QUIET_S: Final = 120.0
 
 Knock = Callable[[str, int, str], Awaitable[bool]]
+Setbacks = list[str]
+"""What went wrong with an order so far."""
 
 
 async def knock(address: str, port: int, host: str) -> bool:
@@ -89,6 +95,7 @@ class RentedCloud(Cloud):
         boot_within_s: a machine that does not listen after so long has failed to boot; None: as its provider's do.
         knock: tells whether an engine host listens.
         call_s: how long a call to the provider is waited for.
+        memory: the file that keeps which kinds of machine were of no use; None: a restart forgets it.
     """
 
     def __init__(
@@ -100,6 +107,7 @@ class RentedCloud(Cloud):
         boot_within_s: float | None = None,
         knock: Knock = knock,
         call_s: float = _CALL_S,
+        memory: Path | None = None,
     ) -> None:
         self._account = account
         self._dialect = dialect_for(account)
@@ -115,6 +123,8 @@ class RentedCloud(Cloud):
         # Hosts whose machine may exist: a refusal is no reason to look for it, a lost answer is.
         self._in_doubt: set[str] = set()
         self._cleaning: set[asyncio.Task[None]] = set()
+        self._kinds = Kinds(account, memory)
+        self._kind_of: dict[str, Kind] = {}  # by the id of the machine that was ordered
 
     async def create(self, name: str, tags: Mapping[str, str], user_data: str) -> Node:
         """Rent a machine of the first size and zone that can be had; see ``Cloud.create``."""
@@ -124,15 +134,17 @@ class RentedCloud(Cloud):
             listen_port=self._account.port,
         )
         all_tags = {**tags, **self._own_tags(name, told.host)}
-        self._check_tags(all_tags)
+        for size in self._account.sizes:
+            self._check_tags({**all_tags, SIZE_TAG: size})
         script = await self._boot_script(told)
         size_bytes = len(script.encode())
         if size_bytes > self.profile.user_data_bytes_max:
             most_bytes = self.profile.user_data_bytes_max
             raise OrderError(f"{name}: its user data has {size_bytes} bytes and {self._where} takes {most_bytes}")
+        setbacks: Setbacks = []
         try:
-            machine = await self._had(name, told.host, all_tags, script)
-            return await self._listening(name, machine)
+            node = await self._had(name, told.host, all_tags, script, setbacks)
+            return dataclasses.replace(node, setbacks=tuple(setbacks))
         except BaseException:
             if told.host in self._in_doubt:
                 await self._give_back(name, told.host)
@@ -152,6 +164,11 @@ class RentedCloud(Cloud):
                 raise CloudError(f"{self._where}: {node_id} is still there {_END_S:g} s after it was given back")
             await self._clock.sleep_until(self._clock.now() + _POLL_S)
         self._ordered.pop(node_id, None)
+        self._kind_of.pop(node_id, None)
+
+    def unfit(self, node: Node) -> None:
+        """Order another size or zone than this machine's next time; see ``Learns.unfit``."""
+        self._blame(node.id)
 
     async def list(self, tags: Mapping[str, str]) -> list[Node]:
         """Return the machines of any gateway that carry these tags; see ``Cloud.list``."""
@@ -168,29 +185,36 @@ class RentedCloud(Cloud):
 
     # ------------------------------------------------------------------------------------------------------ ordering
 
-    async def _had(self, name: str, host: str, tags: Mapping[str, str], script: str) -> Machine:
-        """Order the machine; sizes and zones that cannot be had now are passed over."""
+    async def _had(self, name: str, host: str, tags: Mapping[str, str], script: str, setbacks: Setbacks) -> Node:
+        """Order the machine until it is up; sizes and zones that cannot be had now are passed over."""
         refusals: list[str] = []
         error: CapacityError | None = None
-        for size, zone in self._kinds():
-            order = Order(name=name, host=host, tags=tags, user_data=script, size=size, zone=zone)
+        for size, zone in self._kinds.by_merit(self._clock.wall()):
+            sized = {**tags, SIZE_TAG: size}
+            order = Order(name=name, host=host, tags=sized, user_data=script, size=size, zone=zone)
             try:
-                return await self._order(order)
+                machine = await self._order(order, setbacks)
+                self._kind_of[_id(machine)] = (size, zone)
+                return await self._booted(name, machine)
+            except BootError:
+                raise
             except CapacityError as caught:
                 error = caught
                 place = f"{size} in {zone}" if zone else size
                 _LOG.warning("%s: %s cannot be had: %s", name, place, caught)
                 refusals.append(f"{place}: {caught}")
+                setbacks.append(refusals[-1])
+                if host in self._in_doubt and not await self._given_back(name, host):
+                    raise  # the next order would be for the same host
         assert error is not None, "the config has at least one size"
         raise type(error)(f"{name}: no machine can be had; {'; '.join(refusals)}") from error
 
-    def _kinds(self) -> Iterator[tuple[str, str | None]]:
-        """Yield sizes with their zones: the first size is looked for everywhere before the second one is."""
-        for size in self._account.sizes:
-            for zone in self._account.zones or (None,):
-                yield size, zone
+    def _blame(self, node_id: str) -> None:
+        kind = self._kind_of.get(node_id)
+        if kind is not None:
+            self._kinds.was_unfit(kind, self._clock.wall())
 
-    async def _order(self, order: Order) -> Machine:
+    async def _order(self, order: Order, setbacks: Setbacks) -> Machine:
         """Order it once, even if that takes several tries and answers are lost."""
         in_doubt = False
 
@@ -215,30 +239,45 @@ class RentedCloud(Cloud):
             in_doubt = before
             return machine
 
-        machine = await self._calls.ask(f"order {order.name}", create)
+        machine = await self._calls.ask(f"order {order.name}", create, setbacks.append)
         self._ordered[_id(machine)] = machine
         if in_doubt:
             await self._clean(order.name, order.host, keep=_id(machine))
         _LOG.info("%s: ordered %s, %s (%s)", order.name, order.size, machine.id, self._where)
         return machine
 
+    async def _booted(self, name: str, machine: Machine) -> Node:
+        try:
+            node = await self._listening(name, machine)
+        except BootError:
+            self._blame(_id(machine))
+            raise
+        kind = self._kind_of.get(node.id)
+        if kind is not None:
+            self._kinds.booted(kind)
+        return node
+
     async def _listening(self, name: str, machine: Machine) -> Node:
         """Wait until the engine host on a machine listens."""
         deadline_s = self._clock.now() + self._boot_within_s
         seen = False
         while True:
-            found = await self._find(_id(machine))
+            found = await self._find(_id(machine), ended=True)
             seen = seen or found is not None
-            if found is None and seen:
-                raise BootError(f"{name}: {machine.id} ended while it booted; see its console at the provider")
+            if (found is None and seen) or (found is not None and self._dialect.given_back(found)):
+                raise _ended(name, found or machine)
             if found is not None:
                 node = self._node(found)
                 if node.state == "gone":
-                    fault = found.extra.get("fault") or found.extra.get("state_reason") or "see its console there"
-                    raise BootError(f"{name}: {machine.id} ended while it booted: {fault}")
+                    raise _ended(name, found)
                 if node.address and await self._knock(node.address, node.port, node.host):
                     return node
             if self._clock.now() > deadline_s:
+                if found is not None and found.state is MachineState.RUNNING and not node.address:
+                    raise BootError(
+                        f"{name}: {machine.id} has no {self._account.address} address after {self._boot_within_s:g} s: "
+                        "see to it that its network gives it one, or correct cloud.address"
+                    )
                 raise BootError(
                     f"{name}: nothing listens on {machine.id} after {self._boot_within_s:g} s; see its console at the "
                     f"provider, and that port {self._account.port} can be reached from here"
@@ -253,6 +292,14 @@ class RentedCloud(Cloud):
         self._cleaning.add(cleaning)
         cleaning.add_done_callback(self._cleaning.discard)
         await asyncio.shield(cleaning)
+
+    async def _given_back(self, name: str, host: str) -> bool:
+        """End what came of an order that was refused after all; return whether nothing is left of it."""
+        await self._give_back(name, host)
+        left = any(self._is(machine, host) for machine in self._ordered.values())
+        if not left:
+            self._in_doubt.discard(host)
+        return not left
 
     async def _clean(self, name: str, host: str, keep: str = "") -> None:
         """End the machines of a host, but for the one to ``keep``."""
@@ -272,16 +319,17 @@ class RentedCloud(Cloud):
 
     # ------------------------------------------------------------------------------------------------------- looking
 
-    async def _machines(self) -> Sequence[Machine]:
+    async def _machines(self, *, ended: bool = False) -> Sequence[Machine]:
         found = await self._calls.ask("list", lambda driver: self._dialect.machines(driver, HOST_TAG))
-        return [machine for machine in found if not self._dialect.given_back(machine)]
+        return [machine for machine in found if ended or not self._dialect.given_back(machine)]
 
-    async def _find(self, node_id: str) -> Machine | None:
-        return next((machine for machine in await self._machines() if machine.id == node_id), None)
+    async def _find(self, node_id: str, *, ended: bool = False) -> Machine | None:
+        return next((machine for machine in await self._machines(ended=ended) if _id(machine) == node_id), None)
 
     def _node(self, machine: Machine) -> Node:
         tags = self._dialect.tags(machine)
-        addresses = machine.public_ips if self._account.address == "public" else machine.private_ips
+        wanted = machine.public_ips if self._account.address == "public" else machine.private_ips
+        addresses = [address for address in wanted if address]  # GCE lists one that is still to be given as None
         state: NodeState = _STATES.get(machine.state, "gone")
         if state == "running" and not addresses:
             state = "starting"
@@ -295,6 +343,7 @@ class RentedCloud(Cloud):
             port=int(tags[PORT_TAG]) if running else 0,
             created_at_s=int(tags[ORDERED_TAG]) / 1000,
             tags={key: value for key, value in tags.items() if key not in _OURS},
+            size=tags.get(SIZE_TAG, ""),
         )
 
     def _is(self, machine: Machine, host: str) -> bool:
@@ -322,6 +371,14 @@ _STATES: Final[dict[MachineState, NodeState]] = {
     # It says nothing of a machine that is there; what is unreachable is noticed by its link.
     MachineState.UNKNOWN: "starting",
 }
+
+
+def _ended(name: str, machine: Machine) -> CapacityError:
+    """Return what to say of a machine that ended before its engine host listened: it was refused, or it failed."""
+    told = machine.extra.get("fault") or machine.extra.get("reason") or ""
+    fault = str(told.get("message", told) if isinstance(told, dict) else told)
+    kind = refusal_in(fault) or BootError
+    return kind(f"{name}: {machine.id} ended while it booted: {fault or 'see its console at the provider'}")
 
 
 def _id(machine: Machine) -> str:

@@ -24,7 +24,9 @@ def run(script: str, tmp_path: Path, **stubs: str) -> tuple[int, str, list[str]]
     tools.mkdir()
     log = tmp_path / "log"
     for name in commands:
-        (tools / name).write_text(f'#!/bin/bash\necho {name} "$@" >> {log}\n{stubs.get(name.replace("-", "_"), "")}\n')
+        reads = "cat > /dev/null" if name == "sha256sum" else ""  # else the echo before it may die of a broken pipe
+        does = stubs.get(name.replace("-", "_"), "")
+        (tools / name).write_text(f'#!/bin/bash\necho {name} "$@" >> {log}\n{reads}\n{does}\n')
         (tools / name).chmod(0o755)
     for folder in ("/opt/spillway", "/etc/spillway", "/etc/systemd/system"):
         script = script.replace(folder, f"{tmp_path}{folder}")

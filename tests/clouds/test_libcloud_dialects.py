@@ -1,4 +1,4 @@
-"""What OpenStack and GCE are asked for: there is no server here for them, so what libcloud is told is looked at."""
+"""What libcloud is told by the dialects, looked at without a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from libcloud.compute.base import Node as Machine
 from libcloud.compute.types import NodeState
 
 from infra.clouds.base import OrderError
-from infra.clouds.libcloud_dialects import Account, Ec2, Gce, OpenStack, Order, dialect_for
+from infra.clouds.gce import Gce
+from infra.clouds.libcloud_dialects import Account, Ec2, OpenStack, Order, Spot, dialect_for
 from infra.clouds.profiles import PROFILES
 
 ORDER = Order(name="vm-1", host="vm-1-ab", tags={"spillway-vm-host": "vm-1-ab"}, user_data="#!/bin/sh", size="m1.small")
@@ -100,6 +101,25 @@ def test_gce_gets_labels_and_a_start_script_under_the_host_s_name() -> None:
     assert named["ex_automatic_restart"] is False
     assert named["external_ip"] is None
     assert named["ex_tags"] == ["worker"]
+    assert named["ex_service_accounts"] == [], "nothing on it may do anything in the project"
+
+
+def test_a_gce_machine_that_deletes_itself_has_the_account_that_may() -> None:
+    driver = Recording()
+    email = "vm@p.iam.gserviceaccount.com"
+    Gce(account("gce", zones=("europe-west1-b",), machine_account=email)).create(driver, ORDER)
+    assert driver.created is not None
+    scopes = ["https://www.googleapis.com/auth/compute"]
+    assert driver.created[1]["ex_service_accounts"] == [{"email": email, "scopes": scopes}]
+
+
+def test_gce_gets_spare_machines_only_when_they_are_wanted() -> None:
+    for spot, wanted in ((None, None), (Spot(), True)):
+        driver = Recording()
+        Gce(account("gce", zones=("europe-west1-b",), spot=spot)).create(driver, ORDER)
+        assert driver.created is not None
+        assert driver.created[1].get("ex_preemptible") is wanted
+        assert driver.created[1].get("ex_on_host_maintenance") == ("TERMINATE" if wanted else None)
 
 
 def test_gce_lists_all_zones_by_label_and_a_stopped_machine_still_costs() -> None:

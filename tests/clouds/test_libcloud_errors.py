@@ -18,7 +18,7 @@ from infra.clouds.base import (
     ThrottledError,
     UnavailableError,
 )
-from infra.clouds.libcloud_errors import in_words, our_errors
+from infra.clouds.libcloud_errors import in_words, our_errors, refusal_in
 
 TABLE: list[tuple[Exception, type[CloudError]]] = [
     # EC2
@@ -80,6 +80,9 @@ def test_retry_after_is_kept() -> None:
     busy = in_words(exception_from_message(503, "Throttling", {"retry-after": "3"}), "x")
     assert isinstance(busy, ThrottledError)
     assert busy.after_s == 3
+    away = in_words(exception_from_message(503, "Service Unavailable", {"retry-after": "40"}), "x")
+    assert isinstance(away, UnavailableError)
+    assert away.after_s == 40
 
 
 def test_long_pages_are_cut() -> None:
@@ -89,3 +92,20 @@ def test_long_pages_are_cut() -> None:
 def test_mistakes_of_ours_stay_what_they_are() -> None:
     with pytest.raises(KeyError), our_errors("EC2"):
         raise KeyError("tags")
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("No valid host was found. There are not enough hosts available.", CapacityError),
+        ("Server.InsufficientInstanceCapacity: There is no capacity", CapacityError),
+        ("Client.VolumeLimitExceeded: Volume limit exceeded", QuotaError),
+        ("Server.InternalError: Internal error on launch", None),
+        ("Client.InstanceInitiatedShutdown: Instance initiated shutdown", None),
+        ("User initiated (2026-03-01 12:00:00 GMT)", None),
+        ("Build of instance aborted: Image is unacceptable", None),
+        ("", None),
+    ],
+)
+def test_a_machine_that_ended_early_was_refused_or_failed(fault: str, kind: type[CloudError] | None) -> None:
+    assert refusal_in(fault) is kind

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from infra.clouds import processes
 from infra.clouds.base import BootError, CapacityError
 from infra.clouds.cpus import cloud_cpu_sets, cpu_numbers
-from infra.clouds.process import ProcessCloud
+from infra.clouds.process import Place, ProcessCloud
 from infra.clouds.registry import Registry
 from tests.clouds.contract import TAGS, user_data
 
@@ -46,6 +46,20 @@ async def test_a_worker_gets_its_arguments_and_is_in_a_session_of_its_own(
     secret = Path(told[0]["arguments"]["--user-data"])  # type: ignore[index]
     assert secret.stat().st_mode & 0o077 == 0
     for node in (first, second):
+        await cloud.destroy(node.id)
+
+
+async def test_workers_run_in_the_places_that_there_are(make_cloud: MakeCloud, tmp_path: Path) -> None:
+    places = [Place(("env", f"SITE={number}"), f"127.0.0.{number}") for number in (2, 3)]
+    cloud = make_cloud(places=places)
+    nodes = [await cloud.create(name, TAGS, user_data(name)) for name in ("one", "two")]
+    for node, place in zip(nodes, places, strict=True):
+        facts = host_facts(tmp_path, node.id)
+        told = json.loads(Path(facts["arguments"]["--user-data"]).read_text())  # type: ignore[index]
+        assert told["listen_host"] == place.address
+        assert place.command[1] in Path(f"/proc/{facts['pid']}/environ").read_text().split("\0")
+        assert os.getsid(int(str(facts["pid"]))) == facts["pid"]
+    for node in nodes:
         await cloud.destroy(node.id)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from s3_server import FaultProxy, Reply, Request, S3Server
@@ -20,6 +21,7 @@ from infra.clouds.base import (
     ThrottledError,
     UnavailableError,
 )
+from infra.clouds.libcloud_dialects import Spot
 from infra.link.trust import UserData
 from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
@@ -56,6 +58,8 @@ async def test_the_next_size_is_taken_when_there_is_no_capacity(ec2: Ec2Lab, pro
     cloud = ec2.cloud(endpoint=full.endpoint)
     node = await cloud.create("one", TAGS, user_data("one"))
     assert [instance["InstanceType"] for instance in ec2.instances()] == ["m5.xlarge"]
+    assert node.size == "m5.xlarge"
+    assert await ec2.cloud().list(TAGS) == [node]
     await cloud.destroy(node.id)
 
 
@@ -89,7 +93,13 @@ async def test_no_capacity_anywhere_is_an_error_that_the_gateway_knows(ec2: Ec2L
 
 
 @pytest.mark.parametrize(
-    "storm", [Reply(429, "slow down", (("Retry-After", "7"),)), error("RequestLimitExceeded", 503)]
+    "storm",
+    [
+        Reply(429, "slow down", (("Retry-After", "7"),)),
+        Reply(503, "Service Unavailable", (("Retry-After", "7"),)),
+        error("RequestLimitExceeded", 503),
+    ],
+    ids=["429", "503", "a word"],
 )
 async def test_a_storm_is_waited_for(ec2: Ec2Lab, proxy: MakeProxy, clock: LeapingClock, storm: Reply) -> None:
     stormy = proxy(lambda r: storm if r.count <= 4 else "")
@@ -188,6 +198,15 @@ async def test_a_machine_that_ends_while_it_boots_is_not_waited_for(ec2: Ec2Lab,
     assert ec2.instances() == []
 
 
+async def test_one_that_the_provider_ended_says_why(ec2: Ec2Lab) -> None:
+    async def and_is_ended(address: str, port: int, host: str) -> bool:
+        ec2.client().terminate_instances(InstanceIds=[instance["InstanceId"] for instance in ec2.instances()])
+        return False
+
+    with pytest.raises(BootError, match="ended while it booted: User initiated"):
+        await ec2.cloud(knock=and_is_ended, boot_within_s=3600.0).create("one", TAGS, user_data("one"))
+
+
 async def test_a_machine_may_take_ten_minutes(ec2: Ec2Lab, clock: LeapingClock) -> None:
     async def late(address: str, port: int, host: str) -> bool:
         return sum(clock.leaps_s) > 600
@@ -215,6 +234,31 @@ async def test_orders_carry_their_tags_and_end_for_good_when_they_shut_down(ec2:
     assert not any("UserData" in request.path for request in seen)
     told = UserData.from_json(ec2.user_data(node.id))
     assert (told.host, told.listen_host, told.listen_port) == ("one-host", "0.0.0.0", PORT)
+    await cloud.destroy(node.id)
+
+
+@pytest.mark.parametrize("most_usd", [None, 0.035])
+async def test_spare_machines_are_ordered_as_such(ec2: Ec2Lab, proxy: MakeProxy, most_usd: float | None) -> None:
+    seen: list[bytes] = []
+
+    def watch(request: Request) -> str:
+        seen.append(request.body)
+        return ""
+
+    cloud = ec2.cloud(endpoint=proxy(watch).endpoint, account={"spot": Spot(most_usd)})
+    node = await cloud.create("one", TAGS, user_data("one-host"))
+    (order,) = [parse_qs(body.decode()) for body in seen if b"Action=RunInstances" in body]
+    assert order["InstanceMarketOptions.MarketType"] == ["spot"]
+    assert order.get("InstanceMarketOptions.SpotOptions.MaxPrice") == (None if most_usd is None else ["0.035"])
+    assert order["InstanceInitiatedShutdownBehavior"] == ["terminate"]
+    await cloud.destroy(node.id)
+
+
+async def test_a_price_that_is_too_low_now_falls_to_the_next_size(ec2: Ec2Lab, proxy: MakeProxy) -> None:
+    low = proxy(lambda r: error("SpotMaxPriceTooLow", 400) if orders(r) and b"m5.large" in r.body else "")
+    cloud = ec2.cloud(endpoint=low.endpoint, account={"spot": Spot(0.035)})
+    node = await cloud.create("one", TAGS, user_data("one"))
+    assert [instance["InstanceType"] for instance in ec2.instances()] == ["m5.xlarge"]
     await cloud.destroy(node.id)
 
 

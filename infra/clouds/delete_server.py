@@ -1,0 +1,94 @@
+"""Deletes the server on which it runs, with OpenStack, GCE or DigitalOcean: one that is only shut down costs on there.
+
+It is put onto each server as it is here and run when that shuts down, whatever the reason: so nothing but Python itself
+is needed. Usage: python3 delete_server.py TOLD, a JSON file with the fields of ``infra.clouds.boot.DeleteSelf``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_LOG = logging.getLogger(__name__)
+TRIES = 5
+PAUSE_S = 5.0
+CALL_S = 20.0
+
+
+def main(told_file: str, pause_s: float = PAUSE_S) -> int:
+    """Ask a few times; return 0 once the provider has agreed."""
+    with open(told_file, encoding="utf-8") as file:  # noqa: PTH123 -- short, as it is part of user data
+        told = json.load(file)
+    for left in reversed(range(TRIES)):
+        try:
+            DELETES[told["provider"]](told)
+        except (OSError, ValueError, LookupError) as error:
+            _LOG.warning("spillway: this server is not deleted: %s", error)
+            time.sleep(pause_s if left else 0.0)
+        else:
+            _LOG.warning("spillway: this server is being deleted")
+            return 0
+    return 1
+
+
+def _openstack(told: Mapping[str, str]) -> None:
+    server = _answer(_ask("GET", f"{told['metadata_url']}/openstack/latest/meta_data.json"))["uuid"]
+    who = {"id": told["id"], "secret": told["secret"]}
+    by = {"methods": ["application_credential"], "application_credential": who}
+    granted = _ask("POST", f"{told['api_url']}/v3/auth/tokens", {"auth": {"identity": by}})
+    url = f"{_compute_url(_answer(granted), told['region'])}/servers/{server}"
+    _ask("DELETE", url, headers={"X-Auth-Token": granted.headers["X-Subject-Token"]})
+
+
+def _gce(told: Mapping[str, str]) -> None:
+    def own(path: str) -> str:
+        url = f"{told['metadata_url']}/computeMetadata/v1/{path}"
+        return str(_ask("GET", url, headers={"Metadata-Flavor": "Google"}).read(1 << 16).decode())
+
+    project, name = own("project/project-id"), own("instance/name")
+    zone = own("instance/zone").rpartition("/")[2]  # it comes with the project's number before it
+    token = json.loads(own("instance/service-accounts/default/token"))["access_token"]
+    url = f"{told['api_url']}/compute/v1/projects/{project}/zones/{zone}/instances/{name}"
+    _ask("DELETE", url, headers={"Authorization": f"Bearer {token}"})
+
+
+def _digitalocean(told: Mapping[str, str]) -> None:
+    server = int(_ask("GET", f"{told['metadata_url']}/metadata/v1/id").read(100))
+    url = f"{told['api_url']}/v2/droplets/{server}"
+    _ask("DELETE", url, headers={"Authorization": f"Bearer {told['secret']}"})
+
+
+DELETES: dict[str, Callable[[Mapping[str, str]], None]] = {
+    "openstack": _openstack,
+    "gce": _gce,
+    "digitalocean": _digitalocean,
+}
+"""Each finds out who and where this server is, and deletes it; or raises OSError, ValueError or LookupError."""
+
+
+def _compute_url(granted: Mapping[str, Any], region: str) -> str:
+    for service in granted["token"]["catalog"]:
+        for endpoint in service["endpoints"] if service["type"] == "compute" else ():
+            if endpoint["interface"] == "public" and endpoint["region"] == region:
+                return str(endpoint["url"]).rstrip("/")
+    raise LookupError(f"no public compute service in region {region}")
+
+
+def _ask(method: str, url: str, body: object = None, headers: Mapping[str, str] | None = None) -> Any:
+    sent = {"Content-Type": "application/json", **(headers or {})}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, sent, method=method)  # noqa: S310 -- the config's, http or https
+    return urllib.request.urlopen(request, timeout=CALL_S)  # noqa: S310 -- likewise
+
+
+def _answer(response: Any) -> Any:
+    return json.loads(response.read(1 << 20))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

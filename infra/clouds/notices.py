@@ -1,0 +1,85 @@
+"""How a spare machine learns, from inside, that its provider takes it back."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Final
+
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from infra.clock import Clock
+
+_LOG: Final = logging.getLogger(__name__)
+METADATA: Final = "http://169.254.169.254"
+_POLL_S: Final = 5.0
+_ANSWER_S: Final = 2.0
+_ANSWER_BYTES: Final = 4096
+_TOKEN_TTL_S: Final = 21_600
+_GCE_LEFT_S: Final = 30.0
+
+
+async def reclaimed_in_s(provider: str, clock: Clock, metadata: str = METADATA) -> float:
+    """Return in how many seconds this machine is taken back, once its provider says so; asks every 5 s until then.
+
+    A metadata service that does not answer is no news: then the machine is lost without a notice.
+
+    Args:
+        provider: ``ec2`` or ``gce``.
+        clock: paces the questions, and says how far away the provider's time is.
+        metadata: URL of the metadata service.
+
+    Raises:
+        ValueError: the provider gives no notice.
+    """
+    if provider not in _ASKS:
+        raise ValueError(f"provider {provider} gives no notice before it takes a machine back")
+    silent = False
+    timeout = ClientTimeout(total=_ANSWER_S)
+    async with ClientSession(metadata, timeout=timeout) as session:
+        while True:
+            try:
+                left_s = await _ASKS[provider](session, clock)
+            except (ClientError, TimeoutError, ValueError, KeyError) as error:
+                if not silent:
+                    _LOG.warning(
+                        "whether this machine is taken back is not known: %s does not say: %r", metadata, error
+                    )
+                silent = True
+            else:
+                silent = False
+                if left_s is not None:
+                    return left_s
+            await clock.sleep_until(clock.now() + _POLL_S)
+
+
+async def _ask_ec2(session: ClientSession, clock: Clock) -> float | None:
+    """Ask version 2 of the service: with a token, which costs one more request and is never too old."""
+    wanted = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_TTL_S)}
+    async with session.put("/latest/api/token", headers=wanted) as answer:
+        answer.raise_for_status()
+        token = (await answer.content.read(_ANSWER_BYTES)).decode()
+    where = "/latest/meta-data/spot/instance-action"
+    async with session.get(where, headers={"X-aws-ec2-metadata-token": token}) as answer:
+        if answer.status == 404:
+            return None
+        answer.raise_for_status()
+        told = json.loads(await answer.content.read(_ANSWER_BYTES))
+    return max(0.0, datetime.fromisoformat(str(told["time"])).timestamp() - clock.wall())
+
+
+async def _ask_gce(session: ClientSession, clock: Clock) -> float | None:  # noqa: ARG001 -- as the others
+    """Ask whether it was preempted, which is 30 s before it is stopped."""
+    where = "/computeMetadata/v1/instance/preempted"
+    async with session.get(where, headers={"Metadata-Flavor": "Google"}) as answer:
+        answer.raise_for_status()
+        told = (await answer.content.read(_ANSWER_BYTES)).decode().strip()
+    return _GCE_LEFT_S if told.upper() == "TRUE" else None
+
+
+_ASKS: Final[dict[str, Callable[[ClientSession, Clock], Awaitable[float | None]]]] = {
+    "ec2": _ask_ec2,
+    "gce": _ask_gce,
+}
