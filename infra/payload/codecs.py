@@ -14,6 +14,9 @@ from infra.payload.errors import PayloadError
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 3
 _GZIP_WBITS = 31
+_ZSTD_BLOCK_HEADER_BYTES, _ZSTD_REPEATED, _ZSTD_COMPRESSED = 3, 1, 2
+# Blocks that are looked at: twice as many as the largest payload fills, since empty ones would be walked without end.
+_ZSTD_BLOCKS_MAX = 2048
 _GZIP_LEAST_BYTES = 18
 _GZIP_PIECE_BYTES = 1 << 14
 
@@ -101,6 +104,8 @@ def unpack_zstd(decompressor: zstandard.ZstdDecompressor, packed: memoryview, ra
         declared = zstandard.frame_content_size(packed)
         if declared != raw_bytes:
             raise PayloadError(f"zstd: the frame declares {declared} bytes where {raw_bytes} were promised")
+        if zstd_least_bytes(packed, raw_bytes) > raw_bytes:
+            raise PayloadError(f"zstd: the frame holds more than the {raw_bytes} bytes promised")
         raw = decompressor.decompress(packed, max_output_size=raw_bytes, allow_extra_data=False)
     except (zstandard.ZstdError, ValueError) as error:
         if isinstance(error, PayloadError):
@@ -109,6 +114,29 @@ def unpack_zstd(decompressor: zstandard.ZstdDecompressor, packed: memoryview, ra
     if len(raw) != raw_bytes:
         raise PayloadError(f"zstd: the frame holds {len(raw)} bytes where {raw_bytes} were promised")
     return raw
+
+
+def zstd_least_bytes(packed: memoryview, enough: int) -> int:
+    """Return how many bytes the first blocks of a zstd frame hold at least, counted no further than past ``enough``.
+
+    Blocks that are stored or repeat one byte say how many they hold (RFC 8878, section 3.1.1.2): that such a frame has
+    more than it declares is seen here, before the memory for what it declares is filled.
+
+    Raises:
+        ZstdError: this is no frame.
+    """
+    at, least = zstandard.frame_header_size(packed), 0
+    for _ in range(_ZSTD_BLOCKS_MAX):
+        if at + _ZSTD_BLOCK_HEADER_BYTES > len(packed) or least > enough:
+            break
+        head = int.from_bytes(packed[at : at + _ZSTD_BLOCK_HEADER_BYTES], "little")
+        last, kind, size = head & 1, head >> 1 & 3, head >> 3
+        if kind != _ZSTD_COMPRESSED:
+            least += size
+        if last:
+            break
+        at += _ZSTD_BLOCK_HEADER_BYTES + (1 if kind == _ZSTD_REPEATED else size)
+    return least
 
 
 @functools.cache

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from infra.wan.errors import WanError, WanUnavailableError
 
@@ -58,6 +59,35 @@ async def ip(namespace: str, *lines: str) -> None:
         WanError: one of them failed; those before it are done.
     """
     await run("ip", "-n", namespace, "-batch", "-", lines=lines)
+
+
+async def passing(namespace: str) -> None:
+    """Return once every device of a namespace that is set up lets packets through.
+
+    The kernel hears of a new device's carrier up to a second late, and drops its packets until then.
+
+    Raises:
+        WanError: one does not.
+    """
+    waiting: list[str] = []
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            while True:
+                links = json.loads(await run("ip", "-n", namespace, "-d", "-j", "link", "show"))
+                waiting = [link["ifname"] for link in links if not _passes(link)]
+                if not waiting:
+                    return
+                await asyncio.sleep(0.01)
+    except TimeoutError as error:
+        raise WanError(f"{', '.join(waiting)} in {namespace} are up, but let nothing through") from error
+
+
+def _passes(link: dict[str, Any]) -> bool:
+    # Loopback, and the tunnels that some kernels put into each new namespace, are nobody's way.
+    if link["link_type"] == "loopback" or "UP" not in link["flags"]:
+        return True
+    port = link.get("linkinfo", {}).get("info_slave_data", {})
+    return bool(link["operstate"] == "UP" and port.get("state", "forwarding") == "forwarding")
 
 
 def inside(namespace: str, *command: str) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from infra.wan import namespaces
-from infra.wan.commands import inside, ip
+from infra.wan.commands import inside, ip, passing
 from infra.wan.errors import WanError
 
 _NETWORK: Final = "10.99.0"
@@ -29,6 +29,7 @@ class Site:
         self.address = f"{_NETWORK}.{number}"
         self._mac = f"02:00:00:00:00:{number:02x}"
         self._processes: list[asyncio.subprocess.Process] = []
+        self._plug: tuple[str, str] | None = None
 
     def __repr__(self) -> str:
         return f"Site({self.name} at {self.address})"
@@ -67,12 +68,15 @@ class Site:
             f"link add {port} type veth peer name eth0 address {self._mac} netns {self.namespace}",
             f"link set {port} master {bridge} up",
         )
+        self._plug = (wan_namespace, port)
         # Packets leave as large as they go over a WAN: joined ones would be delayed and lost together.
         await ip(
             self.namespace,
             f"address add {self.address}/{_BITS} dev eth0",
             "link set eth0 gso_max_segs 1 up",
         )
+        await passing(wan_namespace)
+        await passing(self.namespace)
 
     async def know(self, other: Site) -> None:
         """Learn for good where another site is, so that a cut is silence and not "no route to host"."""
@@ -84,6 +88,13 @@ class Site:
         Raises:
             WanError: something does not end.
         """
+        for process in self._processes:
+            if process.returncode is None:
+                process.kill()  # it may have been started this moment, and not be in the namespace yet
+        if self._plug is not None:
+            # At once: the kernel takes a namespace apart, and answers for it, a while after its removal.
+            (namespace, port), self._plug = self._plug, None
+            await ip(namespace, f"link delete {port}")
         await namespaces.remove(self.namespace)
         # The kernel has ended them; asyncio hears of it a little later. Their output may never have been read, so their
         # handles must not be waited for: those also wait for that.

@@ -1,0 +1,65 @@
+"""A process cloud's worker without Spark: an engine host that sends each run back as its answer, quickly and rightly.
+
+Takes what ``python -m engines.worker`` takes. With ``ECHO_EVENTS_PER_S`` it serves no more than that, and each answer
+says where and when it was made (the monotonic clock, which is one for all processes of a machine).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import pyarrow as pa
+from echo_host import RUNTIME, EchoHost
+from gateway_doubles import RESULT
+
+from infra.clock import SystemClock
+from infra.link.identity import HostIdentity
+from infra.link.secret_files import write_private
+from infra.link.server import HostServer
+from infra.link.trust import UserData
+
+
+class TimedHost(EchoHost):
+    """Serves at a rate.
+
+    Args:
+        server: as ``EchoHost``.
+        events_per_s: the rate.
+        name: what answers bear.
+    """
+
+    def __init__(self, server: HostServer, events_per_s: float, name: str) -> None:
+        super().__init__(server, random.Random(1), 0.0)
+        self._events_per_s = events_per_s
+        pa.array([""])  # the first one imports pandas: seconds of silence on a busy machine
+        self._name = name
+
+    async def work(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        await asyncio.sleep(events.num_rows / self._events_per_s)
+        said = pa.array([f"{self._name}@{time.monotonic()}"] * events.num_rows)
+        return pa.RecordBatch.from_arrays([events["id"], said], schema=RESULT)
+
+
+async def main(user_data: UserData, workdir: Path) -> None:
+    server = HostServer(HostIdentity.open(user_data, workdir / "identity"), user_data, RUNTIME, clock=SystemClock())
+    address, port = await server.start()
+    server.ready = True
+    told = {"host": user_data.host, "pid": os.getpid(), "address": address, "port": port, "started": 0.0}
+    write_private(workdir / "host.json", json.dumps(told).encode())
+    rate = os.environ.get("ECHO_EVENTS_PER_S")
+    host = TimedHost(server, float(rate), user_data.host) if rate else EchoHost(server, random.Random(1), 0.0)
+    await host.serve()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--user-data", type=Path)
+    parser.add_argument("--workdir", type=Path)
+    given, _ = parser.parse_known_args()
+    asyncio.run(main(UserData.from_json(given.user_data.read_bytes()), given.workdir))

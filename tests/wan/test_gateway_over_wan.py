@@ -1,0 +1,90 @@
+"""A whole gateway with a queue of events, its VM behind a WAN that is cut: 0 lost, 0 twice, and how fast it heals.
+
+``SPILLWAY_FAULTS=full`` cuts for the times that docs/results/wan.md tells of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+from far_site import FarGateway, far_gateway, gone
+from wan_site import DEADLINE_S
+
+from infra.wan import Direction, Wan, WanSettings
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
+FULL = os.environ.get("SPILLWAY_FAULTS") == "full"
+RATE_PER_S = 200
+SHORT_CUT_S = 1.0
+LONG_CUT_S = 30.0 if FULL else 5.0
+AROUND_S = 9.0
+SENDING = "SetRoute(query='q', shares=(('home', 0.5), ('vm-1', 0.5))"
+NOTICED_GOAL_S, HEALED_GOAL_S = 3.0, 5.0
+
+
+def settled(gateway: FarGateway, events: int) -> None:
+    """See that each event was answered once, and in order unless it was said to be late."""
+    rows = gateway.rows
+    assert sorted(row["id"] for row in rows) == list(range(events))
+    assert all(row["lane"] == f"event {row['id']}" for row in rows)
+    assert [row["id"] for row in rows] == list(range(events)), "nothing was late: the cut is shorter than flush"
+
+
+async def sends(gateway: FarGateway) -> None:
+    await gateway.until(SENDING)
+    await asyncio.sleep(1.0)  # not a wait for a state: the cut shall meet runs on their way
+
+
+async def test_a_short_cut_costs_nothing(wan: Wan, tmp_path: Path) -> None:
+    await wan.set(WanSettings(delay_s=0.035))
+    events = int((AROUND_S + SHORT_CUT_S) * RATE_PER_S)
+    gateway = await far_gateway(wan, tmp_path, events=events, rate_per_s=RATE_PER_S)
+    try:
+        await sends(gateway)
+        await wan.cut()
+        await asyncio.sleep(SHORT_CUT_S)  # how long the cut is
+        await wan.heal()
+        await gateway.drained()
+    finally:
+        await gone(gateway)
+    settled(gateway, events)
+    assert gateway.events_by_lane["vm-1"] > events / 10
+
+
+@pytest.mark.parametrize("directions", [(), (Direction.UP,), (Direction.DOWN,)], ids=["both ways", "up", "down"])
+async def test_a_cut_is_noticed_and_healed(wan: Wan, tmp_path: Path, directions: tuple[Direction, ...]) -> None:
+    await cut_and_heal(wan, tmp_path, directions, spark=False)
+
+
+@pytest.mark.spark
+async def test_a_cut_with_spark_on_both_sides_is_noticed_and_healed(wan: Wan, tmp_path: Path) -> None:
+    await cut_and_heal(wan, tmp_path, (), spark=True)
+
+
+async def cut_and_heal(wan: Wan, tmp_path: Path, directions: tuple[Direction, ...], *, spark: bool) -> None:
+    """Cut a WAN that is in use; see how soon that is noticed and mended, and that nothing is lost or twice."""
+    await wan.set(WanSettings(delay_s=0.035))
+    events = int((AROUND_S + LONG_CUT_S) * RATE_PER_S)
+    gateway = await far_gateway(wan, tmp_path, events=events, rate_per_s=RATE_PER_S, spark=spark)
+    try:
+        await sends(gateway)
+        cut_s = time.monotonic()
+        await wan.cut(*directions)
+        noticed_s = await gateway.until("lane vm-1 lost (no heartbeat from") - cut_s
+        await asyncio.sleep(max(0.0, cut_s + LONG_CUT_S - time.monotonic()))  # how long the cut is
+        healed_s = time.monotonic()
+        await wan.heal()
+        linked_s = await gateway.until("vm-1 is linked again after") - healed_s
+        await gateway.drained()
+    finally:
+        await gone(gateway)
+    print(f"noticed {noticed_s:.1f} s after the cut (goal {NOTICED_GOAL_S:g}), linked {linked_s:.1f} s after the heal")
+    print(f"(goal {HEALED_GOAL_S:g}), {events} events, 0 lost, 0 twice, by lane {gateway.events_by_lane}")
+    assert max(noticed_s, linked_s) < DEADLINE_S
+    settled(gateway, events)
+    starts = [line for _, line in gateway.said if "StartVm(" in line]
+    assert len(starts) == 1, "the VM outlived the cut"
