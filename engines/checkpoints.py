@@ -105,12 +105,17 @@ def _copy(source: Path, target: Path) -> None:
     target.mkdir()
     for name in ("commits", "offsets"):
         if (source / name).exists():
-            shutil.copytree(source / name, target / name)
+            shutil.copytree(source / name, target / name, ignore=_unfinished)
     shutil.copytree(source, target, dirs_exist_ok=True, ignore=_not_again(source))
     committed = _batches(target / "commits")
     for batch in _batches(target / "offsets"):
         if batch > (committed[-1] + 1 if committed else 0):
             _remove(target / "offsets", batch)
+
+
+def _unfinished(_folder: str | PathLike[str], names: list[str]) -> set[str]:
+    """Name what a JVM that was killed left half written: Spark refuses to begin with such a file in its logs."""
+    return {name for name in names if name.endswith(".tmp")}
 
 
 def _not_again(source: Path) -> Callable[[str | PathLike[str], list[str]], set[str]]:

@@ -26,10 +26,11 @@ from engines.stateless import StatelessStream
 from engines.threads import in_thread
 from engines.warmup import warm_up
 from infra.clock import Clock
+from infra.clouds.notices import reclaimed_in_s
 from infra.link.identity import HostIdentity
 from infra.link.secret_files import write_private
 from infra.link.server import HostServer, LinkLost, SessionEnded, SessionStarted
-from infra.link.trust import CODE_PATH, UserData
+from infra.link.trust import CODE_PATH, NOTICE, UserData
 from infra.messages import (
     AnyMessage,
     CloseQuery,
@@ -145,7 +146,8 @@ class Host:
         try:
             await self._listen()
             async with asyncio.TaskGroup() as group:
-                work = [group.create_task(part) for part in (self._serve(), self._boot(started_s), self._look())]
+                parts = (self._serve(), self._boot(started_s), self._look(), self._hear_notice())
+                work = [group.create_task(part) for part in parts]
                 end = await self._stopped
                 self._on_end(end)
                 for task in work:
@@ -187,6 +189,15 @@ class Host:
                 self._stop(f"no gateway for {away_s:.0f} s")
             if self._session.done() and not jvm_runs(self._session.result()):
                 self._stop("Spark's JVM ended", code=1)
+
+    async def _hear_notice(self) -> None:
+        """Tell the gateway when the provider says that it takes this machine back, if it is one of that kind."""
+        provider = self._user_data.extra.get(NOTICE)
+        if provider is None:
+            return
+        in_s = await reclaimed_in_s(provider, self._clock)
+        _log.warning("the provider takes this machine back in %.0f s", in_s)
+        await self._server.mark_reclaimed(in_s)
 
     async def _serve(self) -> None:
         while True:
@@ -310,7 +321,8 @@ class Host:
     async def _end(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await self._server.close("the host ends")
+        why = f": {self._stopped.result().reason}" if self._stopped.done() else ""
+        await self._server.close(f"the host ends{why}")
         opened = [slot.opened for slot in self._slots.values() if slot.opened is not None]
         await asyncio.gather(*(in_thread(each.close) for each in opened), return_exceptions=True)
         self._feeds.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from engines.classarchive import java_program, use_options
 from infra.messages import PROTOCOL, Runtime
 
 _JAVA_MIN = 17
@@ -52,8 +53,7 @@ def java_version() -> str:
     Raises:
         SessionError: there is none, or it is older than Spark needs.
     """
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    java, home = java_program(), os.environ.get("JAVA_HOME")
     where = f"JAVA_HOME={home}" if home else "PATH"
     if java is None:
         raise SessionError(f"no java in {where}; install Java {_JAVA_MIN} or later (Debian: openjdk-17-jre-headless)")
@@ -95,13 +95,14 @@ def runtime_of(session: SparkSession) -> Runtime:
     )
 
 
-def build_session(master: str, workdir: Path, cores: int) -> SparkSession:
+def build_session(master: str, workdir: Path, cores: int, *, jvm_options: str | None = None) -> SparkSession:
     """Start Spark for one engine host.
 
     Args:
         master: ``local[N]``, or a cluster's address as Spark understands it.
         workdir: a folder of this host alone; Spark's own files go below it.
         cores: how many tasks run at a time, and so how many shuffle partitions are worth having.
+        jvm_options: for the driver's JVM; None lets it use this machine's archive of classes if there is one.
 
     Raises:
         SessionError: Java is missing, the session is not as it was announced, or an executor cannot run our Python.
@@ -111,7 +112,8 @@ def build_session(master: str, workdir: Path, cores: int) -> SparkSession:
     for left in ("spark", "tmp"):  # of an earlier start that was killed
         shutil.rmtree(workdir / left, ignore_errors=True)
     builder = SparkSession.Builder().appName("spillway").master(master)
-    for name, value in _settings(master, workdir, cores).items():
+    options = use_options() if jvm_options is None else jvm_options
+    for name, value in _settings(master, workdir, cores, options).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     differences = ahead.differences(runtime_of(session))
@@ -132,10 +134,11 @@ def sibling(session: SparkSession) -> SparkSession:
     return new
 
 
-def _settings(master: str, workdir: Path, cores: int) -> dict[str, str]:
-    options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} -Djava.io.tmpdir={_made(workdir / 'tmp')}"
+def _settings(master: str, workdir: Path, cores: int, jvm_options: str) -> dict[str, str]:
+    # Quoted, since a folder's name may hold a space.
+    places = f'-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} "-Djava.io.tmpdir={_made(workdir / "tmp")}"'
     settings = {
-        "spark.driver.extraJavaOptions": options,
+        "spark.driver.extraJavaOptions": f"{places} {jvm_options}",
         "spark.local.dir": str(_made(workdir / "spark")),
         "spark.scheduler.mode": "FAIR",
         "spark.sql.shuffle.partitions": str(cores),
@@ -172,8 +175,8 @@ def jvm_runs(session: SparkSession) -> bool:
     return process is None or process.poll() is None
 
 
-def stop_session(session: SparkSession) -> None:
-    """Stop Spark and its JVM; an error while stopping leaves nothing more to do."""
+def stop_session(session: SparkSession, *, within_s: float = 10.0) -> None:
+    """Stop Spark and its JVM, which is killed after so long; an error while stopping leaves nothing more to do."""
     process = _jvm_process(session)
     gateway = session.sparkContext._gateway  # noqa: SLF001 - PySpark keeps the JVM for a next session otherwise
     with contextlib.suppress(Exception):
@@ -183,19 +186,19 @@ def stop_session(session: SparkSession) -> None:
     if process is not None:
         if process.stdin is not None:
             process.stdin.close()  # what the JVM waits for
-        _ended(process)
+        _ended(process, within_s)
 
 
 def _jvm_process(session: SparkSession) -> subprocess.Popen[bytes] | None:
     return getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001
 
 
-def _ended(process: subprocess.Popen[bytes], within_s: float = 10.0) -> None:
+def _ended(process: subprocess.Popen[bytes], within_s: float) -> None:
     try:
         process.wait(within_s)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(within_s)
+        process.wait()
 
 
 def _made(folder: Path) -> Path:

@@ -12,10 +12,12 @@ from engines.simulated.query import Query
 
 @dataclass(frozen=True, slots=True)
 class Vm:
-    """A machine that executes ``mips`` million instructions a second."""
+    """A machine that executes ``mips`` million instructions a second, from ``ready_s`` until ``ends_s``."""
 
     name: str
     mips: float
+    ready_s: float = 0.0
+    ends_s: float = math.inf
 
     def __post_init__(self) -> None:
         if not (self.mips > 0 and math.isfinite(self.mips)):

@@ -209,6 +209,7 @@ async def test_a_run_out_of_turn_fails_a_stateful_query(site: Site) -> None:
 async def test_a_stopped_engine_drops_runs_in_silence(site: Site) -> None:
     site.engine.refusal = FeedClosed("stopped")
     site.send(0, 1)
+    await asyncio.wrap_future(site.opened._threads.submit(lambda: None))  # the run before it was refused by now
     site.opened.detach()
     site.opened.attach(Owner("s2", 1))
     site.engine.refusal = None

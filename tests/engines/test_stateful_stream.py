@@ -66,6 +66,16 @@ def test_a_query_goes_on_from_its_checkpoint_as_if_it_had_never_stopped(bench: B
     assert len(before) >= len(kept)
 
 
+def test_a_start_that_was_killed_while_it_wrote_its_first_offset_is_no_obstacle(bench: Bench, tmp_path: Path) -> None:
+    opened(bench, tmp_path).stream.close()
+    (last,) = tmp_path.iterdir()
+    (last / "offsets").mkdir(exist_ok=True)
+    (last / "offsets" / ".0.half-written.tmp").write_text("v1")
+    running = opened(bench, tmp_path)
+    running.put_seqs(0, rows(0, 30))
+    assert ordered(running.rows_until(30)) == ordered(straight(30))
+
+
 def test_a_batch_the_sink_never_had_runs_again_with_the_same_limits(bench: Bench, tmp_path: Path) -> None:
     first = opened(bench, tmp_path, commits=False)
     first.put_seqs(0, rows(0, 30))

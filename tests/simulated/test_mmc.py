@@ -43,6 +43,13 @@ def test_waits_agree_with_erlang_c(cores: int, utilisation: float) -> None:
         assert half_width < 0.15 * value, "so few jobs say nothing"
 
 
+def test_a_server_that_is_a_little_slower_is_noticed() -> None:
+    """The interval is narrow enough to tell 80 % from 83 % of utilisation."""
+    expected = erlang_c(4, 0.8 * 4) / (4 - 0.8 * 4)
+    samples = [waits(4, 0.83, seed)[0] for seed in SEEDS]
+    assert abs(fmean(samples) - expected) > T_99 * stdev(samples) / math.sqrt(len(SEEDS))
+
+
 def test_jobs_are_taken_in_order() -> None:
     server = Server(2)
     done = [server.serve(at, needs).done_s for at, needs in [(0, 5), (1, 1), (1, 1), (1.5, 1)]]

@@ -1,0 +1,152 @@
+"""Clouds as CloudSim sees them, on which CEPSim rests: data centres of hosts, hosts of VMs, all measured in MIPS.
+
+A host never promises more MIPS than it has, so a VM executes what it was promised as long as it lives. Prices, billing
+periods, failures and spot reclaims are the business of worlds (``gateway.simulate``), which drive the production
+scheduler.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import permutations
+from typing import Protocol
+
+from engines.simulated.boot import BootTimes, LogNormal
+from engines.simulated.placement import Link, Vm
+
+_ROUNDING = 1e-9
+
+
+class NoRoomError(ValueError):
+    """No host of a data centre has as many MIPS free as a VM needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine whose VMs execute at most ``mips`` million instructions a second together."""
+
+    name: str
+    mips: float
+
+    def __post_init__(self) -> None:
+        if not (self.mips > 0 and math.isfinite(self.mips)):
+            raise ValueError(f"{self.name}: MIPS must be finite and positive, not {self.mips!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Datacentre:
+    """Hosts at one place; ``inside`` is the network between two of them."""
+
+    name: str
+    hosts: tuple[Host, ...]
+    inside: Link = field(default_factory=Link)
+
+
+class AllocationStrategy(Protocol):
+    """Decides on which host a VM starts (CloudSim's VmAllocationPolicy)."""
+
+    def host(self, mips: float, free_mips: Mapping[str, float]) -> str | None:
+        """Return one of the hosts of a data centre, or None if there is room on none."""
+        ...
+
+
+class MostFree:
+    """The host with most MIPS free, the first of equals: CloudSim's simple policy."""
+
+    def host(self, mips: float, free_mips: Mapping[str, float]) -> str | None:
+        """See ``AllocationStrategy``."""
+        chosen = max(free_mips, key=lambda name: free_mips[name], default=None)
+        return chosen if chosen is not None and free_mips[chosen] >= mips * (1 - _ROUNDING) else None
+
+
+class Cloud:
+    """Data centres, and the VMs that were started in them.
+
+    Args:
+        datacentres: the names of their hosts differ from each other.
+        between: the network from one data centre to another.
+        allocation: on which host a VM starts.
+        boot: how boot times spread around ``boot_s``.
+        boot_s: expected time from asking for a VM until it executes anything.
+        seed: of boot times.
+
+    Raises:
+        ValueError: names collide.
+    """
+
+    def __init__(
+        self,
+        datacentres: Sequence[Datacentre],
+        *,
+        between: Link | None = None,
+        allocation: AllocationStrategy | None = None,
+        boot: BootTimes | None = None,
+        boot_s: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self._centres = {centre.name: centre for centre in datacentres}
+        self._free = {centre.name: {host.name: host.mips for host in centre.hosts} for centre in datacentres}
+        hosts = [host.name for centre in datacentres for host in centre.hosts]
+        if len(self._centres) < len(datacentres) or len(set(hosts)) < len(hosts):
+            raise ValueError("two data centres or two hosts have one name: rename one")
+        self._between = between or Link()
+        self._allocation = allocation or MostFree()
+        self._boot, self._boot_s = boot or LogNormal(), boot_s
+        self._random = random.Random(f"boot {seed}")  # noqa: S311  # no secret
+        self._vms: dict[str, Vm] = {}
+        self._at: dict[str, tuple[str, str]] = {}
+
+    @property
+    def vms(self) -> tuple[Vm, ...]:
+        """Return all VMs that were ever started, in this order, for ``Simulation``."""
+        return tuple(self._vms.values())
+
+    def host(self, vm: str) -> str:
+        """Return the host on which a VM was started."""
+        return self._at[vm][1]
+
+    def start(self, name: str, mips: float, datacentre: str, at_s: float = 0.0) -> Vm:
+        """Ask for a VM and return it; it executes once it has booted.
+
+        Raises:
+            NoRoomError: no host has so many MIPS free.
+            ValueError: the name is taken, or there is no such data centre.
+        """
+        if name in self._vms or datacentre not in self._centres:
+            raise ValueError(f"there is a VM {name} already, or no data centre {datacentre}")
+        free = self._free[datacentre]
+        host = self._allocation.host(mips, free)
+        if host is None:
+            raise NoRoomError(f"no host of {datacentre} has {mips:g} MIPS free for {name}: {dict(free)}")
+        vm = Vm(name, mips, ready_s=at_s + self._boot.draw(self._random, self._boot_s))
+        free[host] -= mips
+        self._vms[name], self._at[name] = vm, (datacentre, host)
+        return vm
+
+    def end(self, name: str, at_s: float) -> Vm:
+        """Give a VM back, or let it die: nothing is executed from then on, and its MIPS are free for others.
+
+        Raises:
+            ValueError: it has ended already.
+        """
+        vm = self._vms[name]
+        if vm.ends_s < math.inf:
+            raise ValueError(f"{name} ended at {vm.ends_s:g} s already")
+        self._vms[name] = ended = replace(vm, ends_s=at_s)
+        datacentre, host = self._at[name]
+        self._free[datacentre][host] += vm.mips
+        return ended
+
+    @property
+    def links(self) -> Mapping[tuple[str, str], Link]:
+        """Return the network between each two VMs, for ``Simulation``: on one host there is none to cross."""
+        return {pair: self._link(*pair) for pair in permutations(self._vms, 2)}
+
+    def _link(self, origin: str, target: str) -> Link:
+        (from_centre, from_host), (to_centre, to_host) = self._at[origin], self._at[target]
+        if from_host == to_host:
+            return Link()
+        return self._centres[from_centre].inside if from_centre == to_centre else self._between

@@ -1,0 +1,200 @@
+"""Fluid worlds: calls of schedulers that are left out change nothing, and the fluid does what queues do."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fluid_worlds import again, day
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.simulated.boot import MeasuredTimes
+from engines.simulated.generators import Bursts, Generator, Poisson, Uniform
+from gateway.profiler import Profiler
+from gateway.simulate.fluid.hosts import Lanes, divided
+from gateway.simulate.fluid.lanes import Flow
+from gateway.simulate.fluid.measures import LaneMeasures
+from gateway.simulate.fluid.options import FromGenerators
+from gateway.simulate.fluid.waiting import Waiting
+from gateway.simulate.fluid.world import FluidWorld
+from gateway.simulate.options import Faults, QueryOptions, WorldOptions
+from gateway.simulate.world import World
+from policies.signals import HOME
+
+# ------------------------------------------------------------------------------------------------------ worlds
+
+
+def test_a_vm_is_drained_when_the_cloud_says_in_time_that_it_takes_it() -> None:
+    def played(notice_s: float) -> tuple[list[tuple[float, str]], float]:
+        world = FluidWorld(replace(day(), faults=Faults(reclaim_per_s=1 / 30, notice_s=notice_s)))
+        outcome = world.run()
+        came = again(day()).load.block(0, day().slots).sum()
+        assert outcome.queries[0].events == pytest.approx(came, rel=1e-9)
+        return [(one.at_s, one.command.cause.why) for one in outcome.commands], outcome.missed
+
+    told, late = played(30.0)
+    surprised, very_late = played(0.0)
+    assert any("takes vm-1 back" in why for _, why in told)
+    assert not any("was lost" in why for _, why in told)
+    assert any("was lost" in why for _, why in surprised)
+    assert late <= very_late + 0.05
+
+
+def test_a_vm_boots_for_as_long_as_was_measured() -> None:
+    options = day()
+    (site,) = options.sites
+    machines = replace(site.machines, boot=MeasuredTimes((17.0,)))
+    outcome = FluidWorld(replace(options, sites=(replace(site, machines=machines),))).run()
+    (started_s, vm, _), (ready_s, of, what) = outcome.vm_marks[:2]
+    assert (of, what, ready_s - started_s) == (vm, "ready", 17.0)
+
+
+def test_every_event_is_completed_once() -> None:
+    options = day()
+    world = FluidWorld(options)
+    outcome = world.run()
+    came = again(options).load.block(0, options.slots).sum()
+    assert outcome.queries[0].events == pytest.approx(came, rel=1e-9)
+    assert world.tally.events.sum() == pytest.approx(came, rel=1e-9)
+    assert 0 <= outcome.missed <= 1
+
+
+def test_a_fluid_world_is_near_one_of_runs() -> None:
+    """The same gateway with single runs: as many VMs, and latencies of the same size."""
+    fluid = day()
+    site = fluid.sites[0]
+
+    def load() -> Generator:
+        return Bursts(Uniform(300.0), every_s=1000.0, for_s=120.0, times=4.0)
+
+    query = QueryOptions(settings=site.scheduler.queries[0], load=load())
+    runs = World(
+        WorldOptions(seed=1, scheduler=site.scheduler, queries=(query,), machines=site.machines, load_s=1000.0)
+    ).run()
+    slots = FromGenerators([Poisson(load(), np.random.default_rng(1))], 1.0)
+    outcome = FluidWorld(replace(fluid, load=slots)).run()
+    assert outcome.vms == runs.vms
+    assert outcome.queries[0].events == pytest.approx(runs.queries[0].events, rel=0.02)
+    assert outcome.mean_s == pytest.approx(runs.queries[0].mean_s, rel=0.35)
+    assert outcome.usd == pytest.approx(runs.usd, rel=0.5)
+
+
+def test_runs_are_as_large_as_what_came_while_they_were_open() -> None:
+    (site,) = day().sites
+    (query,) = site.queries
+    flow, nowhere = Flow([site], np.array([0])), np.zeros(0, dtype=np.intp)
+
+    def run_after(came: float) -> float:
+        flow.step(np.array([came]), nowhere)
+        return float(flow.slot.run_events[0])
+
+    each = query.run_s / site.scheduler.slot_s
+    assert run_after(100.0) == pytest.approx(100 * each)
+    assert run_after(400.0) == pytest.approx(400 * each), "nothing of the smaller runs is left"
+    far_behind = 20 * site.machines.events_per_s * site.scheduler.slot_s
+    large = min(far_behind * each, query.run_events)
+    assert run_after(far_behind) == pytest.approx(large)
+    assert run_after(0.0) == pytest.approx(large), "what waits was cut when it came"
+    waits = float(flow.waiting.events[0] + flow.home.kept[0])
+    runs = waits / large + 100 / (100 * each)
+    assert run_after(100.0) == pytest.approx((waits + 100) / runs)
+
+
+# ---------------------------------------------------------------------------------------------------------- fluid
+
+AMOUNTS = st.floats(0.0, 50.0).map(lambda x: round(x, 2))
+
+
+@settings(max_examples=80, deadline=None)
+@given(slots=st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=120))
+def test_what_waits_leaves_in_the_order_of_its_coming(slots: list[tuple[float, float]]) -> None:
+    waiting, queue = Waiting(1, 1.0), deque[list[float]]()
+    for now, (came, wanted) in enumerate(slots):
+        waiting.add(now, np.array([came]))
+        queue.append([now + 0.5, came])
+        take = min(wanted, float(waiting.events[0]))
+        mean_s, _ = waiting.take(np.array([take]))
+        left, moment = take, 0.0
+        while left > 1e-9 and queue:
+            got = min(left, queue[0][1])
+            moment, left, queue[0][1] = moment + got * queue[0][0], left - got, queue[0][1] - got
+            if queue[0][1] <= 1e-9:
+                queue.popleft()
+        if take > 1e-6:
+            assert float(mean_s[0]) == pytest.approx((moment) / take, abs=0.01)
+        assert float(waiting.events[0]) == pytest.approx(sum(left for _, left in queue), abs=1e-6)
+
+
+def test_a_history_without_room_takes_what_is_older_for_its_beginning() -> None:
+    waiting = Waiting(1, 1.0, most_bytes=12 * 10)
+    for now in range(30):
+        waiting.add(now, np.array([1.0]))
+        waiting.take(np.array([0.0]))
+    assert float(waiting.events[0]) == 30
+    assert 18 <= float(waiting.since_s[0]) <= 23
+    waiting.put_back(np.array([0]), np.array([5.0]), np.array([2.0]))
+    waiting.add(30, np.array([0.0]))
+    mean_s, _ = waiting.take(np.array([35.0]))
+    assert float(waiting.events[0]) == 0
+    assert float(mean_s[0]) >= 20
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    lanes=st.lists(st.tuples(st.floats(0, 5), st.floats(0.1, 3), st.integers(0, 2)), min_size=1, max_size=12),
+    capacity=st.lists(st.floats(0.1, 6), min_size=3, max_size=3),
+)
+def test_hosts_are_divided_in_turn(lanes: list[tuple[float, float, int]], capacity: list[float]) -> None:
+    demand, weight, host = (np.array(values) for values in zip(*lanes, strict=True))
+    got = divided(demand, weight, host, np.array(capacity))
+    for at in range(3):
+        here = host == at
+        if not here.any():
+            continue
+        wants, turns, gets = demand[here], weight[here], got[here]
+        assert (gets <= wants + 1e-9).all()
+        assert gets.sum() == pytest.approx(min(wants.sum(), capacity[at]), abs=1e-6)
+        # Whoever does not get all it wants gets no less for its weight than anybody else.
+        level = (gets / turns)[gets < wants - 1e-6]
+        if len(level):
+            assert (gets / turns <= level.min() + 1e-6).all()
+
+
+def test_a_lane_is_first_come_first_out() -> None:
+    lanes = Lanes((1,))
+    put, mean_s, first_s = np.array([10.0]), np.array([5.0]), np.array([0.0])
+    served = lanes.pass_through(put, mean_s, first_s, np.array([4.0]))
+    assert (served.events[0], served.came_s[0], lanes.kept[0]) == pytest.approx((4.0, 2.0, 6.0))
+    assert lanes.mean_s[0] == pytest.approx(7.0)
+    assert lanes.since_s[0] == pytest.approx(4.0)
+    served = lanes.pass_through(np.zeros(1), np.array([11.0]), np.array([11.0]), np.array([100.0]))
+    assert (served.events[0], served.came_s[0], lanes.kept[0]) == pytest.approx((6.0, 7.0, 0.0))
+
+
+@settings(max_examples=30, deadline=None)
+@given(runs=st.lists(st.lists(st.integers(1, 50), max_size=3), min_size=1, max_size=20))
+def test_flows_and_rates_are_those_of_the_profiler(runs: list[list[int]]) -> None:
+    profiler, arrays = Profiler(1.0, {"q": "mean"}), LaneMeasures((1,), 1.0)
+    seq = 0
+    for slot, of_slot in enumerate(runs):
+        done = 0
+        for events in of_slot:
+            now_s = slot + 0.5
+            profiler.dispatched(
+                "q", first_seq=seq, lane=HOME, events=events, raw_bytes=0, sent_bytes=0, oldest_arrival_s=now_s
+            )
+            profiler.completed(
+                "q", first_seq=seq, last_seq=seq + events - 1, lane=HOME, mean_arrival_s=now_s, completed_s=now_s,
+                batch_id=seq, batch_s=0.01 * events + 0.1,
+            )  # fmt: skip
+            seq += events
+            done += events
+        (seen,) = profiler.end_slot(slot + 1.0)
+        busy_s = 0.01 * done + 0.1 * len(of_slot)
+        arrays.end_slot(slice(None), np.zeros(1), np.array([float(done)]), np.array([busy_s]))
+        assert float(arrays.rate(slice(None))[0]) == pytest.approx(seen.rates.get(HOME, 0.0))
+        flow = float(arrays.completed_per_s[0])
+        assert (float(arrays.open[0]) / flow if flow > 0 else None) == pytest.approx(seen.home_lane_s)
