@@ -5,19 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.connection import Connection, QueryRefusedError
-from gateway.hosts import READY_DEADLINE_S, dial, new_host_name, user_data
+from gateway.hosts import (
+    DIAL_S,
+    READY_DEADLINE_S,
+    InService,
+    NotSettledError,
+    dial,
+    new_host_name,
+    user_data,
+)
+from gateway.launchfailure import failure_of
 from gateway.pipeline import Loss
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from gateway.reaper import Reaper
+from gateway.relink import linked_again
 from gateway.together import all_or_none
 from infra.clock import Clock
-from infra.clouds.base import Cloud, CloudError, Node
+from infra.clouds.base import Cloud, CloudError, Learns, Node
 from infra.link.channel import LinkLost
+from infra.link.client import Address
 from infra.link.shaper import ShapedRelay
 from infra.link.trust import Authority, TrustError, new_token
 from infra.messages import Runtime
@@ -26,13 +37,15 @@ from policies.signals import (
     DrainVm,
     Event,
     SetRoute,
+    SetShed,
     StartVm,
     TerminateVm,
+    VmAdopted,
     VmDrained,
-    VmFailed,
     VmGone,
     VmLost,
     VmReady,
+    VmReclaimed,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -48,10 +61,14 @@ class _Vm:
     node: Node | None = None
     connection: Connection | None = None
     relay: ShapedRelay | None = None
+    address: Address | None = None
     launched: bool = False
+    given_up: bool = False
     ending: bool = False
     task: asyncio.Task[None] | None = None
+    listening: asyncio.Task[None] | None = None
     draining: asyncio.Task[None] | None = None
+    relinking: asyncio.Task[Connection | None] | None = None
 
 
 class Actuator:
@@ -69,6 +86,8 @@ class Actuator:
         clock: time.
         emit: takes events; called on the event loop.
         paid: returns once what a launch costs is written down; OSError if it cannot be.
+        size_prices: USD by the hour, of sizes that have a price of their own.
+        inherited: the VMs for which an earlier gateway had reserved money; its machines of other names are ended.
 
     Attributes:
         boots: how the VMs so far booted.
@@ -90,6 +109,8 @@ class Actuator:
         clock: Clock,
         emit: Callable[[Callable[[str, float], Event]], None],
         paid: Callable[[], Awaitable[None]],
+        inherited: Collection[str] = (),
+        size_prices: Mapping[str, float] | None = None,
     ) -> None:
         self._cloud = cloud
         self._authority = authority
@@ -101,9 +122,13 @@ class Actuator:
         self._clock = clock
         self._emit = emit
         self._paid = paid
+        self._inherited = inherited
+        self._size_prices = size_prices or {}
+        self._booked_s = clock.now()
+        self._queries_are_open = asyncio.Event()
         self._vms: dict[str, _Vm] = {}
         self._endings: set[asyncio.Task[None]] = set()
-        self.reaper = Reaper(cloud, tags, lambda: self._vms.keys(), clock)
+        self.reaper = Reaper(cloud, tags, lambda: self._vms.keys(), clock, self._take_over)
         self.boots: set[str] = set()
         self.failure: BaseException | None = None
 
@@ -113,6 +138,8 @@ class Actuator:
             match command:
                 case SetRoute():
                     self._queries[command.query].pipeline.set_shares(dict(command.shares))
+                case SetShed():
+                    self._queries[command.query].set_shed(command.share)
                 case StartVm():
                     vm = self._vms[command.vm] = _Vm(command.vm, self._clock.now())
                     vm.task = self._begin(self._launch(vm), f"launch {vm.name}")
@@ -139,14 +166,65 @@ class Actuator:
         """Give up a VM on which a query cannot go on: it is taken for lost, and so ended."""
         vm = self._vms.get(name)
         if vm is not None and vm.connection is not None and not vm.ending:
+            vm.given_up = True
             vm.connection.link.lose(reason)
 
-    def end_leftovers(self) -> None:
-        """Begin to give back the VMs of an earlier gateway, and whatever is left alone later.
+    def deal_with_leftovers(self) -> None:
+        """Begin to take over or give back the VMs of an earlier gateway, and to give back what is left alone later.
 
         Launches wait for the first; the queries need not.
         """
         self.reaper.watch().add_done_callback(self._note)
+
+    def queries_are_open(self) -> None:
+        """Let VMs that were taken over have them."""
+        self._queries_are_open.set()
+
+    # ---------------------------------------------------------------------------------------------------- adoption
+
+    async def _take_over(self, node: Node) -> bool:
+        """Take an earlier gateway's machine if it was paid for and its engine host, enrolled then, still answers.
+
+        It is linked up with at once, or it would end itself as an orphan; it gets the queries once they are open.
+        """
+        booked_as = {node.name, node.host} & set(self._inherited)
+        if not booked_as or node.state != "running":
+            return False
+        age_s = max(0.0, self._clock.wall() - node.created_at_s)
+        vm = _Vm(node.host, self._clock.now() - age_s, node)
+        try:
+            connection = await self._dial(vm, node, None)
+        except (LinkLost, TrustError, OSError) as error:
+            _LOG.info("%s (%s) of an earlier gateway cannot be used: %s", node.name, node.id, error)
+            await self._let_go_of_link(vm)
+            return False
+        self._vms[vm.name] = vm
+        self.boots.add(node.boot)
+        vm.task = self._begin(self._adopt(vm, connection), f"adopt {vm.name}")
+        return True
+
+    async def _adopt(self, vm: _Vm, connection: Connection) -> None:
+        await self._queries_are_open.wait()
+        try:
+            await self._open_queries(vm, connection)
+        except (CloudError, LinkLost, QueryRefusedError, OSError) as error:
+            _LOG.warning("%s of an earlier gateway cannot be used: %s", vm.name, error)
+            vm.task = None
+            self._vms.pop(vm.name, None)
+            await self._end(vm)
+            return
+        await self._watch(
+            vm,
+            connection,
+            lambda event_id, at_s: VmAdopted(
+                event_id=event_id,
+                at_s=at_s,
+                vm=vm.name,
+                billing_since_s=vm.ordered_s,
+                booked_s=self._booked_s,
+                usd_per_hour=self._usd_per_hour(vm),
+            ),
+        )
 
     # ------------------------------------------------------------------------------------------------------ launch
 
@@ -155,17 +233,70 @@ class Actuator:
             connection = await self._bring_up(vm)
         except (CloudError, LinkLost, TrustError, QueryRefusedError, OSError) as error:
             _LOG.warning("launch of %s failed: %s", vm.name, error)
-            reason = str(error)
-            self._emit(lambda event_id, at_s: VmFailed(event_id=event_id, at_s=at_s, vm=vm.name, reason=reason))
+            if vm.node is not None and isinstance(self._cloud, Learns):
+                self._cloud.unfit(vm.node)
+            self._emit(failure_of(vm.name, vm.node, error))
             return
-        vm.launched = True
-        self._emit(
-            lambda event_id, at_s: VmReady(event_id=event_id, at_s=at_s, vm=vm.name, billing_since_s=vm.ordered_s)
+        await self._watch(
+            vm,
+            connection,
+            lambda event_id, at_s: VmReady(
+                event_id=event_id,
+                at_s=at_s,
+                vm=vm.name,
+                billing_since_s=vm.ordered_s,
+                usd_per_hour=self._usd_per_hour(vm),
+                setbacks=() if vm.node is None else vm.node.setbacks,
+            ),
         )
-        why = await connection.lost()
-        if not vm.ending:
+
+    def _usd_per_hour(self, vm: _Vm) -> float | None:
+        return None if vm.node is None else self._size_prices.get(vm.node.size)
+
+    async def _watch(self, vm: _Vm, connection: Connection, ready: Callable[[str, float], Event]) -> None:
+        """Say that a VM serves all queries, and when it does no more; a link that is merely cut is made again."""
+        vm.launched = True
+        self._emit(ready)
+        while True:
+            vm.listening = self._begin(self._hear_notice(vm, connection), f"hear of the end of {vm.name}")
+            why = await connection.lost()
+            vm.listening.cancel()
+            if vm.ending:
+                return
             await self._detach(vm, Loss(why, self._clock.now()))
+            again = await self._link_again(vm, connection.link.stats.rtt_s or 0.0)
+            if again is None or vm.ending:
+                break
+            connection = again
+        if not vm.ending:
             self._emit(lambda event_id, at_s: VmLost(event_id=event_id, at_s=at_s, vm=vm.name, reason=why))
+
+    async def _link_again(self, vm: _Vm, round_trip_s: float) -> Connection | None:
+        node = vm.node
+        if vm.ending or vm.given_up or node is None:
+            return None
+        work = linked_again(
+            vm.name,
+            lambda within_s: self._dial(vm, node, None, within_s),
+            lambda connection: self._open_queries(vm, connection),
+            lambda: self._detach(vm),
+            round_trip_s=round_trip_s,
+            within_s=self._orphan_after_s,
+            clock=self._clock,
+        )
+        # A task of its own: it is broken off when the VM ends, and what waits for it here is not.
+        vm.relinking = asyncio.create_task(work, name=f"link {vm.name} again")
+        try:
+            await asyncio.wait([vm.relinking])
+        finally:
+            vm.relinking.cancel()
+        return None if vm.relinking.cancelled() else vm.relinking.result()
+
+    async def _hear_notice(self, vm: _Vm, connection: Connection) -> None:
+        """Say when the provider has said that it takes a VM back."""
+        ends_s = await connection.reclaimed() + self._clock.now()
+        if connection.alive and not vm.ending:
+            self._emit(lambda event_id, at_s: VmReclaimed(event_id=event_id, at_s=at_s, vm=vm.name, ends_s=ends_s))
 
     async def _bring_up(self, vm: _Vm) -> Connection:
         await self.reaper.first_sweep()
@@ -175,19 +306,26 @@ class Actuator:
         text = user_data(self._authority, host, token, self._orphan_after_s)
         vm.node = node = await self._cloud.create(vm.name, self.reaper.tags, text)
         self.boots.add(node.boot)
-        address = (node.address, node.port)
-        if self._shape is not None:
-            vm.relay = ShapedRelay(address, *self._shape, self._clock)
-            address = await vm.relay.start()
         # A warm host was enrolled when it was prepared; the token of this launch is not for it.
-        spend = token if node.host == host else None
-        vm.connection = connection = await dial(vm.name, node.host, address, self._authority, spend, self._clock)
+        connection = await self._dial(vm, node, token if node.host == host else None)
+        await self._open_queries(vm, connection)
+        return connection
+
+    async def _dial(self, vm: _Vm, node: Node, token: bytes | None, within_s: float = DIAL_S) -> Connection:
+        if vm.address is None:
+            vm.address = (node.address, node.port)
+            if self._shape is not None:
+                vm.relay = ShapedRelay(vm.address, *self._shape, self._clock)
+                vm.address = await vm.relay.start()
+        vm.connection = await dial(vm.name, node.host, vm.address, self._authority, token, self._clock, within_s)
+        return vm.connection
+
+    async def _open_queries(self, vm: _Vm, connection: Connection) -> None:
         await connection.wait_ready(READY_DEADLINE_S)
         differences = self._home_runtime().differences(connection.link.hello.runtime)
         if differences:
             raise CloudError(f"{vm.name} runs something else than home ({'; '.join(differences)}): make them equal")
         await all_or_none(*(query.attach(connection) for query in self._queries.values() if query.switchable))
-        return connection
 
     # ------------------------------------------------------------------------------------------------------- ending
 
@@ -209,25 +347,43 @@ class Actuator:
         vm.ending = True
         # A launch is ended before its lanes are taken out, so that it adds none after that. Once it is done its task
         # watches the link and, when that is lost, takes the lanes out: that must not be broken off half-way.
-        for task in (vm.draining, None if vm.launched else vm.task):
+        for task in (vm.listening, vm.draining, vm.relinking, None if vm.launched else vm.task):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         try:
             await self._detach(vm)
-            if vm.connection is not None:
-                await vm.connection.close("the VM is given back")
-            if vm.relay is not None:
-                await vm.relay.close()
+            await self._let_go_of_link(vm)
         finally:
             if vm.node is not None:
                 await self.reaper.destroy(vm.node)
+
+    async def _let_go_of_link(self, vm: _Vm) -> None:
+        if vm.connection is not None:
+            await vm.connection.close("the VM is given back")
+        if vm.relay is not None:
+            await vm.relay.close()
 
     async def _detach(self, vm: _Vm, loss: Loss | None = None) -> None:
         for query in self._queries.values():
             with contextlib.suppress(LinkLost):
                 await query.detach(vm.name, loss)
         self._profiler.lane_closed(vm.name)
+
+    def in_service(self) -> list[InService]:
+        """Return the VMs' hosts; those that are on their way out are in nobody's service.
+
+        Raises:
+            NotSettledError: one is being started, or linked up with again.
+        """
+        found = []
+        for vm in self._vms.values():
+            if vm.node is None or vm.address is None or not vm.launched or vm.connection is None:
+                raise NotSettledError(f"{vm.name} is being started")
+            if not vm.connection.alive:
+                raise NotSettledError(f"{vm.name} is being linked up with again")
+            found.append(InService(vm.name, vm.node.host, vm.address))
+        return found
 
     @property
     def settled(self) -> bool:

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from gateway.config.models import Api
 from gateway.deadletters import ReplayRefusedError
+from gateway.rotation import RotationRefusedError
 
 
 class ApiError(Exception):
@@ -30,6 +31,18 @@ class Answers(Protocol):
         """Return the status as JSON."""
         ...
 
+    def why(self) -> str:
+        """Return what was decided last for each query, by its name, as JSON."""
+        ...
+
+    async def rotate_certificates(self) -> dict[str, list[str]]:
+        """Renew all keys and certificates; see ``gateway.rotation``.
+
+        Raises:
+            RotationRefusedError: not now.
+        """
+        ...
+
     async def replay_dead_letters(self, query: str) -> int:
         """Give a query its dead letters back as new events; return how many.
 
@@ -43,10 +56,11 @@ class Answers(Protocol):
 
 @asynccontextmanager
 async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
-    """Serve ``/status`` (JSON) and ``/ready`` (200 while all is well, else 503 and why) as long as the block lasts.
+    """Serve ``/status``, ``/why`` (JSON) and ``/ready`` (200 if all is well, else 503 and why) while the block lasts.
 
-    ``POST /queries/<name>/replay-dead-letters`` answers ``{"replayed": <count>}``; it wants the content type
-    ``application/json``, which no page of another site can send from a browser.
+    ``POST /queries/<name>/replay-dead-letters`` answers ``{"replayed": <count>}``, ``POST /certificates/rotate`` which
+    hosts have new ones; both want the content type ``application/json``, which no page of another site can send from a
+    browser.
 
     Raises:
         ApiError: the address cannot be listened on.
@@ -55,10 +69,21 @@ async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
     async def status(_: web.Request) -> web.Response:
         return web.Response(text=gateway.status(), content_type="application/json")
 
+    async def why(_: web.Request) -> web.Response:
+        return web.Response(text=gateway.why(), content_type="application/json")
+
     async def ready(_: web.Request) -> web.Response:
         trouble = gateway.trouble
         ready = gateway.phase == "running" and not trouble
         return web.Response(text=trouble or gateway.phase, status=200 if ready else 503)
+
+    async def rotate(request: web.Request) -> web.Response:
+        if request.content_type != "application/json":
+            return web.Response(text="send it as application/json", status=415)
+        try:
+            return web.json_response(await gateway.rotate_certificates())
+        except RotationRefusedError as error:
+            return web.Response(text=str(error), status=409)
 
     async def replay(request: web.Request) -> web.Response:
         if request.content_type != "application/json":
@@ -74,8 +99,9 @@ async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
             return web.Response(text=f"{error}: ask again", status=503)
 
     app = web.Application()
-    app.add_routes([web.get("/status", status), web.get("/ready", ready)])
+    app.add_routes([web.get("/status", status), web.get("/why", why), web.get("/ready", ready)])
     app.add_routes([web.post("/queries/{name}/replay-dead-letters", replay)])
+    app.add_routes([web.post("/certificates/rotate", rotate)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

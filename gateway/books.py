@@ -30,6 +30,9 @@ class Books:
         orphan_after_s: how long a VM goes on without a gateway.
         clock: time.
 
+    Attributes:
+        inherited: the VMs for which an earlier gateway had reserved money when it died.
+
     Raises:
         StateError: the file cannot be read.
     """
@@ -40,7 +43,9 @@ class Books:
         self._saved_changes = ledger.changes
         self._turn = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
-        ledger.restore(_read(path))
+        state = _read(path)
+        self.inherited = frozenset(held.name for held in state.reserved)
+        ledger.restore(state)
         given_up_usd = ledger.give_up_reservations(
             clock.wall(), idle_s=orphan_after_s, period_s=terms.period_s, usd_per_hour=terms.usd_per_hour
         )

@@ -53,7 +53,7 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
             begin(f"reading the plan of {name}")
             code_path = code_path_for(query.function, config.folder)
             try:
-                understood = understand(session, _opening(name, query, code_path))
+                understood = understand(session, opening(name, query, code_path))
                 found[name] = Analysed(plan=understood.plan, results=understood.result_schema)
             except RefusedError as error:
                 found[name] = Analysed(refusal=str(error))
@@ -63,7 +63,8 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
     return found
 
 
-def _opening(name: str, query: Query, code_path: str) -> OpenQuery:
+def opening(name: str, query: Query, code_path: str) -> OpenQuery:
+    """Return what a host is asked for, to understand a query of the config."""
     return OpenQuery(
         query=name,
         epoch=0,

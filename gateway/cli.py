@@ -7,7 +7,7 @@ Exit codes: 0 ok, 1 it failed, 2 the input (arguments or config) is wrong.
 from __future__ import annotations
 
 import json
-import sys
+import os
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,10 +19,13 @@ import typer
 if TYPE_CHECKING:
     from gateway.config import Config
 
+# Models are small matrices: more threads of BLAS would only wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 FAILED: Final = 1
 BAD_INPUT: Final = 2
 _STATUS_WITHIN_S: Final = 5.0
 _REPLAY_WITHIN_S: Final = 60.0
+_ROTATE_WITHIN_S: Final = 300.0
 
 _EPILOG = "Exit codes: 0 ok, 1 it failed, 2 arguments or config are wrong."
 main = typer.Typer(
@@ -36,6 +39,8 @@ main = typer.Typer(
 
 lab = typer.Typer(help="A cloud to try against, on this machine.", no_args_is_help=True)
 main.add_typer(lab, name="lab")
+certificates = typer.Typer(help="What gateway and engine hosts prove themselves with.", no_args_is_help=True)
+main.add_typer(certificates, name="certificates")
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file, as in examples/email.yaml.")]
 
@@ -50,12 +55,19 @@ def run(
     keep_hosts: Annotated[
         bool, typer.Option("--keep-hosts", help="Leave engine hosts running, so that the next start takes seconds.")
     ] = False,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write what came when, the CSV that simulate --trace reads.")
+    ] = None,
 ) -> None:
     """Run the gateway until it is told to end (SIGTERM or Ctrl-C drain it and give every VM back)."""
     loaded = _loaded(config)
+    if record is not None and record.exists():
+        _fail(f"{record} exists already: give the trace another name", BAD_INPUT)
     from gateway import daemon
 
-    raise typer.Exit(daemon.run(loaded, until_drained=until_drained, report=report, keep_hosts=keep_hosts))
+    raise typer.Exit(
+        daemon.run(loaded, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
+    )
 
 
 @main.command(epilog="Example: spillway check examples/email.yaml")
@@ -88,6 +100,29 @@ def status(config: ConfigPath) -> None:
     typer.echo(json.dumps(said, indent=2))
 
 
+@main.command(epilog="Example: spillway why examples/email.yaml email-processor --at 10m")
+def why(
+    config: ConfigPath,
+    query: Annotated[str | None, typer.Argument(metavar="QUERY", help="Only this query.")] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long ago, as in 10m, or a UTC time; else the last slot.")
+    ] = None,
+) -> None:
+    """Say why VMs were started, kept or given back, or why not: now, or at a time that the ledger still knows."""
+    loaded = _loaded(config)
+    if query is not None and query not in loaded.queries:
+        _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
+    from gateway.telling import sentences
+
+    names = list(loaded.queries) if query is None else [query]
+    lines = _asked(config, loaded, "/why", _STATUS_WITHIN_S) if at is None else _decided(loaded, names, at)
+    for name in names:
+        if name in lines:
+            typer.echo("\n".join(sentences(lines[name])))
+        else:
+            typer.echo(f"{name}: nothing was decided {'so far' if at is None else 'so long ago that is still known'}")
+
+
 @main.command(epilog="Example: spillway replay-dead-letters examples/email.yaml email-processor")
 def replay_dead_letters(
     config: ConfigPath, query: Annotated[str, typer.Argument(metavar="QUERY", help="The query's name.")]
@@ -107,19 +142,39 @@ def demo(
         Path | None, typer.Option(metavar="MBOX|MAILDIR", help="Replay this mail; generated mail without it.")
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report goes.")] = Path("build/demo"),
+    wan: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WAN", help="Across a real WAN (root): round trip, rate, loss, as in 70ms,50mbit,loss 0.1%."
+        ),
+    ] = None,
 ) -> None:
     """Play the e-mail benchmark three ways: private only, elastic, elastic with trimming and compression."""
     if mail is not None and not mail.exists():
         _fail(f"{mail} does not exist; give an mbox file (.gz too) or a folder of mails", BAD_INPUT)
-    from gateway.demo.run import main as play
+    if wan is None:
+        from gateway.demo.run import main as play
 
-    raise typer.Exit(play(mail, out))
+        raise typer.Exit(play(mail, out))
+    from gateway.demo import across
+    from gateway.demo.stage import MAX_VMS
+
+    try:
+        across.parse_wan(wan)
+    except across.WanTextError as error:
+        _fail(str(error), BAD_INPUT)
+    raise typer.Exit(across.play(mail, out, wan, MAX_VMS))
 
 
-@main.command(epilog="Example: spillway simulate examples/email.yaml --served 2000/s --for 10m")
+@main.command(epilog="Example: spillway simulate examples/email.yaml --served 2000/s --policy home,reactive")
 def simulate(
     config: ConfigPath,
-    served: Annotated[str, typer.Option(metavar="RATE", help="Events that an engine host serves, as in 2000/s.")],
+    served: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Events that an engine host serves, as in 2000/s.")
+    ] = None,
+    parameters: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What spillway profile measured, in place of --served.")
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="CSV with at_s,query,events,bytes; else the config's replay rates."),
@@ -127,43 +182,93 @@ def simulate(
     load_for: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="How long events come, without a trace.")
     ] = "10m",
+    policy: Annotated[
+        str, typer.Option(metavar="A,B,…", help="Policies to compare: home, configured, reactive, planner, static:2 …")
+    ] = "",
     stays_home: Annotated[
         list[str] | None,
         typer.Option(metavar="QUERY", help="A query that may not be split, as check says; repeatable."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal results.")] = 1,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was measured here, as JSON.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with pictures here.")] = None,
 ) -> None:
-    """Try a config in virtual time: latency and money, beside the private cluster alone."""
+    """Try a config in virtual time: latency and money, beside the private cluster alone or by policy."""
     loaded = _loaded(config)
-    from gateway.config.units import UnitError, duration_s, rate_per_s
-    from gateway.simulate import plan
+    from gateway.config.units import UnitError
+    from gateway.simulate import calibration, command, contest, plan
     from gateway.simulate.query import BrokenPromiseError
 
+    asked = command.Asked(
+        served=served,
+        parameters=parameters,
+        trace=trace,
+        load_for=load_for,
+        stays_home=stays_home or (),
+        seed=seed,
+        policies=[name.strip() for name in policy.split(",") if name.strip()],
+        report=report,
+        html=html,
+    )
     try:
-        recorded = None if trace is None else plan.read_trace(trace)
-        served_per_s, for_s = rate_per_s(served), duration_s(load_for)
-        world = plan.plan(
-            loaded,
-            served_per_s=served_per_s,
-            for_s=for_s,
-            seed=seed,
-            trace=recorded,
-            stays_home=stays_home or (),
-        )
-    except (UnitError, plan.TraceError) as error:
+        command.simulate(loaded, command.world_of(loaded, asked), asked)
+    except (UnitError, plan.TraceError, calibration.CalibrationError, contest.PolicyError) as error:
         _fail(str(error), BAD_INPUT)
-    try:
-        outcomes = plan.compare(world)
     except BrokenPromiseError as error:
         _fail(f"the simulated gateway broke a promise, which is a mistake of Spillway's own: {error}", FAILED)
-    for line in plan.table(outcomes):
-        typer.echo(line)
-    if report is not None:
+    except OSError as error:
+        _fail(f"{error.filename or report or html}: {error.strerror or error}", FAILED)
+
+
+@main.command(epilog="Example: spillway profile examples/email.yaml --query email-processor --out measured.yaml")
+def profile(
+    config: ConfigPath,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the simulator's parameters go, as YAML.")],
+    query: Annotated[
+        list[str] | None, typer.Option(metavar="QUERY", help="Measure this one; repeatable. All without it.")
+    ] = None,
+) -> None:
+    """Measure on real Spark what micro-batches of a query take, for simulate --parameters."""
+    loaded = _loaded(config)
+    from engines.session import SessionError
+    from gateway.simulate.calibration import write_calibration
+    from gateway.simulate.measuring import ProfileError
+    from gateway.simulate.measuring import profile as measure
+
+    for name in query or ():
+        if name not in loaded.queries:
+            _fail(f'{config} has no query "{name}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
+    try:
+        measured = measure(loaded, query or list(loaded.queries), lambda text: typer.echo(text, err=True))
+        write_calibration(measured, out)
+    except (SessionError, ProfileError) as error:
+        _fail(str(error), FAILED)
+    except OSError as error:
+        _fail(f"{error.filename or out}: {error.strerror or error}", FAILED)
+    for name, one in measured.queries.items():
+        typer.echo(
+            f"{name}: a micro-batch takes {one.batch_s * 1e3:.1f} ms (± {one.batch_error_s * 1e3:.1f}) and "
+            f"{one.event_s * 1e6:.1f} µs an event (± {one.event_error_s * 1e6:.1f}): {one.events_per_s:,.0f} events/s"
+        )
+
+
+@main.command(epilog="Example: spillway prepare")
+def prepare() -> None:
+    """Let Spark start with half the work on this machine from now on: keep the classes it loads in one file, once."""
+    from engines.classarchive import archive
+    from engines.prepare import prepare as write_archive
+    from engines.query import RefusedError
+    from engines.session import SessionError
+
+    if not archive().is_file():
+        typer.echo("starting Spark once and keeping the classes that it loads: some 30 s", err=True)
         try:
-            report.write_text(json.dumps(plan.report(outcomes), indent=2) + "\n", encoding="utf-8")
+            write_archive()
+        except (SessionError, RefusedError) as error:
+            _fail(str(error), FAILED)
         except OSError as error:
-            _fail(f"{report}: {error.strerror or error}", FAILED)
+            _fail(f"{error.filename or archive()}: {error.strerror or error}", FAILED)
+    typer.echo(f"{archive()}: Spark starts with it; it can be deleted at any time")
 
 
 @main.command(epilog="Example: spillway mail mail.jsonl.gz --from inbox.mbox.gz")
@@ -196,6 +301,25 @@ def mail(
     typer.echo(f"{out}: {written} mails{first}")
 
 
+@main.command(epilog="Example: spillway image config.yaml; then docker/image/README.md")
+def image(
+    config: ConfigPath,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where they go.")] = Path("build/image"),
+) -> None:
+    """Write what a cloud image is baked with: Spillway as it is here, the config's own code, and the script."""
+    loaded = _loaded(config)
+    from gateway.image import write_image_files
+    from infra.clouds.bundle import BundleError
+
+    try:
+        script = write_image_files(loaded, out)
+    except BundleError as error:
+        _fail(str(error), FAILED)
+    except OSError as error:
+        _fail(f"{error.filename or out}: {error.strerror or error}", FAILED)
+    typer.echo(f"{script}: run it as root, with what lies beside it, on the machine that becomes the image")
+
+
 @main.command(epilog="Started by the gateway; by hand only to look for a fault.")
 def worker(
     user_data: Annotated[Path, typer.Option(metavar="FILE", help="What the gateway tells a new host (JSON).")],
@@ -219,6 +343,14 @@ def lab_up(
     raise typer.Exit(machines.up(folder))
 
 
+@certificates.command("rotate", epilog="Example: spillway certificates rotate examples/email.yaml")
+def certificates_rotate(config: ConfigPath) -> None:
+    """Give the running gateway and its engine hosts new keys; the old certificates are refused from then on."""
+    said = _asked(config, _loaded(config), "/certificates/rotate", _ROTATE_WITHIN_S, post=True)
+    later = f"; refused later, by {', '.join(said['later'])}" if said["later"] else ""
+    typer.echo(f"the gateway and {len(said['renewed'])} engine hosts have new certificates{later}")
+
+
 def _asked(config: Path, loaded: Config, path: str, within_s: float, *, post: bool = False) -> Any:
     """Return what the running gateway of a config answers, decoded."""
     listen = loaded.gateway.api.listen
@@ -237,6 +369,20 @@ def _asked(config: Path, loaded: Config, path: str, within_s: float, *, post: bo
         _fail(f"no gateway answers at {listen} ({reason}); start it with: spillway run {config}", FAILED)
 
 
+def _decided(loaded: Config, queries: list[str], at: str) -> dict[str, Any]:
+    """Return what the ledger on this machine says of some queries at a time; no gateway need run."""
+    from gateway.decisions import decision_at
+    from gateway.telling import moment
+    from infra.clock import SystemClock
+
+    try:
+        wall_s = moment(at, SystemClock().wall())
+        found = {name: decision_at(loaded.gateway.state_dir / "decisions", name, wall_s) for name in queries}
+    except (ValueError, OSError) as error:
+        _fail(f"--at: {error}", BAD_INPUT)
+    return {name: line for name, line in found.items() if line is not None}
+
+
 def _loaded(path: Path) -> Config:
     from gateway.config import ConfigError, load
 
@@ -249,7 +395,3 @@ def _loaded(path: Path) -> Config:
 def _fail(text: str, code: int) -> NoReturn:
     typer.echo(text, err=True)
     raise typer.Exit(code)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,31 +13,44 @@ from gateway.codepath import code_path_for
 from gateway.config.models import Cloud as CloudConfig
 from gateway.config.models import Config
 from gateway.config.rented import LISTEN_PORT
+from gateway.settings import boot_within_s
 from infra.clock import Clock
 from infra.clouds.base import Cloud, OrderError, UnavailableError
-from infra.clouds.boot import CODE, BundleAt, boot_script
+from infra.clouds.boot import CODE, BundleAt, DeleteSelf, boot_script
 from infra.clouds.bundle import BundleError, make_bundle, user_code
 from infra.clouds.cpus import available_cpus, cloud_cpu_sets, cpu_numbers
-from infra.clouds.process import ProcessCloud
-from infra.link.trust import CODE_PATH, UserData
+from infra.clouds.process import Place, ProcessCloud
+from infra.link.trust import CODE_PATH, NOTICE, UserData
 from infra.objectstore.base import StoreRefusedError, StoreUnavailableError
 
+if TYPE_CHECKING:
+    from infra.clouds.libcloud_dialects import Account
+
 _URL_VALID_S: Final = 3600
+_DIGITALOCEAN: Final = "https://api.digitalocean.com"
+_GCE: Final = "https://compute.googleapis.com"
 
 
 def make_cloud(config: Config, clock: Clock) -> Cloud:
     """Return the cloud that the config names; nothing is asked of a provider yet."""
     if config.cloud.provider == "process":
         return _processes(config, clock)
-    # Heavy, and few gateways want it.
-    from infra.clouds.libcloud_dialects import Account
-    from infra.clouds.profiles import PROFILES
     from infra.clouds.rented import RentedCloud
 
-    cloud = config.cloud
+    within_s = boot_within_s(config.cloud)
+    scripts = BootScripts(config.cloud, lambda: code_of(config), within_s)
+    memory = config.gateway.state_dir / "unfit-kinds.json"
+    return RentedCloud(account_of(config.cloud), scripts.script, clock, boot_within_s=within_s, memory=memory)
+
+
+def account_of(cloud: CloudConfig) -> Account:
+    """Return where the config rents machines, by whom and of what kind; not for the process provider."""
+    # Heavy, and few gateways want it.
+    from infra.clouds.libcloud_dialects import Account, Spot
+
     assert cloud.credentials is not None, "the config refuses a provider without credentials"
     assert cloud.image is not None, "the config refuses a provider without an image"
-    account = Account(
+    return Account(
         provider=cloud.provider,  # type: ignore[arg-type]  # it is not "process"
         key=cloud.credentials.key,
         secret=cloud.credentials.secret.get_secret_value(),
@@ -54,10 +67,9 @@ def make_cloud(config: Config, clock: Clock) -> Cloud:
         security_groups=cloud.security_groups,
         address=cloud.address or "public",
         port=cloud.port or LISTEN_PORT,
+        spot=None if cloud.spot is None else Spot(cloud.spot.max_usd_per_hour),
+        machine_account=cloud.self_delete.id if cloud.provider == "gce" and cloud.self_delete else None,
     )
-    boot_within_s = cloud.boot_within_s or PROFILES[account.provider].boot_within_s
-    scripts = BootScripts(cloud, lambda: _code_of(config), boot_within_s)
-    return RentedCloud(account, scripts.script, clock, boot_within_s=boot_within_s)
 
 
 class BootScripts:
@@ -90,9 +102,11 @@ class BootScripts:
             raise UnavailableError(f"the bundle for new machines is not stored: {error}") from error
         except (StoreRefusedError, BundleError, OSError) as error:
             raise OrderError(f"the bundle for new machines is not stored: {error}") from error
-        if bundle is not None:
-            told = msgspec.structs.replace(told, extra={**told.extra, CODE_PATH: CODE})
-        return boot_script(told, bundle, install_within_s=self._boot_within_s)
+        # An image has the code in the same place as a bundle: both are made by the same commands.
+        notice = {} if self._cloud.spot is None else {NOTICE: self._cloud.provider}
+        told = msgspec.structs.replace(told, extra={**told.extra, **notice, CODE_PATH: CODE})
+        delete_self = _delete_self(self._cloud)
+        return boot_script(told, bundle, install_within_s=self._boot_within_s, delete_self=delete_self)
 
     def _bundle(self) -> BundleAt | None:
         if self._cloud.bundle is None:
@@ -109,11 +123,26 @@ class BootScripts:
         return BundleAt(store.presigned_url(_name(self._stored), valid_s=_URL_VALID_S), self._stored)
 
 
+def _delete_self(cloud: CloudConfig) -> DeleteSelf | None:
+    by = cloud.self_delete
+    if by is None:
+        return None
+    if cloud.provider == "gce":
+        return DeleteSelf("gce", _GCE)
+    assert by.secret is not None, "the config refuses others without a secret"
+    if cloud.provider == "digitalocean":
+        return DeleteSelf("digitalocean", _DIGITALOCEAN, secret=by.secret.get_secret_value())
+    assert cloud.endpoint is not None, "the config refuses OpenStack without an endpoint"
+    assert cloud.region is not None, "the config refuses OpenStack without a region"
+    identity_url = cloud.endpoint.rstrip("/").removesuffix("/v3")
+    return DeleteSelf("openstack", identity_url, cloud.region, by.id, by.secret.get_secret_value())
+
+
 def _name(sha256: str) -> str:
     return f"bundles/{sha256}.tar.gz"
 
 
-def _code_of(config: Config) -> dict[str, bytes]:
+def code_of(config: Config) -> dict[str, bytes]:
     """Return the code of functions that are found beside the config."""
     tops = {
         query.function.partition(":")[0].partition(".")[0]
@@ -132,4 +161,8 @@ def _processes(config: Config, clock: Clock) -> ProcessCloud:
         boot_s=config.cloud.boot_s,
         warm=config.cloud.warm,
         cpu_sets=cloud_cpu_sets(available_cpus(), private),
+        places=[
+            Place(("ip", "netns", "exec", namespace), str(address))
+            for namespace, address in config.cloud.namespaces.items()
+        ],
     )

@@ -19,6 +19,7 @@ from infra.messages import (
     QueryFailed,
     QueryReady,
     QueryRefused,
+    Reclaimed,
 )
 
 T = TypeVar("T")
@@ -45,6 +46,9 @@ class Connection:
             self._ready.set()
         self._opening: dict[tuple[str, int], asyncio.Future[QueryReady]] = {}
         self._listeners: dict[tuple[str, int], Listener] = {}
+        self._reclaimed: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        if link.hello.reclaimed_in_s is not None:
+            self._reclaimed.set_result(max(0.0, link.hello.reclaimed_in_s))
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._pump = asyncio.create_task(self._receive(), name=f"receive from {name}")
 
@@ -92,6 +96,10 @@ class Connection:
         """Return why the link ended, once it has."""
         return await asyncio.shield(self._lost)
 
+    async def reclaimed(self) -> float:
+        """Return in how many seconds the provider takes the host's machine back, once it has said so."""
+        return await asyncio.shield(self._reclaimed)
+
     async def close(self, reason: str) -> None:
         """End the link; the host stays."""
         await self.link.close(reason)
@@ -127,6 +135,9 @@ class Connection:
         match message:
             case HostReady():
                 self._ready.set()
+            case Reclaimed():
+                if not self._reclaimed.done():
+                    self._reclaimed.set_result(max(0.0, message.in_s))
             case QueryReady() | QueryRefused():
                 answer = self._opening.get((message.query, message.epoch))
                 if answer is None or answer.done():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -18,27 +19,31 @@ from gateway.codepath import code_path_for
 from gateway.config.models import Config, FileSink
 from gateway.connection import QueryRefusedError
 from gateway.deadletters import ReplayRefusedError
+from gateway.decisions import DecisionLog
 from gateway.demo.record import Boot
+from gateway.fitting import Fitter
 from gateway.home import make_home
 from gateway.hosts import prepare_warm
-from gateway.logs import begin_logging
+from gateway.logs import begin_logging, in_a_sentence
 from gateway.moneyview import money
 from gateway.ownership import Ownership, owned_fleet
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from gateway.recorder import Recorder, tallies_text
+from gateway.rotation import Rotation, RotationRefusedError
 from gateway.scheduler import Scheduler
-from gateway.settings import scheduler_settings
+from gateway.settings import scheduler_settings, unattended_s
 from gateway.sinks.base import FencedError, SinkError
 from gateway.sources.base import SourceError
 from gateway.statefiles import StateError, owned, queries_without_config
 from gateway.statusview import status_text
 from gateway.together import all_or_none
+from gateway.tracefile import recorded
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority, TrustError
-from policies.signals import HOME, DrainAll, Event, QueryOpened, SlotEnded, StopAll
+from policies.signals import HOME, Command, DrainAll, Event, Fit, QueryOpened, SlotEnded, StopAll
 
 _LOG = logging.getLogger(__name__)
 _HELD_BYTES = 128_000_000
@@ -46,7 +51,9 @@ _POLL_S = 0.1
 _TAG = "spillway-gateway"
 
 
-def run(config: Config, *, until_drained: bool, report: Path | None, keep_hosts: bool = False) -> int:
+def run(
+    config: Config, *, until_drained: bool, report: Path | None, keep_hosts: bool = False, record: Path | None = None
+) -> int:
     """Run a gateway until it is told to stop (SIGTERM, SIGINT) or, with ``until_drained``, until all is done.
 
     Args:
@@ -54,6 +61,7 @@ def run(config: Config, *, until_drained: bool, report: Path | None, keep_hosts:
         until_drained: end once finite sources are done, every result is in its sink and every VM is given back.
         report: where to write what happened, or None.
         keep_hosts: leave the engine hosts running for the next start; they end themselves after ``orphan_after``.
+        record: where to write what came when, or None.
 
     Returns:
         The exit code: 0 ok, 1 it failed, 2 the state_dir, a source, a query or the API's address is wrong.
@@ -61,26 +69,20 @@ def run(config: Config, *, until_drained: bool, report: Path | None, keep_hosts:
     begin_logging()
     try:
         with owned(config.gateway.state_dir):
-            return asyncio.run(_run_as_owner(config, until_drained, report, keep_hosts=keep_hosts))
+            return asyncio.run(_run_as_owner(config, until_drained, report, record, keep_hosts))
     except (StateError, SourceError, FencedError, SinkError, ApiError, QueryRefusedError) as error:
         _LOG.error("%s", error)
         return 2
     except (CloudError, TrustError, LinkLost, OSError) as error:
-        _LOG.error("the gateway cannot go on: %s", _sentence(error))
+        _LOG.error("the gateway cannot go on: %s", in_a_sentence(error))
         return 1
 
 
-async def _run_as_owner(config: Config, until_drained: bool, report: Path | None, *, keep_hosts: bool) -> int:
+async def _run_as_owner(config: Config, drain: bool, report: Path | None, record: Path | None, keep_hosts: bool) -> int:
     clock = SystemClock()
     async with owned_fleet(config.gateway, clock) as ownership:
-        return await Daemon(config, clock, keep_hosts=keep_hosts, ownership=ownership).run(until_drained, report)
-
-
-def _sentence(error: Exception) -> str:
-    """Return what went wrong, with the path that it went wrong with."""
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}; see that this user may read and write there"
-    return str(error) or type(error).__name__
+        daemon = Daemon(config, clock, keep_hosts=keep_hosts, ownership=ownership)
+        return await daemon.run(drain, report, record)
 
 
 class Daemon:
@@ -102,10 +104,12 @@ class Daemon:
             self._state_dir / "books.json",
             self._scheduler.fleet.ledger,
             settings.billing,
-            orphan_after_s=config.gateway.orphan_after_s,
+            orphan_after_s=unattended_s(config),
             clock=clock,
         )
         self._event_ids = count(1)
+        self._fitter = Fitter(self._handle)
+        self._decisions = DecisionLog(self._state_dir / "decisions")
         self._cloud = make_cloud(config, clock)
         self._queries = {name: self._make_query(name) for name in config.upstream_first}
         for folder in queries_without_config(self._state_dir / "queries", config.queries):
@@ -118,17 +122,18 @@ class Daemon:
         self._latencies: dict[str, float] = {}
         self._recorder: Recorder | None = None
         self._actuator = self._make_actuator()
+        self._rotation = Rotation(self._authority, self._cloud, (self._home, self._actuator), clock)
         self._slot_ends_s = 0.0
         self.phase = "starting"
 
     # ------------------------------------------------------------------------------------------------------ running
 
-    async def run(self, until_drained: bool, report: Path | None) -> int:
+    async def run(self, until_drained: bool, report: Path | None, record: Path | None = None) -> int:
         """See ``run``."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop)
-        async with serve_api(self, self._config.gateway.api):
+        async with serve_api(self, self._config.gateway.api), recorded(record, self._queries, self._clock):
             try:
                 if not await self._begin_unless_stopped():
                     _LOG.info("told to stop before it was ready")
@@ -155,11 +160,12 @@ class Daemon:
         self._stop.set()
 
     async def _begin(self) -> None:
-        """Give back what an earlier gateway rented, get the hosts, open the queries."""
-        self._actuator.end_leftovers()
+        """Take over or give back what an earlier gateway rented, get the hosts, open the queries."""
+        self._actuator.deal_with_leftovers()
         await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
         await all_or_none(*(self._open(name, query) for name, query in self._queries.items()))
         self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
+        self._actuator.queries_are_open()
         self._home.watch()
 
     async def _begin_unless_stopped(self) -> bool:
@@ -185,27 +191,37 @@ class Daemon:
             await self._clock.sleep_until(min(self._slot_ends_s, self._clock.now() + _POLL_S))
             self._check()
             if self._clock.now() >= self._slot_ends_s:
-                self._end_slot()
+                await self._end_slot()
                 self._slot_ends_s = max(self._slot_ends_s + self._config.gateway.slot_s, self._clock.now())
 
-    def _end_slot(self) -> None:
+    async def _end_slot(self) -> None:
         now_s = self._clock.now()
         for query in self._queries.values():
             query.pipeline.end_slot(query.ingress.oldest_unread_s(), query.ingress.due_unread_count())
         slots = self._profiler.end_slot(now_s, load1=os.getloadavg()[0])
         self._latencies = {slot.query: slot.latency_s for slot in slots}
-        self._handle(
-            lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=slots, wall_s=self._clock.wall())
-        )
+        wall_s, cpu = self._clock.wall(), self._cpu_by_lane()
+        ended = SlotEnded(event_id="", at_s=now_s, queries=slots, wall_s=wall_s, cpu=cpu)
+        commands = self._decide(await self._fitter.asked(self._scheduler, ended))
+        self._decisions.note(self._scheduler.last_decisions, wall_s, commands)
         self._books.save_soon()
         if self._recorder is not None:
             first = self._queries[next(iter(self._config.queries))]
             states = [str(state) for state in self._scheduler.vms.values()]
             self._recorder.slot(now_s, slots, first.tally, states)
 
+    def _cpu_by_lane(self) -> dict[str, float]:
+        lanes = [lane for query in self._queries.values() for lane in query.pipeline.lanes.values()]
+        return {lane.name: lane.link.cpu for lane in lanes if lane.link.cpu is not None}
+
     def _handle(self, make_event: Callable[[str, float], Event]) -> None:
         """Show the scheduler an event and do what it says."""
+        self._decisions.did(self._decide(make_event))
+
+    def _decide(self, make_event: Callable[[str, float], Event]) -> list[Command]:
+        """Show the scheduler an event and do what it says; return that."""
         event = make_event(f"e{next(self._event_ids)}", self._clock.now())
+        self._decisions.heard(event)
         if self._recorder is not None:
             self._recorder.event(event)
         commands = self._scheduler.handle(event)
@@ -213,7 +229,10 @@ class Daemon:
             _LOG.info("%s", command)
             if self._recorder is not None:
                 self._recorder.command(event.at_s, command)
+            if isinstance(command, Fit):
+                self._fitter.begin(command)
         self._actuator.execute(commands)
+        return commands
 
     def _check(self) -> None:
         for name, query in self._queries.items():
@@ -246,7 +265,9 @@ class Daemon:
     async def _let_go(self) -> None:
         """End all that still runs; after a failure that is more than after an orderly end."""
         await self._home.stop_watching()
+        await self._fitter.close()
         await self._actuator.give_back_all()
+        await self._decisions.close()
         await self._books.close()
         if left := self._actuator.reaper.not_given_back:
             self._fail(f"not given back, end by hand: {', '.join(left.values())}")
@@ -329,7 +350,7 @@ class Daemon:
         return Actuator(
             self._cloud,
             self._authority,
-            tags={_TAG: self._fleet_name()},
+            tags={_TAG: self._authority.fleet},
             queries=self._queries,
             home_runtime=lambda: self._home.runtime,
             orphan_after_s=self._config.gateway.orphan_after_s,
@@ -338,10 +359,9 @@ class Daemon:
             clock=self._clock,
             emit=self._handle,
             paid=self._books.save,
+            inherited=self._books.inherited,
+            size_prices=self._config.cloud.size_prices,
         )
-
-    def _fleet_name(self) -> str:
-        return self._authority.gateway_certificate.serial_number.to_bytes(20, "big").hex()
 
     @property
     def trouble(self) -> str:
@@ -360,6 +380,16 @@ class Daemon:
         for other in self._queries.values():
             other.read_on()
         return count
+
+    async def rotate_certificates(self) -> dict[str, list[str]]:
+        """See ``Answers.rotate_certificates``."""
+        if self.phase != "running":
+            raise RotationRefusedError(f"the gateway is {self.phase}: ask again when it runs")
+        return await self._rotation.rotate()
+
+    def why(self) -> str:
+        """See ``Answers.why``."""
+        return json.dumps(self._decisions.last)
 
     def status(self) -> str:
         """Return what the gateway is doing, as JSON."""

@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 from gateway.config.models import Config
 from gateway.connection import Connection, QueryRefusedError
-from gateway.hosts import READY_DEADLINE_S, HomeHost
+from gateway.hosts import HomeHost, InService, NotSettledError
 from gateway.outage import Outage
 from gateway.pipeline import Loss
 from gateway.profiler import Profiler
@@ -94,6 +94,17 @@ class Home:
         """
         return self.connection.link.hello.runtime
 
+    def in_service(self) -> list[InService]:
+        """Return the host, and the one that stands by.
+
+        Raises:
+            NotSettledError: one is being started or replaced.
+        """
+        if self._changing.locked():
+            raise NotSettledError("the private engine host is being replaced")
+        held = [] if self._standby is None else self._standby.in_service()
+        return [self._host.in_service(self._connection), *held]
+
     @property
     def trouble(self) -> str:
         """Why a lost host is not started again yet; empty when all is well."""
@@ -122,7 +133,7 @@ class Home:
         self._connection = await self._host.connect(self._tags)
         if self._standby is None:
             await self._host.end_others()
-        await self._connection.wait_ready(READY_DEADLINE_S)
+        await self._host.wait_ready(self._connection)
 
     async def _warm(self, connection: Connection) -> None:
         for query in self._queries.values():

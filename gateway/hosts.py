@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from gateway.connection import Connection
 from infra.clock import Clock
-from infra.clouds.base import Cloud, CloudError, Node, Warms
+from infra.clouds.base import Cloud, CloudError, Node, Overheard, Warms
 from infra.link.channel import LinkLost
 from infra.link.client import Address, HostLink, enrol
 from infra.link.trust import Authority, TrustError, UserData, new_token
@@ -19,7 +20,31 @@ _LOG = logging.getLogger(__name__)
 _ENROL_DEADLINE_S = 15.0
 READY_DEADLINE_S = 180.0
 _WARM_ORPHAN_S = 900.0
+DIAL_S = 10.0
+# A host elsewhere is silent for so long when the WAN is cut. The one at home shares its CPUs with Spark, and no WAN is
+# between: it gets the link's own, longer patience.
+_FAR_BEAT_S = 0.5
+_FAR_SILENT_S = 2.5
 _HOME_TAGS = {"spillway": "home"}
+
+
+class NotSettledError(Exception):
+    """A host is being started, or linked up with again."""
+
+
+@dataclass(frozen=True)
+class InService:
+    """An engine host that is linked up with, or ready to be.
+
+    Attributes:
+        name: of its lane.
+        host: the name in its certificate.
+        address: where it listens, or a relay before it.
+    """
+
+    name: str
+    host: str
+    address: Address
 
 
 def user_data(authority: Authority, host: str, token: bytes, orphan_after_s: float) -> str:
@@ -33,7 +58,13 @@ def new_host_name(prefix: str) -> str:
 
 
 async def dial(
-    name: str, host: str, address: Address, authority: Authority, token: bytes | None, clock: Clock
+    name: str,
+    host: str,
+    address: Address,
+    authority: Authority,
+    token: bytes | None,
+    clock: Clock,
+    within_s: float = DIAL_S,
 ) -> Connection:
     """Enrol a host if it has a token to spend, and link up.
 
@@ -44,6 +75,7 @@ async def dial(
         authority: the gateway's.
         token: None for a host that was enrolled before.
         clock: time.
+        within_s: for linking up.
 
     Raises:
         LinkLost: it cannot be reached.
@@ -51,7 +83,9 @@ async def dial(
     """
     if token is not None:
         await enrol(address, authority, host, token, _ENROL_DEADLINE_S)
-    link = await HostLink.connect(address, authority, host, secrets.token_hex(8), clock=clock)
+    beats = {} if name == HOME else {"heartbeat_s": _FAR_BEAT_S, "heartbeat_timeout_s": _FAR_SILENT_S}
+    session = secrets.token_hex(8)
+    link = await HostLink.connect(address, authority, host, session, clock=clock, connect_timeout_s=within_s, **beats)
     return Connection(name, link)
 
 
@@ -150,6 +184,38 @@ class HomeHost:
             return await dial(HOME, node.host, (node.address, node.port), self._authority, token, self._clock)
         except TrustError as error:
             raise CloudError(f"the new engine host did not prove itself: {error}") from error
+        except LinkLost as error:
+            raise LinkLost(await self._with_last_words(str(error))) from error
+
+    def in_service(self, connection: Connection | None) -> InService:
+        """Return the host.
+
+        Raises:
+            NotSettledError: it is not linked up with now.
+        """
+        if self._node is None or connection is None or not connection.alive:
+            raise NotSettledError("the private engine host is not linked up with")
+        return InService(HOME, self._node.host, (self._node.address, self._node.port))
+
+    async def wait_ready(self, connection: Connection) -> None:
+        """Return once the host that ``connect`` returned has warmed up.
+
+        Raises:
+            LinkLost: it went away before; the message ends with the end of its log, which is gone with it.
+            TimeoutError: it took too long; likewise.
+        """
+        try:
+            await connection.wait_ready(READY_DEADLINE_S)
+        except LinkLost as error:
+            raise LinkLost(await self._with_last_words(str(error))) from error
+        except TimeoutError as error:
+            raise TimeoutError(await self._with_last_words(str(error))) from error
+
+    async def _with_last_words(self, why: str) -> str:
+        if self._node is None or not isinstance(self._machines, Overheard):
+            return why
+        words = await self._machines.last_words(self._node.id)
+        return f"{why}; its last words: {words or 'it wrote nothing'}"
 
     async def end(self, connection: Connection | None) -> None:
         """Let the host end itself, if it was started, and see that it does."""

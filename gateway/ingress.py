@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from gateway.deadletters import DeadLetter, DeadLetterFile, dead_letter
 from gateway.gate import ByteGate
 from gateway.intervals import IntervalSet
+from gateway.linger import Linger
 from gateway.outage import Outage
 from gateway.replay import DueTimes
 from gateway.runbook import Run
@@ -18,6 +19,7 @@ from gateway.runlog import RunLog, RunRecord
 from gateway.sources.base import Chunk, DeadRecord, Source, SourceError, SourceUnavailableError
 from gateway.threads import run_to_end
 from infra.clock import Clock
+from policies.shedding import Sampler
 
 # How often a source that has nothing now, or a full gate, is looked at again.
 _POLL_S = 0.05
@@ -25,7 +27,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """When a run is closed: at so many events or bytes, or when its first event is ``linger_s`` old."""
+    """When a run is closed: at so many events or bytes, or once its first event has lingered (see ``Linger``)."""
 
     max_events: int
     max_bytes: int
@@ -45,6 +47,11 @@ class Ingress:
         clock: time.
         order_column: event-time column by which an event is out of order when an earlier one is newer; or None.
         on_run: takes each run, in order of seq.
+        backlog: how many of them wait for a lane, and how many events a lane serves a second (0: not known).
+
+    Attributes:
+        sampler: says which part of the events is shed.
+        finished: whether the source has ended.
     """
 
     def __init__(
@@ -59,6 +66,7 @@ class Ingress:
         clock: Clock,
         order_column: str | None,
         on_run: Callable[[Run], None],
+        backlog: Callable[[], tuple[int, float]],
     ) -> None:
         self._source = source
         self._log = log
@@ -69,12 +77,15 @@ class Ingress:
         self._clock = clock
         self._order_column = order_column
         self._on_run = on_run
+        self._backlog = backlog
+        self._linger = Linger(limits.linger_s)
         # Wall time is read once; from then on only the monotonic clock measures.
         self._wall_offset_s = clock.wall() - clock.now()
         self._started_s = log.head.started_wall_s - self._wall_offset_s
         self._newest_us = self._newest_before()
         self._source_outage = Outage(clock, (SourceUnavailableError, OSError))
         self._disk_outage = Outage(clock, (OSError,))
+        self.sampler = Sampler()
         self.finished = False
 
     @property
@@ -104,12 +115,14 @@ class Ingress:
         due = self._schedule.due_count(self._clock.now() - self._started_s)
         return max(0, due - self._log.position.record)
 
-    async def recover(self, done: IntervalSet, from_seq: int | None = None) -> None:
+    async def recover(self, done: IntervalSet, from_seq: int | None = None, planned_end_seq: int = 0) -> None:
         """Cut again, exactly as they were, the logged runs that are not in ``done``.
 
         Args:
             done: what the sink holds.
             from_seq: where a stateful query goes on; runs from there on are cut again although their results are in.
+            planned_end_seq: the end of the micro-batch that Spark will run again: its runs are held all at once,
+                also where the gate has become smaller since.
 
         Raises:
             SourceError: the source no longer holds what it held.
@@ -118,16 +131,17 @@ class Ingress:
             wanted_again = from_seq is not None and record.first_seq >= from_seq
             if done.covers(record.first_seq, record.last_seq) and not wanted_again:
                 continue
-            await self._gate.wait()
+            if record.first_seq >= planned_end_seq:
+                await self._gate.wait()
             chunk = await self._read_again(record)
             events = record.last_seq - record.first_seq + 1
-            if chunk.batch.num_rows != events:
+            if chunk.batch.num_rows != events + record.shed:
                 raise SourceError(
                     f"events {record.first_seq} to {record.last_seq} were logged from the source's records "
                     f"{record.start.record} to {record.end.record - 1}, but there are {chunk.batch.num_rows} events in "
                     "them now: restore the source"
                 )
-            self._hand_over(record, chunk.batch)
+            self._hand_over(record, sampled(chunk.batch, record.shed))
         await self._source_outage.outlast("the source", lambda: self._source.seek(self._log.position))
 
     async def _read_again(self, record: RunRecord) -> Chunk:
@@ -145,7 +159,7 @@ class Ingress:
             if chunk is not None:
                 await self._take(chunk)
             if chunk is None or not chunk.more:
-                pause_s = _POLL_S if chunk is None else self._limits.linger_s
+                pause_s = _POLL_S if chunk is None else self._linger_s
                 await self._clock.sleep_until(self._clock.now() + pause_s)
         self.finished = True
 
@@ -162,32 +176,41 @@ class Ingress:
         while True:
             first = self._log.position.record
             closes_s = self._started_s + min(
-                self._schedule.due_s(first) + self._limits.linger_s, self._schedule.due_s(first + limit - 1)
+                self._schedule.due_s(first) + self._linger_s, self._schedule.due_s(first + limit - 1)
             )
             if closes_s <= self._clock.now():
                 return min(max(1, self.due_unread_count()), limit)
             await self._clock.sleep_until(closes_s)
+
+    @property
+    def _linger_s(self) -> float:
+        return self._linger.next_s(*self._backlog())
 
     async def _take(self, chunk: Chunk) -> None:
         if chunk.dead:
             now_wall_s = self._clock.wall()
             letters = [_letter(dead, now_wall_s) for dead in chunk.dead]
             await self._on_disk("the dead-letter file", lambda: self._dead_letters.add(letters))
-        if chunk.batch.num_rows == 0:
-            self._log.skip(chunk.end)
+        shed = 0 if _replayed(chunk) else self.sampler.shed(chunk.batch.num_rows)
+        batch = sampled(chunk.batch, shed)
+        if batch.num_rows == 0:
+            self._log.skip(chunk.end, shed)
             return
         first_seq = self._log.next_seq
         record = RunRecord(
             first_seq,
-            first_seq + chunk.batch.num_rows - 1,
+            first_seq + batch.num_rows - 1,
             chunk.start,
             chunk.end,
             self._arrival_s(chunk) + self._wall_offset_s,
-            disordered=self._is_disordered(chunk.batch),
+            disordered=self._is_disordered(batch),
             newest=self._newest_now(),
+            shed=shed,
+            shed_before=self._log.shed_since,
         )
         await self._on_disk("the run log", lambda: self._log.append([record]))
-        self._hand_over(record, chunk.batch)
+        self._linger.cut(batch.num_rows)
+        self._hand_over(record, batch)
 
     async def _on_disk(self, what: str, write: Callable[[], None]) -> None:
         await self._disk_outage.outlast(what, lambda: run_to_end(write))
@@ -200,12 +223,13 @@ class Ingress:
             min(record.arrival_wall_s - self._wall_offset_s, self._clock.now()),
             batch.get_total_buffer_size() if batch.num_columns == 0 else batch.nbytes,
             disordered=record.disordered,
+            shed=record.shed + record.shed_before,
         )
         self._gate.take(run.raw_bytes)
         self._on_run(run)
 
     def _arrival_s(self, chunk: Chunk) -> float:
-        if self._schedule is None or chunk.end.record == chunk.start.record:  # not due: replayed
+        if self._schedule is None or _replayed(chunk):  # not due
             came_wall_s = chunk.arrival_wall_s
             # What comes from the future has a clock that is fast.
             return (
@@ -234,6 +258,18 @@ class Ingress:
         late = self._newest_us is not None and bounds["min"] < self._newest_us
         self._newest_us = bounds["max"] if self._newest_us is None else max(self._newest_us, bounds["max"])
         return bool(late or not rising)
+
+
+def sampled(batch: pa.RecordBatch, shed: int) -> pa.RecordBatch:
+    """Return what is left of a batch without ``shed`` of its rows, evenly spread; the same rows each time."""
+    rows, kept = batch.num_rows, batch.num_rows - shed
+    if not shed:
+        return batch
+    return batch.take(pa.array([(2 * i + 1) * rows // (2 * kept) for i in range(kept)], pa.int64()))
+
+
+def _replayed(chunk: Chunk) -> bool:
+    return chunk.end.record == chunk.start.record
 
 
 def _letter(dead: DeadRecord, now_wall_s: float) -> DeadLetter:

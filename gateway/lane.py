@@ -13,6 +13,7 @@ from gateway.connection import Connection
 from gateway.runbook import Run
 from infra.clock import Clock
 from infra.link.channel import LinkLost
+from infra.link.client import LinkStats
 from infra.link.credit import CreditWindow
 from infra.messages import Completed, Credit, Dictionary, Predicate, QueryFailed, QueryReady
 from infra.messages import Run as RunMessage
@@ -101,6 +102,7 @@ class Lane:
         self._owner = owner
         self._clock = clock
         self._credit = CreditWindow(ready.credit_bytes)
+        self._planned_end_seq = ready.resume_end_seq
         self._open: dict[int, Run] = {}
         self._queue: deque[Run] = deque()
         self._work = asyncio.Event()
@@ -127,12 +129,25 @@ class Lane:
         """Whether the lane may take another run now."""
         if len(self._open) < _LEAST_RUNS:
             return True
-        return not self._queue and self.has_credit and self.open_events < self.rate_per_s * _HORIZON_S
+        return not self._queue and self._has_credit and self.open_events < self.rate_per_s * _HORIZON_S
+
+    def takes(self, run: Run) -> bool:
+        """Whether the lane may take this run now: it has room, or no more than credit for one that is waited for.
+
+        A run that came back from a lost lane holds up all results after it. A micro-batch that was planned before its
+        host was lost runs again whole: it answers none of its runs before it has all of them.
+        """
+        waited_for = run.attempt > 0 or run.first_seq < self._planned_end_seq
+        return self.has_room or (waited_for and self._has_credit)
 
     @property
-    def has_credit(self) -> bool:
-        """Whether the host takes more bytes."""
+    def _has_credit(self) -> bool:
         return self._credit.available_bytes > 0
+
+    @property
+    def link(self) -> LinkStats:
+        """What is known of the link to the host."""
+        return self._connection.link.stats
 
     @property
     def choices(self) -> dict[str, str]:
@@ -140,7 +155,7 @@ class Lane:
         return dict(self._encoder.choices())
 
     def put(self, run: Run) -> None:
-        """Take a run; the caller has asked ``has_room``."""
+        """Take a run; the caller has asked ``takes``."""
         self._overdue.pop(run.first_seq, None)
         self._open[run.first_seq] = run
         self._see_work()
@@ -167,7 +182,7 @@ class Lane:
     async def run(self) -> None:
         """Send what is put, until the link is lost."""
         while True:
-            while not (self._queue and self.has_credit):
+            while not (self._queue and self._has_credit):
                 self._work.clear()
                 await self._work.wait()
             run = self._queue[0]

@@ -35,7 +35,7 @@ class Seldom(logging.Filter):
 
 def begin_logging() -> None:
     """Log to stderr: our own words from INFO on, the libraries' warnings, and the same one seldom."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
     seldom = Seldom()
 
     def quiet(record: logging.LogRecord) -> bool:
@@ -43,5 +43,12 @@ def begin_logging() -> None:
             return True
         return record.levelno >= logging.WARNING and seldom.filter(record)
 
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(quiet)
+    handler.addFilter(quiet)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
+
+
+def in_a_sentence(error: Exception) -> str:
+    """Return what went wrong, with the path that it went wrong with."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}; see that this user may read and write there"
+    return str(error) or type(error).__name__

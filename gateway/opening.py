@@ -14,6 +14,7 @@ from gateway.config.models import Payload, Query
 from gateway.connection import Connection
 from gateway.identity import Identity
 from gateway.lane import Lane, LaneOwner
+from gateway.runbook import BATCH_RUNS_MAX
 from infra.clock import Clock
 from infra.messages import Completed, Credit, OpenQuery, Predicate, QueryFailed, QueryReady
 from infra.payload import CodecPolicy, Encoder
@@ -21,8 +22,6 @@ from policies.overdue import Patience
 from policies.signals import HOME
 
 _OPEN_DEADLINE_S = 120.0
-# More runs in a micro-batch save Spark's fixed costs, fewer answer earlier.
-_BATCH_RUNS_MAX = 8
 PATIENCE = Patience()
 
 
@@ -95,7 +94,7 @@ class Opener:
             self.definition,
             epoch=identity.epoch,
             code_hash=identity.code_hash,
-            max_batch_runs=_BATCH_RUNS_MAX,
+            max_batch_runs=BATCH_RUNS_MAX,
             checkpoint_dir=str(self._folder / "checkpoints") if home else "",
             result_codec="zstd" if compressed else "none",
         )
@@ -115,7 +114,7 @@ class Opener:
         folder = self._folder / "warm-checkpoints"
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         message = msgspec.structs.replace(
-            self.definition, code_hash=identity.code_hash, max_batch_runs=_BATCH_RUNS_MAX, checkpoint_dir=str(folder)
+            self.definition, code_hash=identity.code_hash, max_batch_runs=BATCH_RUNS_MAX, checkpoint_dir=str(folder)
         )
         await connection.open_query(message, lambda *_: None, _OPEN_DEADLINE_S)
         await connection.close_query(message.query, message.epoch)

@@ -104,6 +104,7 @@ class Pipeline:
         self._moves: list[_Move] = []
         self._book = RunBook(sink.committed)
         self._router = Router()
+        self._shares: dict[str, float] = {HOME: 1.0}
         self._lanes: dict[str, Lane] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._batch_start_seq = 0
@@ -126,7 +127,7 @@ class Pipeline:
         sender = asyncio.create_task(lane.run(), name=f"{self.name} to {lane.name}")
         sender.add_done_callback(lambda ended: self._sender_ended(lane.name, ended))
         self._senders[lane.name] = sender
-        self.deal()
+        self._follow_shares()
 
     def _sender_ended(self, lane: str, sender: asyncio.Task[None]) -> None:
         error = None if sender.cancelled() else sender.exception()
@@ -149,7 +150,7 @@ class Pipeline:
         runs = self._book.give_back(name)
         if loss is not None:
             self._moves.append(_Move(name, loss, len(runs), {run.first_seq for run in runs}))
-        self.deal()
+        self._follow_shares()
         self._see_moved(None)
 
     def lane_idle(self, name: str) -> bool:
@@ -163,7 +164,20 @@ class Pipeline:
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Follow other shares from now on."""
-        self._router.set_shares(shares)
+        self._shares = dict(shares)
+        self._follow_shares()
+
+    def _follow_shares(self) -> None:
+        """Deal by the shares; what a cloud lane should get that is not there, or no more, is home's.
+
+        While home is lost the cloud lanes with shares get its too: only what may not leave it waits for its return.
+        """
+        there = {name: share for name, share in self._shares.items() if name in self._lanes and name != HOME}
+        in_cloud = sum(there.values())
+        if HOME not in self._lanes and in_cloud > 0:
+            there = {name: share / in_cloud for name, share in there.items()}
+            in_cloud = 1.0
+        self._router.set_shares({HOME: max(0.0, 1.0 - in_cloud), **there})
         self.deal()
 
     @property
@@ -176,11 +190,12 @@ class Pipeline:
     def offer(self, run: Run) -> None:
         """Take a run from the ingress."""
         self._book.add(run)
-        self.tally.arrived(run.first_seq, run.last_seq)
+        self.tally.arrived(run.first_seq, run.last_seq, run.shed)
         self._profiler.arrived(
             self.name,
-            events=run.events,
-            raw_bytes=run.raw_bytes,
+            # What was shed came too: the input is what it is.
+            events=run.events + run.shed,
+            raw_bytes=run.raw_bytes * (run.events + run.shed) // run.events,
             first_due_s=run.arrival_s,
             last_due_s=run.arrival_s,
         )
@@ -191,9 +206,7 @@ class Pipeline:
         while (run := self._book.next_waiting()) is not None:
             if not self._delivery.takes(run.first_seq):
                 return
-            # A run that came back from a lost lane holds up all results after it: it does not wait for room.
-            again = run.attempt > 0
-            with_room = {name for name, lane in self._lanes.items() if lane.has_room or (again and lane.has_credit)}
+            with_room = {name for name, lane in self._lanes.items() if lane.takes(run)}
             home_only, tried = self._stateful or run.disordered, self._book.tried(run)
             if tried:
                 name = self._router.pick_again(run.events, with_room, tried, home_only=home_only)
@@ -284,6 +297,7 @@ class Pipeline:
         now_s = self._clock.now()
         for run in runs:
             self.tally.completed(answer.lane, max(0.0, now_s - run.arrival_s), run.events)
+            self.tally.received(run.first_seq, run.last_seq)
             self._profiler.completed(
                 self.name,
                 first_seq=run.first_seq,
@@ -348,13 +362,13 @@ class Pipeline:
             lane.end_slot()
             if self._book.waiting_events and not lane.has_room:
                 self._profiler.no_credit(self.name, lane.name)
-        waiting_s = self._book.oldest_arrival_s(())
-        ages = [age for age in (waiting_s, oldest_unread_s) if age is not None]
-        self._profiler.waiting(
-            self.name,
-            events=self._book.waiting_events + unread_events,
-            oldest_arrival_s=min(ages, default=None),
-        )
+        ages = [age for age in (self._book.oldest_arrival_s(()), oldest_unread_s) if age is not None]
+        events = self._book.waiting_events + unread_events
+        self._profiler.waiting(self.name, events=events, oldest_arrival_s=min(ages, default=None))
+
+    def waiting_runs(self) -> int:
+        """Return how many runs wait for a lane."""
+        return self._book.waiting_runs
 
     @property
     def idle(self) -> bool:

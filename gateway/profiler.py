@@ -6,7 +6,7 @@ its first was lost is open only once, and a completion that comes twice is count
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -31,11 +31,14 @@ class _Rate:
     busy_s: float = 0.0
     last_batch: int | None = None
 
-    def add(self, events: int, batch_id: int, batch_s: float) -> None:
+    def add(self, events: int, batch_id: int, batch_s: float) -> bool:
+        """Count events; return whether their batch is a new one."""
         self.events += events
-        if batch_id != self.last_batch:
+        new = batch_id != self.last_batch
+        if new:
             self.busy_s += batch_s
             self.last_batch = batch_id
+        return new
 
     def fade(self) -> None:
         self.events *= _RATE_MEMORY
@@ -83,6 +86,8 @@ class _Slot:
     raw_bytes: Counter[str] = field(default_factory=Counter)
     sent_bytes: Counter[str] = field(default_factory=Counter)
     completed_events: Counter[str] = field(default_factory=Counter)
+    batches: Counter[str] = field(default_factory=Counter)
+    busy_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     late_events: int = 0
     home: Histogram = field(default_factory=Histogram)
     cloud: Histogram = field(default_factory=Histogram)
@@ -126,6 +131,9 @@ class _QueryProfile:
             cloud_lane_s=_little_s(flow for lane, flow in self.flows.items() if lane != HOME),
             rates={lane: r.events / r.busy_s for lane, r in self.rates.items() if r.events > 0 and r.busy_s > 0},
             no_credit=frozenset(slot.no_credit),
+            completed_events=dict(slot.completed_events),
+            batches=dict(slot.batches),
+            busy_s=dict(slot.busy_s),
             dispatched_events=dict(slot.dispatched_events),
             raw_bytes=dict(slot.raw_bytes),
             sent_bytes=dict(slot.sent_bytes),
@@ -256,7 +264,9 @@ class Profiler:
         slot.completed_events[lane] += run.events
         slot.late_events += run.events if first_seq < profile.highest_seq else 0
         profile.highest_seq = max(profile.highest_seq, last_seq)
-        profile.rates.setdefault(lane, _Rate()).add(run.events, batch_id, batch_s)
+        if profile.rates.setdefault(lane, _Rate()).add(run.events, batch_id, batch_s):
+            slot.batches[lane] += 1
+            slot.busy_s[lane] += batch_s
 
     def lane_closed(self, lane: str) -> None:
         """A lane is gone; what was open on it waits to be routed again, and its rate is forgotten."""

@@ -22,6 +22,7 @@ from gateway.outage import Outage
 from gateway.pipeline import Loss, Pipeline
 from gateway.position import Position
 from gateway.profiler import Profiler
+from gateway.runbook import Run
 from gateway.runlog import LogHead, RunLog
 from gateway.sinks.base import Sink, SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
@@ -42,6 +43,8 @@ _LOG = logging.getLogger(__name__)
 
 class RunningQuery:
     """One query of the config, from ``start`` to ``stop``.
+
+    ``on_run`` is called with (query, run) for each run that was read, if it is set.
 
     Args:
         name: its name.
@@ -73,6 +76,7 @@ class RunningQuery:
         why_not_write: Callable[[], str] = lambda: "",
     ) -> None:
         self.name = name
+        self.on_run: Callable[[str, Run], None] | None = None
         self.config = config
         self._folder = folder
         self._opener = Opener(name, config, folder, code_path, on_failed)
@@ -86,6 +90,7 @@ class RunningQuery:
         self._tasks: list[asyncio.Task[None]] = []
         self._messages: set[asyncio.Task[None]] = set()
         self._reading: asyncio.Task[None] | None = None
+        self._served_per_s = 0.0
         self._started = False
         self._reads_on = True
         self._home: Connection | None = None
@@ -94,6 +99,11 @@ class RunningQuery:
         self._more = asyncio.Event()
         self._replaying = asyncio.Lock()
         self.dead_letters = DeadLetterFile(folder / "dead-letters.jsonl", config.dead_letters.limit_bytes)
+
+    def _take(self, run: Run) -> None:
+        if self.on_run is not None:
+            self.on_run(self.name, run)
+        self.pipeline.offer(run)
 
     # ---------------------------------------------------------------------------------------------- start and stop
 
@@ -115,7 +125,7 @@ class RunningQuery:
         self.plan = ready.plan
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
         head = LogHead(self._identity.owner, self._clock.wall())
-        log = await asyncio.to_thread(RunLog, self._folder / "runs.log", head)
+        log = self._log = await asyncio.to_thread(RunLog, self._folder / "runs.log", head)
         order = self.config.order
         sink = OwnedSink(make_sink(self.config.sink, self._sink_context()), self._why_not_write)
         await Outage(self._clock, (SinkUnavailableError,)).outlast(f"{self.name}'s sink", sink.open)
@@ -141,7 +151,7 @@ class RunningQuery:
         self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
         self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
         self._reading = asyncio.create_task(
-            self._read(sink, ready.resume_seq if stateful else None), name=f"read {self.name}"
+            self._read(sink, ready.resume_seq if stateful else None, ready.resume_end_seq), name=f"read {self.name}"
         )
         self._tasks.append(self._reading)
         self._started = True
@@ -164,8 +174,15 @@ class RunningQuery:
             gate=self._gate,
             clock=self._clock,
             order_column=order.by if order is not None and order.by != "arrival" else None,
-            on_run=self.pipeline.offer,
+            on_run=self._take,
+            backlog=self._backlog,
         )
+
+    def _backlog(self) -> tuple[int, float]:
+        """Return how many runs wait, and what the slowest lane serves a second; a lost one's rate is remembered."""
+        rates = [lane.rate_per_s for lane in self.pipeline.lanes.values()]
+        self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
+        return self.pipeline.waiting_runs(), self._served_per_s
 
     def _sink_context(self) -> SinkContext:
         identity = self._identity
@@ -182,8 +199,8 @@ class RunningQuery:
             _LOG.warning("%s: the source was not told what is committed (%s): the next commit tells", self.name, error)
         reached("source.acknowledge.after")
 
-    async def _read(self, sink: Sink, resume_seq: int | None) -> None:
-        await self.ingress.recover(sink.committed, resume_seq)
+    async def _read(self, sink: Sink, resume_seq: int | None, planned_end_seq: int) -> None:
+        await self.ingress.recover(sink.committed, resume_seq, planned_end_seq)
         await self.pipeline.forget_committed()
         while self._reads_on:
             self._more.clear()
@@ -192,6 +209,15 @@ class RunningQuery:
             await self.pipeline.forget_committed()
             await self._more.wait()
         self.ingress.finished = True
+
+    def set_shed(self, share: float) -> None:
+        """Take in all but this share of the events from now on; what is shed is counted in the run log."""
+        self.ingress.sampler.share = share
+
+    @property
+    def shed_events(self) -> int:
+        """How many events were ever shed, as the run log counts them."""
+        return self._log.shed_events if self._started else 0
 
     def read_on(self) -> None:
         """See whether there is more, although the source had ended."""

@@ -6,30 +6,37 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from infra.clock import Clock
-from infra.clouds.base import Cloud, CloudError, Node
+from infra.clouds.base import Cloud, CloudError, Node, ThrottledError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_S = 60.0
+_EARLY_SWEEP_S = 15.0
+_EARLY_S = 60.0
+"""A machine that an earlier gateway ordered just before it died may appear in the provider's list only now."""
 _RETRY_S = 5.0
 _DESTROY_TRIES = 5
 _DESTROY_WAIT_S = 2.0
+_TOLD_MOST_S = 900.0
+"""A provider that wants to be left alone is left alone for so long at most: it may bill a machine meanwhile."""
 _RUN_TAG = "spillway-run"
 
 
 class Reaper:
     """Sees that no machine is left behind.
 
-    A machine of an earlier gateway is ended when it is seen. One of our own that is in nobody's hands is ended when it
-    is seen so twice: it may just be on its way.
+    A machine of an earlier gateway is ended when it is seen, unless somebody takes it over. One of our own that is in
+    nobody's hands is ended when it is seen so twice: it may just be on its way.
 
     Args:
         cloud: where the machines are.
         tags: the gateway's own, the same after each restart.
         known: returns the names of the VMs that are in somebody's hands.
         clock: time.
+        take_over: asked once for each machine of an earlier gateway: whether it is in somebody's hands from now on,
+            until ``destroy``.
 
     Attributes:
         tags: for each new machine: the gateway's, and one for this run of it, so that names are not mistaken.
@@ -37,12 +44,20 @@ class Reaper:
     """
 
     def __init__(
-        self, cloud: Cloud, tags: Mapping[str, str], known: Callable[[], Collection[str]], clock: Clock
+        self,
+        cloud: Cloud,
+        tags: Mapping[str, str],
+        known: Callable[[], Collection[str]],
+        clock: Clock,
+        take_over: Callable[[Node], Awaitable[bool]] | None = None,
     ) -> None:
         self._cloud = cloud
         self._gateway_tags = dict(tags)
         self._known = known
         self._clock = clock
+        self._take_over = take_over
+        self._asked: set[str] = set()
+        self._taken_over: set[str] = set()
         self._run = secrets.token_hex(8)
         self._suspects: set[str] = set()
         self._tried = asyncio.Event()
@@ -51,12 +66,12 @@ class Reaper:
         self.not_given_back: dict[str, str] = {}
 
     def watch(self) -> asyncio.Task[None]:
-        """Begin to sweep, at once and then each minute, and return the task that does."""
+        """Begin to sweep, at once, more often in the first minute, then each minute; return the task that does."""
         self._sweeping = asyncio.create_task(self._sweep_for_ever(), name="reaper")
         return self._sweeping
 
     async def first_sweep(self) -> None:
-        """Return once the first sweep, if one was begun, gave back an earlier gateway's machines, or failed."""
+        """Return once the first sweep, if one was begun, dealt with an earlier gateway's machines, or failed."""
         if self._sweeping is not None:
             await self._tried.wait()
 
@@ -80,41 +95,53 @@ class Reaper:
             _LOG.error("it cannot be seen whether a machine is left (%s): look yourself", error)
 
     async def _sweep_for_ever(self) -> None:
+        early_until_s = self._clock.now() + _EARLY_S
         while True:
             try:
                 await self.sweep()
-                wait_s = _SWEEP_S
+                wait_s = _EARLY_SWEEP_S if self._clock.now() < early_until_s else _SWEEP_S
             except (CloudError, OSError) as error:
-                _LOG.warning("the machines cannot be listed, and are tried again in %g s: %s", _RETRY_S, error)
-                wait_s = _RETRY_S
+                wait_s = max(_RETRY_S, _told_s(error))
+                _LOG.warning("the machines cannot be listed, and are tried again in %g s: %s", wait_s, error)
             finally:
                 self._tried.set()
             await self._clock.sleep_until(self._clock.now() + wait_s)
 
     async def sweep(self) -> None:
-        """End what nobody knows.
+        """End what nobody knows or takes over.
 
         Raises:
             CloudError: the cloud does not say what there is.
         """
-        nodes = await self._cloud.list(self._gateway_tags)
+        nodes = [node for node in await self._cloud.list(self._gateway_tags) if node.id not in self._taken_over]
         known = self._known()
         unknown = [node for node in nodes if not (self._is_ours(node) and node.name in known)]
         lost = [node for node in unknown if not self._is_ours(node) or node.id in self._suspects]
         self._suspects = {node.id for node in unknown}
-        if lost:
-            _LOG.warning("nobody knows %s: given back", ", ".join(f"{node.name} ({node.id})" for node in lost))
-        await asyncio.gather(*(self.destroy(node) for node in lost))
+        await asyncio.gather(*(self._end_unless_taken_over(node) for node in lost))
+
+    async def _end_unless_taken_over(self, node: Node) -> None:
+        if self._take_over is not None and not self._is_ours(node) and node.id not in self._asked:
+            self._asked.add(node.id)
+            self._taken_over.add(node.id)  # before it is asked: it may be destroyed before this goes on
+            if await self._take_over(node):
+                return
+            self._taken_over.discard(node.id)
+        _LOG.warning("nobody knows %s (%s): given back", node.name, node.id)
+        await self.destroy(node)
 
     def _is_ours(self, node: Node) -> bool:
         return node.tags.get(_RUN_TAG) == self._run
 
     async def destroy(self, node: Node) -> None:
         """Give a machine back; what cannot be given back now is said loudly, and tried again by the next sweep."""
+        self._taken_over.discard(node.id)
         for attempt in range(1, _DESTROY_TRIES + 1):
+            wait_s = _DESTROY_WAIT_S * attempt
             try:
                 await self._cloud.destroy(node.id)
             except (CloudError, OSError) as error:
+                wait_s = max(wait_s, _told_s(error))
                 _LOG.warning(
                     "%s (%s) is not given back (try %d of %d): %s", node.name, node.id, attempt, _DESTROY_TRIES, error
                 )
@@ -122,6 +149,11 @@ class Reaper:
                 self.not_given_back.pop(node.id, None)
                 return
             if attempt < _DESTROY_TRIES:
-                await self._clock.sleep_until(self._clock.now() + _DESTROY_WAIT_S * attempt)
+                await self._clock.sleep_until(self._clock.now() + wait_s)
         self.not_given_back[node.id] = f"{node.name} ({node.id})"
         _LOG.error("%s (%s) could not be given back: it may still cost money; end it by hand", node.name, node.id)
+
+
+def _told_s(error: Exception) -> float:
+    """Return how long the provider wants to be left alone."""
+    return min(error.after_s, _TOLD_MOST_S) if isinstance(error, ThrottledError | UnavailableError) else 0.0

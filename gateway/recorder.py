@@ -9,7 +9,7 @@ from gateway.demo.record import Boot, Mark, MarkKind, RunRecord, Slot, Spread, T
 from gateway.statistics import Tally
 from policies.fleet import FleetTotals
 from policies.histogram import Histogram
-from policies.signals import Command, Event, QuerySlot, StartVm, TerminateVm, VmGone, VmReady
+from policies.signals import Command, Event, QuerySlot, StartVm, TerminateVm, VmAdopted, VmGone, VmReady
 
 # A slot a second for four hours; a longer run keeps the newest.
 _SLOTS_MAX = 14_400
@@ -63,9 +63,9 @@ class Recorder:
         del self._marks[:-_MARKS_MAX]
 
     def event(self, event: Event) -> None:
-        """Mark a VM that became ready or is gone."""
-        if isinstance(event, VmReady | VmGone):
-            kind: MarkKind = "vm_ready" if isinstance(event, VmReady) else "vm_gone"
+        """Mark a VM that became ready, or was taken over, or is gone."""
+        if isinstance(event, VmReady | VmAdopted | VmGone):
+            kind: MarkKind = "vm_gone" if isinstance(event, VmGone) else "vm_ready"
             self._marks.append(Mark(at_s=event.at_s - self._started_s, kind=kind, vm=event.vm))
 
     def write(self, path: Path, events: int, tally: Tally, fleet: FleetTotals, boot: Boot) -> None:
@@ -73,7 +73,9 @@ class Recorder:
         totals = Totals(
             events=events,
             results=tally.results,
+            shed=tally.shed,
             late=tally.late_results,
+            out_of_order=tally.disordered_events,
             latency_ms=_spread(tally.latency),
             delivery_ms=_spread(tally.delivery),
             wan_bytes=WanBytes(raw=tally.raw_bytes, sent=tally.sent_bytes),
@@ -101,7 +103,7 @@ def _spread(histogram: Histogram) -> Spread:
 def tallies_text(tallies: Mapping[str, Tally]) -> str:
     """Return a line for each query: events by lane, results, latency."""
     return "\n".join(
-        f"{name}: {dict(tally.events_by_lane)} events by lane, {tally.results} results, "
+        f"{name}: {dict(tally.events_by_lane)} events by lane, {tally.shed} shed, {tally.results} results, "
         f"mean latency {tally.latency.mean_s:.2f} s, delivered after {tally.delivery.mean_s:.2f} s, "
         f"{tally.sent_bytes} of {tally.raw_bytes} bytes sent"
         for name, tally in tallies.items()

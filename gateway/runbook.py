@@ -13,12 +13,16 @@ import pyarrow as pa
 
 from gateway.intervals import IntervalSet
 
+# Runs in one micro-batch: more save Spark's fixed costs, fewer answer earlier.
+BATCH_RUNS_MAX = 8
+
 
 @dataclass(slots=True, eq=False)
 class Run:
     """A contiguous range of seq, in memory until it is completed.
 
-    ``arrival_s`` is the mean due time of its events on the gateway's monotonic clock; ``attempt`` counts its routings.
+    ``arrival_s`` is the mean due time of its events on the gateway's monotonic clock; ``attempt`` counts its routings;
+    ``shed`` is how many events came with its own, or since the run before it, and were shed.
     """
 
     first_seq: int
@@ -28,6 +32,7 @@ class Run:
     raw_bytes: int
     disordered: bool = False
     attempt: int = 0
+    shed: int = 0
 
     @property
     def events(self) -> int:
@@ -142,6 +147,11 @@ class RunBook:
     def idle(self) -> bool:
         """Whether nothing waits and nothing is open."""
         return not self._waiting and not any(self._open.values())
+
+    @property
+    def waiting_runs(self) -> int:
+        """Runs that wait for a lane."""
+        return len(self._waiting)
 
     @property
     def waiting_events(self) -> int:

@@ -23,6 +23,8 @@ from infra.failpoints import reached
 class RunRecord(msgspec.Struct, frozen=True, tag="run"):
     """A run: its seq range, the source positions that it lies between, and the mean due time of its events.
 
+    ``shed``: so many more events lie between its positions, evenly spread, that were not taken in.
+    ``shed_before``: so many lie between the run before it and this one, that were not taken in either.
     ``arrival_wall_s`` is seconds since 1970, since the monotonic clock does not outlive a reboot. ``disordered``:
     it holds an event older than one before it, and is processed at home. ``newest``: the event-time column that tells
     so, and the newest time in it (us since 1970) up to the end of this run.
@@ -35,21 +37,31 @@ class RunRecord(msgspec.Struct, frozen=True, tag="run"):
     arrival_wall_s: float
     disordered: bool = False
     newest: tuple[str, int] | None = None
+    shed: int = 0
+    shed_before: int = 0
 
 
 class LogHead(msgspec.Struct, frozen=True, tag="head"):
-    """The first line: whose log it is, when its replay began, where the runs before it ended, and their newest time."""
+    """The first line: whose log it is, when its replay began, where the runs before it ended, and their newest time.
+
+    ``shed`` counts the events that were not taken in before its position.
+    """
 
     owner: str
     started_wall_s: float
     next_seq: int = 0
     position: Position = Position()
     newest: tuple[str, int] | None = None
+    shed: int = 0
 
 
 _LOG = logging.getLogger(__name__)
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[LogHead | RunRecord] = msgspec.json.Decoder(LogHead | RunRecord)
+
+
+def _shed(runs: Sequence[RunRecord]) -> int:
+    return sum(run.shed + run.shed_before for run in runs)
 
 
 def _line(record: LogHead | RunRecord) -> bytes:
@@ -63,6 +75,8 @@ class RunLog:
     Attributes:
         head: the first record; its ``owner`` must be the given one.
         runs: runs that had not been retired when the log was opened, by seq.
+        shed_events: how many events were ever shed before the last run in the log; as durable as the runs.
+        shed_since: events that were shed after the last run; the next run's record has to count them.
     """
 
     def __init__(self, path: Path, head: LogHead) -> None:
@@ -76,6 +90,7 @@ class RunLog:
         self.head = head
         self.runs: list[RunRecord] = []
         self._skipped: Position | None = None
+        self.shed_since = 0
         self._torn = False
         if path.exists():
             self._read()
@@ -84,6 +99,7 @@ class RunLog:
         else:
             make_folder(path.parent)
             write_atomically(path, _line(head))
+        self.shed_events = self.head.shed + _shed(self.runs)
         self._file = path.open("ab", buffering=0)
         self._appended_bytes = 0
 
@@ -108,8 +124,9 @@ class RunLog:
     def position_before(self, seq: int) -> Position:
         """Return the position up to which every event before ``seq`` was read, and none from ``seq`` on."""
         with self._lock:
-            if seq >= self.next_seq:
+            if seq >= self.next_seq and not self.shed_since:
                 return self.position
+            # What was shed since is counted by the next run: until then the source must not forget it.
             ends = [run.end for run in self.runs if run.last_seq < seq]
             return ends[-1] if ends else self.head.position
 
@@ -137,12 +154,14 @@ class RunLog:
             self._torn = False
             self._appended_bytes += len(data)
             self.runs.extend(runs)
-            self._skipped = None
+            self.shed_events += _shed(runs)
+            self._skipped, self.shed_since = None, 0
             reached("runlog.append.after")
 
-    def skip(self, position: Position) -> None:
-        """Note that the records up to ``position`` hold no event; it need not survive a crash."""
+    def skip(self, position: Position, shed: int = 0) -> None:
+        """Note that up to ``position`` there is no event but some that were shed; it need not survive a crash."""
         self._skipped = position
+        self.shed_since += shed
 
     def retire(self, before_seq: int, *, rewrite_bytes: int = 1_000_000) -> None:
         """Forget runs that end before ``before_seq``; the file is rewritten once it has grown by ``rewrite_bytes``."""
@@ -150,8 +169,9 @@ class RunLog:
             keep = next((i for i, run in enumerate(self.runs) if run.last_seq >= before_seq), len(self.runs))
             if keep:
                 last = self.runs[keep - 1]
+                shed = self.head.shed + _shed(self.runs[:keep])
                 self.head = msgspec.structs.replace(
-                    self.head, next_seq=last.last_seq + 1, position=last.end, newest=last.newest
+                    self.head, next_seq=last.last_seq + 1, position=last.end, newest=last.newest, shed=shed
                 )
                 self.runs = self.runs[keep:]
             if self._appended_bytes >= rewrite_bytes:

@@ -8,18 +8,23 @@ is answered with what it makes unavoidable.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from gateway.verdict import decision
+from gateway.starts import Starts
+from gateway.verdict import decisions
+from policies.advice import Question, Site
 from policies.backoff import Backoff
 from policies.billing import BillingTerms
+from policies.demand import Demand
 from policies.fleet import Fleet, FleetTotals, StoryLine
 from policies.ledger import Budget
 from policies.machine import Machine
-from policies.query import Query, QuerySettings, Route
+from policies.query import ALL_HOME, Query, QuerySettings, Route
 from policies.ranking import Candidate, Ranking
 from policies.sharing import split
+from policies.shedding import Shedder
 from policies.signals import (
     HOME,
     Cause,
@@ -28,12 +33,13 @@ from policies.signals import (
     DrainAll,
     DrainVm,
     Event,
+    Fitted,
     QueryOpened,
     SetRoute,
     SlotEnded,
-    StartVm,
     StopAll,
     TerminateVm,
+    VmAdopted,
     VmDrained,
     VmFailed,
     VmGone,
@@ -45,6 +51,8 @@ from policies.vm import READY_STATES, WANTED_STATES, VmInput, VmState
 
 _BOOT_PATIENCE = 6.0
 _BOOT_PATIENCE_LEAST_S = 120.0
+_ORDER_PATIENCE_S = 300.0
+"""For the order before the boot, which a provider may throttle, and for linking up after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +66,8 @@ class SchedulerSettings:
         budget: what may be spent.
         boot_s: expected time from ``StartVm`` to ``VmReady``; one that takes six times as long, and 2 minutes, failed.
         slot_s: length of a slot.
+        boot_within_s: when the cloud itself gives a machine up; a VM may be starting for so long and 5 minutes.
+        sheds: whether events are shed that would be too late because the budget is spent.
     """
 
     queries: tuple[QuerySettings, ...]
@@ -66,6 +76,8 @@ class SchedulerSettings:
     budget: Budget
     boot_s: float
     slot_s: float
+    sheds: bool = False
+    boot_within_s: float = 0.0
 
 
 class Scheduler:
@@ -76,11 +88,18 @@ class Scheduler:
         self._queries = {query.name: Query(query, settings.slot_s) for query in settings.queries}
         self._fleet = Fleet(settings.billing, settings.budget, settings.slot_s)
         self._ranking = Ranking(settings.slot_s)
+        self._shedder = Shedder(settings.slot_s, settings.max_vms)
+        self._demand = Demand(
+            self._queries,
+            Site(max_vms=settings.max_vms, terms=settings.billing, boot_s=settings.boot_s, slot_s=settings.slot_s),
+        )
         tolerance_s = max((query.switching.tolerance_s for query in settings.queries), default=0.0)
         self._backoff = Backoff(max(tolerance_s, settings.slot_s))
+        self._starts = Starts(self._fleet, self._queries, self._demand, max_vms=settings.max_vms, backoff=self._backoff)
         self._unbilled: set[str] = set()
         self._stopping = ""
-        self.last_decisions: tuple[Decision, ...] = ()
+        self._decisions: tuple[Decision, ...] = ()
+        self._put_into_words: Callable[[], tuple[Decision, ...]] | None = None
 
     # ------------------------------------------------------------------------------------------------------- looking
 
@@ -93,6 +112,13 @@ class Scheduler:
     def vms(self) -> Mapping[str, VmState]:
         """Return the state of each live VM, in the order of their start."""
         return {machine.name: machine.state for machine in self._fleet.live.values()}
+
+    @property
+    def last_decisions(self) -> tuple[Decision, ...]:
+        """Return what was decided for each query when the last slot ended; put into words when it is asked for."""
+        if self._put_into_words is not None:
+            self._decisions, self._put_into_words = self._put_into_words(), None
+        return self._decisions
 
     def totals(self, at_s: float) -> FleetTotals:
         """Return VMs started and stopped, time billed and money spent so far."""
@@ -109,6 +135,16 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------------ deciding
 
+    def questions(self, event: SlotEnded) -> tuple[Question, ...]:
+        """Take in what was measured in a slot; return what the policies are to be asked of it, wherever nobody waits.
+
+        Their answers belong into the event that is then handled. It is asked here and now if it has none.
+        """
+        for slot in event.queries:
+            self._query(slot.query).observe(slot)
+        self._fleet.meter(event)
+        return self._demand.questions(event, self._fleet, learn=not self._stopping)
+
     def handle(self, event: Event) -> list[Command]:
         """Return what is to be done now, in this order.
 
@@ -116,9 +152,13 @@ class Scheduler:
             ImpossibleTransitionError: the event cannot happen to this VM in its state.
             ValueError: the event names a query or a VM that does not exist.
         """
+        if isinstance(event, SlotEnded):
+            return self._on_slot(event)
+        _ = self.last_decisions  # words that nobody asked for yet are about the time before this event
         match event:
-            case SlotEnded():
-                return self._on_slot(event)
+            case Fitted():
+                self._demand.fitted(event)
+                return []
             case QueryOpened():
                 return self._on_query_opened(event)
             case DrainAll():
@@ -126,6 +166,9 @@ class Scheduler:
                 return []
             case StopAll():
                 return self._on_stop_all(event)
+            case VmAdopted():
+                why = self._fleet.adopt(event, self._queries, self._settings.max_vms, self._stopping)
+                return [TerminateVm(vm=event.vm, cause=Cause(event.event_id, why))] if why else []
             case VmReady() | VmFailed() | VmLost() | VmReclaimed() | VmDrained() | VmGone():
                 machine = self._fleet.live.get(event.vm)
                 if machine is not None:
@@ -144,7 +187,7 @@ class Scheduler:
         why = ""
         match event:
             case VmReady():
-                self._fleet.became_ready(machine, event, event.billing_since_s)
+                self._fleet.became_ready(machine, event)
                 if machine.state in READY_STATES:
                     self._ranking.vm_ready()
                     self._backoff.succeeded()
@@ -154,8 +197,9 @@ class Scheduler:
             case VmFailed():
                 self._fleet.step(machine, VmInput.FAILED, event, event.reason)
                 if before is VmState.STARTING:
-                    self._unbilled.add(machine.name)
-                    self._backoff.failed(event.at_s)
+                    if not event.billed:
+                        self._unbilled.add(machine.name)
+                    self._backoff.failed(event.at_s, event.after_s)
                 why = f"launch of {machine.name} failed: {event.reason}"
             case VmLost():
                 self._fleet.step(machine, VmInput.LOST, event, event.reason)
@@ -192,26 +236,19 @@ class Scheduler:
 
     def _on_slot(self, event: SlotEnded) -> list[Command]:
         vm_before = bool(self._fleet.wanted)
-        for slot in event.queries:
-            self._query(slot.query).observe(slot)
-        self._fleet.meter(event)
+        answers = event.answers
+        self._demand.answered([each.answer() for each in self.questions(event)] if answers is None else answers)
         self._see_who_can_pay(event)
         ends = self._judge_vms(event)
         refused = self._rank(event, vm_before)
         routes = self._share_out(event)
-        starts, vm_note = self._start_next(event)
-        self.last_decisions = tuple(
-            decision(
-                query,
-                event.at_s,
-                refused=refused.get(name, ""),
-                vm_note=vm_note,
-                wanted=bool(self._fleet.wanted),
-                ready=bool(self._fleet.ready),
-            )
-            for name, query in self._queries.items()
+        starts, vm_note = self._starts.next(event, self._stopping)
+        self._put_into_words = partial(
+            decisions, self._queries, self._demand, event.at_s, refused=refused, vm_note=vm_note, vms=self.vms
         )
-        return [*routes, *ends, *starts]
+        sheds = self._shedder.orders(event, self._queries, self._fleet) if self._settings.sheds else []
+        fits = [] if self._stopping else self._demand.fits(event.event_id)
+        return [*routes, *ends, *starts, *sheds, *fits]
 
     # ----------------------------------------------------------------------------------------- equation 1: how many VMs
 
@@ -221,9 +258,8 @@ class Scheduler:
         for machine in tuple(self._fleet.live.values()):
             waited_s = event.at_s - machine.since_s
             if machine.state is VmState.STARTING and waited_s > self._boot_patience_s:
-                commands.append(
-                    self._end_overdue(machine, event, f"{machine.name} was not ready after {waited_s:.0f} s")
-                )
+                why = f"{machine.name} was not ready after {waited_s:.0f} s"
+                commands.append(self._end_overdue(machine, event, why))
                 self._backoff.failed(event.at_s)
             elif machine.state in WANTED_STATES and (why := self._why_stop(machine, event)):
                 commands.append(self._stop(machine, event, why))
@@ -234,6 +270,8 @@ class Scheduler:
         return commands
 
     def _see_who_can_pay(self, event: SlotEnded) -> None:
+        if self._settings.budget.usd_per_query_day is None:
+            return
         for name, query in self._queries.items():
             forecast_bytes = query.expected_bytes_per_s * self._settings.slot_s
             can_pay = self._fleet.can_pay(name, event.at_s, forecast_bytes)
@@ -251,57 +289,18 @@ class Scheduler:
         drain_s = sum(s.open_events.get(machine.name, 0) / (s.rates.get(machine.name) or math.inf) for s in slots)
         if not self._fleet.decision_is_due(machine, event.at_s, drain_s):
             return ""
+        others = len(self._fleet.wanted) - 1
         keepers = [
-            name for name, query in self._queries.items() if query.keeps_vm(machine.block_raw_bytes[name], event.at_s)
+            name
+            for name in self._queries
+            if self._demand.keeps(name, others, machine.block_raw_bytes[name], event.at_s)
         ]
         if not keepers:
-            return "its billing period ends, L < keep_vm_above and D < keep_vm_bytes"
+            self._demand.ended(others, event.at_s)
+            return f"its billing period ends, {self._demand.why_not_kept()}"
         if self._fleet.renew(machine, event, keepers):
             return ""
         return self._fleet.ledger.frozen or "its billing period ends and the next one does not fit into the budget"
-
-    def _start_next(self, event: SlotEnded) -> tuple[list[Command], str]:
-        """Start one more VM if a query has asked for tau; return also how things stand, as text."""
-        asking = [query for query in self._queries.values() if query.asks_for_vm()]
-        obstacle = self._why_no_more_vms()
-        for query in self._queries.values():
-            if query not in asking or obstacle:
-                query.high_since_s = None
-            elif query.high_since_s is None:
-                query.high_since_s = event.at_s
-        waiting = self._fleet.next
-        if waiting.state is VmState.WAITING and (not asking or obstacle):
-            self._fleet.step(waiting, VmInput.CALM, event, obstacle)
-        if obstacle or not asking:
-            return [], obstacle
-        if waiting.state is VmState.ABSENT:
-            self._fleet.step(waiting, VmInput.HIGH, event, f"{asking[0].settings.name} asks")
-        tolerated = [query for query in asking if query.vm_is_due(event.at_s)]
-        if not tolerated:
-            return [], f"{waiting.name} is started if L stays there"
-        if (wait_s := self._backoff.retry_at_s - event.at_s) > 0:
-            return [], f"the next launch is tried in {wait_s:.0f} s, as the last one failed"
-        first = tolerated[0]
-        why = f"{first.settings.name}: L {first.slot.latency_s:.2f} s >= start_vm_above for tolerance"
-        expected_bytes_per_s = {query.settings.name: query.expected_bytes_per_s for query in asking}
-        started = self._fleet.start(event, expected_bytes_per_s, why)
-        if started is None:
-            return [], self._fleet.ledger.frozen or "the budget has no room for a VM"
-        for query in self._queries.values():
-            query.high_since_s = None  # for the VM after this one tau begins again
-        return [StartVm(vm=started.name, cause=Cause(event.event_id, why))], f"{started.name} is started"
-
-    def _why_no_more_vms(self) -> str:
-        """Return what forbids another VM, whatever the latency; empty if nothing does."""
-        if self._stopping:
-            return self._stopping
-        if len(self._fleet.live) >= self._settings.max_vms:
-            return f"max_vms = {self._settings.max_vms} is reached"
-        for name in self._fleet.wanted:
-            state = self._fleet.live[name].state
-            if state is not VmState.SENDING:
-                return f"{name} is {state} and comes first"
-        return ""
 
     def _stop(self, machine: Machine, event: Event, why: str) -> Command:
         self._fleet.step(machine, VmInput.STOP, event, why)
@@ -325,7 +324,7 @@ class Scheduler:
                 latency_qos_s=query.settings.latency_qos_s,
                 tolerance_s=query.settings.switching.tolerance_s,
                 wants_cloud=query.wants_cloud(
-                    vm_before=vm_before, vm_ready=ready, switched=name in self._ranking.switched
+                    vm_before=vm_before, vm_ready=ready, switched=self._ranking.is_switched(name)
                 ),
             )
             for name, query in self._queries.items()
@@ -335,10 +334,7 @@ class Scheduler:
     def _share_out(self, event: SlotEnded) -> list[Command]:
         commands: list[Command] = []
         for query in self._queries.values():
-            latency_s, send_above_s = query.slot.latency_s, query.settings.switching.send_above_s
-            relation = ">=" if latency_s >= send_above_s else "<"
-            why = f"L {latency_s:.2f} s {relation} send_above {send_above_s:g} s"
-            commands += self._reroute(query, event, why)
+            commands += self._reroute(query, event)
         self._mark_sending(event)
         return commands
 
@@ -352,15 +348,18 @@ class Scheduler:
         self._mark_sending(event)
         return commands
 
-    def _reroute(self, query: Query, event: Event, why: str) -> list[Command]:
-        ready = self._fleet.ready
-        share = 0.0
-        if ready and query.settings.name in self._ranking.switched:
+    def _reroute(self, query: Query, event: Event, why: str = "") -> list[Command]:
+        """Give a query the route that it should have now, because of ``why``; of its latency, if that is empty."""
+        route = ALL_HOME
+        if self._ranking.is_switched(query.settings.name) and (ready := self._fleet.ready):
             share = query.controller.update(query.slot, ready, query.share)
-        route = split(share, ready, query.slot.rates)
+            route = split(share, ready, query.slot.rates)
         if route == query.route:
             return []
         query.route = route
+        latency_s, send_above_s = query.slot.latency_s, query.settings.switching.send_above_s
+        relation = ">=" if latency_s >= send_above_s else "<"
+        why = why or f"L {latency_s:.2f} s {relation} send_above {send_above_s:g} s"
         return [SetRoute(query=query.settings.name, shares=route, cause=Cause(event.event_id, why))]
 
     def _mark_sending(self, event: Event) -> None:
@@ -370,7 +369,9 @@ class Scheduler:
 
     @property
     def _boot_patience_s(self) -> float:
-        return max(_BOOT_PATIENCE_LEAST_S, _BOOT_PATIENCE * self._settings.boot_s)
+        own_s = max(_BOOT_PATIENCE_LEAST_S, _BOOT_PATIENCE * self._settings.boot_s)
+        within_s = self._settings.boot_within_s
+        return max(own_s, within_s + _ORDER_PATIENCE_S) if within_s else own_s
 
     def _query(self, name: str) -> Query:
         try:

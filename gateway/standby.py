@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from gateway.connection import Connection, QueryRefusedError
-from gateway.hosts import READY_DEADLINE_S, HomeHost
+from gateway.hosts import HomeHost, InService, NotSettledError
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
@@ -41,6 +41,7 @@ class Standby:
         self._warm = warm
         self._clock = clock
         self._keeper: asyncio.Task[None] | None = None
+        self._retired: Host | None = None
         self._held: tuple[HomeHost, Connection | None] | None = None
         self._ready: Host | None = None
         self._starting = False
@@ -49,13 +50,26 @@ class Standby:
     def begin(self, retired: Host | None) -> None:
         """Keep a host ready from now on; ``retired``, the one before the present one, is ended first."""
         self._starting = True
-        self._keeper = asyncio.create_task(self._keep(retired), name="keep a standby host")
+        self._retired = retired
+        self._keeper = asyncio.create_task(self._keep(), name="keep a standby host")
 
     @property
     def mistake(self) -> BaseException | None:
         """What ended the care although nothing of the kind can happen to a host; None while all is well."""
         keeper = self._keeper
         return keeper.exception() if keeper is not None and keeper.done() and not keeper.cancelled() else None
+
+    def in_service(self) -> list[InService]:
+        """Return the host if there is one.
+
+        Raises:
+            NotSettledError: it is being started.
+        """
+        if self._ready is None and self._held is None:
+            return []
+        if self._ready is None:
+            raise NotSettledError("the standby host is being started")
+        return [self._ready[0].in_service(self._ready[1])]
 
     async def take(self) -> Host | None:
         """Hand the host over; one that is on its way is waited for. None when there is none."""
@@ -72,10 +86,12 @@ class Standby:
 
     async def end(self, *, keep: bool) -> None:
         """End the host, or with ``keep`` leave it to the next gateway if it is ready."""
-        if keep and self._ready is not None:
+        kept = self._ready if keep else None
+        if kept is not None:
             self._held = None
-            await self._ready[1].close("the gateway ends")
         await self._stop()
+        if kept is not None:  # only now: its keeper would take the end of the link for a loss, and start another host
+            await kept[1].close("the gateway ends")
 
     async def _stop(self) -> None:
         """Stop keeping a host, and end the one that is held."""
@@ -84,6 +100,7 @@ class Standby:
             await asyncio.gather(self._keeper, return_exceptions=True)
         self._keeper = self._ready = None
         self._starting = False
+        await self._end_retired()  # it may have been broken off
         if self._held is not None:
             await self._let_go()
 
@@ -92,10 +109,9 @@ class Standby:
             await self._held[0].end(self._held[1])
             self._held = None
 
-    async def _keep(self, retired: Host | None) -> None:
+    async def _keep(self) -> None:
         try:
-            if retired is not None:
-                await _end_retired(*retired)
+            await self._end_retired()
             wait_s = _RETRY_S
             while True:
                 self._starting = True
@@ -119,7 +135,7 @@ class Standby:
         try:
             connection = await host.connect(self._tags)
             self._held = (host, connection)
-            await connection.wait_ready(READY_DEADLINE_S)
+            await host.wait_ready(connection)
             await self._warm(connection)
         except (CloudError, LinkLost, QueryRefusedError, TimeoutError) as error:
             await self._let_go()
@@ -133,9 +149,12 @@ class Standby:
         await self._let_go()
         return None
 
-
-async def _end_retired(host: HomeHost, connection: Connection) -> None:
-    try:
-        await host.end(connection)
-    except CloudError as error:
-        _LOG.error("the private engine host that was lost cannot be ended: %s", error)
+    async def _end_retired(self) -> None:
+        if self._retired is None:
+            return
+        host, connection = self._retired
+        try:
+            await host.end(connection)
+        except CloudError as error:
+            _LOG.error("the private engine host that was lost cannot be ended: %s", error)
+        self._retired = None

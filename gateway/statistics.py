@@ -15,16 +15,23 @@ class Tally:
         self.delivery = Histogram()
         self.events_by_lane: Counter[str] = Counter()
         self.events = 0
+        self.shed = 0
         self._next_seq = 0
         self.results = 0
         self.late_results = 0
+        self.disordered_events = 0
+        self._highest_seq = -1
         self.raw_bytes = 0
         self.sent_bytes = 0
         self._slot_latency_s = 0.0
         self._slot_events = 0
 
-    def arrived(self, first_seq: int, last_seq: int) -> None:
-        """Count the events of a run; one that is read again after its engine was lost is not counted again."""
+    def arrived(self, first_seq: int, last_seq: int, shed: int = 0) -> None:
+        """Count the events of a run, and those that were shed beside it.
+
+        One that is read again after its engine was lost is not counted again.
+        """
+        self.shed += shed if first_seq >= self._next_seq else 0
         self.events += max(0, last_seq + 1 - max(first_seq, self._next_seq))
         self._next_seq = max(self._next_seq, last_seq + 1)
 
@@ -39,6 +46,12 @@ class Tally:
         self.events_by_lane[lane] += events
         self._slot_latency_s += latency_s * events
         self._slot_events += events
+
+    def received(self, first_seq: int, last_seq: int) -> None:
+        """Count a run's events as out of order if a later one was completed before (ESM, section 7.4)."""
+        if first_seq < self._highest_seq:
+            self.disordered_events += last_seq + 1 - first_seq
+        self._highest_seq = max(self._highest_seq, last_seq)
 
     def released(self, latency_s: float, events: int, results: int, *, late: bool) -> None:
         """Count a release to the sink."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from gateway.query import RunningQuery
+from infra.link.client import LinkStats
 
 
 def status_text(
@@ -29,15 +30,30 @@ def status_text(
             "phase": phase,
             "vms": {name: str(state) for name, state in vms.items()},
             "money": money,
+            "links": {
+                name: _link(lane.link) for query in queries.values() for name, lane in query.pipeline.lanes.items()
+            },
             "queries": {name: _query(query, latencies.get(name, 0.0)) for name, query in queries.items()},
         }
     )
+
+
+def _link(stats: LinkStats) -> dict[str, object]:
+    return {
+        "round_trip_s": stats.rtt_s,
+        "goodput_bytes_per_s": stats.goodput_bytes_per_s,
+        "loss": stats.loss,
+        "sent_bytes": stats.sent_bytes,
+        "received_bytes": stats.received_bytes,
+    }
 
 
 def _query(query: RunningQuery, latency_s: float) -> dict[str, object]:
     return {
         "events": query.tally.events,
         "results": query.tally.results,
+        "shed": query.shed_events,
+        "shed_share": query.ingress.sampler.share,
         "share_to_cloud": query.pipeline.cloud_share,
         "latency_s": latency_s,
         "mean_latency_s": query.tally.latency.mean_s,

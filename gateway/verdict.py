@@ -1,21 +1,63 @@
-"""What was decided for a query, as a sentence."""
+"""What was decided for each query, as a sentence."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from policies.advice import Advice
+from policies.demand import Demand
 from policies.query import Query
 from policies.signals import Decision
+from policies.vm import READY_STATES, WANTED_STATES, VmState
 
 
-def decision(query: Query, at_s: float, *, refused: str, vm_note: str, wanted: bool, ready: bool) -> Decision:
+def decisions(
+    queries: Mapping[str, Query],
+    demand: Demand,
+    at_s: float,
+    *,
+    refused: Mapping[str, str],
+    vm_note: str,
+    vms: Mapping[str, VmState],
+) -> tuple[Decision, ...]:
+    """Say what was decided for each query, as ``_decision`` does; ``refused`` is by query."""
+    return tuple(
+        _decision(
+            query,
+            at_s,
+            policy=demand.policy(name),
+            advice=demand.advice[name],
+            asks=demand.asks(name),
+            refused=refused.get(name, ""),
+            vm_note=vm_note,
+            vms=vms,
+        )
+        for name, query in queries.items()
+    )
+
+
+def _decision(
+    query: Query,
+    at_s: float,
+    *,
+    policy: str,
+    advice: Advice,
+    asks: bool,
+    refused: str,
+    vm_note: str,
+    vms: Mapping[str, VmState],
+) -> Decision:
     """Say what was decided for a query, and why or why not.
 
     Args:
         query: with its route of now.
         at_s: end of the slot.
+        policy: who says when VMs start and are kept.
+        advice: what that said.
+        asks: whether equation 1 asks for a VM.
         refused: why the ranking did not let it go; empty if it did.
         vm_note: how things stand with the next VM.
-        wanted: whether any VM is wanted.
-        ready: whether any VM can take events.
+        vms: state of each live VM.
     """
     latency_s, switching = query.slot.latency_s, query.settings.switching
     sent = [lane for lane, _ in query.route[1:]]
@@ -25,18 +67,23 @@ def decision(query: Query, at_s: float, *, refused: str, vm_note: str, wanted: b
         verdict = f"{query.share:.1%} to {', '.join(sent)}"
     elif refused:
         verdict = f"stays home: {refused}"
-    elif ready:
+    elif READY_STATES.intersection(vms.values()):
         verdict = f"stays home: L {latency_s:.2f} s < send_above {switching.send_above_s:g} s"
     else:
         verdict = "stays home: no VM is ready"
-    if query.asks_for_vm():
+    if asks:
         verdict += f"; L {latency_s:.2f} s >= start_vm_above {switching.start_vm_above_s:g} s: {vm_note}"
     return Decision(
         query=query.settings.name,
         at_s=at_s,
         latency_s=latency_s,
-        phi_vm=wanted,
+        phi_vm=not WANTED_STATES.isdisjoint(vms.values()),
         phi_data=bool(sent),
         share=query.share,
         verdict=verdict,
+        slot=query.slot,
+        vms={name: str(state) for name, state in vms.items()},
+        policy=policy,
+        advice=advice,
+        vm_note=vm_note,
     )

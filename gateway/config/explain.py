@@ -66,7 +66,7 @@ def _text(detail: ErrorDetails, key: Key, schema: dict[str, Any], data: dict[str
         case "extra_forbidden":
             return _unknown_key_text(key, schema, data)
         case "union_tag_not_found":
-            return "is missing; add it, as in {type: file, …}"
+            return f"is missing; add it, as in {{type: {'reactive' if key[-1:] == ('policy',) else 'file'}, …}}"
         case "union_tag_invalid":
             expected = [word.strip(" '") for word in str(context["expected_tags"]).split(",")]
             return _word_text(str(context["tag"]), expected)

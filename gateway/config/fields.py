@@ -15,8 +15,6 @@ from gateway.config import units
 # Words of the design that this version does not serve yet: a clearer answer than "unknown".
 LATER: Final[dict[str, tuple[str, ...]]] = {
     "mode": ("keys", "selections"),
-    "policy": ("planner", "queueing", "cpu", "static"),
-    "when_spent": ("shed",),
 }
 ROW_SUFFIXES: Final = (
     *(".jsonl", ".jsonl.gz", ".jsonl.zst"),

@@ -12,14 +12,16 @@ from typing import Self
 
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
+from gateway.config.billing import Billing, Budget
 from gateway.config.fields import Finding, QueryName, Section, folder_of, refuse
 from gateway.config.http import HttpSink, HttpSource
 from gateway.config.kafka import KafkaSink, KafkaSource
 from gateway.config.mqtt import MqttSink, MqttSource
-from gateway.config.query import Codec, Order, Payload, Policy, Qos, Query, Runs, Switching, Thresholds
+from gateway.config.policy import Policy, policy_findings
+from gateway.config.query import Codec, Order, Payload, Qos, Query, Runs, Switching, Thresholds
 from gateway.config.s3 import S3Sink, shared_prefix
 from gateway.config.sinks import FileSink, Sink
-from gateway.config.sites import Api, Billing, Budget, Cloud, EmulateLink, Gateway, Private, Spark
+from gateway.config.sites import Api, Cloud, EmulateLink, Gateway, Private, Spark
 from gateway.config.sources import FileSource, QuerySource, Replay, Source, Step
 
 __all__ = [
@@ -80,7 +82,14 @@ class Config(Section):
     @model_validator(mode="after")
     def _queries_fit_together(self, info: ValidationInfo) -> Self:
         self._folder = folder_of(info)
-        refuse([*self._sink_findings(), *self._upstream_findings(), *self._cycle_findings()])
+        refuse(
+            [
+                *self._sink_findings(),
+                *self._upstream_findings(),
+                *self._cycle_findings(),
+                *self._policy_findings(),
+            ]
+        )
         return self
 
     def _upstreams(self) -> dict[str, list[str]]:
@@ -99,6 +108,20 @@ class Config(Section):
                 what = f'query "{owner}" writes to this folder too; give each query a folder of its own'
                 findings.append(Finding(key=("queries", name, "sink", "path"), what=what))
         return findings + self._bucket_findings()
+
+    def _policy_findings(self) -> list[Finding]:
+        return [
+            Finding(key=("queries", name, "policy", *finding.key), what=finding.what)
+            for name, query in self.queries.items()
+            for finding in policy_findings(
+                query.policy,
+                mode=query.switching.mode,
+                slot_s=self.gateway.slot_s,
+                boot_s=self.cloud.boot_s,
+                first_block_s=self.cloud.terms.first_block_s,
+                max_vms=self.cloud.max_vms,
+            )
+        ]
 
     def _bucket_findings(self) -> list[Finding]:
         sinks = [(name, query.sink) for name, query in self.queries.items() if isinstance(query.sink, S3Sink)]

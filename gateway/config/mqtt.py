@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from gateway.config.fields import Finding, Section, refuse
 from gateway.config.journal import Journal
@@ -33,13 +33,6 @@ class _BrokerSection(Section):
         if self.port is not None:
             return self.port
         return 1883 if self.tls is None else 8883
-
-    @model_validator(mode="after")
-    def _certificate_and_key(self) -> Self:
-        if self.tls is not None and (self.tls.certificate is None) != (self.tls.key is None):
-            missing = "key" if self.tls.key is None else "certificate"
-            refuse([Finding(key=("tls", missing), what="is missing; certificate and key go together")])
-        return self
 
 
 class MqttSource(_BrokerSection):

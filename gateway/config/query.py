@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from gateway.config.ddl import top_level_columns
 from gateway.config.fields import Duration, Finding, FunctionName, LongerThanZero, Section, Share, Size, not_yet, refuse
 from gateway.config.kafka import KafkaSource, circle_findings
+from gateway.config.policy import Policy, ReactivePolicy
 from gateway.config.sinks import Sink
 from gateway.config.sources import FileSource, Source
 from gateway.config.units import share_fraction
@@ -94,15 +95,6 @@ def _off_is_none(value: object) -> object:
     return None if value == "off" else value
 
 
-class Policy(Section):
-    """Who decides."""
-
-    type: Annotated[
-        Literal["reactive"],
-        not_yet("policy", ("reactive",)),
-    ] = "reactive"
-
-
 class Runs(Section):
     """When a run is closed: whichever limit is met first."""
 
@@ -134,7 +126,7 @@ class Query(Section):
     order: Annotated[Order | None, BeforeValidator(_off_is_none, json_schema_input_type=Order | Literal["off"])] = (
         Order()
     )
-    policy: Policy = Policy()
+    policy: Policy = ReactivePolicy(type="reactive")
     runs: Runs = Runs()
     drift: Literal["lenient", "strict"] = "lenient"
     dead_letters: DeadLetters = DeadLetters()

@@ -8,8 +8,9 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from gateway.config.fields import Finding, LongerThanZero, Section
 from gateway.config.s3 import Bucket
+from infra.clouds.profiles import PROFILES
 
-Provider = Literal["process", "ec2", "openstack", "gce"]
+Provider = Literal["process", "ec2", "openstack", "gce", "digitalocean"]
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^\S+$")]
 LISTEN_PORT = 7443
 
@@ -28,14 +29,38 @@ class Credentials(Section):
     """Who we are at a provider; write secrets as ``${VAR}``.
 
     Attributes:
-        key: access key (ec2), user (openstack), e-mail address of the service account (gce).
-        secret: secret key (ec2), password (openstack), path of the service account's JSON key (gce).
+        key: access key (ec2), user (openstack), e-mail address of the service account (gce), any name (digitalocean).
+        secret: secret key (ec2), password (openstack), path of the service account's JSON key (gce), API token
+            (digitalocean).
         token: session token of temporary credentials (ec2).
     """
 
     key: str = Field(min_length=1)
     secret: SecretStr = Field(min_length=1)
     token: SecretStr | None = None
+
+
+class Spot(Section):
+    """Spare machines for less, which the provider takes back when it likes; what they had is sent home then.
+
+    Attributes:
+        max_usd_per_hour: ec2: no more than this is paid; else no more than an ordinary machine costs.
+    """
+
+    max_usd_per_hour: float | None = Field(default=None, gt=0)
+
+
+class SelfDelete(Section):
+    """By what a server deletes itself; it should be able to delete servers and nothing else.
+
+    Attributes:
+        id: openstack: of an application credential; gce: e-mail address of the machines' service account;
+            digitalocean: any name.
+        secret: openstack: its secret; digitalocean: a token; write it as ``${VAR}``; gce: none.
+    """
+
+    id: str = Field(min_length=1)
+    secret: SecretStr | None = Field(default=None, min_length=1)
 
 
 class Rented(Section):
@@ -49,13 +74,16 @@ class Rented(Section):
         domain: openstack: of user and project.
         image: its id, or its name with openstack and gce: Debian or Ubuntu, or one with everything baked in.
         sizes: of machines, to be tried in this order.
-        zones: to be tried in this order; without them the provider chooses.
+        zones: to be tried in this order; without them the provider chooses; digitalocean: its regions.
         network: openstack: its id; gce: its name.
         subnet: ec2: its id; gce: its name.
         security_groups: ec2: ids with a subnet, else names; openstack: names; gce: network tags.
         address: which address of a machine is dialled.
         port: where engine hosts listen.
         boot_within_s: a machine that is not up after so long is given back.
+        spot: ec2 and gce: take spare machines; ``{}`` says so without a highest price.
+        self_delete: openstack, gce and digitalocean: lets a server that shuts down delete itself, as it would cost
+            on; without it only the gateway does.
         bundle: where Spillway and the user's code are kept for new machines; without it the image has them.
     """
 
@@ -73,6 +101,8 @@ class Rented(Section):
     address: Literal["public", "private"] | None = None
     port: int | None = Field(default=None, ge=1, le=65535)
     boot_within_s: LongerThanZero | None = Field(default=None, alias="boot_within")
+    spot: Spot | None = None
+    self_delete: SelfDelete | None = None
     bundle: Bucket | None = None
 
 
@@ -81,6 +111,7 @@ _NEEDED: dict[str, dict[str, str]] = {
     "ec2": {"region": "such as eu-west-1"},
     "openstack": {"endpoint": "the URL of the identity service", "project": "its name", "region": "its name"},
     "gce": {"project": "its id", "zones": "such as [europe-west1-b]"},
+    "digitalocean": {"zones": "regions such as [fra1, ams3]"},
 }
 _FOR_ALL: dict[str, str] = {
     "credentials": "{key: ${VAR}, secret: ${VAR}}",
@@ -89,9 +120,18 @@ _FOR_ALL: dict[str, str] = {
 }
 _NOT_FOR: dict[str, tuple[str, ...]] = {
     "process": tuple(Rented.model_fields),
-    "ec2": ("project", "domain", "network"),
+    "ec2": ("project", "domain", "network", "self_delete"),
     "openstack": ("subnet",),
     "gce": ("region", "endpoint", "domain"),
+    "digitalocean": (
+        "region",
+        "endpoint",
+        "project",
+        "domain",
+        "network",
+        "subnet",
+        "security_groups",
+    ),
 }
 
 
@@ -109,7 +149,24 @@ def rented_findings(provider: Provider, rented: Rented) -> list[Finding]:
         for name in _NOT_FOR[provider]
         if name in given
     ]
+    if rented.spot is not None and provider != "process" and not PROFILES[provider].spot:
+        what = f"means nothing to provider {provider}, which has no spare machines; take it away"
+        meaningless.append(Finding(key=("spot",), what=what))
+    if provider == "gce" and rented.spot is not None and rented.spot.max_usd_per_hour is not None:
+        what = "means nothing to provider gce, whose spare machines have one price; write spot: {}"
+        meaningless.append(Finding(key=("spot", "max_usd_per_hour"), what=what))
+    if rented.self_delete is not None:
+        missing += _self_delete_findings(provider, rented.self_delete)
     return missing + meaningless
+
+
+def _self_delete_findings(provider: Provider, by: SelfDelete) -> list[Finding]:
+    secret = ("self_delete", "secret")
+    if provider == "gce" and by.secret is not None:
+        return [Finding(key=secret, what="means nothing to provider gce: id names the account; take it away")]
+    if provider in ("openstack", "digitalocean") and by.secret is None:
+        return [Finding(key=secret, what=f"is missing; provider {provider} needs it: ${{VAR}}")]
+    return []
 
 
 def _written(name: str) -> str:

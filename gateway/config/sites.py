@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, IPvAnyAddress, model_validator
 
+from gateway.config.billing import Billing, Budget, billing_findings, billing_terms, size_prices
 from gateway.config.fields import (
     Address,
     AnyPath,
@@ -17,12 +18,12 @@ from gateway.config.fields import (
     Master,
     QueryName,
     Section,
-    Usd,
-    not_yet,
     refuse,
 )
-from gateway.config.rented import Provider, Rented, rented_findings
+from gateway.config.rented import Name, Provider, Rented, rented_findings
 from gateway.config.s3 import Bucket, Folder
+from infra.clouds.profiles import PROFILES
+from policies.billing import BillingTerms
 
 
 class Api(Section):
@@ -91,33 +92,6 @@ class Private(Section):
     standby: bool = False
 
 
-class Billing(Section):
-    """What the provider asks: whole periods, at least ``minimum``, and traffic sent to a VM."""
-
-    period_s: LongerThanZero = Field(alias="period")
-    minimum_s: Duration = Field(alias="minimum")
-    usd_per_hour: Usd
-    usd_per_gb_sent: Usd
-
-
-class Budget(Section):
-    """What may be spent at most, on VMs and egress; what does not fit is not started and not renewed.
-
-    Hours and days are those of the wall clock in UTC. A block of time counts to the hour and day in which it begins.
-
-    Attributes:
-        usd_per_day: by all queries in a day.
-        usd_per_hour: by all queries in an hour.
-        usd_per_query_day: by each query in a day: its egress, and its part of the VMs that it asked for or kept.
-        when_spent: what becomes of events that should have gone to the cloud: they stay home and may be late.
-    """
-
-    usd_per_day: Usd
-    usd_per_hour: Usd | None = None
-    usd_per_query_day: Usd | None = None
-    when_spent: Annotated[Literal["stay_home"], not_yet("when_spent", ("stay_home",))] = "stay_home"
-
-
 class EmulateLink(Section):
     """Shapes the links of process VMs in user space: delay each way, and rate."""
 
@@ -130,25 +104,62 @@ class Cloud(Rented):
 
     Attributes:
         max_vms: at most this many at a time.
-        boot_s: expected time from the order to ready.
+        usual_boot_s: expected time from the order to ready; process: has to be said.
         warm: process provider only: hosts are started beforehand and ``boot`` is emulated.
         emulate_link: process provider only: behave as if the VMs were this far away.
+        namespaces: process provider only: network namespaces of this machine, with the address that each has there;
+            each VM runs in one of them.
     """
 
     provider: Provider
     max_vms: int = Field(ge=0, le=1000)
-    boot_s: Duration = Field(alias="boot")
+    usual_boot_s: Duration | None = Field(default=None, alias="boot")
     warm: bool = False
     billing: Billing
     budget: Budget
     emulate_link: EmulateLink | None = None
+    namespaces: dict[Name, IPvAnyAddress] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _fits_the_provider(self) -> Self:
         findings = rented_findings(self.provider, self)
         if self.provider != "process":
-            for key, given in (("warm", self.warm), ("emulate_link", self.emulate_link is not None)):
-                if given:
+            for key in ("warm", "emulate_link", "namespaces"):
+                if getattr(self, key):
                     findings.append(Finding(key=(key,), what="is for provider process only; take it away"))
+        elif self.namespaces:
+            findings += self._namespace_findings()
+        if self.provider == "process" and self.usual_boot_s is None:
+            findings.append(Finding(key=("boot",), what="is missing; add it, as in boot: 10s"))
+        if not any(finding.key[0] in ("region", "sizes") for finding in findings):
+            findings += billing_findings(self.provider, self.billing, self)
         refuse(findings)
         return self
+
+    @property
+    def boot_s(self) -> float:
+        """Expected time from the order to ready: as said, else as is usual there."""
+        if self.usual_boot_s is not None:
+            return self.usual_boot_s
+        assert self.provider != "process", "the config refuses processes without it"
+        return PROFILES[self.provider].usual_boot_s
+
+    @property
+    def terms(self) -> BillingTerms:
+        """What is paid for a VM, of the dearest size."""
+        return billing_terms(self.provider, self.billing, self)
+
+    @property
+    def size_prices(self) -> dict[str, float]:
+        """What an hour of each size costs, where sizes have prices of their own."""
+        return size_prices(self.provider, self.billing, self)
+
+    def _namespace_findings(self) -> list[Finding]:
+        findings = []
+        if len(self.namespaces) < self.max_vms:
+            what = f"names {len(self.namespaces)} for up to {self.max_vms} VMs; give each VM one of its own"
+            findings.append(Finding(key=("namespaces",), what=what))
+        if self.emulate_link is not None:
+            what = "VMs in namespaces are as far away as these are; take emulate_link or namespaces away"
+            findings.append(Finding(key=("emulate_link",), what=what))
+        return findings

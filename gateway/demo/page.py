@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -32,7 +33,7 @@ th:first-child, td:first-child { text-align: left; } thead th { border-bottom: 2
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Spillway demo</title><style>{style}</style><script>{script}</script></head>
+<title>{title}</title><style>{style}</style><script>{script}</script></head>
 <body><main>{body}</main></body></html>
 """
 
@@ -45,34 +46,39 @@ def write_page(report: Report, runs: Runs, path: Path) -> None:
         _cards(report),
         _problems(report),
         _summary(report),
-        _figure(
+        figure_section(
             "Latency",
             "Mean latency of the mails completed in each second, whichever engine did them. Red dashes are the "
             "thresholds; upright lines are the moments a VM was started or stopped: dotted in the elastic run, solid "
             "in the compressed one.",
             plots.latencies(runs, settings),
         ),
-        _figure(
+        figure_section(
             "Load",
             "How many mails fell due each second: the same in all three runs. Latency counts from the moment a mail "
             "was due, so a queue that nobody reads cannot hide.",
             plots.input_rate(runs, report),
         ),
-        _figure(
+        figure_section(
             "What switching saw and did",
             "The dotted line is the private engine's latency, which the switching functions look at; the coloured one "
             "is all engines together. Behind them the life of the VMs: yellow while one starts, green while it can be "
             "used, grey while it drains. Red dashes: L_s, L_d and L_p as above.",
             plots.lanes(runs, settings),
         ),
-        _figure(
+        figure_section(
             "Across the WAN",
             "Which part of the mails went to the cloud, and how many bits a second that took; dotted what it would "
             "have been without trimming and compression.",
             plots.share_and_bytes(runs, settings),
         ),
     ]
-    path.write_text(_PAGE.format(style=_STYLE, script=get_plotlyjs(), body="\n".join(body)), encoding="utf-8")
+    path.write_text(whole_page("Spillway demo", body), encoding="utf-8")
+
+
+def whole_page(title: str, body: Sequence[str]) -> str:
+    """Return a page of these parts, with all that it needs inside."""
+    return _PAGE.format(title=escape(title), style=_STYLE, script=get_plotlyjs(), body="\n".join(body))
 
 
 def _heading(report: Report) -> str:
@@ -80,6 +86,8 @@ def _heading(report: Report) -> str:
     booted = (
         "really started Spark" if report.boot == "real" else "were Spark hosts warmed before, with emulated boot time"
     )
+    emulated = f"a link of {settings.link_mbit_per_s:g} Mbit/s with {settings.link_delay_ms:g} ms each way"
+    behind = escape(settings.wan or emulated)
     peak = max(segment.events_per_s for segment in settings.profile)
     return (
         "<h1>Spillway demo</h1>"
@@ -88,8 +96,7 @@ def _heading(report: Report) -> str:
         f"gateway rents up to {settings.max_vms} cloud VMs while the private engine cannot keep up, sends them part of "
         "the mail, puts the answers back in order, and gives the VMs back.</p>"
         f"<p class=lead>Mail: {escape(settings.mail)} ({settings.base_mails:,} mails, played again with new ids). VMs "
-        f"{booted}; each sits behind a link of {settings.link_mbit_per_s:g} Mbit/s with {settings.link_delay_ms:g} ms "
-        f"each way, and is paid for by {settings.billing_period_s:g} s.</p>"
+        f"{booted}; each sits behind {behind}, and is paid for by {settings.billing_period_s:g} s.</p>"
     )
 
 
@@ -133,6 +140,7 @@ def _summary(report: Report) -> str:
     )
 
 
-def _figure(title: str, text: str, figure: go.Figure) -> str:
+def figure_section(title: str, text: str, figure: go.Figure) -> str:
+    """Return a section of a page: a figure with what it shows."""
     drawn = figure.to_html(full_html=False, include_plotlyjs=False, config=_CONTROLS)
     return f"<section><h2>{title}</h2><p>{text}</p>{drawn}</section>"

@@ -40,7 +40,7 @@ def input_rate(runs: Runs, report: Report) -> go.Figure:
         annotation_position="top right",
     )
     figure.update_yaxes(title="mails due (1/s)", rangemode="tozero")
-    return _finished(figure, height=280, legend=False)
+    return finished(figure, height=280, legend=False)
 
 
 def latencies(runs: Runs, settings: Settings) -> go.Figure:
@@ -55,7 +55,7 @@ def latencies(runs: Runs, settings: Settings) -> go.Figure:
                 dash = "dot" if mode == "elastic" else "solid"
                 figure.add_vline(x=mark.at_s, line={"color": COLOURS[mode], "dash": dash, "width": 1})
     figure.update_yaxes(title="mean latency (s)", rangemode="tozero")
-    return _finished(figure, height=440, right=170)
+    return finished(figure, height=440, right=170)
 
 
 def lanes(runs: Runs, settings: Settings) -> go.Figure:
@@ -86,7 +86,7 @@ def lanes(runs: Runs, settings: Settings) -> go.Figure:
         _add_vm_life(figure, run.record, row)
         _add_thresholds(figure, settings, row=row)
         figure.update_yaxes(title="latency (s)", rangemode="tozero", row=row, col=1)
-    return _finished(figure, height=760)
+    return finished(figure, height=760)
 
 
 def share_and_bytes(runs: Runs, settings: Settings) -> go.Figure:
@@ -113,7 +113,7 @@ def share_and_bytes(runs: Runs, settings: Settings) -> go.Figure:
     )
     figure.update_yaxes(title="events sent to the cloud (%)", range=[0, 100], row=1, col=1)
     figure.update_yaxes(title="across the WAN (Mbit/s)", rangemode="tozero", row=2, col=1)
-    return _finished(figure, height=560)
+    return finished(figure, height=560)
 
 
 def vm_lives(marks: tuple[Mark, ...], end_s: float) -> list[tuple[str, str, float, float]]:
@@ -199,7 +199,8 @@ def _megabits_per_s(slots: tuple[Slot, ...], sizes: list[int]) -> list[float]:
     return [8e-6 * size / max(length_s, 1e-3) for size, length_s in zip(sizes, lengths_s, strict=True)]
 
 
-def _finished(figure: go.Figure, height: int, *, legend: bool = True, right: int = 24) -> go.Figure:
+def finished(figure: go.Figure, height: int, *, legend: bool = True, right: int = 24) -> go.Figure:
+    """Give a figure over time its looks; ``right`` is room for what stands beside it, in pixels."""
     figure.update_layout(
         template="plotly_white",
         height=height,

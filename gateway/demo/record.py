@@ -61,8 +61,10 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         events: input events stamped with a seq.
+        shed: input events that were not taken in, as the budget was spent.
         results: result rows released to the sink.
         late: result rows released after later ones, and marked so.
+        out_of_order: events that were completed after later ones, before they were put in order.
         latency_ms: processing latency over all lanes (completion of a run in its lane minus arrival).
         delivery_ms: release to the sink minus arrival, reorder wait included.
         wan_bytes: what crossed, or would have crossed, the WAN.
@@ -76,6 +78,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     delivery_ms: Spread
     wan_bytes: WanBytes
     vms: Vms
+    out_of_order: int = 0
+    shed: int = 0
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):

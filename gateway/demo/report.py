@@ -34,6 +34,7 @@ class ModeReport(msgspec.Struct, frozen=True, kw_only=True):
     delivery_ms: Spread
     wan_bytes: WanBytes
     vms: Vms
+    out_of_order: int = 0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         max_vms: at most this many at once.
         link_delay_ms: one way, each way.
         link_mbit_per_s: rate of each cloud lane's link.
+        wan: the WAN that was made, in words; None when links were emulated.
     """
 
     mail: str
@@ -62,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_vms: int
     link_delay_ms: float
     link_mbit_per_s: float
+    wan: str | None = None
 
 
 class Improvement(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +161,7 @@ def summary_rows(report: Report) -> list[tuple[str, str, str, str]]:
         ("events", [f"{m.events:,}" for m in modes]),
         ("results", [f"{m.results:,}" for m in modes]),
         ("lost / duplicated / out of order", [f"{m.lost} / {m.duplicated} / {m.order_violations}" for m in modes]),
+        ("completed out of order", [f"{100 * m.out_of_order / max(1, m.events):.1f} % of events" for m in modes]),
         ("late, and marked so", [f"{m.late:,}" for m in modes]),
         ("WAN bytes before trimming", [_megabytes(m.wan_bytes.raw) for m in modes]),
         ("WAN bytes sent", [_megabytes(m.wan_bytes.sent) + _ratio(m.wan_bytes) for m in modes]),
@@ -192,6 +196,7 @@ def _mode_report(run: ModeRun) -> ModeReport:
         delivery_ms=totals.delivery_ms,
         wan_bytes=totals.wan_bytes,
         vms=totals.vms,
+        out_of_order=totals.out_of_order,
     )
 
 

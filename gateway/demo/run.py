@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from engines.email.generator import generate_mail
 from engines.email.mailbox import Mail, read_mail
+from gateway.demo.across import Behind
 from gateway.demo.load import Segment, distinct_mails, event_count, loops_needed, two_spikes
 from gateway.demo.page import write_page
 from gateway.demo.record import RunRecord
@@ -70,12 +71,13 @@ _QUERIES: Final[Mapping[Mode, Mapping[str, Any]]] = {
 }
 
 
-def main(mail: Path | None, out: Path) -> int:
+def main(mail: Path | None, out: Path, behind: Behind | None = None) -> int:
     """Play the demo.
 
     Args:
         mail: an mbox file or a maildir; None plays generated mail.
         out: folder for ``report.html`` and ``report.json``; what an earlier demo left there is removed.
+        behind: the WAN that the VMs are behind; None emulates their links.
 
     Returns:
         0 when every answer was there once, in order, and every VM was given back; else 1.
@@ -86,7 +88,7 @@ def main(mail: Path | None, out: Path) -> int:
         console.print(f"{mail} holds no mail that can be read", style="red")
         return 1
     _clear(out)
-    stage = Stage(out.absolute() / "stage", base)
+    stage = Stage(out.absolute() / "stage", base, None if behind is None else behind.namespaces)
     try:
         with _progress(console) as progress:
             _play_all_out(stage, "warm-up", _WARM_UP, _WARM_UP_EVENTS, len(base), progress)
@@ -100,7 +102,7 @@ def main(mail: Path | None, out: Path) -> int:
     finally:
         stage.clear()
     said = f"{len(base)} generated mails" if mail is None else f"{len(base)} mails of {mail.name}"
-    return _tell(console, runs, _settings(said, len(base), profile), capacity, out)
+    return _tell(console, runs, _settings(said, len(base), profile, behind), capacity, out)
 
 
 def _clear(out: Path) -> None:
@@ -180,6 +182,8 @@ def _tell(console: Console, runs: Runs, settings: Settings, capacity: float, out
     write_report(report, out / "report.json")
     write_page(report, runs, out / "report.html")
     console.print(summary_table(report))
+    if settings.wan is not None:
+        console.print(f"Across {settings.wan}")
     console.print(f"Report with plots: {out / 'report.html'}; figures: {out / 'report.json'}")
     problems = shortfalls(report)
     for problem in problems:
@@ -187,7 +191,9 @@ def _tell(console: Console, runs: Runs, settings: Settings, capacity: float, out
     return 1 if problems else 0
 
 
-def _settings(mail: str, base_mails: int, profile: Sequence[Segment]) -> Settings:
+def _settings(mail: str, base_mails: int, profile: Sequence[Segment], behind: Behind | None) -> Settings:
+    wan = None if behind is None else behind.settings
+    rate = None if wan is None else wan.rate_bits_per_s
     return Settings(
         mail=mail,
         base_mails=base_mails,
@@ -197,8 +203,9 @@ def _settings(mail: str, base_mails: int, profile: Sequence[Segment]) -> Setting
         keep_vm_above_s=_KEEP_VM_ABOVE_S,
         billing_period_s=BILLING_PERIOD_S,
         max_vms=MAX_VMS,
-        link_delay_ms=LINK_DELAY_MS,
-        link_mbit_per_s=LINK_MBIT_PER_S,
+        link_delay_ms=LINK_DELAY_MS if wan is None else wan.delay_s * 1e3,
+        link_mbit_per_s=LINK_MBIT_PER_S if rate is None else rate / 1e6,
+        wan=None if behind is None else str(behind),
     )
 
 

@@ -45,10 +45,12 @@ class Stage:
     Args:
         folder: made anew; an old one is the caller's to remove.
         mails: the base that is played again and again.
+        namespaces: where the VMs run, with the address that each has there; None runs them behind an emulated link.
     """
 
-    def __init__(self, folder: Path, mails: Sequence[Mail]) -> None:
+    def __init__(self, folder: Path, mails: Sequence[Mail], namespaces: Mapping[str, str] | None = None) -> None:
         self._folder = folder
+        self._namespaces = namespaces
         folder.mkdir(parents=True)
         table = mail_table(mails)
         with pa.ipc.new_file(folder / "mail.arrow", table.schema) as writer:
@@ -115,6 +117,11 @@ class Stage:
                 await cloud.destroy(node.id)
             await cloud.close()
 
+    def _distance(self) -> dict[str, Any]:
+        if self._namespaces is not None:
+            return {"namespaces": dict(self._namespaces)}
+        return {"emulate_link": {"delay": f"{LINK_DELAY_MS}ms", "rate": f"{LINK_MBIT_PER_S}Mbit/s"}}
+
     def _config(
         self, name: str, replay: Mapping[str, Any], query: Mapping[str, Any], boot_s: float, port: int
     ) -> dict[str, Any]:
@@ -135,7 +142,7 @@ class Stage:
                     "usd_per_gb_sent": 0.09,
                 },
                 "budget": {"usd_per_day": 5},
-                "emulate_link": {"delay": f"{LINK_DELAY_MS}ms", "rate": f"{LINK_MBIT_PER_S}Mbit/s"},
+                **self._distance(),
             },
             "queries": {
                 name: {

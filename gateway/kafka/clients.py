@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from typing import Any, Protocol
 
 from gateway.config.kafka import KafkaSink, KafkaSource, same_brokers
 from gateway.config.sinks import Sink
 from gateway.config.sources import Source
+from gateway.tlsfiles import client_context
 
 _CONNECT_S = 3.0
 
@@ -17,15 +17,12 @@ def client_settings(config: KafkaSource | KafkaSink) -> dict[str, Any]:
     """Return the arguments that every client of aiokafka takes: brokers, TLS and login.
 
     Raises:
-        OSError: a file of ``tls`` cannot be read.
+        BadTlsFilesError: a file of ``tls`` cannot be used.
     """
     settings: dict[str, Any] = {"bootstrap_servers": config.brokers.split(","), "client_id": "spillway"}
     tls, sasl = config.tls, config.sasl
     if tls is not None:
-        context = ssl.create_default_context(cafile=tls.ca)
-        if tls.certificate is not None:
-            context.load_cert_chain(tls.certificate, tls.key)
-        settings["ssl_context"] = context
+        settings["ssl_context"] = client_context(tls)
     if sasl is not None:
         settings["sasl_mechanism"] = sasl.mechanism
         settings["sasl_plain_username"] = sasl.user

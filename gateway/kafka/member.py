@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from aiokafka.errors import CommitFailedError, KafkaError
 
 from gateway.kafka.fetched import Fetched, gone
 from gateway.kafka.partitions import by_partition, partitions_of
+from infra.clock import Clock
 
 _LOG = logging.getLogger(__name__)
 REQUEST_TIMEOUT_MS: Final = 10_000
@@ -56,10 +56,14 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         topics: what is read.
         group: the consumer group.
         instance: name of this member; the same after a restart, so that it gets its partitions back at once.
+        clock: time; aiokafka counts in wall time.
     """
 
-    def __init__(self, settings: Mapping[str, Any], topics: Sequence[str], group: str, instance: str) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], topics: Sequence[str], group: str, instance: str, clock: Clock
+    ) -> None:
         self._settings = settings
+        self._clock = clock
         self._topics = topics
         self._group = group
         self._consumer = AIOKafkaConsumer(
@@ -217,7 +221,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         self._acked = dict(self._committed)
         self._delivered = dict(begins)
         self._reached = dict(begins)
-        self._begun_wall_s = time.time()
+        self._begun_wall_s = self._clock.wall()
         return begins
 
     async def _starts(
@@ -283,7 +287,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
 
     def silent_s(self) -> float | None:
         """Return for how long a partition's broker has not answered, if that is an outage."""
-        assigned, now_s = self._consumer.assignment(), time.time()
+        assigned, now_s = self._consumer.assignment(), self._clock.wall()
         times = [
             (self._consumer.last_poll_timestamp(partition) or 0) / 1000
             for partition in self.partitions

@@ -6,11 +6,7 @@ import ssl
 from dataclasses import dataclass
 
 from gateway.config.mqtt import MqttSink, MqttSource
-from gateway.config.security import Tls
-
-
-class BadTlsFilesError(Exception):
-    """The certificates or the key that the config names cannot be used; the message says which and why."""
+from gateway.tlsfiles import client_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +37,7 @@ def broker_of(config: MqttSource | MqttSink) -> Broker:
     return Broker(
         config.host,
         config.broker_port,
-        None if config.tls is None else _context(config.tls),
+        None if config.tls is None else client_context(config.tls),
         None if login is None else login.user,
         None if login is None else login.password.get_secret_value(),
     )
-
-
-def _context(tls: Tls) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=None if tls.ca is None else str(tls.ca))
-    except (OSError, ssl.SSLError) as error:
-        raise BadTlsFilesError(f"tls.ca ({tls.ca}) is no PEM file of authorities ({error}): give another") from error
-    if tls.certificate is not None:
-        try:
-            context.load_cert_chain(str(tls.certificate), None if tls.key is None else str(tls.key))
-        except (OSError, ssl.SSLError) as error:
-            raise BadTlsFilesError(
-                f"tls.certificate ({tls.certificate}) and tls.key ({tls.key}) are no PEM files that belong together "
-                f"({error}): give the right ones"
-            ) from error
-    return context

@@ -11,7 +11,7 @@ from gateway.simulate.hosts import Host
 from gateway.simulate.options import WorldOptions
 from gateway.simulate.query import promise
 from policies.billing import BillingTerms
-from policies.signals import Event, VmDrained, VmFailed, VmGone, VmLost, VmReady
+from policies.signals import Event, VmDrained, VmFailed, VmGone, VmLost, VmReady, VmReclaimed
 
 _DRAIN_POLL_S = 0.25
 _REFUSED_MOST = 3
@@ -124,7 +124,7 @@ class SimulatedFleet:
             self._agenda.after(boot_s, lambda: self._ready(vm))
 
     def _boot_s(self) -> float:
-        return self._options.scheduler.boot_s * self._draw.lognormvariate(0.0, self._options.machines.boot_spread)
+        return self._options.machines.boot.draw(self._draw, self._options.scheduler.boot_s)
 
     def _failed(self, vm: _Vm) -> None:
         if not vm.ending:
@@ -139,11 +139,20 @@ class SimulatedFleet:
         self._attach(vm.host)
         since_s = vm.ordered_s
         self._tell(lambda event_id, at_s: VmReady(event_id=event_id, at_s=at_s, vm=vm.name, billing_since_s=since_s))
-        if self._options.faults.reclaim_per_s > 0:
-            life_s = self._draw.expovariate(self._options.faults.reclaim_per_s)
+        faults = self._options.faults
+        if faults.reclaim_per_s > 0:
+            life_s = self._draw.expovariate(faults.reclaim_per_s)
+            ends_s = self._agenda.now_s + life_s
+            if faults.notice_s > 0:
+                self._agenda.after(max(0.0, life_s - faults.notice_s), lambda: self._give_notice(vm, ends_s))
             self._agenda.after(life_s, lambda: self._reclaim(vm))
 
     # ----------------------------------------------------------------------------------------------------------- loss
+
+    def _give_notice(self, vm: _Vm, ends_s: float) -> None:
+        if not vm.ending and not vm.lost:
+            self._trace.note(f"the cloud says that it will take {vm.name} back")
+            self._tell(lambda event_id, at_s: VmReclaimed(event_id=event_id, at_s=at_s, vm=vm.name, ends_s=ends_s))
 
     def _reclaim(self, vm: _Vm) -> None:
         if vm.host is not None and vm.name in self.books.machines and not vm.ending:

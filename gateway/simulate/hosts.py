@@ -41,7 +41,7 @@ class Host:
         self.alive = True
         self.hung = False
         self.link_slowness = 1.0
-        self._machines = machines
+        self.machines = machines
         self._faults = faults
         self._agenda = agenda
         self._trace = trace
@@ -55,7 +55,7 @@ class Host:
         if self.name == HOME:
             return 0.0
         now_s = self._agenda.now_s
-        took_s = sent_bytes / self._machines.link_bytes_per_s * self.link_slowness
+        took_s = sent_bytes / self.machines.link_bytes_per_s * self.link_slowness
         self._link_free_s = max(now_s, self._link_free_s) + took_s
         return self._link_free_s - now_s
 
@@ -69,16 +69,15 @@ class Host:
 
     @property
     def _delay_s(self) -> float:
-        return 0.001 if self.name == HOME else self._machines.link_delay_s * self.link_slowness
+        return 0.001 if self.name == HOME else self.machines.link_delay_s * self.link_slowness
 
-    def take(self, run: Run, hear: Callable[[Reply], None]) -> None:
-        """Take a run that was sent now; ``hear`` gets the answer, if any comes."""
-        self._agenda.after(self._delay_s, lambda: self._serve(run, hear))
+    def take(self, run: Run, work_s: float, hear: Callable[[Reply], None]) -> None:
+        """Take a run that was sent now and needs so much of a core; ``hear`` gets the answer, if any comes."""
+        self._agenda.after(self._delay_s, lambda: self._serve(run, work_s, hear))
 
-    def _serve(self, run: Run, hear: Callable[[Reply], None]) -> None:
+    def _serve(self, run: Run, work_s: float, hear: Callable[[Reply], None]) -> None:
         if not self.alive:
             return
-        work_s = self._machines.batch_s + run.events / self._machines.events_per_s
         served = self._server.serve(self._agenda.now_s, work_s)
         self._agenda.at(served.done_s, lambda: self._finish(run, served.done_s - served.begun_s, hear))
 
@@ -111,6 +110,10 @@ class LaneOwner(Protocol):
 
     def on_room(self) -> None:
         """The lane may take another run."""
+        ...
+
+    def work_s(self, run: Run, machines: Machines) -> float:
+        """Return how long a core of such a machine works on a run."""
         ...
 
 
@@ -186,7 +189,7 @@ class Lane:
         self._queue.popleft()
         if run.first_seq in self.open:
             self._watch.sent(run.first_seq, run.attempt, self.agenda.now_s, took_s)
-        self.host.take(run, self._hear)
+        self.host.take(run, self.owner.work_s(run, self.host.machines), self._hear)
         self.owner.on_room()
         self._send_next()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from engines.simulated.boot import BootTimes, LogNormal
 from engines.simulated.generators import Bursts, Generator, Uniform
 from gateway.profiler import Statistic
 from gateway.scheduler import SchedulerSettings
@@ -29,7 +30,8 @@ class Faults:
         refused_end: a try to give a VM back fails; it is tried again.
         crash_per_s: an engine host dies.
         hang_per_s: an engine host answers heartbeats only.
-        reclaim_per_s: the cloud takes a VM away.
+        reclaim_per_s: the cloud takes a VM away, as it may with a spare one.
+        notice_s: so long before, it says so; 0: it does not.
         slow_link_per_s: a link carries a tenth for a while.
         clock_step_per_s: the gateway's clock steps forward by up to ``clock_step_s``.
         clock_step_s: see there.
@@ -45,6 +47,7 @@ class Faults:
     crash_per_s: float = 0.0
     hang_per_s: float = 0.0
     reclaim_per_s: float = 0.0
+    notice_s: float = 0.0
     slow_link_per_s: float = 0.0
     clock_step_per_s: float = 0.0
     clock_step_s: float = 0.0
@@ -66,6 +69,8 @@ class QueryOptions:
         flush_s: how long a gap is waited for; None waits for ever.
         ordered: False releases on completion.
         disordered: part of the runs that hold an event out of order, and so go home.
+        batch_s: what a micro-batch of it costs however small it is; None: as ``Machines`` says.
+        event_s: what an event of it costs besides; None: the same.
     """
 
     settings: QuerySettings
@@ -79,6 +84,8 @@ class QueryOptions:
     flush_s: float | None = 30.0
     ordered: bool = True
     disordered: float = 0.0
+    batch_s: float | None = None
+    event_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +98,7 @@ class Machines:
         cores: micro-batches that a host runs at a time.
         link_delay_s: one way over the WAN.
         link_bytes_per_s: what it carries to one VM.
-        boot_spread: standard deviation of the logarithm of boot times; their median is ``boot_s`` of the scheduler.
+        boot: how boot times spread around ``boot_s`` of the scheduler.
         detect_s: a dead host is noticed after so long.
         home_restart_s: a new private host takes so long.
     """
@@ -101,7 +108,7 @@ class Machines:
     cores: int = 1
     link_delay_s: float = 0.03
     link_bytes_per_s: float = 5e6
-    boot_spread: float = 0.3
+    boot: BootTimes = field(default_factory=LogNormal)
     detect_s: float = 3.0
     home_restart_s: float = 8.0
 
@@ -140,10 +147,11 @@ def drawn(seed: int, *, load_s: float = 120.0) -> WorldOptions:
         cores=draw.choice([1, 1, 2]),
         link_delay_s=draw.uniform(0.001, 0.3),
         link_bytes_per_s=draw.choice([2e5, 1e6, 1e7]),
-        boot_spread=draw.choice([0.1, 0.5]),
+        boot=LogNormal(draw.choice([0.1, 0.5])),
     )
     max_vms = draw.choice([0, 1, 2, 2, 3])
     queries = tuple(_drawn_query(draw, f"q{at + 1}", machines) for at in range(draw.choice([1, 1, 2, 3])))
+    queries = tuple(replace(query, settings=_with_policy(query.settings, seed, max_vms)) for query in queries)
     period_s = draw.choice([20.0, 30.0, 60.0])
     terms = BillingTerms(period_s, draw.choice([0.0, period_s, 2 * period_s]), 0.36, draw.choice([0.0, 0.09]))
     periods = draw.choice([None, None, 0.5, 2.5, 8.0])
@@ -156,6 +164,7 @@ def drawn(seed: int, *, load_s: float = 120.0) -> WorldOptions:
             budget=Budget(None if periods is None else periods * terms.time_usd(terms.first_block_s)),
             boot_s=draw.choice([2.0, 5.0, 12.0]),
             slot_s=draw.choice([0.5, 1.0, 2.0]),
+            sheds=seed % 3 == 0,
         ),
         queries=queries,
         machines=machines,
@@ -198,6 +207,23 @@ def _drawn_query(draw: random.Random, name: str, machines: Machines) -> QueryOpt
     )
 
 
+def _with_policy(settings: QuerySettings, seed: int, max_vms: int) -> QuerySettings:
+    """Return settings with a policy in every second world; drawn apart, so that all else stays as it is without."""
+    from policies.plain import CpuOptions, StaticOptions
+    from policies.planner import PlannerOptions
+    from policies.queueing.running import QueueingOptions
+
+    draw = random.Random(f"policy {seed} {settings.name}")  # noqa: S311  # no secret
+    window_s, cycle_s = draw.choice([2.0, 4.0]), draw.uniform(20, 60)
+    policies = (
+        PlannerOptions(window_s=window_s, windows=12, history=100, cycles_s=(cycle_s,)),
+        QueueingOptions(window_s=window_s, forecast=draw.choice(["naive", "seasonal", "gp"]), cycle_s=cycle_s),
+        CpuOptions(start_above=0.7, stop_below=0.5, window_s=window_s),
+        StaticOptions(draw.randint(0, max_vms)),
+    )
+    return replace(settings, policy=draw.choice([None, None, None, *policies, policies[0]]))
+
+
 def _drawn_faults(draw: random.Random) -> Faults:
     """Return some of the faults; each is absent from half of the worlds, so that none hides another."""
 
@@ -218,4 +244,5 @@ def _drawn_faults(draw: random.Random) -> Faults:
         slow_link_per_s=some(0.02),
         clock_step_per_s=some(0.05),
         clock_step_s=draw.choice([0.3, 3.0]),
+        notice_s=draw.choice([0.0, 5.0, 30.0]),
     )

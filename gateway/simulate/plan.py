@@ -13,6 +13,7 @@ from gateway.config import Config
 from gateway.config.query import Query
 from gateway.config.sources import FileSource, QuerySource
 from gateway.settings import scheduler_settings
+from gateway.simulate.calibration import Calibration, Measured
 from gateway.simulate.options import Machines, QueryOptions, WorldOptions
 from gateway.simulate.world import World, WorldOutcome
 from policies.query import QuerySettings
@@ -74,43 +75,51 @@ def _recorded(lines: Sequence[tuple[float, float, float]]) -> Recorded:
 def plan(
     config: Config,
     *,
-    served_per_s: float,
+    served_per_s: float | None,
     for_s: float,
     seed: int,
     trace: Mapping[str, Recorded] | None = None,
     stays_home: Collection[str] = (),
+    calibration: Calibration | None = None,
 ) -> WorldOptions:
     """Return the world of a config.
 
     Args:
         config: as the daemon takes it.
-        served_per_s: events that one engine host serves in a second.
+        served_per_s: events that one engine host serves in a second, of queries that were not measured.
         for_s: how long events come, if no trace says it.
         seed: of boot times and, without a trace, of arrivals.
         trace: the events of each query; those of others come at the rate of the config's replay.
-
         stays_home: queries that may not be split; the daemon asks Spark for their plans, which nobody does here.
+        calibration: what was measured of queries, and of boot times.
 
     Raises:
-        TraceError: the trace or ``stays_home`` names no query of the config, or a query has neither a trace nor a rate.
+        TraceError: the trace, the calibration or ``stays_home`` names no query of the config, a query has neither a
+            trace nor a rate, or nobody says what a host serves of it.
     """
-    for name in (*(trace or {}), *stays_home):
+    measured = {} if calibration is None else calibration.queries
+    for name in (*(trace or {}), *measured, *stays_home):
         if name not in config.queries:
             raise TraceError(f'there is no query "{name}"; the queries of the config are {", ".join(config.queries)}')
+    for name in config.queries:
+        if served_per_s is None and name not in measured:
+            raise TraceError(f"nobody says how many events of query {name} a host serves: give --served, or measure it")
     scheduler = scheduler_settings(config)
     scheduler = replace(
         scheduler,
         queries=tuple(replace(query, switchable=query.name not in stays_home) for query in scheduler.queries),
     )
     queries = tuple(
-        _query(config, settings.name, None if trace is None else trace.get(settings.name), settings)
+        _query(config, (trace or {}).get(settings.name), settings, measured.get(settings.name))
         for settings in scheduler.queries
     )
     link = config.cloud.emulate_link
-    machines = Machines(events_per_s=served_per_s)
+    machines = Machines() if served_per_s is None else Machines(events_per_s=served_per_s)
     if link is not None:
         rate = link.rate_bits_per_s / _BITS_PER_BYTE
         machines = replace(machines, link_delay_s=link.delay_s, link_bytes_per_s=rate)
+    if calibration is not None and calibration.boot is not None:
+        machines = replace(machines, boot=calibration.boot.times())
     load_s = for_s if trace is None else max((of.last_s for of in trace.values()), default=0.0) + 1.0
     return WorldOptions(
         seed=seed,
@@ -122,7 +131,10 @@ def plan(
     )
 
 
-def _query(config: Config, name: str, recorded: Recorded | None, settings: QuerySettings) -> QueryOptions:
+def _query(
+    config: Config, recorded: Recorded | None, settings: QuerySettings, measured: Measured | None
+) -> QueryOptions:
+    name = settings.name
     query = config.queries[name]
     order = query.order
     load: Generator = _rate(config, name) if recorded is None else recorded.load
@@ -133,10 +145,19 @@ def _query(config: Config, name: str, recorded: Recorded | None, settings: Query
         poisson=recorded is None,
         run_s=max(query.runs.linger_s, _LEAST_RUN_S),
         run_events=query.runs.max_events,
-        event_bytes=shape.event_bytes if recorded is None else recorded.event_bytes,
+        event_bytes=_event_bytes(recorded, measured) or shape.event_bytes,
         flush_s=None if order is None else order.flush_s,
         ordered=order is not None,
+        batch_s=None if measured is None else measured.batch_s,
+        event_s=None if measured is None else measured.event_s,
     )
+
+
+def _event_bytes(recorded: Recorded | None, measured: Measured | None) -> int:
+    """Return the mean size of an event, as far as anybody has seen it; else 0."""
+    if recorded is not None:
+        return recorded.event_bytes
+    return 0 if measured is None else round(measured.event_bytes)
 
 
 def _rate(config: Config, name: str) -> Uniform:
@@ -158,13 +179,15 @@ def compare(world: WorldOptions) -> dict[str, WorldOutcome]:
 
 def table(outcomes: Mapping[str, WorldOutcome]) -> list[str]:
     """Return the lines of a table."""
-    lines = [f"{'':<14} {'query':<20} {'events':>10} {'mean':>9} {'p95':>9} {'in cloud':>9} {'VMs':>4} {'USD':>9}"]
+    head = f"{'':<14} {'query':<20} {'answered':>10} {'shed':>6} {'mean':>9} {'p95':>9}"
+    lines = [head + f" {'in cloud':>9} {'VMs':>4} {'USD':>9}"]
     for name, outcome in outcomes.items():
         for query in outcome.queries:
             part = query.cloud_events / query.events if query.events else 0.0
+            came = query.events + query.shed_events
             lines.append(
-                f"{name:<14} {query.name:<20} {query.events:>10,} {query.mean_s:>7.2f} s {query.p95_s:>7.2f} s"
-                f" {part:>9.1%} {outcome.vms:>4} {outcome.usd:>9.4f}"
+                f"{name:<14} {query.name:<20} {query.events:>10,} {query.shed_events / came if came else 0.0:>6.1%}"
+                f" {query.mean_s:>7.2f} s {query.p95_s:>7.2f} s {part:>9.1%} {outcome.vms:>4} {outcome.usd:>9.4f}"
             )
     return lines
 

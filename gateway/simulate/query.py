@@ -17,8 +17,9 @@ from gateway.routing import Router
 from gateway.runbook import Run, RunBook
 from gateway.simulate.agenda import Agenda, Trace
 from gateway.simulate.hosts import Lane, Reply
-from gateway.simulate.options import QueryOptions
+from gateway.simulate.options import Machines, QueryOptions
 from gateway.statistics import Tally
+from policies.shedding import Sampler
 from policies.signals import HOME
 
 _ALMOST = 1e-6
@@ -83,7 +84,8 @@ class SimulatedQuery:
         draw = np.random.default_rng([seed, int.from_bytes(self.name.encode())])
         self._load = Poisson(options.load, draw) if options.poisson else options.load
         self._due_events = 0.0
-        self._next_seq = 0
+        self._next_seq = self._shed_since = 0
+        self.sampler = Sampler()
         self._undone: dict[int, Run] = {}
         self._undone_events = self._held_events = self._released_events = 0
         self._released = IntervalSet()
@@ -96,9 +98,13 @@ class SimulatedQuery:
         self._due_events += self._load.events(from_s, to_s)
         left = int(self._due_events + _ALMOST)
         self._due_events -= left
+        shed = self.sampler.shed(left)
+        self._shed_since += shed
+        left -= shed
         while left > 0:
             events = min(left, self.options.run_events)
             left -= events
+            shed, self._shed_since = self._shed_since, 0
             disordered = self._draw.random() < self.options.disordered
             arrival_s = (from_s + to_s) / 2
             raw_bytes = events * self.options.event_bytes
@@ -107,9 +113,13 @@ class SimulatedQuery:
             self._undone[run.first_seq] = run
             self._undone_events += events
             self._book.add(run)
-            self.tally.arrived(run.first_seq, run.last_seq)
+            self.tally.arrived(run.first_seq, run.last_seq, shed)
             self._profiler.arrived(
-                self.name, events=events, raw_bytes=raw_bytes, first_due_s=arrival_s, last_due_s=arrival_s
+                self.name,
+                events=events + shed,
+                raw_bytes=raw_bytes * (events + shed) // events,
+                first_due_s=arrival_s,
+                last_due_s=arrival_s,
             )
         self.deal()
 
@@ -164,6 +174,12 @@ class SimulatedQuery:
     def on_room(self) -> None:
         """See ``LaneOwner``."""
         self.deal()
+
+    def work_s(self, run: Run, machines: Machines) -> float:
+        """See ``LaneOwner``: as measured for this query, else as for any."""
+        batch_s, event_s = self.options.batch_s, self.options.event_s
+        event_s = 1.0 / machines.events_per_s if event_s is None else event_s
+        return (machines.batch_s if batch_s is None else batch_s) + run.events * event_s
 
     def on_answer(self, lane: Lane, reply: Reply) -> None:
         """See ``LaneOwner``: the first completion counts."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
+from gateway.fitting import fit
 from gateway.profiler import Profiler
 from gateway.scheduler import Scheduler
 from gateway.simulate.agenda import Agenda, Trace
@@ -20,8 +21,11 @@ from policies.signals import (
     DrainAll,
     DrainVm,
     Event,
+    Fit,
+    Fitted,
     QueryOpened,
     SetRoute,
+    SetShed,
     SlotEnded,
     StartVm,
     StopAll,
@@ -31,10 +35,11 @@ from policies.signals import (
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """What one query saw; latencies from arrival to completion and to release."""
+    """What one query saw; latencies from arrival to completion and to release; ``events`` without those shed."""
 
     name: str
     events: int
+    shed_events: int
     mean_s: float
     p95_s: float
     delivery_mean_s: float
@@ -185,6 +190,8 @@ class World:
             case SetRoute():
                 self._queries[command.query].router.set_shares(dict(command.shares))
                 self._queries[command.query].deal()
+            case SetShed():
+                self._queries[command.query].sampler.share = command.share
             case StartVm():
                 promise(not self._stopped, f"{command.vm} is started although the gateway stops")
                 self._fleet.launch(command.vm)
@@ -192,6 +199,12 @@ class World:
                 self._fleet.drain(command.vm)
             case TerminateVm():
                 self._fleet.terminate(command.vm)
+            case Fit():
+                self._agenda.after(0.0, lambda: self._fit(command))
+
+    def _fit(self, command: Fit) -> None:
+        models = fit(command)
+        self._handle(lambda event_id, at_s: Fitted(event_id=event_id, at_s=at_s, query=command.query, models=models))
 
     # ----------------------------------------------------------------------------------------------------------- hosts
 
@@ -300,6 +313,7 @@ class World:
             QueryOutcome(
                 name=name,
                 events=query.tally.events,
+                shed_events=query.tally.shed,
                 mean_s=query.tally.latency.mean_s,
                 p95_s=query.tally.latency.quantile_s(0.95),
                 delivery_mean_s=query.tally.delivery.mean_s,

@@ -36,6 +36,7 @@ from gateway.sinks.kafkaproducer import (
 from gateway.sinks.kafkarecords import Partitioner, RecordMaker, split_by_size
 from gateway.statefiles import StateError
 from gateway.threads import run_to_end
+from gateway.tlsfiles import BadTlsFilesError
 from infra.failpoints import reached
 
 _LOG = logging.getLogger(__name__)
@@ -77,8 +78,8 @@ class KafkaSink:
         self._group = offsets_group
         try:
             self._settings = client_settings(config)
-        except OSError as error:
-            raise StateError(f"query {query}: the files of sink.tls cannot be used: {error}") from error
+        except BadTlsFilesError as error:
+            raise StateError(f"query {query}: {error}") from error
         self._control = ControlTopic(config.progress_topic, query, self._settings)
         # A topic's name has no colon.
         self._transactional_id = f"spillway:{self._control.topic}:{query}"

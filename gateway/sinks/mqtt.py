@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.config.mqtt import MqttSink as MqttSinkConfig
 from gateway.intervals import IntervalSet
-from gateway.mqtt.broker import BadTlsFilesError, Broker, broker_of
+from gateway.mqtt.broker import Broker, broker_of
 from gateway.mqtt.client import BrokerError, Client, speaks_no_5
 from gateway.position import Position
 from gateway.sinks.base import Rows, SinkError, SinkUnavailableError
@@ -18,6 +18,7 @@ from gateway.sinks.progress import ProgressFile
 from gateway.sinks.rows import json_rows
 from gateway.statefiles import StateError
 from gateway.threads import run_to_end
+from gateway.tlsfiles import BadTlsFilesError
 from infra.failpoints import reached
 
 # What a PUBLISH holds beside topic, id and payload, at most.

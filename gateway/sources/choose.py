@@ -52,7 +52,9 @@ def make_source(config: SourceConfig, context: SourceContext) -> Source:
         case KafkaSource():
             from gateway.sources.kafka import KafkaSource as KafkaReader
 
-            return KafkaReader(config, query=context.query, owner=context.owner, strict=context.strict)
+            return KafkaReader(
+                config, query=context.query, owner=context.owner, clock=context.clock, strict=context.strict
+            )
         case MqttSource():
             from gateway.sources.mqtt import make_mqtt_source
 

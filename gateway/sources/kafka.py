@@ -28,6 +28,8 @@ from gateway.kafka.rereader import Rereader
 from gateway.position import Position
 from gateway.sources.base import Backlog, Chunk, SourceError, SourceUnavailableError
 from gateway.sources.kafkarecords import RecordDecoder
+from gateway.tlsfiles import BadTlsFilesError
+from infra.clock import Clock
 
 _LOG = logging.getLogger(__name__)
 # A read waits so long for a first record, so that a new one is taken at once.
@@ -45,8 +47,11 @@ class KafkaSource:
         strict: see ``SourceContext``.
     """
 
-    def __init__(self, config: KafkaSourceConfig, *, query: str, owner: str, strict: bool = False) -> None:
+    def __init__(
+        self, config: KafkaSourceConfig, *, query: str, owner: str, clock: Clock, strict: bool = False
+    ) -> None:
         self._config = config
+        self._clock = clock
         self._group = config.group or f"spillway-{query}"
         self._instance = f"spillway-{owner}"
         self._strict = strict
@@ -62,8 +67,8 @@ class KafkaSource:
         self._decoder = RecordDecoder(self._config, schema, strict=self._strict)
         try:
             self._settings = client_settings(self._config)
-        except OSError as error:
-            raise SourceError(f"the files of tls cannot be used: {error}") from error
+        except BadTlsFilesError as error:
+            raise SourceError(str(error)) from error
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -185,7 +190,7 @@ class KafkaSource:
 
     async def _joined(self) -> Member:
         if self._member is None:
-            member = Member(self._settings, self._config.topics, self._group, self._instance)
+            member = Member(self._settings, self._config.topics, self._group, self._instance, self._clock)
             self._member = member
             try:
                 await member.join(from_end=self._config.start == "latest" and not self._position.offsets)

@@ -6,13 +6,12 @@ import zlib
 from collections import deque
 from pathlib import Path
 
-import pyarrow as pa
 import zstandard
 
 from gateway.sources.base import SourceError
 from gateway.sources.jsonlines import LineDecoder
 from gateway.sources.packed import open_plain
-from gateway.sources.passes import FixedFiles, PassesSource, Portion, Refused
+from gateway.sources.passes import Portion, Refused
 
 _BLOCK_BYTES = 1 << 18
 MAX_LINE_BYTES = 16 << 20
@@ -130,14 +129,3 @@ class JsonLinesReader:
     def close(self) -> None:
         """See ``FileReader.close``."""
         self._lines.close()
-
-
-class LinesSource(PassesSource):
-    """Source over one file of JSON lines."""
-
-    def __init__(self, path: Path, *, loops: int = 1, id_field: str | None = None) -> None:
-        super().__init__(FixedFiles([path], loops), self._open_lines, id_field=id_field)
-
-    @staticmethod
-    def _open_lines(path: Path, schema: pa.Schema) -> JsonLinesReader:
-        return JsonLinesReader(path, LineDecoder(schema))

@@ -16,7 +16,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from gateway.config.mqtt import MqttSource as MqttSourceConfig
 from gateway.journal.journal import Journal, JournalFullError
 from gateway.journal.scan import keys_since
-from gateway.mqtt.broker import BadTlsFilesError, Broker, broker_of
+from gateway.mqtt.broker import Broker, broker_of
 from gateway.mqtt.client import Arrival, BrokerError, Client, Release, speaks_no_5
 from gateway.mqtt.session import Session
 from gateway.position import Position
@@ -24,6 +24,7 @@ from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.journaled import JournaledSource
 from gateway.statefiles import StateError
 from gateway.threads import run_to_end
+from gateway.tlsfiles import BadTlsFilesError
 from infra.clock import Clock
 
 _LOG = logging.getLogger(__name__)
@@ -231,8 +232,10 @@ class _Connection:
             try:
                 done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_EXCEPTION)
             finally:
-                for task in work:
-                    task.cancel()
+                # What is on its way into the journal gets there: else nobody would know, and it would come in again.
+                async with self._keeping:
+                    for task in work:
+                        task.cancel()
                 await asyncio.gather(*work, return_exceptions=True)
             for task in done:
                 task.result()

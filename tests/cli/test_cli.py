@@ -99,11 +99,14 @@ def api() -> Iterator[int]:
             self.wfile.write(b'{"queries": {"words": {"open_runs": 3}}}')
 
         def do_POST(self) -> None:
-            known = self.path == "/queries/words/replay-dead-letters"
-            known = known and self.headers["Content-Type"] == "application/json"
-            self.send_response(200 if known else 409)
+            answers = {
+                "/queries/words/replay-dead-letters": b'{"replayed": 3}',
+                "/certificates/rotate": b'{"renewed": ["home-1", "vm-1-1"], "later": ["vm-2-1"]}',
+            }
+            answer = answers.get(self.path) if self.headers["Content-Type"] == "application/json" else None
+            self.send_response(200 if answer else 409)
             self.end_headers()
-            self.wfile.write(b'{"replayed": 3}' if known else b"on their way already")
+            self.wfile.write(answer or b"on their way already")
 
         def log_message(self, *_: object) -> None:
             pass
@@ -132,6 +135,15 @@ def test_status_without_a_gateway_says_how_to_start_one(tmp_path: Path) -> None:
 def test_dead_letters_are_replayed_by_the_running_gateway(tmp_path: Path, api: int) -> None:
     result = invoke("replay-dead-letters", written(tmp_path, port=api), "words")
     assert (result.exit_code, result.output) == (0, "words: 3 dead letters go back into it\n")
+
+
+def test_certificates_are_renewed_by_the_running_gateway(tmp_path: Path, api: int) -> None:
+    result = invoke("certificates", "rotate", written(tmp_path, port=api))
+    says = "the gateway and 2 engine hosts have new certificates; refused later, by vm-2-1\n"
+    assert (result.exit_code, result.output) == (0, says)
+    nobody = invoke("certificates", "rotate", written(tmp_path, port=1))
+    assert nobody.exit_code == 1
+    assert "spillway run" in nobody.output
 
 
 def test_a_replay_that_is_refused_or_has_no_gateway_ends_with_1(tmp_path: Path, api: int) -> None:
@@ -209,7 +221,7 @@ def test_a_mail_file_that_fails_midway_is_not_there(tmp_path: Path) -> None:
 
 
 def spillway(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gateway.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "gateway", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 

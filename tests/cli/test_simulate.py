@@ -31,11 +31,11 @@ queries:
 """
 
 
-def simulate(tmp_path: Path, *arguments: str, replay: str = "replay: {rate: 150/s}") -> Result:
-    config = tmp_path / "words.yaml"
-    config.write_text(CONFIG.replace("REPLAY", replay))
+def simulate(tmp_path: Path, *arguments: str, replay: str = "replay: {rate: 150/s}", config: str = CONFIG) -> Result:
+    path = tmp_path / "words.yaml"
+    path.write_text(config.replace("REPLAY", replay))
     (tmp_path / "in.jsonl").touch()
-    return CliRunner().invoke(main, ["simulate", str(config), "--served", "110/s", *arguments])
+    return CliRunner().invoke(main, ["simulate", str(path), "--served", "110/s", *arguments])
 
 
 def measured(tmp_path: Path, *arguments: str, replay: str = "replay: {rate: 150/s}") -> dict[str, dict[str, object]]:
@@ -117,3 +117,31 @@ def test_without_a_rate_a_trace_is_asked_for(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "give a trace" in result.output
     assert simulate(tmp_path, "--for", "soon").exit_code == 2
+
+
+@pytest.mark.parametrize("policies", [(), ("--policy", "home,configured")], ids=["runs", "fluid"])
+def test_at_the_cap_both_ways_cost_the_same_and_one_of_them_is_in_time(
+    tmp_path: Path, policies: tuple[str, ...]
+) -> None:
+    outcomes = {}
+    for way in ("stay_home", "shed"):
+        budget = f"budget: {{usd_per_day: 0.035, when_spent: {way}}}"
+        report = tmp_path / "report.json"
+        changed = CONFIG.replace("budget: {usd_per_day: 5}", budget)
+        result = simulate(tmp_path, "--for", "3m", "--report", str(report), *policies, config=changed)
+        assert result.exit_code == 0, result.output
+        outcomes[way] = json.loads(report.read_text())["configured" if policies else "as configured"]
+        (line,) = [line for line in result.output.splitlines() if re.match("(as )?configured", line)]
+        (query,) = outcomes[way]["queries"]
+        part = query["shed_events"] / (query["events"] + query["shed_events"])
+        assert f" {part:.1%} " in line
+    late, in_time = (outcomes[way]["queries"][0] for way in ("stay_home", "shed"))
+    assert 0 < outcomes["shed"]["usd"] <= 0.035
+    assert outcomes["stay_home"]["usd"] == pytest.approx(outcomes["shed"]["usd"])
+    assert late["shed_events"] == 0
+    assert late["mean_s"] > 5 * 2.0
+    assert in_time["mean_s"] < 2.0
+    # Home serves 110 of 150 a second: what is shed is what it cannot serve, and not much more.
+    came = in_time["events"] + in_time["shed_events"]
+    assert came == pytest.approx(late["events"], rel=0.01)
+    assert 0.1 < in_time["shed_events"] / came < 0.4

@@ -28,6 +28,7 @@ def test_private_and_cloud_defaults(config: Config) -> None:
     assert config.private.cpus is None
     assert config.cloud.warm is False
     assert config.cloud.emulate_link is None
+    assert config.cloud.namespaces == {}
 
 
 def test_query_defaults(config: Config) -> None:

@@ -34,7 +34,7 @@ def test_the_json_has_the_promised_keys_for_each_mode(tmp_path: Path, report: Re
         one = written[mode]
         assert list(one) == [
             "events", "results", "lost", "duplicated", "order_violations", "late",
-            "latency_ms", "delivery_ms", "wan_bytes", "vms",
+            "latency_ms", "delivery_ms", "wan_bytes", "vms", "out_of_order",
         ]  # fmt: skip
         assert list(one["latency_ms"]) == list(one["delivery_ms"]) == ["mean", "p50", "p95"]
         assert list(one["wan_bytes"]) == ["raw", "sent"]

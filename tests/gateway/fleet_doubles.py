@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,42 +15,33 @@ from gateway_doubles import FakeLink
 from gateway import actuator as actuator_module
 from gateway.actuator import Actuator
 from gateway.connection import Connection
-from infra.clock import Clock, SystemClock
+from infra.clock import Clock
 from infra.clouds.base import BootError, Cloud, CloudError, Node
+from infra.link.channel import LinkLost
 from infra.link.client import Address, HostLink
 from infra.link.trust import Authority, UserData
 from infra.messages import PROTOCOL, Runtime
 from policies.signals import Event
+from tests.leaping_clock import LeapingClock
 
 RUNTIME = Runtime(protocol=PROTOCOL, spark="4.3.0", java="21", python="3.11", timezone="UTC", ansi=True)
 TAGS = {"gateway": "g1"}
-
-
-class LeapingClock(SystemClock):
-    """Real time, but a sleep passes at once and moves time on."""
-
-    def __init__(self) -> None:
-        self._leapt_s = 0.0
-
-    def now(self) -> float:
-        return super().now() + self._leapt_s
-
-    async def sleep_until(self, at_s: float) -> None:
-        self._leapt_s += max(0.0, at_s - self.now())
-        await asyncio.sleep(0)
 
 
 class MemoryCloud(Cloud):
     """Machines that are nothing but their nodes.
 
     ``refusals`` are raised by the next orders, ``stubborn`` counts the destroys that fail; cleared, ``boots`` keeps
-    orders waiting.
+    orders waiting. ``given_up`` are the names of those that were of no use.
     """
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.refusals: list[Exception] = []
         self.stubborn = 0
+        self.size = ""
+        self.setbacks: tuple[str, ...] = ()
+        self.given_up: list[str] = []
         self.created = 0
         self.boots = asyncio.Event()
         self.boots.set()
@@ -70,6 +61,8 @@ class MemoryCloud(Cloud):
             port=4711,
             created_at_s=0.0,
             tags=dict(tags),
+            size=self.size,
+            setbacks=self.setbacks,
         )
         self.nodes[identity] = node
         self.created += 1
@@ -79,6 +72,9 @@ class MemoryCloud(Cloud):
             del self.nodes[identity]
             raise
         return node
+
+    def unfit(self, node: Node) -> None:
+        self.given_up.append(node.name)
 
     async def destroy(self, node_id: str) -> None:
         await asyncio.sleep(0)
@@ -133,7 +129,14 @@ class Dialler:
         self.runtime = RUNTIME
 
     async def __call__(
-        self, name: str, host: str, address: Address, authority: Authority, token: bytes | None, clock: Clock
+        self,
+        name: str,
+        host: str,
+        address: Address,
+        authority: Authority,
+        token: bytes | None,
+        clock: Clock,
+        within_s: float = 10.0,
     ) -> Connection:
         await asyncio.sleep(0)
         if self.refusal is not None:
@@ -147,7 +150,13 @@ class Dialler:
 class Fleet:
     """An actuator over a cloud in memory; ``events`` are what it emitted."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        clock: Clock | None = None,
+        inherited: Collection[str] = (),
+    ) -> None:
         self.cloud = MemoryCloud()
         self.queries = {"a": FakeQuery(), "b": FakeQuery()}
         self.dialler = Dialler()
@@ -169,6 +178,7 @@ class Fleet:
             clock=self.clock,
             emit=self._emit,
             paid=self._pay,
+            inherited=inherited,
         )
 
     async def _pay(self) -> None:
@@ -184,6 +194,13 @@ class Fleet:
     def kinds(self, vm: str) -> list[str]:
         """What was said of a VM, in order."""
         return [type(event).__name__ for event in self.events if getattr(event, "vm", "") == vm]
+
+
+def nobody_there() -> LinkLost:
+    """What a dial says of a machine on which no engine host listens any more."""
+    refusal = LinkLost("cannot reach it: Connection refused")
+    refusal.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    return refusal
 
 
 def boot_error(name: str) -> BootError:

@@ -16,7 +16,7 @@ from gateway.sinks.base import BlockingSink
 from gateway.sinks.threaded import ThreadedSink
 from infra.clock import Clock
 from infra.link.channel import LinkLost
-from infra.link.client import HostLink
+from infra.link.client import HostLink, LinkStats
 from infra.messages import AnyMessage, Completed, Credit, Poison, Predicate, QueryPlan, QueryReady
 from infra.messages import Run as RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoder
@@ -78,7 +78,8 @@ class FakeLink:
     """The gateway's end of a link whose other end is the test: ``sent`` is what came, ``say`` answers."""
 
     def __init__(self, *, ready: bool = True) -> None:
-        self.hello = SimpleNamespace(ready=ready)
+        self.hello = SimpleNamespace(ready=ready, reclaimed_in_s=None)
+        self.stats = LinkStats()
         self.sent: list[tuple[AnyMessage, bytes]] = []
         self.closed_with: str | None = None
         self.open = asyncio.Event()  # cleared, a send waits as on a full socket
@@ -101,6 +102,8 @@ class FakeLink:
     async def close(self, reason: str) -> None:
         self.closed_with = self.closed_with or reason
         self.lose(reason)
+        for _ in range(10):  # a goodbye takes its time, in which whoever watches the link hears of its end
+            await asyncio.sleep(0)
 
     def say(self, message: AnyMessage, payload: bytes = b"") -> None:
         self._inbox.put_nowait((message, payload))
@@ -135,8 +138,16 @@ def opened(sink: BlockingSink) -> ThreadedSink:
 class FakeHost:
     """An engine host in the test's hand: sees decoded runs, answers when told to."""
 
-    def __init__(self, name: str, *, credit_bytes: int = 1 << 20, predicates: tuple[Predicate, ...] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        credit_bytes: int = 1 << 20,
+        predicates: tuple[Predicate, ...] = (),
+        resume_end_seq: int = 0,
+    ) -> None:
         self.name = name
+        self._resume_end_seq = resume_end_seq
         self.link = FakeLink()
         self.connection = Connection(name, cast("HostLink", self.link))
         self._credit_bytes = credit_bytes
@@ -154,6 +165,7 @@ class FakeHost:
             result_schema=RESULT.serialize().to_pybytes(),
             plan=QueryPlan(switch_class="stateless", switchable=True, narrow=True),
             credit_bytes=self._credit_bytes,
+            resume_end_seq=self._resume_end_seq,
         )
 
     def lane(self, owner: LaneOwner, clock: Clock) -> Lane:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from gateway_doubles import INPUT, FakeHost, opened
+from source_data import LinesSource
 
 from gateway import delivery
 from gateway.deadletters import DeadLetterFile
@@ -23,7 +24,6 @@ from gateway.pipeline import Pipeline
 from gateway.profiler import Profiler
 from gateway.runlog import LogHead, RunLog
 from gateway.sinks.file import FileSink
-from gateway.sources.lines import LinesSource
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.threaded import ThreadedSource
 from gateway.statistics import Tally
@@ -114,6 +114,7 @@ async def main(folder: Path, mode: str) -> None:
         clock=clock,
         order_column=None,
         on_run=pipeline.offer,
+        backlog=lambda: (pipeline.waiting_runs(), 0.0),
     )
     hosts = [FakeHost(HOME), FakeHost("vm1")]
     for host in hosts:

@@ -11,6 +11,21 @@ import zstandard
 
 from gateway.position import Position
 from gateway.sources.base import BlockingSource, Chunk, DeadRecord
+from gateway.sources.jsonlines import LineDecoder
+from gateway.sources.lines import JsonLinesReader
+from gateway.sources.passes import FixedFiles, PassesSource
+
+
+class LinesSource(PassesSource):
+    """Source over one file of JSON lines."""
+
+    def __init__(self, path: Path, *, loops: int = 1, id_field: str | None = None) -> None:
+        super().__init__(FixedFiles([path], loops), self._open_lines, id_field=id_field)
+
+    @staticmethod
+    def _open_lines(path: Path, schema: pa.Schema) -> JsonLinesReader:
+        return JsonLinesReader(path, LineDecoder(schema))
+
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
 HUGE = 1 << 62

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fleet_doubles import RUNTIME, TAGS, Fleet, boot_error
+from fleet_doubles import RUNTIME, TAGS, Fleet, boot_error, nobody_there
 from gateway_doubles import ManualClock, until
 
 from gateway.connection import QueryRefusedError
@@ -156,10 +156,99 @@ async def test_a_lost_vm_gives_its_lanes_up_before_the_scheduler_hears_of_it(fle
         _as_the_scheduler(fleet, event)
 
     fleet.listener = listen
+    fleet.dialler.refusal = nobody_there()
     fleet.dialler.links["vm-1"].lose("kill -9")
     await over(fleet)
     assert lanes_then == [set(), set()]
     assert fleet.kinds("vm-1") == ["VmReady", "VmLost", "VmGone"]
+
+
+async def test_a_vm_that_was_cut_off_is_linked_again(fleet: Fleet) -> None:
+    await ready(fleet)
+    cut = fleet.dialler.links["vm-1"]
+    fleet.dialler.refusal = LinkLost("vm-1 did not answer within 3 s")
+    cut.lose("no heartbeat for 2.5 s")
+    await until(lambda: all(query.lanes == set() for query in fleet.queries.values()))
+    assert fleet.kinds("vm-1") == ["VmReady"], "it is waited for"
+    fleet.dialler.refusal = None
+    await until(lambda: all(query.lanes == {"vm-1"} for query in fleet.queries.values()))
+    assert fleet.dialler.links["vm-1"] is not cut
+    assert fleet.kinds("vm-1") == ["VmReady"], "it was never lost"
+    fleet.actuator.execute([END])
+    await over(fleet)
+    assert (fleet.kinds("vm-1"), fleet.cloud.created) == (["VmReady", "VmGone"], 1)
+
+
+async def test_a_vm_that_stays_away_is_lost_when_its_host_has_ended_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    fleet = Fleet(tmp_path, monkeypatch, clock)
+    fleet.listener = lambda event: _as_the_scheduler(fleet, event)
+    await ready(fleet)
+    fleet.dialler.refusal = LinkLost("vm-1 did not answer within 3 s")
+    cut_s = clock.now()
+    fleet.dialler.links["vm-1"].lose("no heartbeat for 2.5 s")
+    await until(lambda: "VmLost" in fleet.kinds("vm-1"), clock, 0.2)
+    (lost,) = (event for event in fleet.events if isinstance(event, VmLost))
+    assert lost.reason == "no heartbeat for 2.5 s"
+    assert lost.at_s - cut_s == pytest.approx(60.0, abs=0.5)
+    await over(fleet)
+
+
+async def test_a_cut_of_ten_minutes_costs_the_vm_and_those_ordered_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    fleet = Fleet(tmp_path, monkeypatch, clock)
+    fleet.listener = lambda event: _as_the_scheduler(fleet, event)
+    await ready(fleet)
+    fleet.dialler.refusal = LinkLost("it did not answer within 3 s")
+    healed_s = clock.now() + 600.0
+    fleet.dialler.links["vm-1"].lose("no heartbeat for 2.5 s")
+    await until(lambda: "VmGone" in fleet.kinds("vm-1"), clock, 0.2)
+    number = 1
+    while clock.now() < healed_s:
+        vm = f"vm-{(number := number + 1)}"
+        fleet.actuator.execute([StartVm(vm=vm, cause=WHY)])
+        await until(lambda vm=vm: fleet.kinds(vm) == ["VmFailed", "VmGone"], clock, 0.2)
+        clock.advance(60.0)
+    assert fleet.cloud.nodes == {}
+    fleet.dialler.refusal = None
+    fleet.actuator.execute([StartVm(vm="vm-99", cause=WHY)])
+    await until(lambda: fleet.kinds("vm-99") == ["VmReady"])
+    assert all(query.lanes == {"vm-99"} for query in fleet.queries.values())
+    fleet.actuator.execute([TerminateVm(vm="vm-99", cause=WHY)])
+    await over(fleet)
+
+
+@pytest.mark.parametrize("refusal", [TrustError("an impostor"), nobody_there()])
+async def test_a_vm_that_says_no_is_not_waited_for(fleet: Fleet, refusal: Exception) -> None:
+    await ready(fleet)
+    fleet.dialler.refusal = refusal
+    before_s = fleet.clock.now()
+    fleet.dialler.links["vm-1"].lose("the other end closed the connection")
+    await over(fleet)
+    (lost,) = (event for event in fleet.events if isinstance(event, VmLost))
+    assert lost.at_s - before_s < 1.0
+
+
+async def test_a_query_that_is_refused_by_a_vm_that_is_back_costs_the_vm(fleet: Fleet) -> None:
+    await ready(fleet)
+    fleet.queries["b"].refusal = QueryRefusedError("no such column")
+    fleet.dialler.links["vm-1"].lose("no heartbeat for 2.5 s")
+    await over(fleet)
+    assert fleet.kinds("vm-1") == ["VmReady", "VmLost", "VmGone"]
+
+
+async def test_a_vm_that_is_given_back_while_it_is_away(fleet: Fleet) -> None:
+    await ready(fleet)
+    fleet.dialler.refusal = LinkLost("vm-1 did not answer within 3 s")
+    fleet.dialler.links["vm-1"].lose("no heartbeat for 2.5 s")
+    await until(lambda: all(query.lanes == set() for query in fleet.queries.values()))
+    fleet.actuator.execute([END])
+    await over(fleet)
+    assert fleet.kinds("vm-1") == ["VmReady", "VmGone"]
 
 
 async def test_a_vm_on_which_a_query_cannot_go_on_is_taken_for_lost(fleet: Fleet) -> None:
@@ -223,7 +312,7 @@ async def test_the_vms_of_an_earlier_gateway_are_given_back_and_no_others(fleet:
     text = UserData(host="vm-7", ca_pem="none", token=new_token()).to_json()
     for tags in (TAGS, TAGS, {"gateway": "g2"}):
         await fleet.cloud.create("vm-7", tags, text)
-    fleet.actuator.end_leftovers()
+    fleet.actuator.deal_with_leftovers()
     assert not fleet.actuator.settled
     fleet.actuator.execute([StartVm(vm="vm-1", cause=WHY)])
     await until(lambda: len(fleet.cloud.nodes) == 2)
@@ -295,3 +384,17 @@ async def test_whatever_happens_every_machine_is_given_back(fleet: Fleet, seed: 
         said = fleet.kinds(vm)
         assert said.count("VmGone") == 1
         assert said.count("VmReady") + said.count("VmFailed") <= 1
+
+
+@pytest.mark.parametrize(("size", "usd_per_hour"), [("small", 0.05), ("unheard of", None), ("", None)])
+async def test_the_price_of_the_size_that_was_had_is_told(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, size: str, usd_per_hour: float | None
+) -> None:
+    monkeypatch.setattr(fleet.actuator, "_size_prices", {"small": 0.05, "large": 0.1})
+    fleet.cloud.size = size
+    await ready(fleet)
+    (event,) = fleet.events
+    assert isinstance(event, VmReady)
+    assert event.usd_per_hour == usd_per_hour
+    fleet.actuator.execute([END])
+    await over(fleet)

@@ -10,6 +10,7 @@ import pytest
 from gateway.api import ApiError, serve_api
 from gateway.config.models import Api
 from gateway.deadletters import ReplayRefusedError
+from gateway.rotation import RotationRefusedError
 
 
 class Answers:
@@ -20,12 +21,20 @@ class Answers:
     def status(self) -> str:
         return json.dumps({"phase": self.phase})
 
+    def why(self) -> str:
+        return json.dumps({"q": {"verdict": "stays home"}})
+
     async def replay_dead_letters(self, query: str) -> int:
         if query == "busy":
             raise ReplayRefusedError("3 dead letters are on their way already")
         if query == "broken":
             raise OSError(28, "No space left on device")
         return {"q": 7}[query]
+
+    async def rotate_certificates(self) -> dict[str, list[str]]:
+        if self.phase != "running":
+            raise RotationRefusedError(f"the gateway is {self.phase}: ask again when it runs")
+        return {"renewed": ["home-1"], "later": []}
 
 
 @pytest.fixture
@@ -47,6 +56,7 @@ async def test_status_and_ready_in_each_phase(api: Api) -> None:
             gateway.phase = phase
             assert await asked(api, "/ready") == (code, phase)
             assert await asked(api, "/status") == (200, f'{{"phase": "{phase}"}}')
+            assert await asked(api, "/why") == (200, '{"q": {"verdict": "stays home"}}')
         gateway.phase, gateway.trouble = "running", "query q: the sink: no space left"
         assert await asked(api, "/ready") == (503, "query q: the sink: no space left")
         gateway.trouble = ""
@@ -71,6 +81,21 @@ async def test_a_replay_is_asked_for_by_name(api: Api, query: str, code: int, sa
         async with session.post(url, headers={"Content-Type": "application/json"}) as answer:
             assert answer.status == code
             assert says in await answer.text()
+        async with session.post(url, data=b"") as answer:
+            assert answer.status == 415, "a page of another site could send this"
+
+
+async def test_new_certificates_are_asked_for_and_may_be_refused(api: Api) -> None:
+    gateway, url = Answers(), f"http://{api.listen}/certificates/rotate"
+    async with serve_api(gateway, api), aiohttp.ClientSession() as session:
+        for phase, code, says in (
+            ("starting", 409, "ask again when it runs"),
+            ("running", 200, '"renewed": ["home-1"]'),
+        ):
+            gateway.phase = phase
+            async with session.post(url, headers={"Content-Type": "application/json"}) as answer:
+                assert answer.status == code
+                assert says in await answer.text()
         async with session.post(url, data=b"") as answer:
             assert answer.status == 415, "a page of another site could send this"
 

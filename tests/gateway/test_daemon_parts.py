@@ -25,6 +25,8 @@ from gateway import daemon as daemon_module
 from gateway.config import Config, load
 from gateway.connection import Connection, QueryRefusedError
 from gateway.daemon import Daemon
+from gateway.hosts import InService
+from gateway.rotation import RotationRefusedError
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import BootError
 from infra.link.client import HostLink
@@ -73,6 +75,7 @@ class Query(FakeQuery):
         self.tally.take_slot = lambda: (0, None)
         self.ingress = SimpleNamespace(oldest_unread_s=lambda: None, due_unread_count=lambda: 0)
         self.pipeline.idle = False
+        self.pipeline.lanes = {}
         self.pipeline.end_slot = lambda *_: None
 
     def failure(self) -> BaseException | None:
@@ -118,6 +121,12 @@ class Home:
         link.hello.runtime = RUNTIME
         self.links.append(link)
         return Connection("home", cast("HostLink", link))
+
+    async def wait_ready(self, connection: Connection) -> None:
+        await connection.wait_ready(20.0)
+
+    def in_service(self, _: Connection | None) -> InService:
+        return InService("home", "home-1", ("127.0.0.1", 9))
 
     async def end_others(self) -> None:
         pass
@@ -165,6 +174,17 @@ async def test_a_drained_gateway_ends_with_nothing_left(site: Site) -> None:
     assert await running == 0
     assert site.said == ["connect", "start", "stop reading", "stop", "end host", "close cloud"]
     assert site.home.links[0].closed_with == "the gateway ends"
+
+
+async def test_certificates_are_renewed_while_it_runs_and_not_before(site: Site) -> None:
+    with pytest.raises(RotationRefusedError, match="the gateway is starting: ask again when it runs"):
+        await site.daemon.rotate_certificates()
+    running = asyncio.create_task(site.daemon.run(True, None))
+    await until(lambda: site.daemon.phase == "running")
+    with pytest.raises(RotationRefusedError, match="home did not take new certificates: cannot reach home-1"):
+        await site.daemon.rotate_certificates()
+    site.query.drained = site.query.pipeline.idle = True
+    assert await running == 0
 
 
 async def test_slots_go_on_while_a_stopped_gateway_drains(site: Site) -> None:

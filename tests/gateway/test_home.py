@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from fleet_doubles import Dialler, LeapingClock, MemoryCloud, boot_error
+from fleet_doubles import Dialler, MemoryCloud, boot_error
 from gateway_doubles import FakeLink, until
 
 from gateway import hosts
@@ -18,6 +18,7 @@ from gateway.home import Home
 from gateway.hosts import HomeHost
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority
+from tests.leaping_clock import LeapingClock
 
 TAGS = {"master": "local[1]"}
 
@@ -158,11 +159,14 @@ async def test_without_a_standby_that_starts_the_host_is_started_anew(tmp_path: 
     assert site.cloud.nodes == {}
 
 
-async def test_the_next_gateway_finds_both_and_the_older_one_has_the_queries(tmp_path: Path, links: Links) -> None:
+async def test_the_next_gateway_finds_both_and_the_older_one_has_the_queries(
+    tmp_path: Path, links: Links, caplog: pytest.LogCaptureFixture
+) -> None:
     before = Site(tmp_path)
     await before.begin()
     await until(lambda: before.query.said == ["warm"])
     await before.end(keep=True)
+    assert "is lost" not in caplog.text, "a link that is closed in order is no loss: no other host is started for it"
     old = list(before.cloud.nodes)
     after = Site(tmp_path, cloud=before.cloud)
     await after.begin()

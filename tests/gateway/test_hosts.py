@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from fleet_doubles import Dialler, LeapingClock, MemoryCloud
+from fleet_doubles import Dialler, MemoryCloud
 
 from gateway import hosts
 from gateway.hosts import HomeHost, prepare_warm
@@ -14,6 +14,7 @@ from infra.clouds.base import CloudError, Node
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority, TrustError, UserData
 from infra.messages import Shutdown
+from tests.leaping_clock import LeapingClock
 
 TAGS = {"master": "local[1]", "cpus": ""}
 

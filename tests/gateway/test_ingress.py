@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from gateway_doubles import ManualClock, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from source_data import LinesSource
 
 from gateway.deadletters import DeadLetter, DeadLetterFile
 from gateway.gate import ByteGate
@@ -20,10 +22,9 @@ from gateway.ingress import Ingress, RunLimits
 from gateway.intervals import IntervalSet
 from gateway.position import Position
 from gateway.replay import Schedule
-from gateway.runbook import Run
+from gateway.runbook import BATCH_RUNS_MAX, Run
 from gateway.runlog import LogHead, RunLog, RunRecord
-from gateway.sources.base import BlockingSource, SourceError
-from gateway.sources.lines import LinesSource
+from gateway.sources.base import BlockingSource, Chunk, SourceError
 from gateway.sources.table import TableSource
 from gateway.sources.threaded import ThreadedSource
 
@@ -41,6 +42,14 @@ def table_source(count: int, times: list[int | None] | None = None) -> BlockingS
     return source
 
 
+class Trickle(TableSource):
+    """Never has more at the moment than what was read."""
+
+    def read(self, max_records: int, max_bytes: int) -> Chunk | None:
+        chunk = super().read(max_records, max_bytes)
+        return chunk and replace(chunk, more=False)
+
+
 class Site:
     """A query's ingress on a disk; ``started`` may be called again, as after a kill."""
 
@@ -49,6 +58,7 @@ class Site:
         self.clock = ManualClock()
         self.gate = ByteGate(1 << 30)
         self.runs: list[Run] = []
+        self.waiting_runs, self.served_per_s = 0, 0.0
         self.dead_letters = DeadLetterFile(folder / "dead.jsonl")
 
     @asynccontextmanager
@@ -74,6 +84,7 @@ class Site:
             clock=self.clock,
             order_column=order_column,
             on_run=self.runs.append,
+            backlog=lambda: (self.waiting_runs, self.served_per_s),
         )
         task = None
         try:
@@ -125,6 +136,25 @@ async def test_a_run_is_cut_when_its_first_event_has_lingered(site: Site) -> Non
         await until(lambda: len(site.runs) == 1)
         assert site.cut() == [(0, 50)]
         assert site.runs[0].arrival_s == pytest.approx(1000.25)
+
+
+@pytest.mark.parametrize(("waiting_runs", "linger_s"), [(BATCH_RUNS_MAX, 0.5), (3 * BATCH_RUNS_MAX, 1.5), (10**6, 5.0)])
+async def test_a_run_lingers_longer_while_more_wait_than_a_batch_takes(
+    site: Site, waiting_runs: int, linger_s: float
+) -> None:
+    site.waiting_runs = waiting_runs
+    async with site.started(table_source(1000), limits=RunLimits(1000, 1 << 30, 0.5), rate=100.0):
+        await until(lambda: site.clock.sleeper_count == 1)
+        assert site.clock.next_wake_s == pytest.approx(1000 + linger_s)
+
+
+async def test_a_source_without_a_schedule_is_read_less_often_while_many_runs_wait(site: Site) -> None:
+    site.waiting_runs = 2 * BATCH_RUNS_MAX
+    source = Trickle(lambda: pa.table({"n": range(5), "at": [None] * 5}, schema=SCHEMA))
+    source.open(SCHEMA)
+    async with site.started(source, limits=RunLimits(2, 1 << 30, 0.5)):
+        await until(lambda: len(site.runs) == 1 and site.clock.sleeper_count == 1)
+        assert site.clock.next_wake_s == pytest.approx(1001.0)
 
 
 async def test_a_run_is_cut_as_soon_as_it_is_full(site: Site) -> None:
@@ -372,3 +402,18 @@ async def test_a_stateful_query_gets_runs_again_although_their_results_are_in(
     async with site.started(table_source(30), done=IntervalSet([(0, 29)]), run=False) as ingress:
         await ingress.recover(IntervalSet([(0, 29)]), from_seq)
     assert [run.first_seq for run in site.runs] == again
+
+
+async def test_runs_of_a_micro_batch_that_runs_again_are_held_all_at_once(site: Site) -> None:
+    async with site.started(table_source(30), limits=RunLimits(10, 1 << 30, 0.1)) as ingress:
+        await until(lambda: ingress.finished)
+    everything = IntervalSet([(0, 29)])
+    site.runs, site.gate = [], ByteGate(0)
+    async with site.started(table_source(30), done=everything, run=False) as ingress:
+        recovery = asyncio.create_task(ingress.recover(everything, 0, 20))
+        await until(lambda: len(site.runs) == 2)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert site.cut() == [(0, 9), (10, 19)], "what comes after the batch waits for room"
+        recovery.cancel()
+        await asyncio.gather(recovery, return_exceptions=True)

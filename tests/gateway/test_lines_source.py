@@ -7,12 +7,22 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, line, read_all, rows, write
+from source_data import (
+    HUGE,
+    SCHEMA,
+    LinesSource,
+    assert_consecutive,
+    assert_seekable,
+    dead,
+    line,
+    read_all,
+    rows,
+    write,
+)
 
 from gateway.position import Position
 from gateway.sources import lines as lines_module
 from gateway.sources.base import SourceError
-from gateway.sources.lines import LinesSource
 
 ENDINGS = [".jsonl", ".jsonl.gz", ".jsonl.zst"]
 

@@ -16,7 +16,7 @@ from test_file_sink import parts
 
 from gateway.deadletters import DeadLetter, DeadLetterFile
 from gateway.gate import ByteGate
-from gateway.pipeline import Pipeline
+from gateway.pipeline import Loss, Pipeline
 from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.runbook import Run
@@ -244,6 +244,54 @@ async def test_an_answer_for_what_was_never_sent_loses_the_link_only(query: Quer
     assert query.ids() == [*range(10)]
 
 
+async def test_the_share_of_a_lane_that_is_away_is_home_s_until_it_is_back(query: Query) -> None:
+    async with query.running():
+        home, cloud = query.add_host(HOME), query.add_host("vm1")
+        query.pipeline.set_shares({HOME: 0.0, "vm1": 1.0})
+        async with serving(home, cloud):
+            query.offer(0, 9)
+            await query.all_committed()
+            await query.pipeline.remove_lane("vm1")
+            assert query.pipeline.cloud_share == 0
+            query.offer(10, 19)
+            await query.all_committed()
+        back = query.add_host("vm1")
+        assert query.pipeline.cloud_share == 1
+        async with serving(home, back):
+            query.offer(20, 29)
+            await query.all_committed()
+    assert [[run.first_seq for run in host.runs] for host in (home, cloud, back)] == [[10], [0], [20]]
+    assert query.ids() == [*range(30)]
+
+
+async def test_while_home_is_lost_its_share_is_the_cloud_lanes(query: Query) -> None:
+    async with query.running():
+        home, *cloud = query.add_host(HOME), query.add_host("vm1"), query.add_host("vm2")
+        query.pipeline.set_shares({HOME: 0.9, "vm1": 0.05, "vm2": 0.05})
+        query.offer(0, 9)
+        await until(lambda: len(home.runs) == 1)
+        await query.pipeline.remove_lane(HOME, Loss("killed", query.clock.now()))
+        assert query.pipeline.cloud_share == 1
+        async with serving(*cloud):
+            for first in range(10, 90, 10):
+                query.offer(first, first + 9)
+            await query.all_committed()
+        assert {len(host.runs) > 2 for host in cloud} == {True}
+        query.add_host(HOME)
+        assert query.pipeline.cloud_share == pytest.approx(0.1)
+    assert query.ids() == [*range(90)]
+
+
+async def test_what_may_not_leave_home_waits_for_its_return(query: Query) -> None:
+    async with query.running():
+        cloud = query.add_host("vm1")
+        query.pipeline.set_shares({HOME: 0.9, "vm1": 0.1})
+        query.offer(0, 9, disordered=True)
+        async with serving(query.add_host(HOME)):
+            await query.all_committed()
+        assert cloud.runs == []
+
+
 async def test_out_of_order_runs_and_stateful_queries_stay_home(query: Query, tmp_path: Path) -> None:
     stateful = Query(tmp_path / "stateful", stateful=True)
     for each, disordered in ((query, True), (stateful, False)):
@@ -296,6 +344,20 @@ async def test_a_batch_that_runs_again_after_a_restart_is_dropped_and_its_commit
         assert query.committed == [9]
         assert query.gate.held_bytes == 0
     assert query.ids() == [3]
+
+
+async def test_a_batch_that_was_planned_before_its_host_was_lost_gets_all_its_runs_at_once(tmp_path: Path) -> None:
+    query = Query(tmp_path, stateful=True)
+    async with query.running():
+        home = query.add_host(HOME, resume_end_seq=80)
+        for first in range(0, 120, 10):
+            query.offer(first, first + 9)
+        # Spark runs the batch 0-79 again as a whole, and answers nothing before it has it.
+        await until(lambda: len(home.runs) == 8)
+        home.answer(0, 79, [1])
+        async with serving(home):
+            await query.all_committed()
+    assert query.ids() == [1, *range(80, 120)]
 
 
 async def test_rows_at_fault_become_dead_letters_before_their_run_is_committed(query: Query) -> None:

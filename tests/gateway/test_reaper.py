@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fleet_doubles import TAGS, LeapingClock, MemoryCloud
+from fleet_doubles import TAGS, MemoryCloud
 from gateway_doubles import ManualClock, until
 
 from gateway.reaper import Reaper
@@ -18,6 +18,7 @@ from infra.clock import Clock, SystemClock
 from infra.clouds.base import Node, ThrottledError
 from infra.clouds.process import ProcessCloud
 from infra.link.trust import UserData, new_token
+from tests.leaping_clock import LeapingClock
 
 USER_DATA = UserData(host="vm-1", ca_pem="none", token=new_token()).to_json()
 FAKE_WORKER = Path(__file__).parents[1] / "clouds" / "fake_worker.py"
@@ -29,11 +30,12 @@ class ListingFails(MemoryCloud):
     def __init__(self) -> None:
         super().__init__()
         self.throttled = 0
+        self.after_s = 0.0
 
     async def list(self, tags: object) -> list[Node]:
         if self.throttled:
             self.throttled -= 1
-            raise ThrottledError("later")
+            raise ThrottledError("later", self.after_s)
         return [node for node in self.nodes.values() if TAGS.items() <= node.tags.items()]
 
 
@@ -101,6 +103,32 @@ async def test_it_sweeps_each_minute_and_sooner_while_the_cloud_does_not_answer(
     assert clock.now() - began_s <= 62.0
     await reaper.stop()
     assert task.cancelled()
+
+
+async def test_a_provider_that_wants_to_be_left_alone_is_while_nothing_is_lost_by_it() -> None:
+    cloud, clock = ListingFails(), LeapingClock()
+    cloud.throttled, cloud.after_s = 1, 120.0
+    await cloud.create("vm-1", TAGS, USER_DATA)
+    reaper = reaper_of(cloud, clock)
+    begun_s = clock.now()
+    reaper.watch()
+    async with asyncio.timeout(20):
+        while cloud.nodes:
+            await asyncio.sleep(0)
+    assert clock.now() - begun_s >= 120.0
+    await reaper.stop()
+
+
+async def test_an_earlier_gateway_s_machine_that_appears_late_is_ended_within_a_minute() -> None:
+    cloud, clock = MemoryCloud(), ManualClock()
+    earlier, reaper = reaper_of(cloud, clock), reaper_of(cloud, clock)
+    began_s = clock.now()
+    reaper.watch()
+    await reaper.first_sweep()
+    await cloud.create("vm-1", earlier.tags, USER_DATA)
+    await until(lambda: not cloud.nodes, clock, 1.0)
+    assert clock.now() - began_s <= 20.0
+    await reaper.stop()
 
 
 async def test_what_could_not_be_given_back_is_tried_again_a_minute_later() -> None:

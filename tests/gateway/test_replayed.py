@@ -7,12 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from source_data import SCHEMA, line
+from source_data import SCHEMA, LinesSource, line
 
 from gateway.deadletters import DeadLetter, DeadLetterFile, dead_letter
 from gateway.position import Position
 from gateway.sources.base import Chunk, DeadRecord, SourceError
-from gateway.sources.lines import LinesSource
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.threaded import ThreadedSource
 from infra.failpoints import Failpoints

@@ -1,0 +1,98 @@
+"""The config's words about money: what the provider asks, and what may be spent."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from gateway.config.fields import Duration, Finding, LongerThanZero, Section, Usd
+from gateway.config.rented import Provider, Rented
+from infra.clouds.prices import listed_usd_per_hour
+from infra.clouds.profiles import PROFILES
+from policies.billing import BillingTerms
+
+
+class Billing(Section):
+    """What the provider asks: whole periods, at least ``minimum``, and traffic sent to a VM.
+
+    Attributes:
+        period_s: of all but process: as the provider does, if it is not said.
+        minimum_s: likewise.
+        usd_per_hour: ec2: each size's list price as libcloud knows it, if it is not said; some are a tenth too high.
+        usd_per_gb_sent: nobody but the user knows it.
+    """
+
+    period_s: LongerThanZero | None = Field(default=None, alias="period")
+    minimum_s: Duration | None = Field(default=None, alias="minimum")
+    usd_per_hour: Usd | None = None
+    usd_per_gb_sent: Usd
+
+
+class Budget(Section):
+    """What may be spent at most, on VMs and egress; what does not fit is not started and not renewed.
+
+    Hours and days are those of the wall clock in UTC. A block of time counts to the hour and day in which it begins.
+
+    Attributes:
+        usd_per_day: by all queries in a day.
+        usd_per_hour: by all queries in an hour.
+        usd_per_query_day: by each query in a day: its egress, and its part of the VMs that it asked for or kept.
+        when_spent: what becomes of events that should have gone to the cloud: ``stay_home``, where they may be late, or
+            ``shed``: of a query that may be switched, so many new events are not taken in, and counted, that the others
+            meet its latency target.
+    """
+
+    usd_per_day: Usd
+    usd_per_hour: Usd | None = None
+    usd_per_query_day: Usd | None = None
+    when_spent: Literal["stay_home", "shed"] = "stay_home"
+
+
+def billing_findings(provider: Provider, billing: Billing, rented: Rented) -> list[Finding]:
+    """Return what of the terms nobody knows."""
+    if provider == "process":
+        return [
+            Finding(key=("billing", key), what=f"is missing; what processes would cost is yours to say: {example}")
+            for key, given, example in (
+                ("period", billing.period_s, "60s"),
+                ("minimum", billing.minimum_s, "60s"),
+                ("usd_per_hour", billing.usd_per_hour, "0.10"),
+            )
+            if given is None
+        ]
+    prices = size_prices(provider, billing, rented)
+    unknown = [size for size in rented.sizes if size not in prices]
+    if billing.usd_per_hour is not None or not unknown:
+        return []
+    what = f"is missing; libcloud's price data do not know {', '.join(unknown)} there: say what an hour costs at most"
+    return [Finding(key=("billing", "usd_per_hour"), what=what)]
+
+
+def size_prices(provider: Provider, billing: Billing, rented: Rented) -> dict[str, float]:
+    """Return what an hour of each size costs, where it is known; empty if the config gives one price for all.
+
+    A spare machine costs its highest price here: what it really costs is known at the provider only.
+    """
+    if provider == "process" or billing.usd_per_hour is not None or rented.endpoint is not None:
+        return {}
+    found = {size: listed_usd_per_hour(provider, size, rented.region) for size in rented.sizes}
+    most_usd = None if rented.spot is None else rented.spot.max_usd_per_hour
+    if most_usd is not None:
+        found = {size: min(most_usd, usd or most_usd) for size, usd in found.items()}
+    return {size: usd for size, usd in found.items() if usd is not None}
+
+
+def billing_terms(provider: Provider, billing: Billing, rented: Rented) -> BillingTerms:
+    """Return the terms, completed by the provider's habits; their price is that of the dearest size."""
+    usd_per_hour = billing.usd_per_hour
+    if usd_per_hour is None:
+        usd_per_hour = max(size_prices(provider, billing, rented).values())
+    period_s, minimum_s = billing.period_s, billing.minimum_s
+    if provider != "process":
+        habits = PROFILES[provider]
+        period_s = habits.billing_period_s if period_s is None else period_s
+        minimum_s = habits.billing_minimum_s if minimum_s is None else minimum_s
+    assert period_s is not None, "the config refuses processes without a period"
+    assert minimum_s is not None, "the config refuses processes without a minimum"
+    return BillingTerms(period_s, minimum_s, usd_per_hour, billing.usd_per_gb_sent)

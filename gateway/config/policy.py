@@ -1,0 +1,185 @@
+"""The config's section ``policy`` of a query: who says when VMs start and are kept (docs/policies.md)."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from gateway.config.fields import Duration, Finding, LongerThanZero, Section, Share, Usd, refuse
+
+_WINDOWS_MOST: Final = 120
+_DAY_S: Final = 86_400.0
+
+Cycles = Annotated[tuple[LongerThanZero, ...], Field(max_length=4)]
+History = Annotated[int, Field(ge=50, le=2000)]
+
+
+class ReactivePolicy(Section):
+    """Equation 1 of ESM: a VM is started when the latency is too high, and given back when it has recovered."""
+
+    type: Literal["reactive"]
+
+
+class PlannerPolicy(Section):
+    """Gaussian processes forecast the input, and the cheapest path through a state graph decides.
+
+    Attributes:
+        window_s: length of a window of the plan; default: see ``default_window_s``.
+        horizon_s: how far ahead is planned; default: boot and the first billed block.
+        history: so many windows are learned from.
+        cycles_s: cycles to look for in the input, besides time of day and day of week.
+        miss_usd: MC, the worth of an event that comes too late; default: what 20 cost in the cloud.
+        change_usd: RC, the worth of what a change of the number of VMs disturbs; default: a tenth of a billing period.
+        most_uncertainty: theta_1: a plan is followed while its cost's standard deviation is at most this part of it.
+        most_error: theta_2: a plan is followed while the input is at most this far from the forecast.
+    """
+
+    type: Literal["planner"]
+    window_s: LongerThanZero | None = Field(default=None, alias="window")
+    horizon_s: LongerThanZero | None = Field(default=None, alias="horizon")
+    history: History = 500
+    cycles_s: Cycles = Field(default=(_DAY_S,), alias="cycles")
+    miss_usd: Usd | None = None
+    change_usd: Usd | None = None
+    most_uncertainty: Share = 1.0
+    most_error: Share = 0.1
+
+
+class QueueingPolicy(Section):
+    """Queueing theory says how many engines keep a buffer limit at the input that is forecast.
+
+    Attributes:
+        buffer_limit: BL, the most events that wait or are processed; default: what a VM does in the promised latency.
+        probability: P_required, for which part of the time it is to be kept.
+        ahead_s: TH, how far ahead is decided; default: the boot time.
+        window_s: the length of a time slice; default: see ``default_window_s``.
+        forecast: ``naive`` (as now), ``seasonal`` (as a cycle ago) or ``gp`` (a Gaussian process).
+        cycle_s: how long a cycle of the input is, for ``seasonal`` and ``gp``.
+        history: so many windows are remembered.
+    """
+
+    type: Literal["queueing"]
+    buffer_limit: int | None = Field(default=None, ge=1)
+    probability: Share = 0.95
+    ahead_s: Duration | None = Field(default=None, alias="ahead")
+    window_s: LongerThanZero | None = Field(default=None, alias="window")
+    forecast: Literal["naive", "seasonal", "gp"] = "naive"
+    cycle_s: LongerThanZero | None = Field(default=None, alias="cycle")
+    history: History = 500
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        findings = []
+        if not 0 < self.probability < 1:
+            what = "must lie between 0% and 100%: no number of VMs keeps a limit always"
+            findings.append(Finding(key=("probability",), what=what))
+        if self.cycle_s is not None and self.forecast == "naive":
+            what = "a naive forecast knows no cycle; choose forecast: seasonal or gp, or take cycle away"
+            findings.append(Finding(key=("cycle",), what=what))
+        refuse(findings)
+        return self
+
+    @property
+    def season_s(self) -> float:
+        """Return the cycle, a day unless said otherwise."""
+        return _DAY_S if self.cycle_s is None else self.cycle_s
+
+
+class CpuPolicy(Section):
+    """One VM more above a CPU use, one fewer below another.
+
+    Attributes:
+        start_above: mean CPU use of the engines above which one more is wanted.
+        stop_below: the same below which one fewer is wanted.
+        window_s: time frame; two of them are looked at. Default: see ``default_window_s``.
+    """
+
+    type: Literal["cpu"]
+    start_above: Share = 0.7
+    stop_below: Share = 0.5
+    window_s: LongerThanZero | None = Field(default=None, alias="window")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.stop_below >= self.start_above:
+            what = (
+                f"stop_below ({self.stop_below:.0%}) must be below start_above ({self.start_above:.0%}): "
+                "else the VM that is given back is wanted again at once"
+            )
+            refuse([Finding(key=("stop_below",), what=what)])
+        return self
+
+
+class StaticPolicy(Section):
+    """Always the same number of VMs.
+
+    Attributes:
+        vms: how many.
+    """
+
+    type: Literal["static"]
+    vms: int = Field(ge=0, le=1000)
+
+
+Policy = Annotated[
+    ReactivePolicy | PlannerPolicy | QueueingPolicy | CpuPolicy | StaticPolicy, Field(discriminator="type")
+]
+
+
+def default_window_s(slot_s: float, boot_s: float, first_block_s: float) -> float:
+    """Return the window of a plan: half a boot or a twelfth of the first billed block, in whole slots."""
+    return slot_s * math.ceil(max(slot_s, boot_s / 2, first_block_s / 12) / slot_s - 1e-9)
+
+
+def policy_findings(
+    policy: Policy, *, mode: str, slot_s: float, boot_s: float, first_block_s: float, max_vms: int
+) -> list[Finding]:
+    """Return what is wrong with a policy beside the rest of the config; keys start at ``policy``."""
+    if isinstance(policy, ReactivePolicy):
+        return []
+    if mode == "off":
+        what = "has nothing to decide, as switching: {mode: off} keeps all events home; take one of the two away"
+        return [Finding(key=("type",), what=what)]
+    if isinstance(policy, StaticPolicy):
+        if policy.vms <= max_vms:
+            return []
+        what = f"{policy.vms} are more than cloud.max_vms ({max_vms}); lower the one or raise the other"
+        return [Finding(key=("vms",), what=what)]
+    if policy.window_s is not None and policy.window_s < slot_s:
+        what = f"must not be shorter than gateway.slot ({slot_s:g}s): nothing is measured in between"
+        return [Finding(key=("window",), what=what)]
+    window_s = default_window_s(slot_s, boot_s, first_block_s) if policy.window_s is None else policy.window_s
+    if isinstance(policy, QueueingPolicy):
+        return _season_findings(policy, window_s)
+    return _horizon_findings(policy, window_s, boot_s, first_block_s) if isinstance(policy, PlannerPolicy) else []
+
+
+def horizon_s(policy: PlannerPolicy, boot_s: float, first_block_s: float) -> float:
+    """Return how far ahead is planned."""
+    return boot_s + first_block_s if policy.horizon_s is None else policy.horizon_s
+
+
+def _horizon_findings(policy: PlannerPolicy, window_s: float, boot_s: float, first_block_s: float) -> list[Finding]:
+    ahead_s = horizon_s(policy, boot_s, first_block_s)
+    if ahead_s < boot_s + window_s and policy.horizon_s is not None:
+        what = (
+            f"must be at least {boot_s + window_s:g}s, cloud.boot and a window ({window_s:g}s): "
+            "no VM that is asked for now would serve before"
+        )
+        return [Finding(key=("horizon",), what=what)]
+    if ahead_s > _WINDOWS_MOST * window_s:
+        what = (
+            f"{ahead_s:g}s hold more than {_WINDOWS_MOST} windows of {window_s:g}s, which takes too long to plan; "
+            "plan less far ahead or make the window longer"
+        )
+        return [Finding(key=("window" if policy.horizon_s is None else "horizon",), what=what)]
+    return []
+
+
+def _season_findings(policy: QueueingPolicy, window_s: float) -> list[Finding]:
+    if policy.forecast == "seasonal" and not 2 * window_s <= policy.season_s <= 20_000 * window_s:
+        what = f"must be 2 to 20000 windows of {window_s:g}s long; change it or the window"
+        return [Finding(key=("cycle",), what=what)]
+    return []

@@ -1,0 +1,151 @@
+"""The VMs of one gateway in a fluid world: they boot, drain, are lost and go, between two slots."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from dataclasses import dataclass
+from itertools import count
+
+from gateway.simulate.options import Faults, Machines
+from policies.signals import (
+    Command,
+    DrainVm,
+    Event,
+    StartVm,
+    TerminateVm,
+    VmDrained,
+    VmFailed,
+    VmGone,
+    VmLost,
+    VmReady,
+    VmReclaimed,
+)
+
+_END_S = 0.1
+
+
+@dataclass(slots=True)
+class _Vm:
+    name: str
+    column: int
+    ordered_s: float
+    ends_s: float = math.inf
+    ready: bool = False
+    ending: bool = False
+    draining: bool = False
+
+
+class Vms:
+    """Answers a scheduler's commands, later.
+
+    Args:
+        seed: of boot times and faults.
+        boot_s: expected boot time.
+        columns: how many VMs there may be.
+        machines: how boot times spread, and how soon a dead VM is noticed.
+        faults: launches that fail, VMs that are taken away.
+    """
+
+    def __init__(self, seed: str, boot_s: float, columns: int, machines: Machines, faults: Faults) -> None:
+        self._draw = random.Random(seed)  # noqa: S311  # no secret
+        self._boot_s = boot_s
+        self._machines = machines
+        self._faults = faults
+        self._vms: dict[str, _Vm] = {}
+        self._free = list(range(columns))
+        self._coming: list[tuple[float, int, str, str]] = []
+        self._numbers = count()
+        self._event_ids = count(1)
+
+    def event_id(self) -> str:
+        """Return the name of the gateway's next event."""
+        return f"e{next(self._event_ids)}"
+
+    @property
+    def lanes(self) -> list[tuple[int, str]]:
+        """Column and name of each VM that can serve."""
+        return [(vm.column, vm.name) for vm in self._vms.values() if vm.ready]
+
+    @property
+    def settled(self) -> bool:
+        """Whether no VM is left."""
+        return not self._vms
+
+    def column(self, name: str) -> int:
+        """Return the column of a VM."""
+        return self._vms[name].column
+
+    def obey(self, command: Command, at_s: float) -> None:
+        """Begin to do what was commanded.
+
+        Raises:
+            ValueError: it concerns no VM.
+        """
+        match command:
+            case StartVm():
+                self._start(command.vm, at_s)
+            case DrainVm():
+                self._vms[command.vm].draining = True
+            case TerminateVm():
+                vm = self._vms[command.vm]
+                vm.ending, vm.ready = True, False
+                self._later(at_s + _END_S, "gone", vm.name)
+            case _:
+                raise ValueError(f"no VM can do what {command} says")
+
+    def _start(self, name: str, at_s: float) -> None:
+        self._vms[name] = _Vm(name, heapq.heappop(self._free), at_s)
+        boot_s = self._machines.boot.draw(self._draw, self._boot_s)
+        if self._draw.random() < self._faults.failed_launch:
+            self._later(at_s + self._draw.uniform(0.1, 1.0) * boot_s, "failed", name)
+        else:
+            self._later(at_s + boot_s, "ready", name)
+
+    def _later(self, at_s: float, what: str, name: str) -> None:
+        heapq.heappush(self._coming, (at_s, next(self._numbers), what, name))
+
+    def _will_be_taken(self, vm: _Vm, at_s: float) -> None:
+        vm.ends_s = at_s + self._draw.expovariate(self._faults.reclaim_per_s)
+        if self._faults.notice_s > 0:
+            self._later(max(at_s, vm.ends_s - self._faults.notice_s), "notice", vm.name)
+        self._later(vm.ends_s + self._machines.detect_s, "lost", vm.name)
+
+    @property
+    def next_s(self) -> float:
+        """When something happens next; infinity if nothing will."""
+        return self._coming[0][0] if self._coming else float("inf")
+
+    @property
+    def draining(self) -> list[str]:
+        """The VMs that wait for their lanes to be empty."""
+        return [vm.name for vm in self._vms.values() if vm.draining and vm.ready]
+
+    def drained(self, name: str, at_s: float) -> Event:
+        """Note that nothing is left in a VM's lane."""
+        self._vms[name].draining = False
+        return VmDrained(event_id=self.event_id(), at_s=at_s, vm=name)
+
+    def next_event(self) -> tuple[Event | None, str]:
+        """Let the next thing happen; return what the scheduler is told, and the VM whose lane is closed by it."""
+        at_s, _, what, name = heapq.heappop(self._coming)
+        vm = self._vms.get(name)
+        if vm is None or (vm.ending and what != "gone"):
+            return None, ""
+        if what == "ready":
+            vm.ready = True
+            if self._faults.reclaim_per_s > 0:
+                self._will_be_taken(vm, at_s)
+            since_s = vm.ordered_s
+            return VmReady(event_id=self.event_id(), at_s=at_s, vm=name, billing_since_s=since_s), ""
+        if what == "notice":
+            return VmReclaimed(event_id=self.event_id(), at_s=at_s, vm=name, ends_s=vm.ends_s), ""
+        if what == "gone":
+            del self._vms[name]
+            heapq.heappush(self._free, vm.column)
+            return VmGone(event_id=self.event_id(), at_s=at_s, vm=name), ""
+        vm.ready = False
+        if what == "failed":
+            return VmFailed(event_id=self.event_id(), at_s=at_s, vm=name, reason="no capacity"), ""
+        return VmLost(event_id=self.event_id(), at_s=at_s, vm=name, reason="taken by the cloud"), name

@@ -1,0 +1,140 @@
+"""How engine hosts divide their time, and what is in their lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.arrays import Array, IntArray
+
+_ROUNDS_MOST = 32
+_NOTHING = 1e-9
+
+
+def divided(demand: Array, weight: Array, host: IntArray, capacity: Array) -> Array:
+    """Divide each host's capacity among its lanes in turn: nobody gets more than asked, the rest goes by weight.
+
+    This is weighted max-min fairness, found by filling: whoever asks for less than its part gets all of it, and what is
+    left is divided anew among the others.
+
+    Args:
+        demand: what each lane asks for, shape (lanes,).
+        weight: what it gets in a turn, shape (lanes,), positive.
+        host: its host, shape (lanes,).
+        capacity: shape (hosts,).
+
+    Returns:
+        What each lane gets, shape (lanes,).
+    """
+    hosts = len(capacity)
+    short = np.bincount(host, demand, hosts) > capacity
+    granted = demand.copy()
+    if not np.count_nonzero(short):
+        return granted
+    active = short[host].nonzero()[0]
+    left = capacity.copy()
+    for _ in range(_ROUNDS_MOST):
+        in_host, parts, asked = host[active], weight[active], demand[active]
+        level = left / np.maximum(np.bincount(in_host, parts, hosts), _NOTHING)
+        part = parts * level[in_host]
+        content = asked <= part
+        granted[active] = np.minimum(asked, part)
+        if not np.count_nonzero(content):
+            break
+        left -= np.bincount(in_host[content], asked[content], hosts)
+        active = active[~content]
+    return granted
+
+
+@dataclass(slots=True)
+class Served:
+    """What lanes completed in a slot, and when that had come; all of one shape.
+
+    Attributes:
+        events: how many.
+        came_s: when they came on average.
+        first_s: when the first of them came.
+    """
+
+    events: Array
+    came_s: Array
+    first_s: Array
+
+
+class Lanes:
+    """What is in some lanes between two slots: a fluid that came evenly between its first and its last event.
+
+    Args:
+        shape: of all arrays.
+
+    Attributes:
+        kept: events.
+        mean_s: when they came on average.
+        first_s: when the first of them came.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.kept: Array = np.zeros(shape)
+        self.mean_s: Array = np.zeros(shape)
+        self.first_s: Array = np.zeros(shape)
+
+    def of(self, rows: IntArray) -> Lanes:
+        """Return a copy of some of the lanes."""
+        part = Lanes.__new__(Lanes)
+        part.kept, part.mean_s, part.first_s = self.kept[rows], self.mean_s[rows], self.first_s[rows]
+        return part
+
+    def put(self, rows: IntArray, part: Lanes) -> None:
+        """Take such a copy back."""
+        self.kept[rows], self.mean_s[rows], self.first_s[rows] = part.kept, part.mean_s, part.first_s
+
+    def pass_through(self, put: Array, put_mean_s: Array, put_first_s: Array, most: Array) -> Served:
+        """Put events into the lanes and take at most ``most`` out, first come, first out.
+
+        Args:
+            put: events that come into the lanes.
+            put_mean_s: when these came to the gateway on average.
+            put_first_s: when the first of them did.
+            most: what the hosts can serve.
+        """
+        served = Served(put.copy(), put_mean_s.copy(), put_first_s.copy())
+        busy = ((self.kept > 0) | (put > most)).nonzero()
+        if len(busy[0]):
+            self._queue(busy, put[busy], put_mean_s[busy], put_first_s[busy], most[busy], served)
+        return served
+
+    def _queue(
+        self,
+        at: tuple[IntArray, ...],
+        put: Array,
+        put_mean_s: Array,
+        put_first_s: Array,
+        most: Array,
+        served: Served,
+    ) -> None:
+        """Do that for the lanes ``at``, in which something is or remains."""
+        kept, mean_s, first_s = self.kept[at], self.mean_s[at], self.first_s[at]
+        old = np.minimum(kept, most)
+        new = np.minimum(put, most - old)
+        span_s, put_span_s = 2.0 * (mean_s - first_s), 2.0 * (put_mean_s - put_first_s)
+        part, put_part = old / np.maximum(kept, _NOTHING), new / np.maximum(put, _NOTHING)
+        until_s, put_until_s = first_s + part * span_s, put_first_s + put_part * put_span_s
+        events = old + new
+        came_s = 0.5 * (old * (first_s + until_s) + new * (put_first_s + put_until_s)) / np.maximum(events, _NOTHING)
+        served.events[at] = events
+        served.came_s[at] = came_s
+        served.first_s[at] = np.where(old > _NOTHING, first_s, put_first_s)
+        old_left, new_left = kept - old, put - new
+        left = old_left + new_left
+        left[left <= _NOTHING] = 0.0
+        old_sum_s = old_left * 0.5 * (until_s + first_s + span_s)
+        new_sum_s = new_left * 0.5 * (put_until_s + put_first_s + put_span_s)
+        self.mean_s[at] = (old_sum_s + new_sum_s) / np.maximum(left, _NOTHING)
+        self.first_s[at] = np.where(old_left > _NOTHING, until_s, put_until_s)
+        self.kept[at] = left
+
+    @property
+    def since_s(self) -> Array:
+        """When the oldest event in each lane came; infinity where there is none."""
+        return np.where(self.kept > 0, self.first_s, np.inf)

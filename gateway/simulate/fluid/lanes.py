@@ -1,0 +1,288 @@
+"""One slot of all lanes: who gets how many events, what hosts complete of them, and how long that took.
+
+The model, for each query of a gateway:
+
+* Events wait in the gateway until a lane has room (``waiting``); lanes hold little, as those of the daemon do: what
+  they complete in ``HORIZON_S``, but two runs at least.
+* They are dealt as ``gateway.routing`` deals runs: a cloud lane never gets more than its share; home takes what cloud
+  lanes cannot, unless its share is 0.
+* A host serves the runs of its queries in turn (``hosts.divided``); a run costs a fixed time and a time for each event.
+* A link carries so many bytes a second to each VM.
+* An event takes: half the time that a run is open, the wait for a lane, the time in it, and the service of its own run;
+  in the cloud the link's delay there and back and its run's bytes besides. Nothing else varies: below saturation a
+  fluid does not queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gateway.simulate.fluid.hosts import Lanes, Served, divided
+from gateway.simulate.fluid.measures import LaneMeasures, SlotArrays
+from gateway.simulate.fluid.options import Site
+from gateway.simulate.fluid.waiting import Waiting
+from policies.arrays import Array, IntArray
+
+HORIZON_S = 1.5
+_LEAST_RUNS = 2.0
+_NOTHING = 1e-9
+_P95 = 0.45
+"""The 95th percentile of what came evenly lies so far from its mean, in parts of its whole span."""
+
+
+def _of(sites: Sequence[Site], get: object, of_query: IntArray) -> Array:
+    return np.array([get(site.machines) for site in sites])[of_query]  # type: ignore[operator]
+
+
+class Flow:
+    """All lanes of all queries.
+
+    Args:
+        sites: the gateways.
+        of_query: the gateway of each query, shape (queries,).
+
+    Attributes:
+        waiting: events that no lane has yet.
+        home: what is in lanes at home, shape (queries,).
+        cloud: what is in lanes of VMs, shape (queries, VMs).
+        shares: of the cloud lanes, shape (queries, VMs); home has the rest.
+        slot: what was measured last.
+        sent_bytes: all that crossed the WAN, shape (queries,).
+        shed: the part of the events that is not taken in, shape (queries,).
+        shed_events: all that was not taken in, shape (queries,).
+    """
+
+    def __init__(self, sites: Sequence[Site], of_query: IntArray) -> None:
+        queries = [query for site in sites for query in site.queries]
+        count, vms = len(queries), max(1, max(site.scheduler.max_vms for site in sites))
+        self._of_query = of_query
+        self._slot_s = slot_s = sites[0].scheduler.slot_s
+        self._vms = vms
+        self._run_s: Array = np.array([query.run_s for query in queries])
+        self._run_most: Array = np.array([float(query.run_events) for query in queries])
+        self._event_bytes: Array = np.array([query.event_bytes for query in queries])
+        self._sent_event_bytes: Array = self._event_bytes * [query.sent_part for query in queries]
+        self._p95: Array = np.array([_P95 if query.statistic == "p95" else 0.0 for query in queries])
+        any_s = 1.0 / _of(sites, lambda m: m.events_per_s, of_query)
+        any_batch_s = _of(sites, lambda m: m.batch_s, of_query)
+        self._event_s: Array = np.array([any_s[q] if o.event_s is None else o.event_s for q, o in enumerate(queries)])
+        self._batch_s: Array = np.array(
+            [any_batch_s[q] if o.batch_s is None else o.batch_s for q, o in enumerate(queries)]
+        )
+        self._there_and_back_s: Array = 2.0 * _of(sites, lambda m: m.link_delay_s, of_query)
+        self._link_bytes_per_s: Array = _of(sites, lambda m: m.link_bytes_per_s, of_query)
+        self._host_s: Array = np.array([site.machines.cores * slot_s for site in sites])
+        # The VMs of a gateway are hosts beside each other, and so are their links.
+        self._vms_s: Array = np.repeat(self._host_s, vms)
+        self._links_bytes: Array = np.repeat([site.machines.link_bytes_per_s * slot_s for site in sites], vms)
+        self._columns: IntArray = np.arange(vms)
+        self._each: Array = np.ones(vms)
+        self.waiting = Waiting(count, slot_s)
+        self.home = Lanes((count,))
+        self.cloud = Lanes((count, vms))
+        self.shares: Array = np.zeros((count, vms))
+        self.home_measures = LaneMeasures((count,), slot_s)
+        self.cloud_measures = LaneMeasures((count, vms), slot_s)
+        self.slot = SlotArrays(count, vms)
+        self.sent_bytes: Array = np.zeros(count)
+        self.shed: Array = np.zeros(count)
+        self.shed_events: Array = np.zeros(count)
+        self._runs_each: Array = np.ones(count)
+        self._no_bound: Array = np.full(count, np.inf)
+        self._now = -1
+
+    # ------------------------------------------------------------------------------------------------------- a slot
+
+    def step(self, due: Array, in_cloud: IntArray) -> None:
+        """Let a slot pass.
+
+        Args:
+            due: events of each query, shape (queries,).
+            in_cloud: rows of the queries whose gateway has a VM that can serve, ascending.
+        """
+        self._now += 1
+        came = due
+        if np.count_nonzero(self.shed):
+            came = due * (1.0 - self.shed)
+            self.shed_events += due - came
+        run = self._cut(came, in_cloud)
+        self.waiting.add(self._now, came)
+        cost_s = self._event_s + self._batch_s / run
+        run_s = run * cost_s
+        self.slot.run_events, self.slot.event_s = run, cost_s
+        waiting = self.waiting.events.copy()
+        shares = self.shares[in_cloud]
+        most_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, run, cost_s)
+        offered = waiting.copy()
+        home_share = np.ones(len(came))
+        if len(in_cloud):
+            home_share[in_cloud] = share = np.maximum(0.0, 1.0 - shares.sum(axis=1))
+            offered[in_cloud] -= np.minimum(room_c, shares * waiting[in_cloud, None]).sum(axis=1)
+            offered[in_cloud[share < _NOTHING]] = 0.0
+        most_h, room_h = self._home_takes(offered, run, cost_s)
+        put_h, put_c = self._dealt(waiting, home_share, in_cloud, shares, room_h, room_c)
+        taken = put_h.copy()
+        taken[in_cloud] += put_c.sum(axis=1)
+        mean_s, first_s = self.waiting.take(np.minimum(taken, self.waiting.events))
+        home = self.home.pass_through(put_h, mean_s, first_s, most_h)
+        self._measure_home(put_h, home, run_s, cost_s)
+        if len(in_cloud):
+            work_s = run_s[in_cloud], cost_s[in_cloud, None]
+            self._serve_cloud(in_cloud, put_c, mean_s[in_cloud], first_s[in_cloud], most_c, run[in_cloud], work_s)
+        self._measure(due, home, in_cloud)
+
+    def _cut(self, came: Array, in_cloud: IntArray) -> Array:
+        """Cut into runs what came; return the mean size of all runs that wait or are in lanes, shape (queries,)."""
+        before = self.waiting.events + self.home.kept
+        before[in_cloud] += self.cloud.kept[in_cloud].sum(axis=1)
+        events = before + came
+        new = np.minimum(np.maximum(came * (self._run_s / self._slot_s), 1.0), self._run_most)
+        runs = before * self._runs_each + came / new
+        self._runs_each = np.where(events > _NOTHING, runs / np.maximum(events, _NOTHING), self._runs_each)
+        return 1.0 / self._runs_each
+
+    def _home_takes(self, offered: Array, run: Array, cost_s: Array) -> tuple[Array, Array]:
+        """Return what each lane at home can complete in this slot, and what it can take."""
+        wanted = self.home.kept + offered
+        wanted_s = wanted * cost_s
+        over = np.bincount(self._of_query, wanted_s, len(self._host_s)) > self._host_s
+        if not np.count_nonzero(over):
+            return self._no_bound, self._no_bound
+        rows = np.flatnonzero(over[self._of_query])
+        wanted, cost_s, run, kept = wanted[rows], cost_s[rows], run[rows], self.home.kept[rows]
+        granted_s = divided(wanted_s[rows], run * cost_s, self._of_query[rows], self._host_s)
+        most = np.minimum(granted_s / cost_s, wanted)
+        hold = np.maximum(HORIZON_S / self._slot_s * most, _LEAST_RUNS * run)
+        short = most < wanted * (1 - 1e-12)
+        all_most, all_room = self._no_bound.copy(), self._no_bound.copy()
+        all_most[rows] = np.where(short, most, np.inf)
+        all_room[rows] = np.where(short, np.maximum(0.0, most + hold - kept), np.inf)
+        return all_most, all_room
+
+    def _cloud_takes(
+        self, rows: IntArray, waiting: Array, shares: Array, run: Array, cost_s: Array
+    ) -> tuple[Array, Array]:
+        """Return the same for the lanes of VMs, shapes (rows, VMs); links bound what they can take."""
+        if not len(rows):
+            none = np.zeros((0, self._vms))
+            return none, none
+        kept, cost_s, run = self.cloud.kept[rows], cost_s[rows, None], run[rows, None]
+        hosts = (self._of_query[rows, None] * self._vms + self._columns).ravel()
+        offered = shares * waiting[:, None]
+        size = self._sent_event_bytes[rows, None]
+        weights = (run * size * self._each).ravel()
+        carried = divided((offered * size).ravel(), weights, hosts, self._links_bytes)
+        put_most = np.minimum(offered, carried.reshape(offered.shape) / np.maximum(size, _NOTHING))
+        wanted = kept + put_most
+        weights = (run * cost_s * self._each).ravel()
+        granted_s = divided((wanted * cost_s).ravel(), weights, hosts, self._vms_s).reshape(wanted.shape)
+        most = np.minimum(granted_s / cost_s, wanted)
+        hold = np.maximum(HORIZON_S / self._slot_s * most, _LEAST_RUNS * run)
+        return most, np.minimum(put_most, np.maximum(0.0, most + hold - kept))
+
+    def _dealt(
+        self, waiting: Array, home_share: Array, rows: IntArray, shares: Array, room_h: Array, room_c: Array
+    ) -> tuple[Array, Array]:
+        """Return what goes into each lane, as ``gateway.routing`` deals in the long run."""
+        if not len(rows):
+            return np.minimum(waiting, room_h), room_c
+        here, share = waiting[rows], home_share[rows]
+        some = share >= _NOTHING
+        whole = np.where(some, np.minimum(here, room_h[rows] / np.where(some, share, 1.0)), here)
+        put_c = np.minimum(room_c, shares * whole[:, None])
+        rest = waiting.copy()
+        rest[rows] = np.where(some, here - put_c.sum(axis=1), 0.0)
+        return np.maximum(0.0, np.minimum(rest, room_h)), put_c
+
+    # ------------------------------------------------------------------------------------------------------ measuring
+
+    def _latency_s(self, served: Served, base_s: Array) -> Array:
+        return np.maximum(0.0, (self._now + 0.5) * self._slot_s - served.came_s) + base_s
+
+    def _measure_home(self, put: Array, served: Served, run_s: Array, cost_s: Array) -> None:
+        slot, kept = self.slot, self.home.kept
+        # A host's queue is common to its lanes: who has nothing of its own in it waits for the others'.
+        service_s = run_s
+        if np.count_nonzero(kept):
+            queue_s = np.bincount(self._of_query, kept * cost_s, len(self._host_s)) / self._host_s * self._slot_s
+            rows = (queue_s > 0)[self._of_query].nonzero()[0]
+            service_s = run_s.copy()
+            service_s[rows] += np.where(kept[rows] > 0, 0.0, queue_s[self._of_query[rows]])
+        slot.home_s = self._latency_s(served, 0.5 * self._run_s + service_s)
+        slot.home_completed = served.events
+        slot.home_dispatched = put
+        slot.home_open = kept + served.events / self._slot_s * service_s
+        slot.home_full = self.waiting.events > 0
+        self._span_s = 2.0 * np.maximum(0.0, served.came_s - served.first_s)
+        self.home_measures.end_slot(slice(None), slot.home_open, served.events, served.events * cost_s)
+
+    def _serve_cloud(
+        self,
+        rows: IntArray,
+        put: Array,
+        mean_s: Array,
+        first_s: Array,
+        most: Array,
+        run: Array,
+        work_s: tuple[Array, Array],
+    ) -> None:
+        """Serve the lanes of VMs; all but ``rows`` is of these rows, ``work_s`` by run and by event."""
+        part = self.cloud.of(rows)
+        each, (run_s, event_s) = self._each, work_s
+        served = part.pass_through(put, mean_s[:, None] * each, first_s[:, None] * each, most)
+        self.cloud.put(rows, part)
+        carried_s = run * self._sent_event_bytes[rows] / self._link_bytes_per_s[rows]
+        lane_s = (run_s + self._there_and_back_s[rows] + carried_s)[:, None]
+        slot = self.slot
+        slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._run_s[rows, None] + lane_s)
+        slot.cloud_completed[rows] = served.events
+        slot.cloud_dispatched[rows] = put
+        slot.cloud_open[rows] = now_open = part.kept + served.events / self._slot_s * lane_s
+        slot.raw_bytes[rows] = put * self._event_bytes[rows, None]
+        slot.sent_bytes[rows] = sent = put * self._sent_event_bytes[rows, None]
+        slot.cloud_full[rows] = (part.kept > 0) & (self.waiting.events[rows, None] > 0)
+        self.sent_bytes[rows] += sent.sum(axis=1)
+        self.cloud_measures.end_slot(rows, now_open, served.events, served.events * event_s)
+
+    def _measure(self, due: Array, home: Served, rows: IntArray) -> None:
+        """L_t as the Profiler measures it: of the private lane once both are in use, and not below what is open."""
+        slot, ends_s = self.slot, (self._now + 1) * self._slot_s
+        slot.waiting = self.waiting.events
+        slot.input_rate = due / self._slot_s
+        slot.input_bytes_per_s = slot.input_rate * self._event_bytes
+        seen_s = np.where(home.events > 0, slot.home_s + self._p95 * self._span_s, 0.0)
+        oldest_s = np.minimum(self.waiting.since_s, self.home.since_s)
+        if len(rows):
+            home_in_use = (home.events > 0) | (self.home.kept > 0)
+            some = ~home_in_use[rows]
+            events = slot.cloud_completed[rows]
+            total = events.sum(axis=1)
+            mean_s = (slot.cloud_s[rows] * events).sum(axis=1) / np.maximum(total, _NOTHING)
+            seen_s[rows] = np.where(some & (total > 0), mean_s, seen_s[rows])
+            of_cloud_s = np.where(some, self.cloud.since_s[rows].min(axis=1), np.inf)
+            oldest_s[rows] = np.minimum(oldest_s[rows], of_cloud_s)
+        slot.latency_s = np.maximum(seen_s, np.maximum(0.0, ends_s - oldest_s))
+
+    def cpu(self, rows: slice, column: int | None) -> float:
+        """Return for which part of the slot a host was busy: home, or the one of a VM."""
+        slot, site = self.slot, int(self._of_query[rows.start])
+        completed = slot.home_completed[rows] if column is None else slot.cloud_completed[rows, column]
+        return min(1.0, float((completed * slot.event_s[rows]).sum()) / float(self._host_s[site]))
+
+    # ---------------------------------------------------------------------------------------------------------- lanes
+
+    def close(self, rows: slice, column: int) -> None:
+        """Take a VM's lane away from some queries; what is in it waits again."""
+        at = (rows, column)
+        ids = np.arange(rows.start, rows.stop)
+        self.waiting.put_back(ids, self.cloud.kept[at].copy(), self.cloud.mean_s[at])
+        self.cloud.kept[at] = 0.0
+        self.shares[at] = 0.0
+        self.cloud_measures.forget(at)
+        for values in (self.slot.cloud_s, self.slot.cloud_completed, self.slot.cloud_dispatched):
+            values[at] = 0.0
+        for values in (self.slot.cloud_open, self.slot.raw_bytes, self.slot.sent_bytes):
+            values[at] = 0.0
+        self.slot.cloud_full[at] = False

@@ -1,0 +1,357 @@
+"""A fluid world: arrays step from slot to slot, schedulers are called where something can come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gateway.fitting import fit
+from gateway.simulate.fluid import guards
+from gateway.simulate.fluid.brief import brief_slots
+from gateway.simulate.fluid.fleet import Vms
+from gateway.simulate.fluid.lanes import Flow
+from gateway.simulate.fluid.measures import query_slots
+from gateway.simulate.fluid.options import FluidOptions
+from gateway.simulate.fluid.tally import NAMED_MOST, POINTS_MOST, LatencyTally, Picture, Point
+from policies.arrays import IntArray
+from policies.signals import (
+    HOME,
+    Command,
+    DrainAll,
+    DrainVm,
+    Event,
+    Fit,
+    Fitted,
+    SetRoute,
+    SetShed,
+    SlotEnded,
+    StartVm,
+    StopAll,
+    TerminateVm,
+    VmGone,
+    VmReady,
+)
+
+_BLOCK_EVENTS = 2**16
+"""Loads are asked for so many numbers at a time: few enough for the caches, many enough for numpy."""
+_NOTHING = 1e-6
+_COMMANDS_MOST = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Commanded:
+    """A command, and whose."""
+
+    at_s: float
+    site: int
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class FluidQueryOutcome:
+    """What one query saw; latencies from arrival to completion, quantiles within 2 %."""
+
+    name: str
+    events: float
+    mean_s: float
+    p95_s: float
+    largest_s: float
+    missed: float
+    cloud_events: float
+    sent_bytes: float
+    shed_events: float
+
+
+@dataclass(frozen=True, slots=True)
+class FluidOutcome:
+    """What a fluid world came to.
+
+    Attributes:
+        lasted_s: until all gateways were at rest.
+        slots: that were lived through.
+        calls: of schedulers at the end of a slot.
+        vms: that were started.
+        usd: what they cost.
+        mean_s: mean latency of all events.
+        p95_s: within 2 %.
+        missed: part of the events that took longer than promised.
+        queries: one outcome each.
+        points: a picture over time: of each query if there are at most ``NAMED_MOST``, else of all together.
+        vm_marks: (at_s, VM, what) for each VM that was started, became ready, was ended, was gone; of the first site.
+        commands: all commands but orders to train models, up to a bound.
+    """
+
+    lasted_s: float
+    slots: int
+    calls: int
+    vms: int
+    usd: float
+    mean_s: float
+    p95_s: float
+    missed: float
+    queries: tuple[FluidQueryOutcome, ...]
+    points: tuple[Point, ...]
+    vm_marks: tuple[tuple[float, str, str], ...]
+    commands: tuple[Commanded, ...]
+
+    @property
+    def cloud_share(self) -> float:
+        """Return which part of the named queries' events was completed in the cloud; 0 without events."""
+        events = sum(query.events for query in self.queries)
+        return sum(query.cloud_events for query in self.queries) / events if events else 0.0
+
+
+class FluidWorld:
+    """One fluid world.
+
+    Args:
+        options: what it is like.
+        progress: called with (slot, all slots) now and then.
+    """
+
+    def __init__(self, options: FluidOptions, progress: Callable[[int, int], None] | None = None) -> None:
+        self._options = options
+        self._progress = progress
+        sites = options.sites
+        counts = [len(site.queries) for site in sites]
+        self._of_query: IntArray = np.repeat(np.arange(len(sites)), counts)
+        ends = np.cumsum(counts).tolist()
+        self._rows = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
+        self._names = [[query.name for query in site.queries] for site in sites]
+        self.flow = Flow(sites, self._of_query)
+        self._schedulers = [options.make_scheduler(site.scheduler) for site in sites]
+        self._vms = [
+            Vms(f"cloud {options.seed} {at}", site.scheduler.boot_s, self._columns(at), site.machines, options.faults)
+            for at, site in enumerate(sites)
+        ]
+        known = [guards.Site(rows, site.scheduler) for rows, site in zip(self._rows, sites, strict=True)]
+        self._looks_at_cpu = [one.plans for one in known]
+        self._whole_records = [one.plans or options.every_slot for one in known]
+        self._guards = guards.Guards(known, self._of_query, every_slot=options.every_slot)
+        qos_s = np.array([query.latency_qos_s for site in sites for query in site.scheduler.queries])
+        self.tally = LatencyTally(qos_s)
+        self._all: IntArray = np.arange(len(qos_s))
+        every = max(1, -(-options.slots // POINTS_MOST))
+        self._picture = Picture(self.tally, every, options.slot_s)
+        self._in_cloud: IntArray = np.zeros(0, dtype=np.intp)
+        self._next_s = np.full(len(sites), np.inf)
+        self._draining: set[int] = set()
+        self._cloud_events = np.zeros(len(qos_s))
+        self._came = np.zeros(len(qos_s))
+        self._live = np.zeros(len(sites), dtype=np.intp)
+        self._usd = np.zeros(len(sites))
+        self._serving = np.zeros(len(sites), dtype=np.bool_)
+        self._calls = 0
+        self._orders: list[tuple[int, Fit]] = []
+        self._commands: list[Commanded] = []
+        self._marks: list[tuple[float, str, str]] = []
+
+    def _columns(self, site: int) -> int:
+        return max(1, self._options.sites[site].scheduler.max_vms)
+
+    # ---------------------------------------------------------------------------------------------------------- running
+
+    def run(self) -> FluidOutcome:
+        """Live until all events are completed and all VMs given back."""
+        options = self._options
+        nothing = np.zeros(len(self._all))
+        slot, stopped = 0, False
+        slots = min(64, max(1, _BLOCK_EVENTS // len(self._all)))
+        while True:
+            if slot < options.slots:
+                at = slot % slots
+                if at == 0:
+                    block = options.load.block(slot, min(slots, options.slots - slot))
+                self._slot(slot, block[at])
+            else:
+                self._slot(slot, nothing)
+            slot += 1
+            if slot == options.slots:
+                self._tell_all(slot, DrainAll)
+            if slot >= options.slots and not stopped and (self._empty or slot >= options.slots + options.rest_slots):
+                stopped = True
+                self._tell_all(slot, StopAll)
+            if stopped and all(vms.settled for vms in self._vms):
+                break
+        return self._outcome(slot)
+
+    @property
+    def _empty(self) -> bool:
+        flow = self.flow
+        left = flow.waiting.events.sum() + flow.home.kept.sum() + flow.cloud.kept.sum()
+        return bool(left <= _NOTHING * len(self._all))
+
+    def _slot(self, slot: int, came: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+        flow, ends_s = self.flow, (slot + 1) * self._options.slot_s
+        flow.step(came, self._in_cloud)
+        self._count(came)
+        for site in np.flatnonzero(self._next_s <= ends_s).tolist():
+            self._let_happen(site, ends_s)
+        for site in sorted(self._draining):
+            self._see_drained(site, ends_s)
+        fired = self._guards.fired(ends_s, flow.slot.latency_s, flow.slot.input_bytes_per_s)
+        for site in fired.tolist():
+            self._end_slot(site, ends_s)
+        if self._orders:
+            self._train(ends_s)
+        if (slot + 1) % self._picture.every_slots == 0:
+            self._point(ends_s)
+        if self._progress is not None and slot % 1000 == 0:
+            self._progress(min(slot, self._options.slots), self._options.slots)
+
+    def _count(self, came: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+        slot, rows = self.flow.slot, self._in_cloud
+        self._came += came
+        self.tally.add(slice(None), slot.home_s, slot.home_completed)
+        self._picture.slot(float(came.sum()))
+        if len(rows):
+            for column in np.flatnonzero(slot.cloud_completed[rows].any(axis=0)).tolist():
+                events = slot.cloud_completed[rows, column]
+                self.tally.add(rows, slot.cloud_s[rows, column], events)
+                self._cloud_events[rows] += events
+
+    def _point(self, ends_s: float) -> None:
+        for site in np.flatnonzero(self._live).tolist():
+            self._usd[site] = self._schedulers[site].totals(ends_s).usd
+        self._picture.point(ends_s, int(self._live.sum()), float(self._usd.sum()))
+
+    # ------------------------------------------------------------------------------------------------------- schedulers
+
+    def _end_slot(self, site: int, at_s: float) -> None:
+        flow, vms, rows = self.flow, self._vms[site], self._rows[site]
+        lanes = vms.lanes
+        record = query_slots if self._whole_records[site] else brief_slots
+        slots = record(self._names[site], rows, flow.slot, flow.home_measures, flow.cloud_measures, lanes)
+        self._calls += 1
+        cpu = {}
+        if self._looks_at_cpu[site]:
+            cpu = {HOME: flow.cpu(rows, None)} | {name: flow.cpu(rows, column) for column, name in lanes}
+        self._handle(site, SlotEnded(event_id=vms.event_id(), at_s=at_s, queries=slots, cpu=cpu))
+        empty = not (flow.cloud.kept[rows].any() or flow.slot.cloud_open[rows].any())
+        bytes_per_s = flow.slot.input_bytes_per_s
+        self._guards.called(site, self._schedulers[site], at_s, bytes_per_s, lanes_empty=empty)
+
+    def _handle(self, site: int, event: Event) -> None:
+        scheduler = self._schedulers[site]
+        slot_ended, commands = isinstance(event, SlotEnded), scheduler.handle(event)
+        if commands or not slot_ended:
+            self._guards.happened(site)
+        if isinstance(event, (VmReady, VmGone)):
+            self._mark(site, event.at_s, event.vm, "ready" if isinstance(event, VmReady) else "gone")
+        for command in commands:
+            if len(self._commands) < _COMMANDS_MOST and not isinstance(command, Fit):
+                self._commands.append(Commanded(event.at_s, site, command))
+            if isinstance(command, (StartVm, TerminateVm)):
+                self._mark(site, event.at_s, command.vm, "start" if isinstance(command, StartVm) else "end")
+            self._obey(site, command, event.at_s)
+        if isinstance(event, VmGone):
+            self._usd[site] = scheduler.totals(event.at_s).usd
+        if not slot_ended or any(not isinstance(command, SetRoute) for command in commands):
+            self._see_vms(site)
+
+    def _obey(self, site: int, command: Command, at_s: float) -> None:
+        match command:
+            case SetRoute():
+                row = self._row(site, command.query)
+                self.flow.shares[row] = 0.0
+                for lane, share in command.shares[1:]:
+                    self.flow.shares[row, self._vms[site].column(lane)] = share
+            case SetShed():
+                self.flow.shed[self._row(site, command.query)] = command.share
+            case Fit():
+                self._orders.append((site, command))
+            case TerminateVm():
+                self.flow.close(self._rows[site], self._vms[site].column(command.vm))
+                self._vms[site].obey(command, at_s)
+            case StartVm() | DrainVm():
+                self._vms[site].obey(command, at_s)
+
+    def _row(self, site: int, query: str) -> int:
+        first: int = self._rows[site].start
+        return first + self._names[site].index(query)
+
+    def _train(self, at_s: float) -> None:
+        """Train what was ordered in the slot; the models are there when it ends."""
+        orders, self._orders = self._orders, []
+        for site, order in orders:
+            models, event_id = fit(order), self._vms[site].event_id()
+            self._handle(site, Fitted(event_id=event_id, at_s=at_s, query=order.query, models=models))
+
+    def _mark(self, site: int, at_s: float, vm: str, what: str) -> None:
+        if site == 0 and len(self._marks) < _COMMANDS_MOST:
+            self._marks.append((at_s, vm, what))
+
+    def _see_vms(self, site: int) -> None:
+        vms = self._vms[site]
+        self._next_s[site] = vms.next_s
+        self._live[site] = len(self._schedulers[site].fleet.live)
+        (self._draining.add if vms.draining else self._draining.discard)(site)
+        serves = bool(vms.lanes)
+        if serves != self._serving[site]:
+            self._serving[site] = serves
+            self._in_cloud = np.flatnonzero(self._serving[self._of_query])
+
+    def _let_happen(self, site: int, until_s: float) -> None:
+        vms = self._vms[site]
+        while vms.next_s <= until_s:
+            event, closed = vms.next_event()
+            if closed:
+                self.flow.close(self._rows[site], vms.column(closed))
+            if event is not None:
+                self._handle(site, event)
+        self._see_vms(site)
+
+    def _see_drained(self, site: int, at_s: float) -> None:
+        vms = self._vms[site]
+        for name in vms.draining:
+            column = vms.column(name)
+            if not self.flow.cloud.kept[self._rows[site], column].any():
+                self._handle(site, vms.drained(name, at_s))
+
+    def _tell_all(self, slot: int, kind: type[DrainAll] | type[StopAll]) -> None:
+        at_s = slot * self._options.slot_s
+        for site, vms in enumerate(self._vms):
+            self._handle(site, kind(event_id=vms.event_id(), at_s=at_s))
+
+    # ----------------------------------------------------------------------------------------------------------- result
+
+    def _outcome(self, slots: int) -> FluidOutcome:
+        at_s = slots * self._options.slot_s
+        self._point(at_s)
+        totals = [scheduler.totals(at_s) for scheduler in self._schedulers]
+        tally = self.tally
+        names = [query.name for site in self._options.sites for query in site.queries]
+        named = names if len(names) <= NAMED_MOST else []
+        queries = tuple(self._query_outcome(q, name) for q, name in enumerate(named))
+        events = max(1e-12, float(tally.events.sum()))
+        return FluidOutcome(
+            lasted_s=at_s,
+            slots=slots,
+            calls=self._calls,
+            vms=sum(total.started for total in totals),
+            usd=sum(total.usd for total in totals),
+            mean_s=tally.all_mean_s(),
+            p95_s=tally.all_quantile_s(0.95),
+            missed=float(tally.missed.sum()) / events,
+            queries=queries,
+            points=tuple(self._picture.points),
+            vm_marks=tuple(self._marks),
+            commands=tuple(self._commands),
+        )
+
+    def _query_outcome(self, q: int, name: str) -> FluidQueryOutcome:
+        tally = self.tally
+        events = float(tally.events[q])
+        return FluidQueryOutcome(
+            name=name,
+            events=events,
+            mean_s=tally.mean_s(q),
+            p95_s=tally.quantile_s(q, 0.95),
+            largest_s=float(tally.largest_s[q]),
+            missed=float(tally.missed[q]) / events if events > 0 else 0.0,
+            cloud_events=float(self._cloud_events[q]),
+            sent_bytes=float(self.flow.sent_bytes[q]),
+            shed_events=float(self.flow.shed_events[q]),
+        )

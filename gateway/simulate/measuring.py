@@ -1,0 +1,147 @@
+"""What ``spillway profile`` does: micro-batches of rising sizes on real Spark, and a line through their times."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from engines.feed import FeedServer
+from engines.query import Query as Understood
+from engines.query import RefusedError, understand
+from engines.session import build_session, stop_session
+from engines.timing import Timed, time_batches
+from gateway.checking import opening
+from gateway.codepath import code_path_for
+from gateway.config import Config
+from gateway.config.models import FileSource, Query
+from gateway.simulate.calibration import PAPER_MIPS, Calibration, Measured
+from gateway.sources.base import SourceError
+from gateway.sources.choose import SourceContext, make_source
+from infra.clock import SystemClock
+
+SIZES = (1, 250, 500, 1000, 2000, 4000)
+REPEATS = 6
+_READ_BYTES = 64_000_000
+
+
+class ProfileError(Exception):
+    """A query cannot be measured; the message says why and what to do."""
+
+
+def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -> Calibration:
+    """Measure queries on one engine host with the config's Spark master.
+
+    Args:
+        config: as the daemon takes it.
+        names: the queries.
+        tell: told what is going on.
+
+    Raises:
+        ProfileError: a query cannot be measured.
+        engines.session.SessionError: Spark cannot be started here.
+    """
+    clock = SystemClock()
+    workdir = Path(tempfile.mkdtemp(prefix="spillway-profile-"))
+    tell("starting Spark")
+    session = build_session(config.private.spark.master, workdir, 1)
+    feeds = FeedServer()
+    measured: dict[str, Measured] = {}
+    try:
+        for name in names:
+            query = config.queries[name]
+            spec = opening(name, query, code_path_for(query.function, config.folder))
+            understood = understand(session, spec)
+            if understood.plan.switch_class != "stateless":
+                raise ProfileError(f"query {name} holds state: name the others with --query, and give --served for it")
+            events = _events(name, query, understood, workdir)
+
+            def told(timed: Timed, name: str = name) -> None:
+                tell(f"{name}: {timed.events} events in {timed.batch_s * 1000:.0f} ms")
+
+            timed = time_batches(understood, feeds, events, SIZES, repeats=REPEATS, clock=clock, tell=told)
+            measured[name] = fitted(timed, events.nbytes / events.num_rows)
+    except RefusedError as error:
+        raise ProfileError(str(error)) from error
+    finally:
+        feeds.close()
+        stop_session(session)
+        shutil.rmtree(workdir, ignore_errors=True)
+    return Calibration(queries=measured)
+
+
+def fitted(timed: Sequence[Timed], event_bytes: float) -> Measured:
+    """Fit t = a + b n by least squares; a and b with their standard errors.
+
+    Args:
+        timed: micro-batches of at least two sizes.
+        event_bytes: mean size of an event.
+
+    Raises:
+        ProfileError: too few sizes, or more events took no more time.
+    """
+    n = np.array([one.events for one in timed], dtype=np.float64)
+    t = np.array([one.batch_s for one in timed])
+    if len(np.unique(n)) < 2 or len(n) < 3:
+        raise ProfileError("three micro-batches of two sizes are the least that a line can be drawn through")
+    spread = float(np.square(n - n.mean()).sum())
+    event_s = float(((n - n.mean()) * (t - t.mean())).sum()) / spread
+    if event_s <= 0:
+        raise ProfileError("more events took no more time: the machine was busy with something else; measure again")
+    batch_s = float(t.mean()) - event_s * float(n.mean())
+    variance = float(np.square(t - batch_s - event_s * n).sum()) / (len(n) - 2)
+    return Measured(
+        batch_s=max(0.0, batch_s),
+        batch_error_s=float(np.sqrt(variance * (1 / len(n) + n.mean() ** 2 / spread))),
+        event_s=event_s,
+        event_error_s=float(np.sqrt(variance / spread)),
+        events_per_s=1 / event_s,
+        instructions_per_event=event_s * PAPER_MIPS * 1e6,
+        batches=len(n),
+        events=int(n.sum()),
+        event_bytes=event_bytes,
+    )
+
+
+def _events(name: str, query: Query, understood: Understood, folder: Path) -> pa.RecordBatch:
+    """Return as many events as the largest micro-batch needs; those of a shorter file come again."""
+    if not isinstance(query.source, FileSource):
+        raise ProfileError(
+            f"query {name} reads from {query.source.type}: put some of its events into a file, "
+            "give a config with that source, and measure it"
+        )
+    context = SourceContext(name, "profile", folder, SystemClock(), _nobody, strict=query.drift == "strict")
+    try:
+        batches = asyncio.run(_read(query, understood.input_schema, context))
+    except (SourceError, OSError) as error:
+        raise ProfileError(f"the events of query {name} cannot be read: {error}") from error
+    there = sum(batch.num_rows for batch in batches)
+    if not there:
+        raise ProfileError(f"there are no events in {query.source.path}: nothing can be measured")
+    often = -(-max(SIZES) // there)
+    table = pa.Table.from_batches(batches * often).slice(0, max(SIZES)).combine_chunks()
+    return table.to_batches()[0]
+
+
+def _nobody(query: str) -> tuple[Path, Callable[[], bool]]:
+    raise ProfileError(f"the results of {query} are not there while nothing runs")
+
+
+async def _read(query: Query, schema: pa.Schema, context: SourceContext) -> list[pa.RecordBatch]:
+    source = make_source(query.source, context)
+    await source.open(schema)
+    batches: list[pa.RecordBatch] = []
+    try:
+        while sum(batch.num_rows for batch in batches) < max(SIZES):
+            chunk = await source.read(max(SIZES), _READ_BYTES)
+            if chunk is None:
+                break
+            batches += [chunk.batch] if chunk.batch.num_rows else []
+    finally:
+        await source.close()
+    return batches

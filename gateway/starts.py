@@ -1,0 +1,119 @@
+"""Which VM is started next, for whom and why: by equation 1 once tau has passed, or ahead of time for a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from policies.backoff import Backoff
+from policies.demand import Demand
+from policies.fleet import Fleet
+from policies.query import Query
+from policies.signals import Cause, SlotEnded, StartVm
+from policies.vm import VmInput, VmState
+
+Started = tuple[list[StartVm], str]
+"""The command, if any, and how things stand with the next VM, as text."""
+
+
+class Starts:
+    """Starts one VM at a time.
+
+    Args:
+        fleet: the VMs.
+        queries: all queries.
+        demand: what they want.
+        max_vms: at most so many VMs live at a time.
+        backoff: holds back launches after one that failed.
+    """
+
+    def __init__(
+        self, fleet: Fleet, queries: Mapping[str, Query], demand: Demand, *, max_vms: int, backoff: Backoff
+    ) -> None:
+        self._fleet = fleet
+        self._queries = queries
+        self._demand = demand
+        self._max_vms = max_vms
+        self._backoff = backoff
+
+    def next(self, event: SlotEnded, stopping: str) -> Started:
+        """Start one more VM if a query has asked for tau, or wants it ahead of time.
+
+        Args:
+            event: the slot that ended.
+            stopping: why none is started any more; empty if one may be.
+        """
+        never = stopping or self._why_never()
+        there = len(self._fleet.wanted)
+        ahead = [] if never else self._demand.ahead(there)
+        tolerated, note = self._tolerated(event, never or self._why_not_yet(), ahead=bool(ahead))
+        if tolerated:
+            first = tolerated[0]
+            why = f"{first.settings.name}: L {first.slot.latency_s:.2f} s >= start_vm_above for tolerance"
+            return self._start(event, self._asking, why)
+        if not ahead:
+            return [], note
+        if (left_s := self._demand.cool_down_left_s(there, event.at_s)) > 0:
+            return [], f"the last start or end was less than a billing period ago: {left_s:.0f} s of cool-down left"
+        first = ahead[0]
+        if self._fleet.next.state is VmState.ABSENT:
+            self._fleet.step(self._fleet.next, VmInput.AHEAD, event, f"{first.settings.name} wants it ahead of time")
+        return self._start(event, ahead, f"{first.settings.name}: {self._demand.advice[first.settings.name].why}")
+
+    @property
+    def _asking(self) -> list[Query]:
+        return [query for name, query in self._queries.items() if self._demand.asks(name)]
+
+    def _tolerated(self, event: SlotEnded, obstacle: str, *, ahead: bool) -> tuple[list[Query], str]:
+        """Return the queries that equation 1 starts a VM for, and how things stand with it.
+
+        Args:
+            event: the slot that ended.
+            obstacle: why it starts none now.
+            ahead: whether one is wanted ahead of time, too.
+        """
+        asking = [] if obstacle else self._asking
+        for query in self._queries.values():
+            if query not in asking:
+                query.high_since_s = None
+            elif query.high_since_s is None:
+                query.high_since_s = event.at_s
+        waiting = self._fleet.next
+        if waiting.state is VmState.WAITING and not asking and not ahead:
+            self._fleet.step(waiting, VmInput.CALM, event, obstacle)
+        if not asking:
+            return [], obstacle
+        if waiting.state is VmState.ABSENT:
+            self._fleet.step(waiting, VmInput.HIGH, event, f"{asking[0].settings.name} asks")
+        ready = len(self._fleet.ready)
+        tolerated = [
+            query
+            for query in asking
+            if query.vm_is_due(event.at_s - self._demand.patience_s(query.settings.name, ready))
+        ]
+        return tolerated, f"{waiting.name} is started if L stays there"
+
+    def _start(self, event: SlotEnded, payers: Collection[Query], why: str) -> Started:
+        if (wait_s := self._backoff.retry_at_s - event.at_s) > 0:
+            return [], f"the next launch is tried in {wait_s:.0f} s, as the last one failed"
+        expected_bytes_per_s = {query.settings.name: query.expected_bytes_per_s for query in payers}
+        started = self._fleet.start(event, expected_bytes_per_s, why)
+        if started is None:
+            return [], self._fleet.ledger.frozen or "the budget has no room for a VM"
+        self._demand.started(len(self._fleet.wanted), event.at_s)
+        for query in self._queries.values():
+            query.high_since_s = None  # for the VM after this one tau begins again
+        return [StartVm(vm=started.name, cause=Cause(event.event_id, why))], f"{started.name} is started"
+
+    def _why_never(self) -> str:
+        """Return what forbids another VM, whoever wants it; empty if nothing does."""
+        if len(self._fleet.live) >= self._max_vms:
+            return f"max_vms = {self._max_vms} is reached"
+        return ""
+
+    def _why_not_yet(self) -> str:
+        """Return what equation 1 waits for: one VM after the other; empty if nothing."""
+        for name in self._fleet.wanted:
+            state = self._fleet.live[name].state
+            if state is not VmState.SENDING:
+                return f"{name} is {state} and comes first"
+        return ""

@@ -1,0 +1,135 @@
+"""A running daemon with each policy: VMs start for it, its models are trained elsewhere, and the ledger says why."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_daemon_parts as parts
+from fleet_doubles import Dialler, MemoryCloud
+from gateway_doubles import until
+from typer.testing import CliRunner
+
+from gateway import actuator as actuator_module
+from gateway import daemon as daemon_module
+from gateway.cli import main
+from policies.signals import HOME, QuerySlot
+
+TRAINED_WITHIN_S = 240.0
+"""A process is started for it, on a machine that may be busy."""
+
+
+def load_of(rates: list[float]) -> Any:
+    """Return an ``end_slot`` that tells of these rates in turn, and of an engine that serves 1000 events a second."""
+    turns = iter(range(10**9))
+
+    def end_slot(*_: object, **__: object) -> tuple[QuerySlot, ...]:
+        rate = rates[next(turns) % len(rates)]
+        events = max(1, int(rate / 10))
+        slot = QuerySlot(
+            query="words",
+            latency_s=0.1,
+            input_rate=rate,
+            input_bytes_per_s=100 * rate,
+            rates={HOME: 1000.0},
+            completed_events={HOME: events},
+            batches={HOME: 1},
+            busy_s={HOME: events / 1000.0},
+        )
+        return (slot,)
+
+    return end_slot
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, policy: str, rates: list[float]
+) -> AsyncIterator[parts.Site]:
+    """Run a daemon with doubles under a policy; drain it at the end."""
+    recorder = type("Recorder", (), dict.fromkeys(("slot", "event", "command"), lambda *_: None))
+    monkeypatch.setattr(daemon_module, "Recorder", lambda *_: recorder)
+    monkeypatch.setattr(daemon_module, "tallies_text", lambda _: "")
+    written = policy.replace("{", "{{").replace("}", "}}")
+    monkeypatch.setattr(parts, "CONFIG", f"{parts.CONFIG}    policy: {written}\n")
+    monkeypatch.setattr(actuator_module, "dial", Dialler())
+    site = parts.Site(folder)
+    daemon: Any = site.daemon
+    daemon._profiler.end_slot = load_of(rates)
+    cloud = MemoryCloud()
+    daemon._cloud = daemon._actuator._cloud = daemon._actuator.reaper._cloud = cloud
+    daemon._actuator._queries = daemon._queries
+    task = asyncio.create_task(site.daemon.run(False, None))
+    try:
+        await until(lambda: task.done() or site.daemon.phase == "running")
+        yield site
+    finally:
+        site.query.pipeline.idle = True
+        site.daemon._stop.set()
+        assert await task == 0
+        assert cloud.nodes == {}
+
+
+def ledger(folder: Path) -> list[dict[str, Any]]:
+    files = sorted((folder / "state" / "decisions").glob("*.jsonl"))
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]
+
+
+def why(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(main, ["why", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        ("{type: static, vms: 1}", "words: static: 1 VMs always"),
+        ("{type: queueing, window: 200ms, ahead: 200ms}", "words: queueing: 1 VMs"),
+        ("{type: cpu, window: 200ms}", "words: cpu: 1 VMs: CPU load"),
+    ],
+)
+async def test_a_vm_is_started_for_a_policy_and_the_ledger_tells_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, says: str
+) -> None:
+    async with running(tmp_path, monkeypatch, policy, [1500.0]) as site:
+        await until(lambda: "idle" in map(str, site.daemon._scheduler.vms.values()))
+        now = json.loads(site.daemon.why())["words"]
+    assert now["wanted"] == 1
+    started = [line for line in ledger(tmp_path) for action in line["actions"] if action["what"] == "StartVm"]
+    assert len(started) == 1
+    (action,) = started[0]["actions"]
+    assert action["of"] == "vm-1"
+    assert action["why"].startswith(says)
+    told = why(tmp_path / "config.yaml", "words", "--at", started[0]["at"])
+    assert f"Done: StartVm vm-1, because {says}" in told
+    assert f"Policy {policy.split()[1].rstrip(',')}" in told
+
+
+async def test_a_planners_models_are_trained_in_another_process_while_slots_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = "{type: planner, window: 100ms, horizon: 11s}"
+    async with running(tmp_path, monkeypatch, policy, [400.0, 420.0, 380.0]) as site:
+        async with asyncio.timeout(TRAINED_WITHIN_S):
+            while (line := json.loads(site.daemon.why()).get("words", {})).get("forecast") is None:
+                await asyncio.sleep(0.05)
+    assert line["policy"] == "planner"
+    assert 300 < line["forecast"]["rate"] < 500
+    assert line["forecast"]["low"] < line["forecast"]["rate"] < line["forecast"]["high"]
+    assert "rate" in line["rules"]
+    assert all("wanted" in line for line in ledger(tmp_path))
+
+
+def test_why_refuses_what_it_cannot_answer(tmp_path: Path) -> None:
+    parts.configured(tmp_path)
+    config = str(tmp_path / "config.yaml")
+    no_query = CliRunner().invoke(main, ["why", config, "wrods"])
+    assert (no_query.exit_code, "its queries are words" in no_query.output) == (2, True)
+    no_time = CliRunner().invoke(main, ["why", config, "--at", "noon"])
+    assert (no_time.exit_code, "as in 10m" in no_time.output) == (2, True)
+    assert "so long ago that is still known" in why(config, "--at", "10m")

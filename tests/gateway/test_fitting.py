@@ -1,0 +1,135 @@
+"""Models are trained in another process: the same ones as here, and a training that fails is told of."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pytest
+
+from gateway import fitting
+from gateway.fitting import Fitter, FittingError, fit, trained_elsewhere
+from policies.gaussian.forecaster import Forecaster
+from policies.signals import Cause, Event, Fit, Fitted, SlotEnded
+
+if TYPE_CHECKING:
+    from gateway.scheduler import Scheduler
+
+
+def order(points: int = 40) -> Fit:
+    forecaster = Forecaster(100)
+    rng = np.random.default_rng(5)
+    for at in range(points):
+        forecaster.observe(1e9 + 60.0 * at, 100.0 + 50 * np.sin(at / 5) + rng.normal(0, 5))
+    return Fit(query="q", training=(forecaster.training_set(),), seed=3, cause=Cause("e1", "learn"))
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.events: list[Fitted] = []
+        self.heard = asyncio.Event()
+
+    def __call__(self, make_event: Callable[[str, float], Event]) -> None:
+        event = make_event("e1", 0.0)
+        assert isinstance(event, Fitted)
+        self.events.append(event)
+        self.heard.set()
+
+
+async def test_what_is_trained_elsewhere_is_what_would_be_trained_here() -> None:
+    command = order()
+    (here,) = fit(command)
+    (there,) = await trained_elsewhere(command, 240.0)
+    np.testing.assert_allclose(there.fitted.kernel.theta, here.fitted.kernel.theta, rtol=1e-6)
+    x = command.training[0].x
+    for got, expected in zip(there.posterior.predict(x), here.posterior.predict(x), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-8)
+
+
+async def test_the_loop_goes_on_meanwhile() -> None:
+    """Steps of the loop while a training runs elsewhere: counted, not timed."""
+    heard = Heard()
+    fitter = Fitter(heard)
+    fitter.begin(order())
+    steps = 0
+    while not heard.heard.is_set():
+        await asyncio.sleep(0.005)
+        steps += 1
+    assert steps > 10
+    (event,) = heard.events
+    assert (event.query, len(event.models), event.trouble) == ("q", 1, "")
+    await fitter.close()
+
+
+class Pondering:
+    """A scheduler with a question that is answered only once the loop has gone on."""
+
+    def __init__(self) -> None:
+        self.began, self.goes_on = threading.Event(), threading.Event()
+
+    def questions(self, event: SlotEnded) -> tuple[Pondering, ...]:
+        assert event.at_s == 7.0
+        return (self,)
+
+    def answer(self) -> str:
+        self.began.set()
+        assert self.goes_on.wait(60.0)
+        return "answered"
+
+
+async def test_the_loop_goes_on_while_a_policy_thinks() -> None:
+    scheduler, fitter, turn_s = Pondering(), Fitter(Heard()), sys.getswitchinterval()
+    slot = SlotEnded(event_id="", at_s=7.0, queries=())
+    asked = asyncio.create_task(fitter.asked(cast("Scheduler", scheduler), slot))
+    async with asyncio.timeout(60):
+        while not scheduler.began.is_set():
+            await asyncio.sleep(0.005)
+        assert sys.getswitchinterval() < turn_s
+        scheduler.goes_on.set()
+        event = (await asked)("e9", 8.0)
+    assert event == SlotEnded(event_id="e9", at_s=8.0, queries=(), answers=("answered",))  # type: ignore[arg-type]
+    assert sys.getswitchinterval() == turn_s
+    await fitter.close()
+
+
+async def test_a_training_that_fails_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    heard = Heard()
+    fitter = Fitter(heard)
+    fitter.begin(order(points=4))
+    async with asyncio.timeout(240):
+        await heard.heard.wait()
+    (event,) = heard.events
+    assert event.models == ()
+    assert "4 observations are too few to train with" in event.trouble
+    assert "were not trained" in caplog.text
+
+
+async def test_a_training_that_takes_too_long_is_broken_off() -> None:
+    with pytest.raises(FittingError, match=r"longer than 0\.01 s"):
+        await trained_elsewhere(order(), 0.01)
+
+
+async def test_close_ends_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes: list[asyncio.subprocess.Process] = []
+    begin = asyncio.create_subprocess_exec
+
+    async def watched(*args: str, **options: object) -> asyncio.subprocess.Process:
+        processes.append(await begin(*args, **options))  # type: ignore[arg-type]
+        return processes[-1]
+
+    monkeypatch.setattr(fitting.asyncio, "create_subprocess_exec", watched)
+    heard = Heard()
+    fitter = Fitter(heard)
+    fitter.begin(order())
+    deadline_s = time.monotonic() + 60
+    while not processes:
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.01)
+    await fitter.close()
+    assert processes[0].returncode is not None
+    assert heard.events == []
