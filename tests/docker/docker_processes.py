@@ -1,0 +1,214 @@
+"""The services of the compose file as processes of this machine: the same commands, environment and mounted files.
+
+Each service has an address of its own in 127.0.0.0/8, which stands for its name wherever that is written, so that all
+ports stay as they are. What a container has in a volume or mounted lies in a folder of the test. What cannot be had
+without a container is replaced: tini is left out, Kafka's image by the broker of the other tests, which is configured
+by the image's rule (``KAFKA_LOG_DIRS`` is ``log.dirs``), and ``nc -z`` by the health check's own program.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import mosquitto
+from docker_files import DOCKER, ROOT, compose, image, instructions
+from kafka_broker import JARS, _java
+
+# A gateway that found no executors in its own three minutes is started again.
+DEADLINE_S = 600.0
+_NOT_KAFKAS = ("KAFKA_HEAP_OPTS",)
+_VENV = "/opt/spillway/venv"
+_KEPT = ("JAVA_HOME", "HOME", "CI")
+
+
+class Stack:
+    """Use it as a context; what was started ends with it.
+
+    Args:
+        folder: for volumes, mounted files and logs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.services: dict[str, dict[str, Any]] = compose()["services"]
+        self._image = image()
+        net = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(250) + 1}"
+        self.addresses = {name: f"{net}.{number}" for number, name in enumerate(self.services, 1)}
+        names = "|".join(map(re.escape, self.services))
+        self._name = re.compile(rf"(^|://|@)({names})(?=:\d|/|$)")
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: dict[str, list[str]] = {}
+
+    def __enter__(self) -> Stack:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self.processes.values()):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(DEADLINE_S)
+
+    @property
+    def order(self) -> list[str]:
+        """The services, each after those that it waits for."""
+        return list(TopologicalSorter({n: s.get("depends_on", {}) for n, s in self.services.items()}).static_order())
+
+    def start(self, name: str) -> None:
+        """Start a service once those that it depends on are as it wants them."""
+        service = self.services[name]
+        for other, how in service.get("depends_on", {}).items():
+            if how["condition"] == "service_healthy":
+                self.wait_healthy(other)
+            else:
+                assert self.processes[other].wait(DEADLINE_S) == 0, self.log(other)
+        self._mount(name)
+        self._commands[name] = self._kafka(name) if name == "kafka" else self._command(name)
+        self._spawn(name)
+
+    def _spawn(self, name: str) -> None:
+        with self._log(name).open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                self._commands[name],
+                env=self.environment(name),
+                cwd=self._volume(name),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def is_healthy(self, name: str) -> bool:
+        """Run a service's health check once."""
+        command = self._health(name)
+        done = subprocess.run(command, env=self.environment(name), capture_output=True, timeout=60, check=False)
+        return done.returncode == 0
+
+    def wait_healthy(self, name: str) -> None:
+        """Return when a service's health check succeeds; one that fails is started again as often as its file says."""
+        ends = time.monotonic() + DEADLINE_S
+        restarts = self.services[name].get("deploy", {}).get("restart_policy", {}).get("max_attempts", 0)
+        while not self.is_healthy(name):
+            if self.processes[name].poll() is not None:
+                assert restarts > 0, f"{name} ended:\n{self.log(name)}"
+                restarts -= 1
+                self._spawn(name)
+            assert time.monotonic() < ends, f"{name} is not healthy in {DEADLINE_S:g} s:\n{self.log(name)}"
+            time.sleep(1.0)
+
+    @property
+    def stop_signal(self) -> str:
+        """What ends a container of ours."""
+        return self._image.stop_signal
+
+    def log(self, name: str) -> str:
+        """Return the end of what a service said."""
+        return self._log(name).read_text(errors="replace")[-4000:]
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Return what a service's processes see."""
+        kept = {variable: os.environ[variable] for variable in _KEPT if variable in os.environ}
+        own = self._image.environment if self._is_ours(name) else {"PATH": os.defpath}
+        told = {**own, **self.services[name].get("environment", {})}
+        seen = {variable: self.translate(name, value) for variable, value in told.items()}
+        return {**kept, **seen, "PATH": f"{seen['PATH']}:{os.environ['PATH']}"}
+
+    def translate(self, name: str, text: str) -> str:
+        """Return a text as it must be here: names, addresses and paths."""
+        text = self._name.sub(lambda found: found[1] + self.addresses[found[2]], text)
+        text = text.replace("0.0.0.0", self.addresses[name])
+        for there, here in sorted(self._places(name).items(), reverse=True):
+            text = text.replace(there, str(here))
+        return text
+
+    def volume(self, source: str) -> Path:
+        """Return where a named volume is."""
+        folder = self._folder / "volumes" / source
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    # ------------------------------------------------------------------------------------------------------ one service
+
+    def _is_ours(self, name: str) -> bool:
+        return str(self.services[name]["image"]).startswith("spillway:")
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def _volume(self, name: str) -> Path:
+        """Where a process of the service works: in the volume that its image has."""
+        return self._places(name)[self._image.volume] if self._is_ours(name) else self._folder
+
+    def _places(self, name: str) -> dict[str, Path]:
+        """Return where the folders and files of a service's container are here."""
+        places = {}
+        if self._is_ours(name):
+            places = {_VENV: Path(sys.prefix), self._image.volume: self.volume(f"of-{name}")}
+            copies = [value.split() for kind, value in instructions()[-1] if kind == "COPY"]
+            places |= {words[1]: ROOT / words[0] for words in copies if len(words) == 2}
+        for mounted in self.services[name].get("volumes", ()):
+            source, target, *_ = mounted.split(":")
+            is_file = source.startswith(".")
+            places[target] = self._folder / name / Path(target).name if is_file else self.volume(source)
+        return places
+
+    def _mount(self, name: str) -> None:
+        for mounted in self.services[name].get("volumes", ()):
+            source, target, *_ = mounted.split(":")
+            if source.startswith("."):
+                here = self._places(name)[target]
+                here.parent.mkdir(parents=True, exist_ok=True)
+                here.write_text(self.translate(name, (DOCKER / source).read_text()))
+                if name == "mosquitto":  # as root it would become a user who may not write into the test's folder
+                    here.write_text(f"user {getpass.getuser()}\n{here.read_text()}")
+
+    def _command(self, name: str) -> list[str]:
+        service = self.services[name]
+        entry = service.get("entrypoint", self._image.entrypoint if self._is_ours(name) else [])
+        words = [*entry, *service.get("command", self._image.command)]
+        return self._runnable(name, words[2:] if words[:2] == ["/usr/bin/tini", "--"] else words)
+
+    def _health(self, name: str) -> list[str]:
+        kind, *words = self.services[name].get("healthcheck", {}).get("test", ["CMD", *self._image.health])
+        assert kind == "CMD"
+        if words[:2] == ["nc", "-z"]:
+            host, port = (self.translate(name, word) for word in words[2:])
+            return [sys.executable, str(DOCKER / "healthy.py"), f"tcp://{host}:{port}"]
+        return self._runnable(name, words)
+
+    def _runnable(self, name: str, words: Sequence[str]) -> list[str]:
+        own = Path(sys.executable).parent
+        programs = {"mosquitto": mosquitto.program, "moto_server": lambda: str(own / "moto_server")}
+        programs["python"] = lambda: sys.executable
+        first = programs[words[0]]() if words[0] in programs else self.translate(name, words[0])
+        return [first, *(self.translate(name, word) for word in words[1:])]
+
+    def _kafka(self, name: str) -> list[str]:
+        told = self.services[name]["environment"]
+        settings = {
+            variable.removeprefix("KAFKA_").lower().replace("_", "."): self.translate_list(name, value)
+            for variable, value in told.items()
+            if variable.startswith("KAFKA_") and variable not in _NOT_KAFKAS
+        }
+        path = self._folder / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        java = [_java(), *told["KAFKA_HEAP_OPTS"].split(), "-cp", f"{JARS}/*"]
+        form = [*java, "kafka.tools.StorageTool", "format", "-t", "5L6g3nShT-eMCtK--X86sw", "-c", str(path)]
+        done = subprocess.run(form, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{json.dumps(settings)}\n{done.stdout}{done.stderr}"
+        return [*java, "kafka.Kafka", str(path)]
+
+    def translate_list(self, name: str, value: str) -> str:
+        """Translate each of the words that commas part."""
+        return ",".join(self.translate(name, word) for word in value.split(","))
