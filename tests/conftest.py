@@ -11,6 +11,8 @@ from hypothesis import settings
 from kafka_broker import Broker
 from pyspark.sql import SparkSession
 
+from engines.scratch import remove_own
+
 # Machines are noisy: how long an example takes is no finding.
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
@@ -47,3 +49,4 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+    remove_own()  # what the tests ran of an engine host in this process

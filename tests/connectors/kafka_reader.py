@@ -12,12 +12,13 @@ from source_contract import SCHEMA
 
 from gateway.config.kafka import KafkaSource as KafkaSourceConfig
 from gateway.sources.kafka import KafkaSource
+from infra.clock import SystemClock
 
 
 async def main(brokers: str, topic: str, log: Path) -> None:
     """Read with the owner that the tests have."""
     config = KafkaSourceConfig(type="kafka", brokers=brokers, topics=(topic,), group=topic)
-    source = KafkaSource(config, query="q", owner="me")
+    source = KafkaSource(config, query="q", owner="me", clock=SystemClock())
     await source.open(SCHEMA)
     with log.open("a") as file:
         while True:

@@ -16,6 +16,7 @@ from source_contract import DEADLINE_S, SCHEMA
 from gateway.config.kafka import KafkaSource as KafkaSourceConfig
 from gateway.sources.base import Chunk, SourceUnavailableError
 from gateway.sources.kafka import KafkaSource
+from infra.clock import SystemClock
 
 
 @asynccontextmanager
@@ -53,7 +54,7 @@ def make_source(broker: Broker, *topics: str, owner: str = "me", strict: bool = 
     config = KafkaSourceConfig.model_validate(
         {"type": "kafka", "brokers": broker.brokers, "topics": topics, "group": topics[0], **said}
     )
-    return KafkaSource(config, query="q", owner=owner, strict=strict)
+    return KafkaSource(config, query="q", owner=owner, clock=SystemClock(), strict=strict)
 
 
 class Reading:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiomqtt
 import pyarrow as pa
 import pytest
 from mosquitto import Mosquitto, Peer
@@ -16,6 +17,8 @@ from mqtt_subject import TOPIC, make_source
 from mqtt_trust import OldBroker, TestAuthority, password_file, tls_listener
 from source_contract import HUGE, SCHEMA, events, read, rows
 
+from gateway.journal.journal import Journal
+from gateway.mqtt.client import Client
 from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
 from gateway.sources.mqtt import MqttSource
 
@@ -85,6 +88,36 @@ async def test_what_comes_while_the_gateway_is_away_comes_after(tmp_path: Path, 
     publish(mosquitto, 0, 49, 2)
     async with opened(tmp_path, mosquitto.port, qos=2) as source:
         assert events(await read(source, 50)) == rows(0, 49)
+
+
+async def test_a_subscription_that_fails_while_messages_are_written_brings_none_of_them_twice(
+    tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, mosquitto.port, qos=2):
+        pass
+    publish(mosquitto, 0, 49, 2)  # what the session holds comes before the answer to a subscription
+    append, subscribe = Journal.append, Client.subscribe
+    appended, failed = asyncio.Event(), asyncio.Event()
+
+    async def append_slowly(journal: Journal, *arguments: Any, **named: Any) -> None:
+        await append(journal, *arguments, **named)
+        appended.set()
+        await failed.wait()
+        for _ in range(100):  # what the failure does to this task it does at once
+            await asyncio.sleep(0)
+
+    async def fail_once(client: Client, *arguments: Any) -> Any:
+        if failed.is_set():
+            return await subscribe(client, *arguments)
+        await appended.wait()
+        failed.set()
+        raise aiomqtt.MqttError("Operation timed out")
+
+    monkeypatch.setattr(Journal, "append", append_slowly)
+    monkeypatch.setattr(Client, "subscribe", fail_once)
+    async with opened(tmp_path, mosquitto.port, qos=2) as source:
+        publish(mosquitto, 50, 59, 2)
+        assert events(await read_on(source, 60)) == rows(0, 59)
 
 
 async def test_topics_and_raw_messages(tmp_path: Path, mosquitto: Mosquitto) -> None:
@@ -191,12 +224,18 @@ async def test_a_journal_that_cannot_be_written_is_told_and_lived_through(
 
 async def read_on(source: MqttSource, count: int) -> list[Any]:
     """Read as the ingress does, which waits out what is wrong."""
+    chunks: list[Chunk] = []
     async with asyncio.timeout(DEADLINE_S):
-        while True:
+        while sum(chunk.end.record - chunk.start.record for chunk in chunks) < count:
             try:
-                return await read(source, count)
+                chunk = await source.read(count, HUGE)
             except SourceUnavailableError:
+                chunk = None
+            if chunk is None:
                 await asyncio.sleep(0.02)
+            else:
+                chunks.append(chunk)
+    return chunks
 
 
 # paho leaves the socket of a failed handshake to the garbage collector, which closes it.

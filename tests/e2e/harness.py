@@ -22,6 +22,7 @@ from engines.email.queries import EMAIL_SQL, Q5_SCHEMA_DDL, SCHEMA_DDL
 from gateway.sinks.file import PartName
 
 DEADLINE_S = 240.0
+METRICS_RUN_EVENTS = 40
 
 
 def until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
@@ -189,6 +190,7 @@ def metrics_query(folder: Path, upstream: str, name: str) -> dict[str, Any]:
         "source": {"type": "query", "name": upstream},
         "schema": Q5_SCHEMA_DDL,
         "function": "engines.email.running:running_metrics",
+        "runs": {"max_events": METRICS_RUN_EVENTS},
         "sink": {"type": "file", "path": str(folder / "out" / name)},
         "qos": {"latency": "5s"},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ from engines.email.oracle import answer, windows
 from engines.email.queries import EMAIL_SQL, SCHEMA_DDL
 from tests.e2e.harness import (
     DEADLINE_S,
+    METRICS_RUN_EVENTS,
     Gateway,
     email_query,
     metrics_query,
@@ -66,6 +68,17 @@ def assert_exact(gateway: Gateway, name: str, mails: list[Mail]) -> None:
 
 def sends_to_cloud(gateway: Gateway) -> bool:
     return "('vm-" in gateway.log.read_text()
+
+
+def plans_several_runs(checkpoint: Path) -> bool:
+    """Whether the micro-batch that Spark has planned and not committed holds more runs than a new lane has room for."""
+    batches = [int(file.name) for file in (checkpoint / "offsets").glob("[0-9]*")]
+    committed = [int(file.name) for file in (checkpoint / "commits").glob("[0-9]*")]
+    if not committed or max(batches) == max(committed):
+        return False
+    ends = [(checkpoint / "offsets" / str(batch)).read_text().splitlines() for batch in sorted(batches)[-2:]]
+    before, planned = (json.loads(lines[-1])["at"] if lines else 0 for lines in ends)
+    return bool(planned - before > 2 * METRICS_RUN_EVENTS)
 
 
 def test_the_example_gives_the_rows_of_batch_spark(tmp_path: Path, mails: list[Mail], spark: SparkSession) -> None:
@@ -118,7 +131,8 @@ def test_a_killed_gateway_goes_on_where_it_was(tmp_path: Path, state_dir: Path, 
 def test_a_killed_private_engine_is_started_again(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
     gateway = Gateway(tmp_path, state_dir, both_queries(tmp_path, "home-killed", mails))
     gateway.start("--until-drained")
-    until(lambda: len(gateway.parts("home-killed-metrics")) > 1, "the stateful query has answered")
+    checkpoint = state_dir / "queries" / "home-killed-metrics" / "checkpoints" / "1"
+    until(lambda: plans_several_runs(checkpoint), "a micro-batch of several runs is under way")
     os.kill(gateway.home_pid(), signal.SIGKILL)
     assert gateway.wait() == 0, gateway.tail()
     assert_exact(gateway, "home-killed", mails)

@@ -32,10 +32,10 @@ def _payload(body: bytes, codec: str, raw_bytes: int, rows: int = 1) -> bytes:
     return join(Header(fingerprint=fingerprint(TEXT), rows=rows, fields=(field,)), [body])
 
 
-def _zeros(*, declared: bool) -> bytes:
-    """A gigabyte of nothing in some 30 kB."""
+def _zstd(piece: bytes, *, declared: bool) -> bytes:
+    """A gigabyte of one piece in some 30 to 100 kB."""
     packer = zstandard.ZstdCompressor(write_content_size=declared).compressobj(_HUGE_BYTES if declared else -1)
-    block = bytes(1 << 24)
+    block = piece * ((1 << 24) // len(piece))
     return b"".join([*(packer.compress(block) for _ in range(_HUGE_BYTES >> 24)), packer.flush()])
 
 
@@ -101,12 +101,16 @@ def _of_line(line: bytes) -> None:
 
 _PROMISED = DEFAULT_MAX_BYTES - (1 << 20)
 BOMBS: dict[str, tuple[Callable[[bytes], None], Callable[[], bytes]]] = {
-    "zstd, 1 GiB, size declared": (_of_payload, lambda: _payload(_zeros(declared=True), "zstd", _HUGE_BYTES)),
-    "zstd, 1 GiB, a small size promised": (_of_payload, lambda: _payload(_zeros(declared=True), "zstd", 1000)),
-    "zstd, 1 GiB, no size declared": (_of_payload, lambda: _payload(_zeros(declared=False), "zstd", _PROMISED)),
+    "zstd, 1 GiB, size declared": (_of_payload, lambda: _payload(_zstd(b"\0", declared=True), "zstd", _HUGE_BYTES)),
+    "zstd, 1 GiB, a small size promised": (_of_payload, lambda: _payload(_zstd(b"\0", declared=True), "zstd", 1000)),
+    "zstd, 1 GiB, no size declared": (_of_payload, lambda: _payload(_zstd(b"\0", declared=False), "zstd", _PROMISED)),
     "zstd, 1 GiB that declares the most promised": (
         _of_payload,
-        lambda: _payload(_declaring(_zeros(declared=True), _PROMISED), "zstd", _PROMISED),
+        lambda: _payload(_declaring(_zstd(b"\0", declared=True), _PROMISED), "zstd", _PROMISED),
+    ),
+    "zstd, 1 GiB that declares the most promised, no block of one byte": (
+        _of_payload,
+        lambda: _payload(_declaring(_zstd(b"ab", declared=True), _PROMISED), "zstd", _PROMISED),
     ),
     "zstd, a terabyte declared in 13 bytes": (
         _of_payload,

@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from itertools import count
+from queue import Empty, Queue
 
 import paho.mqtt.client as paho
 from aiokafka import AIOKafkaProducer
@@ -35,13 +36,16 @@ def bad(bunch: int) -> bytes:
 class Sender(threading.Thread):
     """Sends bunch after bunch until ``stop``; what was not taken is sent again.
 
+    Args:
+        pause_s: time between two bunches.
+
     Attributes:
         taken: numbers of events that were acknowledged, in the order in which they were sent.
         unknown: numbers whose sending failed without an answer: each may be there once, or not.
         bad_taken: bunches whose bad record was acknowledged.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pause_s: float = PAUSE_S) -> None:
         super().__init__(name=type(self).__name__, daemon=True)
         self.taken: list[int] = []
         self.unknown: set[int] = set()
@@ -49,6 +53,7 @@ class Sender(threading.Thread):
         self.error: BaseException | None = None
         self._stopped = threading.Event()
         self._numbers = count()
+        self._pause_s = pause_s
 
     def run(self) -> None:
         """Send; the first error that is no outage ends it and is kept."""
@@ -62,7 +67,7 @@ class Sender(threading.Thread):
 
     def _bunches(self) -> Iterator[tuple[int, list[int]]]:
         for bunch in count():
-            if self._stopped.wait(PAUSE_S):
+            if self._stopped.wait(self._pause_s):
                 return
             yield bunch, [next(self._numbers) for _ in range(BUNCH)]
 
@@ -81,8 +86,8 @@ class Sender(threading.Thread):
 class HttpSender(Sender):
     """POSTs each bunch with a key of its own, until the answer is 200."""
 
-    def __init__(self, port: int) -> None:
-        super().__init__()
+    def __init__(self, port: int, pause_s: float = PAUSE_S) -> None:
+        super().__init__(pause_s)
         self._port = port
 
     def _send_all(self) -> None:
@@ -151,14 +156,20 @@ class MqttSender(Sender):
         client.reconnect_delay_set(0.1, 1)
         expiry = Properties(PacketTypes.CONNECT)
         expiry.SessionExpiryInterval = 3600
+        # Not wait_for_publish: it raises for good on a message that was published while the connection was away,
+        # although the client keeps that message and sends it later.
+        completed: Queue[int] = Queue()
+        client.on_publish = lambda _client, _data, mid, _reason, _properties: completed.put(mid)
         client.connect("127.0.0.1", self._port, clean_start=False, properties=expiry)
         client.loop_start()
         try:
             for _, numbers in self._bunches():
-                sent = [client.publish(self._topic, event(n), 2) for n in numbers]
-                for info in sent:
-                    info.wait_for_publish(60)
-                    assert info.is_published(), "the broker did not take a message within a minute"
+                waiting = {client.publish(self._topic, event(n), 2).mid for n in numbers}
+                while waiting:
+                    try:
+                        waiting.discard(completed.get(timeout=60))
+                    except Empty:
+                        raise AssertionError("the broker did not take a message within a minute") from None
                 self.taken += numbers
         finally:
             client.disconnect()

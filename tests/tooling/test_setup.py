@@ -63,7 +63,7 @@ def test_commands_set_up_and_look_for_java_first(command: str) -> None:
 
 def test_ci_runs_what_people_run() -> None:
     script = (ROOT / ".ci" / "run").read_text()
-    assert script.rstrip().endswith("make check\nmake test")
+    assert script.rstrip().endswith("make check\nmake worlds\nmake test")
     check = planned("check")
     assert all(part in check for part in ("ruff check", "ruff format --check", "mypy", "lint-imports"))
 

@@ -48,7 +48,16 @@ def test_the_worlds_are_worth_living_in(worlds: dict[int, tuple[World, WorldOutc
     assert sum(query.cloud_events for query in queries) > 0.05 * sum(query.events for query in queries)
     assert sum(query.late_results for query in queries) > 0
     happened = "".join(line for world, _ in worlds.values() for line in world.trace.lines)
-    for fault in ("lost the reply", "cannot be had", "never be ready", "not taken back", "dies", "hangs", "takes vm"):
+    for fault in (
+        "lost the reply",
+        "cannot be had",
+        "never be ready",
+        "not taken back",
+        "dies",
+        "hangs",
+        "takes vm",
+        "will take vm",
+    ):
         assert fault in happened
     for what in ("is overdue in", "is given up", "VmLost", "VmDrained", "the link to", "the clock steps"):
         assert what in happened
@@ -98,6 +107,22 @@ def test_a_vm_helps_where_home_alone_falls_behind() -> None:
     assert helped.queries[0].mean_s < 0.5 * alone.queries[0].mean_s
     assert helped.lasted_s < alone.lasted_s
     assert helped.queries[0].late_results == 0
+
+
+def test_without_money_a_part_is_shed_and_the_rest_is_in_time() -> None:
+    world = calm()
+    poor = replace(world.scheduler, budget=Budget(usd_per_day=0.0))
+    late = World(replace(world, scheduler=poor)).run()
+    shedding = World(replace(world, scheduler=replace(poor, sheds=True)), keep_trace=True)
+    in_time = shedding.run()
+    qos_s = world.queries[0].settings.latency_qos_s
+    assert (late.vms, in_time.vms) == (0, 0)
+    assert late.queries[0].events == pytest.approx(90_000, rel=0.02)
+    assert late.queries[0].mean_s > 5 * qos_s
+    # Some 670 of 1000 events a second are served; home is not left idle.
+    assert 0.6 * 90_000 < in_time.queries[0].events < 0.72 * 90_000
+    assert in_time.queries[0].mean_s < qos_s
+    assert any("SetShed" in line for line in shedding.trace.lines)
 
 
 def forget_shares(patch: pytest.MonkeyPatch) -> None:
