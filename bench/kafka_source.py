@@ -19,6 +19,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from gateway.config.kafka import KafkaSource as KafkaSourceConfig
 from gateway.sources.kafka import KafkaSource
+from infra.clock import SystemClock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "connectors"))
 from kafka_broker import Broker
@@ -64,7 +65,7 @@ async def source(broker: Broker, topic: str, max_records: int) -> float:
     """Return events per second of the source; as in a gateway, acknowledgements go beside the reading."""
     name = str(uuid.uuid4())
     config = KafkaSourceConfig(type="kafka", brokers=broker.brokers, topics=(topic,), group=name)
-    reader = KafkaSource(config, query="bench", owner=name)
+    reader = KafkaSource(config, query="bench", owner=name, clock=SystemClock())
     await reader.open(SCHEMA)
     while reader.backlog() is None:
         await reader.read(1, 1)

@@ -1,0 +1,345 @@
+"""What engines cost: Figures 10 to 13, and engines, cost and misses over time: Figures 14 to 16 (Zacheilas et al., IV).
+
+The load is a trace's test part. A window is a bin of it; what engines cannot do within a window is missed (equation 2).
+The private cluster is one engine; seven engines carry the highest load of the training part, and there are eight VMs at
+most. A VM serves from the window after the one in which it is asked for, is billed from the moment it is asked for in
+blocks of three windows, and is given back at a block's end. This module keeps those books; the policies do not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planning.document import table
+from planning.traces import PERIODS_S, SEED, TRAINING_POINTS, Trace
+from policies.advice import Seen, Site, StandingVm
+from policies.arrays import Array
+from policies.billing import BillingTerms
+from policies.clairvoyant import Blocks, clairvoyant
+from policies.gaussian.forecaster import train
+from policies.planner import Planner, PlannerOptions
+from policies.queueing.degree import BufferGoal
+from policies.rules import CpuThreshold, Observation, QueueingRule, RateRule, Rule, Static
+from policies.signals import QuerySlot
+from policies.stategraph import CostSettings, Horizon, costs
+from policies.windows import Window
+
+MOST_VMS = 8
+ENGINES_AT_PEAK = 7
+BLOCK = 3
+MISS_FACTOR = 20.0
+DEAR_MISS_FACTOR = 200.0
+CHANGE_FACTOR = 0.1
+HISTORY = 700
+LEAD_IN = 20
+"""Windows before the test part in which policies already decide, so that a model can show what it is worth."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A trace with engines and prices.
+
+    Attributes:
+        trace: its values are events a window.
+        first: the first window of the test part.
+        event_s: how long an engine is busy with an event.
+        terms: of the cloud; a window of a VM costs 1 USD.
+        miss_factor: a missed event is worth as much as processing so many on a VM.
+    """
+
+    trace: Trace
+    first: int
+    event_s: float
+    terms: BillingTerms
+    miss_factor: float = MISS_FACTOR
+
+    @property
+    def window_s(self) -> float:
+        """Return the length of a window."""
+        return self.trace.bin_s
+
+    @property
+    def capacity(self) -> float:
+        """Return what an engine does in a window."""
+        return self.window_s / self.event_s
+
+    @property
+    def miss_usd(self) -> float:
+        """Return MC."""
+        return self.miss_factor / self.capacity
+
+    @property
+    def change_usd(self) -> float:
+        """Return RC."""
+        return CHANGE_FACTOR * BLOCK
+
+    def missed(self, window: int, vms: int) -> float:
+        """Return how many events are missed."""
+        return max(0.0, float(self.trace.values[window]) - self.capacity * (1 + vms))
+
+
+@dataclass(frozen=True, slots=True)
+class Vm:
+    """A VM: in which window it serves first, and before which its paid time ends."""
+
+    ready: int
+    paid_until: int
+
+
+class Policy:
+    """Decides by a plain rule.
+
+    Args:
+        world: what it works in.
+        rule: what it follows.
+    """
+
+    def __init__(self, world: World, rule: Rule) -> None:
+        self._world = world
+        self._rule = rule
+        self._cpu: list[float] = []
+
+    def wanted(self, window: int, fleet: Sequence[Vm]) -> tuple[int, int]:
+        """Return how many VMs are to be there for the next window, and how many are kept now."""
+        world = self._world
+        rate = float(world.trace.values[window - 1]) / world.window_s
+        serving = sum(vm.ready < window for vm in fleet)
+        self._cpu = [*self._cpu[-1:], min(1.0, rate * world.event_s / (1 + serving))]
+        seen = Observation(
+            at_s=window * world.window_s,
+            engines=1 + len(fleet),
+            input_rate=rate,
+            busy_s=world.event_s,
+            cpu=tuple(self._cpu),
+        )
+        vms = self._rule.decide(seen).engines - 1
+        return vms, vms
+
+
+class Phi(Policy):
+    """Equation 1: one VM more after each window that missed events; none kept in whose block home would have done."""
+
+    def wanted(self, window: int, fleet: Sequence[Vm]) -> tuple[int, int]:
+        """See ``Policy``."""
+        late = self._world.missed(window - 1, sum(vm.ready < window for vm in fleet)) > 0
+        needed = any(self._world.missed(each, 0) > 0 for each in range(window - BLOCK, window))
+        asked = len(fleet) + 1 if late else 0
+        return asked, max(asked, len(fleet) if needed else 0)
+
+
+class Planned(Policy):
+    """Decides by Spillway's planner, first fitted on what came before the test part, then whenever it asks for it."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, RateRule(1 + MOST_VMS))
+        site = Site(max_vms=MOST_VMS, terms=world.terms, boot_s=world.window_s, slot_s=world.window_s)
+        options = PlannerOptions(
+            window_s=world.window_s,
+            windows=12,
+            history=HISTORY,
+            cycles_s=PERIODS_S,
+            miss_usd=world.miss_usd,
+            change_usd=world.change_usd,
+        )
+        self._planner = Planner(options, site, latency_s=world.window_s)
+        self.planned = 0
+        self.expected: dict[int, float] = {}
+        """Events per second that were forecast of windows when VMs were asked for that serve in them."""
+        for window in range(world.first - LEAD_IN - HISTORY, world.first - LEAD_IN):
+            self._planner.decide(*self._seen(window, ()))
+        self._rng = np.random.default_rng(SEED)
+        if not self._trained():
+            raise ValueError("the planner does not want to be trained after so long a history")
+
+    def _trained(self) -> bool:
+        """Train what the planner wants trained, if anything, as the daemon does beside its loop."""
+        order = self._planner.fit_order()
+        if order is None:
+            return False
+        self._planner.fitted(tuple(train(each, self._rng, restarts=0) for each in order.training), "")
+        return True
+
+    def wanted(self, window: int, fleet: Sequence[Vm]) -> tuple[int, int]:
+        """See ``Policy``; when the planner steps back, the rate rule decides."""
+        advice = self._planner.decide(*self._seen(window, fleet))
+        self._trained()
+        if advice.expected is not None:
+            self.expected[window + 1] = advice.expected.rate
+        if advice.wanted is None:
+            return super().wanted(window, fleet)
+        self.planned += 1
+        return advice.wanted, advice.kept
+
+    def _seen(self, window: int, fleet: Sequence[Vm]) -> tuple[Window, Seen]:
+        world, step = self._world, self._world.window_s
+        now_s = float(world.trace.at_s[0]) + window * step
+        rate = float(world.trace.values[window - 1]) / step
+        vms = tuple(StandingVm(max(0, vm.ready - window) * step, (vm.paid_until - window) * step) for vm in fleet)
+        slot = QuerySlot(query="q", latency_s=0.0, input_rate=rate)
+        return Window(now_s, rate, world.event_s, (rate,)), Seen(at_s=now_s, wall_s=now_s, slot=slot, vms=vms)
+
+
+@dataclass(slots=True)
+class Course:
+    """What happened in each window of the test part.
+
+    Attributes:
+        vms: how many served.
+        missed: events.
+        usd: VMs, misses and changes.
+    """
+
+    vms: list[int] = field(default_factory=list)
+    missed: list[float] = field(default_factory=list)
+    usd: list[float] = field(default_factory=list)
+
+
+def live(world: World, policy: Policy) -> Course:
+    """Let a policy decide, window by window, and keep the books."""
+    fleet: list[Vm] = []
+    course, before = Course(), 0
+    for window in range(world.first - LEAD_IN, len(world.trace.values)):
+        wanted, kept = policy.wanted(window, fleet)
+        staying = [vm for vm in fleet if vm.paid_until > window]
+        ending = sorted((vm for vm in fleet if vm.paid_until <= window), key=lambda vm: vm.ready)
+        renewed = min(len(ending), max(0, kept - len(staying)))
+        fleet = [*staying, *(Vm(vm.ready, window + BLOCK) for vm in ending[:renewed])]
+        started = max(0, min(wanted, MOST_VMS) - len(fleet))
+        fleet += [Vm(window + 1, window + BLOCK)] * started
+        serving = sum(vm.ready <= window for vm in fleet)
+        if window >= world.first:
+            missed = world.missed(window, serving)
+            changed = world.change_usd if serving != before else 0.0
+            course.vms.append(serving)
+            course.missed.append(missed)
+            course.usd.append((renewed + started) * BLOCK + changed + missed * world.miss_usd)
+        before = serving
+    return course
+
+
+def best(world: World) -> Course:
+    """Return the cheapest course that anyone could have taken who knew the future."""
+    windows = range(world.first, len(world.trace.values))
+    missed = np.array([[world.missed(window, vms) for vms in range(MOST_VMS + 1)] for window in windows])
+    blocks = Blocks(first=BLOCK, period=BLOCK, boot=1, rebalance_usd=world.change_usd)
+    found = clairvoyant(missed * world.miss_usd, blocks)
+    lost = [float(missed[at, vms]) for at, vms in enumerate(found.vms)]
+    mean_usd = found.cost_usd / len(windows)  # where in time its blocks begin is not told, only what they cost in all
+    return Course(list(found.vms), lost, [mean_usd] * len(windows))
+
+
+def world_of(trace: Trace) -> World:
+    """Return a trace's engines and prices."""
+    first = min(TRAINING_POINTS, len(trace.values) * 7 // 10)
+    capacity = float(trace.values[:first].max()) / ENGINES_AT_PEAK
+    block_s = BLOCK * trace.bin_s
+    return World(trace, first, trace.bin_s / capacity, BillingTerms(block_s, block_s, 3600.0 / trace.bin_s, 0.0))
+
+
+def report(traces: Sequence[Trace]) -> str:
+    """Return Figures 14 to 16: each trace in sum, and the last one day by day."""
+    rows: list[tuple[object, ...]] = []
+    for trace in traces:
+        world = world_of(trace)
+        planned, dear = Planned(world), Planned(replace(world, miss_factor=DEAR_MISS_FACTOR))
+        courses = {
+            "planner": live(world, planned),
+            f"planner, a miss worth {DEAR_MISS_FACTOR:g}": live(world, dear),
+            "φ (equation 1)": live(world, Phi(world, RateRule(1))),
+            "QT (M/M/c)": live(world, Policy(world, QueueingRule(BufferGoal(15, 0.95), 1 + MOST_VMS))),
+            "rate (DS2)": live(world, Policy(world, RateRule(1 + MOST_VMS))),
+            "CPU 70 % / 50 %": live(world, Policy(world, CpuThreshold(1 + MOST_VMS))),
+            "static, all": live(world, Policy(world, Static(1 + MOST_VMS))),
+        }
+        vms, as_few = _static(world, sum(courses["planner"].missed))
+        courses[f"static, {vms} VMs"] = as_few
+        courses["clairvoyant"] = best(world)
+        least = sum(courses["clairvoyant"].usd)
+        arrived = float(world.trace.values[world.first :].sum())
+        windows = len(trace.values) - world.first + LEAD_IN
+        parts = {name: f"{each.planned / windows:.0%}" for name, each in zip(courses, (planned, dear), strict=False)}
+        rows += [
+            (trace.name, *_summed(name, course, arrived, least), parts.get(name, "-"))
+            for name, course in courses.items()
+        ]
+    header = ("trace", "decided by", "VMs, mean", "changes", "missed", "cost, USD", "/ clairvoyant", "planned")
+    return f"{table(header, rows, text_columns=2)}\n\n{_daily(traces[-1].name, world, courses)}"
+
+
+def _static(world: World, most_missed: float) -> tuple[int, Course]:
+    """Return the smallest fleet that always stands and misses no more, and its course; all VMs if none does."""
+    for vms in range(MOST_VMS):
+        course = live(world, Policy(world, Static(1 + vms)))
+        if sum(course.missed) <= most_missed:
+            return vms, course
+    return MOST_VMS, live(world, Policy(world, Static(1 + MOST_VMS)))
+
+
+def _summed(name: str, course: Course, arrived: float, least: float) -> tuple[str, ...]:
+    changes = sum(a != b for a, b in itertools.pairwise(course.vms))
+    missed, usd = sum(course.missed) / arrived, sum(course.usd)
+    return (name, f"{np.mean(course.vms):.2f}", str(changes), f"{missed:.3%}", f"{usd:,.0f}", f"{usd / least:.2f}")
+
+
+def _daily(name: str, world: World, courses: dict[str, Course]) -> str:
+    """Return engines, cost and misses of each day."""
+    a_day = round(86_400 / world.window_s)
+    shown = [each for each in ("planner", "QT (M/M/c)", "static, all", "clairvoyant") if each in courses]
+    rows = []
+    for day in range(len(courses["planner"].vms) // a_day):
+        part = slice(day * a_day, (day + 1) * a_day)
+        of_day: list[Array] = [np.array(courses[each].vms[part]) for each in shown]
+        missed = [sum(courses[each].missed[part]) for each in shown]
+        usd = [sum(courses[each].usd[part]) for each in shown[:-1]]
+        rows.append(
+            (
+                day + 1,
+                *(f"{1 + vms.mean():.1f}" for vms in of_day),
+                *(f"{each:,.0f}" for each in usd),
+                *(f"{each:,.0f}" for each in missed),
+            )
+        )
+    header = (
+        f"{name}, day",
+        *(f"engines, {each}" for each in shown),
+        *(f"USD, {each}" for each in shown[:-1]),
+        *(f"missed, {each}" for each in shown),
+    )
+    return table(header, rows)
+
+
+def cost_shapes() -> str:
+    """Return Figures 10 to 13: what a window costs with 2, 4, 6 and 8 engines, by what misses and engines cost.
+
+    Four windows of 60 s, in which 500, 1,500, 3,000 and 4,500 events come; an engine does 600 in a window.
+    """
+    arriving, engines, states = np.array([500.0, 1500.0, 3000.0, 4500.0]), (2, 4, 6, 8), 8
+    shape = (len(arriving), states)
+    horizon = Horizon(
+        window_s=60.0,
+        input_rate=arriving / 60.0,
+        input_std=0.05 * arriving / 60.0,
+        busy_s=np.full(shape, 0.1),
+        busy_std_s=np.zeros(shape),
+    )
+    prices: tuple[tuple[str, float, float], ...] = (
+        ("10", 0.001, 1500.0),
+        ("11", 10.0, 1500.0),
+        ("12", 1.0, 0.0),
+        ("13", 1.0, 100_000.0),
+    )
+    rows = []
+    for figure, miss_usd, engine_usd in prices:
+        terms = BillingTerms(60.0, 60.0, 60.0 * engine_usd, 0.0)
+        found = costs(horizon, CostSettings(miss_usd=miss_usd, rebalance_usd=0.0, terms=terms), [])
+        for window, events in enumerate(arriving):
+            usd = [float(found.arcs[window, each - 1, each - 1]) for each in engines]
+            cheapest = engines[int(np.argmin(np.round(usd, 6)))]
+            named = (figure, f"{miss_usd:g}", f"{engine_usd:g}", f"{events:g}")
+            rows.append((*named, *(f"{each:,.2f}" for each in usd), cheapest))
+    header = ("Figure", "MC", "EC", "events", *(f"{each} engines" for each in engines), "cheapest")
+    return table(header, rows)
