@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help worlds reproduce-cepsim setup java broker mosquitto wan demo test fuzz faults check lock clean
+.PHONY: help docker worlds reproduce-cepsim reproduce-planning reproduce-esm setup java broker mosquitto wan demo test fuzz faults check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -34,10 +34,12 @@ mosquitto: ## see that there is the MQTT broker that the tests start
 wan: ## see that the WAN of the tests can be made
 	@.ci/wan
 
-demo: setup java ## play the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail
-	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)")
+demo: setup java $(if $(WAN),wan) ## play the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail, WAN=70ms,50mbit crosses a WAN
+	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)")
 
+test: export OMP_NUM_THREADS := 1
 test: setup java broker mosquitto wan ## run all tests
+	$(BIN)/spillway prepare
 	$(BIN)/python -m pytest
 
 fuzz: setup ## fuzz the link with FRAMES frames (10,000,000), SEED 1
@@ -48,6 +50,16 @@ worlds: setup ## live through COUNT simulated worlds (1,000), from SEED 1 on
 
 reproduce-cepsim: setup ## simulate CEPSim's use case, the table of docs/results/cepsim.md
 	$(BIN)/python bench/reproduce_cepsim.py
+
+reproduce-planning: setup ## measure forecasts and planning, the tables of docs/results/planning.md; DATA=FOLDER has real traces
+	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_planning.py $(if $(DATA),--data "$(DATA)")
+
+docker: ## build the container image, where Docker or Podman is there
+	@docker/build
+
+reproduce-esm: setup java wan ## repeat ESM's experiments over 70 ms (root), the tables of docs/results/esm.md
+	rm -rf build/esm
+	$(BIN)/python bench/reproduce_esm.py
 
 faults: setup java broker mosquitto ## make everything fail, in full; takes hours, writes docs/reliability.md
 	SPILLWAY_FAULTS=full $(BIN)/python -m pytest tests/faults -s
