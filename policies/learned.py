@@ -48,6 +48,7 @@ class LearningOptions:
         lead: windows ahead at which a forecast must be good: until a VM that is asked for now serves.
         late_factor: how much worse a forecast is that is too low than one that is too high by as much.
         spare_engines: a forecast that is too high by what so many engines do changes no plan.
+        busy_lead: windows ahead for which the time per event is asked, and at which its forecasts are judged.
     """
 
     window_s: float
@@ -56,6 +57,7 @@ class LearningOptions:
     lead: int
     late_factor: float = 1.0
     spare_engines: float = _SMALL
+    busy_lead: int = 1
 
 
 class Learned:
@@ -72,6 +74,8 @@ class Learned:
         # What is had ready is best that quantile of what may come (the newsvendor's), so that is what is judged.
         self._judged_z = float(ndtri(options.late_factor / (1 + options.late_factor)))
         self._pending: deque[tuple[int, float, float]] = deque()
+        self._busy_trust = Trust()
+        self._busy_pending: deque[tuple[int, int, float, float]] = deque()
         self._windows = 0
         self._ordered_at: int | None = None
         self._fitted_at = 0
@@ -120,9 +124,7 @@ class Learned:
             self._trust.observe(rate, *(self._judged(rate, value, event_s) for value in (ready, plain)))
         self._input.observe(middle_s, rate)
         if event_s is not None:
-            # In units of the first one: a scale that the models' bounds on noise are made for.
-            self._busy_unit_s = self._busy_unit_s or event_s
-            self._busy.observe(middle_s, event_s / self._busy_unit_s, engines)
+            self._observe_busy(middle_s, engines, event_s)
         lead = self._options.lead
         model = self._input.forecast(self._middles_s(wall_s, lead)) if self.ready else None
         self._averaged.observe(rate, model)
@@ -130,6 +132,21 @@ class Learned:
             ahead = self._averaged.forecast(model)
             ready = float(ahead.mean[-1] + self._judged_z * ahead.std[-1])
             self._pending.append((self._windows + lead, ready, rate))
+
+    def _observe_busy(self, middle_s: float, engines: int, event_s: float) -> None:
+        """Take in a time per event, and judge what had been forecast of it for as many engines as there are."""
+        while self._busy_pending and self._busy_pending[0][0] <= self._windows:
+            _, then, model_s, plain_s = self._busy_pending.popleft()
+            if then == engines:
+                near = (event_s if abs(each - event_s) <= _UNSURE * event_s else each for each in (model_s, plain_s))
+                self._busy_trust.observe(event_s, *near)
+        # In units of the first one: a scale that the models' bounds on noise are made for.
+        unit_s = self._busy_unit_s = self._busy_unit_s or event_s
+        self._busy.observe(middle_s, event_s / unit_s, engines)
+        if self._busy.model is not None:
+            lead = self._options.busy_lead
+            ahead = self._busy.forecast([middle_s + lead * self._options.window_s], [float(engines)])
+            self._busy_pending.append((self._windows + lead, engines, float(ahead.mean[0]) * unit_s, event_s))
 
     def _judged(self, rate: float, forecast: float, event_s: float | None) -> float:
         """Return what a forecast is judged as: as right, if its error changes no plan."""
@@ -154,9 +171,10 @@ class Learned:
         Args:
             wall_s: the moment.
             engines: numbers of engines, shape (states,).
-            event_s: what is taken while there is no model.
+            event_s: what is taken while there is no model that is believed. One that has seen times of quite
+                another order, as the first batches' are, would make every engine look useless.
         """
-        if self._busy.model is None or self._busy_unit_s is None:
+        if self._busy.model is None or self._busy_unit_s is None or not self._busy_trust.trusted:
             return np.full(len(engines), event_s), np.full(len(engines), _UNSURE * event_s)
         forecast = self._busy.forecast(np.full(len(engines), wall_s), engines)
         # A time that is forecast to be nothing would be an engine without bounds.

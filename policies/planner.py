@@ -83,6 +83,7 @@ class Planner(WindowedPolicy):
                 lead=self._boot + 1,
                 late_factor=_MISS_FACTOR - 1,
                 spare_engines=1.0,  # VMs are whole: the last one is rented for a part of its power
+                busy_lead=self._windows // 2,
             )
         )
         self._terms = replace(site.terms, usd_per_hour=max(site.terms.usd_per_hour, _LEAST_USD_PER_HOUR))

@@ -1,8 +1,11 @@
-"""When models are trained: in a quiet moment if one comes."""
+"""When models are trained, in a quiet moment if one comes, and which are believed."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from policies.gaussian.forecaster import train
 from policies.learned import Learned, LearningOptions
@@ -62,3 +65,47 @@ def calm(spare_engines: float) -> Learned:
 def test_an_interval_no_wider_than_a_vm_costs_no_trust_in_a_calm() -> None:
     assert calm(spare_engines=1.0).trusted
     assert not calm(spare_engines=0.0).trusted, "as now is exact there, and has nothing to spare"
+
+
+BUSY_LEAD = 8
+
+
+def observe_busy(learned: Learned, first: int, times: list[tuple[int, float]]) -> None:
+    """Show windows with so many engines, each busy so long with an event, and train whenever that is asked for."""
+    rng = np.random.default_rng(first)
+    for window, (engines, event_s) in enumerate(times, first):
+        learned.observe(1e9 + window, 10.0 + window % 7, engines, event_s)
+        if (order := learned.fit_order(quiet=True)) is not None:
+            learned.fitted(tuple(train(each, rng, restarts=0) for each in order.training), "")
+
+
+def timed(times: list[tuple[int, float]]) -> Learned:
+    learned = Learned(LearningOptions(window_s=1.0, history=500, cycles_s=(), lead=2, busy_lead=BUSY_LEAD))
+    observe_busy(learned, 0, times)
+    return learned
+
+
+def busy_s(learned: Learned, window: int, event_s: float) -> list[float]:
+    mean, _ = learned.busy_ahead(1e9 + window + BUSY_LEAD, np.array([1.0, 2.0]), event_s)
+    return [float(each) for each in mean]
+
+
+@settings(max_examples=20, deadline=None)
+@given(slower=st.floats(20.0, 2000.0), fades=st.floats(0.3, 0.98), slow_windows=st.integers(1, 20))
+def test_first_batches_that_took_long_make_no_engine_look_useless_later(
+    slower: float, fades: float, slow_windows: int
+) -> None:
+    """A model that learned them said hundreds of times what was measured since, and no VM was worth its price."""
+    slow = [(1, 0.01 * (1 + slower * fades**window)) for window in range(slow_windows)]
+    learned = timed([*slow, *[(1, 0.01)] * (70 - slow_windows)])
+    assert busy_s(learned, 70, 0.01)[0] == pytest.approx(0.01, rel=0.2)
+
+
+def test_a_time_that_grows_with_the_engines_is_learned() -> None:
+    learned = timed([(1, 0.01)] * 12 + [(2, 0.02)] * 24 + [(1, 0.01)] * 24 + [(2, 0.02)] * 24 + [(1, 0.01)] * 24)
+    assert busy_s(learned, 108, 0.01) == pytest.approx([0.01, 0.02], rel=0.15)
+
+
+def test_nothing_is_made_of_times_before_their_forecasts_were_checked() -> None:
+    learned = timed([(1, 0.01)] * 12 + [(2, 0.02)] * 13)
+    assert busy_s(learned, 25, 0.02) == [0.02, 0.02]
