@@ -157,10 +157,11 @@ class Lane:
         """Whether the lane may take another run now."""
         if len(self.open) < _LEAST_RUNS:
             return True
-        return not self._queue and self.open_events < self._rate_per_s * _HORIZON_S
+        return not self._queue and self.open_events < self.rate_per_s * _HORIZON_S
 
     @property
-    def _rate_per_s(self) -> float:
+    def rate_per_s(self) -> float:
+        """Events per second that the lane serves while it has some; 0 before the first."""
         busy = self._busy
         busy_s = busy.busy_s + (0.0 if busy.since_s is None else self.agenda.now_s - busy.since_s)
         return busy.served_events / busy_s if busy_s > 0 else 0.0

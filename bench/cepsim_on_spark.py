@@ -1,0 +1,252 @@
+"""CEPSim's use case on real Spark through the gateway, measured and simulated at six loads from idle to overload.
+
+    OMP_NUM_THREADS=1 .venv/bin/python bench/cepsim_on_spark.py --out cepsim.json      # about 16 minutes
+
+What a micro-batch costs is measured first, in a Spark of its own and without a gateway, and a knee is simulated from
+it; the loads are parts of this knee. Each load is then simulated, before a gateway with real Spark (``local[1]``) runs
+it. Latency and throughput of both are those of CEPSim's equations 2 to 10, by the same calculators: a window's results
+are consumed when the sink shows them, and stand for the readings that were due in it. Prints the tables of
+docs/results/cepsim.md. ``--calibration FILE`` takes costs that were measured before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from cepsim_spark import (
+    CALIBRATION_SENSORS,
+    LINGER_S,
+    READINGS_PER_S,
+    RUN_EVENTS_MAX,
+    SELECTIVITY,
+    SLOT_S,
+    WINDOW_S,
+    Batch,
+    Gateway,
+    SeenWindow,
+    end_hosts,
+    time_commits,
+    time_micro_batches,
+)
+from scipy.optimize import nnls
+
+from engines.simulated.events import EventSet
+from engines.simulated.generators import Uniform
+from engines.simulated.metrics import Entry, Happening, Latency, Throughput
+from engines.simulated.placement import Vm
+from engines.simulated.query import Consumer, Edge, Operator, Producer, Query, WindowedOperator, constant
+from gateway.simulate.calibration import PAPER_MIPS
+from gateway.simulate.microbatches import Cutting, EngineCosts, Play
+
+PARTS = (0.1, 0.3, 0.6, 0.85, 1.0, 1.2)
+WINDOWS = 6
+"""So many are measured, after one that is not."""
+WARM_WINDOWS = 2
+KEEPS_UP = 0.98
+SENSORS_MOST = 5000
+DATA_S = 260.0
+GIVE_UP_S = 290.0
+_LEAST_INSTRUCTIONS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds: a micro-batch, a run in it, a reading, a result, until the next is planned, a sink's part.
+
+    ``off_s`` is the root mean square of what the fit leaves over.
+    """
+
+    batch_s: float
+    run_s: float
+    event_s: float
+    result_s: float
+    between_s: float
+    commit_s: float
+    off_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Eq. 6 and 10."""
+
+    latency_s: float
+    throughput_per_s: float
+
+
+def fitted(batches: Sequence[Batch], commit_s: float) -> Costs:
+    """Fit t = a + c runs + b readings + d results by least squares, none of them negative."""
+    of = np.array([[1.0, one.runs, one.events, one.results] for one in batches])
+    took_s = np.array([one.batch_s for one in batches])
+    (batch_s, run_s, event_s, result_s), distance = nnls(of, took_s)
+    between_s = statistics.fmean(one.between_s for one in batches)
+    return Costs(batch_s, run_s, event_s, result_s, between_s, commit_s, float(distance / np.sqrt(len(batches))))
+
+
+def use_case(sensors: int, costs: Costs) -> Query:
+    """Return the query; the filter bears what a reading costs, the store what a result does."""
+    second = PAPER_MIPS * 1e6
+    vertices = (
+        Producer(name="spout", ipe=_LEAST_INSTRUCTIONS, generator=Uniform(READINGS_PER_S * sensors)),
+        Operator(name="outlier", ipe=costs.event_s * second),
+        WindowedOperator(
+            name="average",
+            ipe=_LEAST_INSTRUCTIONS,
+            window_s=WINDOW_S,
+            advance_s=WINDOW_S,
+            function=constant(sensors),
+        ),
+        Operator(name="store", ipe=max(_LEAST_INSTRUCTIONS, costs.result_s * second)),
+        Consumer(name="end", ipe=_LEAST_INSTRUCTIONS),
+    )
+    edges = (
+        Edge("spout", "outlier"),
+        Edge("outlier", "average", SELECTIVITY),
+        Edge("average", "store"),
+        Edge("store", "end"),
+    )
+    return Query("sensors", vertices, edges)
+
+
+def measured_by(query: Query, consumed: Sequence[tuple[float, EventSet]]) -> Outcome:
+    """Return latency and throughput of what a sink showed and when, all but the first."""
+    began_s, ended_s = consumed[0][0], consumed[-1][0]
+    latency, throughput = Latency(), Throughput([query], began_s)
+    for number, (at_s, events) in enumerate(consumed[1:]):
+        entry = Entry(number, at_s, "end", Happening.PROCESSED, events.count)
+        for calculator in (latency, throughput):
+            calculator.observe(entry, events.emitted(at_s))
+    latency_s = latency.latency_s("end")
+    assert latency_s is not None
+    return Outcome(latency_s, throughput.per_s("end", ended_s))
+
+
+def simulated(sensors: int, costs: Costs, windows: int = WINDOWS) -> Outcome:
+    """Simulate a load."""
+    query = use_case(sensors, costs)
+    engine = EngineCosts(costs.batch_s, costs.run_s, costs.between_s, costs.commit_s)
+    play = Play(query, Vm("host", PAPER_MIPS), engine, Cutting(LINGER_S, RUN_EVENTS_MAX, SLOT_S))
+    visible = play.run(windows + 1, 10 * WINDOW_S * (windows + 2))
+    return measured_by(query, [(one.at_s, one.closed.events) for one in visible])
+
+
+def seen(sensors: int, costs: Costs, windows: Sequence[SeenWindow]) -> Outcome:
+    """Return what a gateway showed; the readings that a window stands for are all that were due in it."""
+    due = READINGS_PER_S * sensors * WINDOW_S
+    consumed = [
+        (one.visible_s, EventSet(one.results, (one.number + 0.5) * WINDOW_S, 0.0, {"spout": due})) for one in windows
+    ]
+    return measured_by(use_case(sensors, costs), consumed)
+
+
+def knee(costs: Costs) -> int:
+    """Return the most sensors with which the simulated gateway keeps up."""
+    low, high = 1, SENSORS_MOST
+    while high - low > 1:
+        middle = (low + high) // 2
+        kept = simulated(middle, costs).throughput_per_s >= KEEPS_UP * READINGS_PER_S * middle
+        low, high = (middle, high) if kept else (low, middle)
+    return low
+
+
+@contextmanager
+def alone(lock: Path | None) -> Iterator[None]:
+    """Wait until nobody else measures here."""
+    if lock is None:
+        yield
+        return
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def measured(loads: Sequence[int], folder: Path, seed: int, lock: Path | None) -> dict[int, list[SeenWindow]]:
+    """Run a gateway for each load, after one that only warms Spark up, and return what their sinks showed."""
+    state_dir = folder / "spark"
+
+    def play(name: str, sensors: int, windows: int) -> list[SeenWindow]:
+        count = round(READINGS_PER_S * sensors * DATA_S)
+        gateway = Gateway(folder / name, state_dir, name, sensors, count, seed)
+        with alone(lock):
+            return gateway.play(windows, GIVE_UP_S)
+
+    found: dict[int, list[SeenWindow]] = {}
+    try:
+        play("warm", loads[len(loads) // 2], WARM_WINDOWS)
+        for sensors in loads:
+            found[sensors] = play(f"of-{sensors}", sensors, WINDOWS)[: WINDOWS + 1]
+            outcome = asdict(found[sensors][-1])
+            print(f"{sensors} sensors: {outcome}", flush=True)
+    finally:
+        end_hosts(state_dir)
+    return found
+
+
+def main() -> None:
+    """Calibrate, simulate, measure, compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--calibration", type=Path, help="costs that were measured before, as --out has them")
+    parser.add_argument("--out", type=Path, help="write all that was measured here, as JSON")
+    parser.add_argument("--lock", type=Path, help="a file that is locked while Spark works")
+    parser.add_argument("--only-simulate", action="store_true", help="run no gateway")
+    parser.add_argument("--seed", type=int, default=1, help="of the readings")
+    chosen = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="cepsim-"))
+    said = json.loads(chosen.calibration.read_text()) if chosen.calibration else {}
+    if said:
+        costs = Costs(**said["costs"])
+    else:
+        with alone(chosen.lock):
+            costs = fitted(time_micro_batches(CALIBRATION_SENSORS, chosen.seed), time_commits(folder))
+    most = knee(costs)
+    if chosen.out:
+        chosen.out.write_text(json.dumps({"costs": asdict(costs)}))
+    print(f"{costs}\nsimulated: keeps up with {most} sensors", flush=True)
+    loads = [max(1, round(part * most)) for part in PARTS]
+    expected = {sensors: simulated(sensors, costs) for sensors in loads}
+    windows = {} if chosen.only_simulate else measured(loads, folder, chosen.seed, chosen.lock)
+    results = {sensors: seen(sensors, costs, found) for sensors, found in windows.items()}
+    print_table(expected, results)
+    if chosen.out:
+        document = {
+            "costs": asdict(costs),
+            "simulated": {sensors: asdict(one) for sensors, one in expected.items()},
+            "measured": {sensors: asdict(one) for sensors, one in results.items()},
+            "windows": {sensors: [asdict(one) for one in found] for sensors, found in windows.items()},
+        }
+        chosen.out.write_text(json.dumps(document, indent=1))
+
+
+def print_table(expected: dict[int, Outcome], results: dict[int, Outcome]) -> None:
+    """Print one row for each load, and both knees: what is served at the highest load."""
+    print("| sensors | offered /s | latency measured | simulated | error | throughput measured | simulated | error |")
+    print("| ---: " * 8 + "|")
+    for sensors, one in expected.items():
+        real = results.get(sensors)
+        if real is None:
+            print(f"| {sensors} | {READINGS_PER_S * sensors:,.0f} | | {one.latency_s:.2f} s | | | "
+                  f"{one.throughput_per_s:,.0f} | |")  # fmt: skip
+            continue
+        print(
+            f"| {sensors} | {READINGS_PER_S * sensors:,.0f} "
+            f"| {real.latency_s:.2f} s | {one.latency_s:.2f} s | {one.latency_s / real.latency_s - 1:+.1%} "
+            f"| {real.throughput_per_s:,.0f} | {one.throughput_per_s:,.0f} "
+            f"| {one.throughput_per_s / real.throughput_per_s - 1:+.1%} |"
+        )
+    if results:
+        last = max(results)
+        served, played = results[last].throughput_per_s, expected[last].throughput_per_s
+        print(f"knee: {served / READINGS_PER_S:.0f} sensors measured, {played / READINGS_PER_S:.0f} simulated "
+              f"({played / served - 1:+.1%})")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
