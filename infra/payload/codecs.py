@@ -10,15 +10,14 @@ import zstandard
 from infra.payload.choose import Codec
 from infra.payload.dictionaries import MAX_DICTIONARY_BYTES, NewDictionary, dictionary_id
 from infra.payload.errors import PayloadError
+from infra.payload.zstdblocks import why_too_much
 
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 3
 _GZIP_WBITS = 31
-_ZSTD_BLOCK_HEADER_BYTES, _ZSTD_REPEATED, _ZSTD_COMPRESSED = 3, 1, 2
-# Blocks that are looked at: twice as many as the largest payload fills, since empty ones would be walked without end.
-_ZSTD_BLOCKS_MAX = 2048
 _GZIP_LEAST_BYTES = 18
 _GZIP_PIECE_BYTES = 1 << 14
+_GZIP_STEP_BYTES = 1 << 18
 
 
 class Packer:
@@ -72,25 +71,32 @@ def dictionary_decompressor(given_id: int, data: bytes) -> zstandard.ZstdDecompr
 
 def unpack_gzip(packed: memoryview, raw_bytes: int) -> memoryview:
     """Return the ``raw_bytes`` that a single gzip member holds, or raise PayloadError."""
+    lie = f"gzip: the member does not hold exactly the {raw_bytes} bytes promised"
     # A member ends with its length; most lies end here, before anything is unpacked.
     if len(packed) < _GZIP_LEAST_BYTES or int.from_bytes(packed[-4:], "little") != raw_bytes:
-        raise PayloadError(f"gzip: the member does not hold exactly the {raw_bytes} bytes promised")
+        raise PayloadError(lie)
     inflater = zlib.decompressobj(wbits=_GZIP_WBITS)
     raw = bytearray(raw_bytes)
     filled = 0
     try:
-        # Piece by piece, since zlib would join its blocks in twice the memory.
         for start in range(0, len(packed), _GZIP_PIECE_BYTES):
-            # One byte more than there is room for shows a member that holds more.
-            piece = inflater.decompress(packed[start : start + _GZIP_PIECE_BYTES], raw_bytes - filled + 1)
-            raw[filled : filled + len(piece)] = piece
-            filled += len(piece)
-            if filled > raw_bytes or inflater.unused_data:
+            left: memoryview | bytes = packed[start : start + _GZIP_PIECE_BYTES]
+            more = True
+            while more:
+                # Little by little, since zlib joins what one call brings. A byte too many shows that there is more.
+                room = min(_GZIP_STEP_BYTES, raw_bytes - filled + 1)
+                piece = inflater.decompress(left, room)
+                if filled + len(piece) > raw_bytes:
+                    raise PayloadError(lie)
+                raw[filled : filled + len(piece)] = piece
+                filled += len(piece)
+                left, more = inflater.unconsumed_tail, len(piece) == room
+            if inflater.unused_data:
                 break
     except zlib.error as error:
         raise PayloadError(f"gzip: {error}") from error
     if filled != raw_bytes or not inflater.eof or inflater.unused_data:
-        raise PayloadError(f"gzip: the member does not hold exactly the {raw_bytes} bytes promised")
+        raise PayloadError(lie)
     return memoryview(raw)
 
 
@@ -98,14 +104,15 @@ def unpack_zstd(decompressor: zstandard.ZstdDecompressor, packed: memoryview, ra
     """Return the ``raw_bytes`` that a single zstd frame holds, or raise PayloadError.
 
     zstandard ignores its output limit when the frame's header declares a size, so that size is compared first; a frame
-    without one is refused, for our packer always declares it.
+    without one is refused, for our packer always declares it. So is one that would take long (see ``zstdblocks``).
     """
     try:
         declared = zstandard.frame_content_size(packed)
         if declared != raw_bytes:
             raise PayloadError(f"zstd: the frame declares {declared} bytes where {raw_bytes} were promised")
-        if zstd_least_bytes(packed, raw_bytes) > raw_bytes:
-            raise PayloadError(f"zstd: the frame holds more than the {raw_bytes} bytes promised")
+        too_much = why_too_much(packed, raw_bytes)
+        if too_much:
+            raise PayloadError(f"zstd: {too_much}")
         raw = decompressor.decompress(packed, max_output_size=raw_bytes, allow_extra_data=False)
     except (zstandard.ZstdError, ValueError) as error:
         if isinstance(error, PayloadError):
@@ -114,29 +121,6 @@ def unpack_zstd(decompressor: zstandard.ZstdDecompressor, packed: memoryview, ra
     if len(raw) != raw_bytes:
         raise PayloadError(f"zstd: the frame holds {len(raw)} bytes where {raw_bytes} were promised")
     return raw
-
-
-def zstd_least_bytes(packed: memoryview, enough: int) -> int:
-    """Return how many bytes the first blocks of a zstd frame hold at least, counted no further than past ``enough``.
-
-    Blocks that are stored or repeat one byte say how many they hold (RFC 8878, section 3.1.1.2): that such a frame has
-    more than it declares is seen here, before the memory for what it declares is filled.
-
-    Raises:
-        ZstdError: this is no frame.
-    """
-    at, least = zstandard.frame_header_size(packed), 0
-    for _ in range(_ZSTD_BLOCKS_MAX):
-        if at + _ZSTD_BLOCK_HEADER_BYTES > len(packed) or least > enough:
-            break
-        head = int.from_bytes(packed[at : at + _ZSTD_BLOCK_HEADER_BYTES], "little")
-        last, kind, size = head & 1, head >> 1 & 3, head >> 3
-        if kind != _ZSTD_COMPRESSED:
-            least += size
-        if last:
-            break
-        at += _ZSTD_BLOCK_HEADER_BYTES + (1 if kind == _ZSTD_REPEATED else size)
-    return least
 
 
 @functools.cache

@@ -56,11 +56,19 @@ class Decoder:
             raise PayloadError("the payload was made for another schema")
         budget = trim.Budget(self._max_bytes)
         budget.take(header.rows, f"{header.rows} rows")
-        columns: dict[int, pa.Array] = {}
+        most_bytes = wire.most_unpacked_bytes(len(payload))
+        if (unpacked_bytes := sum(field.raw_bytes for field in header.fields)) > most_bytes:
+            raise PayloadError(f"{len(payload)} bytes may hold {most_bytes} at most, but promise {unpacked_bytes}")
+        came: dict[int, tuple[wire.FieldHeader, pa.Array]] = {}
         for field, packed in zip(header.fields, bodies, strict=True):
-            if field.column >= len(self._schema) or field.column in columns:
+            if field.column >= len(self._schema) or field.column in came:
                 raise PayloadError(f"field {field.column} is unknown or comes twice")
-            columns[field.column] = self._column(field, packed, header.rows, budget)
+            came[field.column] = field, self._column(field, packed, header.rows, budget)
+        # Only now, when all that came was found to be well, is memory taken for what did not come.
+        columns = {
+            index: trim.restore(column, self._schema.field(index).type, field.kept, budget)
+            for index, (field, column) in came.items()
+        }
         return self._assemble(columns, header.rows, budget)
 
     def _column(self, field: wire.FieldHeader, packed: memoryview, rows: int, budget: trim.Budget) -> pa.Array:
@@ -72,7 +80,7 @@ class Decoder:
         except PayloadError as error:
             raise PayloadError(f"field {full.name!r}: {error.reason}") from error
         trim.charge_weightless(column, budget)
-        return trim.restore(column, full.type, field.kept, budget)
+        return column
 
     def _unpack(self, field: wire.FieldHeader, name: str, packed: memoryview) -> bytes | memoryview:
         if field.codec == "none":

@@ -93,12 +93,13 @@ class Encoder:
             column = column if selected is None else column.filter(selected)
             if column.null_count == rows:
                 continue
-            header, packed, dictionary = self._pack(sent, column)
-            headers.append(header)
+            field, packed, dictionary = self._pack(sent, column)
+            headers.append(field)
             bodies.append(packed)
             fresh += [dictionary] if dictionary else []
+        header = wire.ballasted(wire.Header(fingerprint=self._fingerprint, rows=rows, fields=tuple(headers)))
         return Encoded(
-            payload=wire.join(wire.Header(fingerprint=self._fingerprint, rows=rows, fields=tuple(headers)), bodies),
+            payload=wire.join(header, bodies),
             rows=rows,
             raw_bytes=int(pa.ipc.get_record_batch_size(batch)),
             dictionaries=tuple(fresh),

@@ -6,6 +6,7 @@ from infra.payload.choose import CODECS, Codec, Measurement, choose
 from infra.payload.codecs import Packer
 from infra.payload.dictionaries import NewDictionary, Trainer
 from infra.payload.policy import CodecPolicy
+from infra.payload.zstdblocks import is_accepted
 
 RESAMPLE_RUNS = 64
 MIN_RESAMPLE_RUNS = 8
@@ -43,14 +44,19 @@ class FieldPacker:
         return self._choice
 
     def pack(self, body: memoryview) -> tuple[Codec, bytes | memoryview]:
-        """Return the codec used and the packed body; ``none`` where packing would not make it shorter."""
+        """Return the codec used and the packed body.
+
+        ``none`` where packing would not make it shorter, or make a frame that the other site would refuse.
+        """
         if self._mode == "zstd-dict" or (self._mode == "auto" and len(body) <= MAX_DICTIONARY_RUN_BYTES):
             self._train(body)
         if self._mode == "auto" and self._due(len(body)):
             self._measure(body)
         codec = self._usable(self._choice or "none")
         packed = self._packer.pack(codec, body)
-        return (codec, packed) if len(packed) < len(body) else ("none", body)
+        if len(packed) >= len(body) or (codec.startswith("zstd") and not is_accepted(memoryview(packed), len(body))):
+            return "none", body
+        return codec, packed
 
     def _usable(self, codec: Codec) -> Codec:
         return "zstd" if codec == "zstd-dict" and self.dictionary is None else codec

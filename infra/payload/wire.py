@@ -1,8 +1,11 @@
 """The bytes of a payload: a prefix, a small header, then the packed bodies of the fields, each on an 8-byte boundary.
 
 ```
-"SPL1" | u32 header length | header (msgpack) | padding | body | padding | body | padding ...
+"SPL1" | u32 header length | header (msgpack) | padding | body | padding | body | padding ... | ballast
 ```
+
+A few bytes that would fill much memory are refused, so what packs better than ``MOST_PER_BYTE`` is sent with ballast:
+zeros, as many as it takes. Only runs of more than ``FREE_BYTES`` ever need it.
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ _MAGIC = b"SPL1"
 _PREFIX = struct.Struct("<4sI")
 _ALIGNMENT = 8
 MAX_HEADER_BYTES = 1 << 20
+FREE_BYTES = 8 << 20
+"""So many bytes any payload may be unpacked to..."""
+MOST_PER_BYTE = 64
+"""...and so many more for each byte of its own: 100 kB to 23 MB."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
 
@@ -52,8 +59,31 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_
     fields: tuple[FieldHeader, ...]
 
 
+class BallastedHeader(Header, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
+    """The header of a payload with ballast; any header can be read as one."""
+
+    ballast_bytes: Count = 0
+
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Header)
+_decoder = msgspec.msgpack.Decoder(BallastedHeader)
+
+
+def most_unpacked_bytes(payload_bytes: int) -> int:
+    """Return how many bytes a payload may be unpacked to."""
+    return FREE_BYTES + MOST_PER_BYTE * payload_bytes
+
+
+def ballasted(header: Header) -> Header:
+    """Return the header with as much ballast as the payload lacks for all that its fields are unpacked to."""
+    raw_bytes = sum(field.raw_bytes for field in header.fields)
+    packed_bytes = sum(field.packed_bytes for field in header.fields)
+    lacking_bytes = -(-(raw_bytes - FREE_BYTES) // MOST_PER_BYTE) - packed_bytes
+    if lacking_bytes <= 0:
+        return header
+    return BallastedHeader(
+        fingerprint=header.fingerprint, rows=header.rows, fields=header.fields, ballast_bytes=lacking_bytes
+    )
 
 
 def join(header: Header, bodies: Iterable[bytes | memoryview]) -> bytes:
@@ -62,6 +92,8 @@ def join(header: Header, bodies: Iterable[bytes | memoryview]) -> bytes:
     parts: list[bytes | memoryview] = [_PREFIX.pack(_MAGIC, len(head)), head, _padding(len(head))]
     for field, body in zip(header.fields, bodies, strict=True):
         parts += [body, _padding(field.packed_bytes)]
+    if isinstance(header, BallastedHeader):
+        parts.append(bytes(header.ballast_bytes))
     return b"".join(parts)
 
 
@@ -89,6 +121,7 @@ def split(payload: bytes | memoryview) -> tuple[Header, list[memoryview]]:
     for field in header.fields:
         bodies.append(view[at : at + field.packed_bytes])
         at += field.packed_bytes + len(_padding(field.packed_bytes))
+    at += header.ballast_bytes
     if at != len(view):
         raise PayloadError(f"the payload has {len(view)} bytes, its header says {at}")
     return header, bodies

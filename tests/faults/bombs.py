@@ -21,10 +21,12 @@ from infra.messages import PROTOCOL
 from infra.payload import Decoder, PayloadError
 from infra.payload.body import fingerprint
 from infra.payload.decoder import DEFAULT_MAX_BYTES
-from infra.payload.wire import FieldHeader, Header, join
+from infra.payload.wire import FREE_BYTES, FieldHeader, Header, join
+from infra.payload.zstdblocks import FREE_SEQUENCES
 
 TEXT = pa.schema([("text", pa.string())])
 _HUGE_BYTES = 1 << 30
+_COPIES_A_BLOCK = 43_690
 
 
 def _payload(body: bytes, codec: str, raw_bytes: int, rows: int = 1) -> bytes:
@@ -44,6 +46,26 @@ def _declaring(frame: bytes, size_bytes: int) -> bytes:
     honest = struct.pack("<I", _HUGE_BYTES)
     assert frame[:14].count(honest) == 1
     return frame.replace(honest, struct.pack("<I", size_bytes), 1)
+
+
+def _copies(size_bytes: int, most: int = 1 << 30) -> bytes:
+    """A valid frame of at most so many copies of three bytes, none of which takes a bit; its rest repeats a byte."""
+    block = b"\0\xff" + struct.pack("<H", _COPIES_A_BLOCK - 0x7F00) + b"\x54\0\0\0\1"  # RFC 8878, 3.1.1.3
+    blocks = min(most // _COPIES_A_BLOCK, (size_bytes - 16) // (3 * _COPIES_A_BLOCK))
+    parts = [(16 << 3).to_bytes(3, "little"), b"0123456789abcdef"]
+    parts += [(2 << 1 | len(block) << 3).to_bytes(3, "little") + block] * blocks
+    rest = size_bytes - 16 - blocks * 3 * _COPIES_A_BLOCK
+    runs = [1 << 17] * (rest >> 17) + [rest % (1 << 17)]
+    parts += [(1 << 1 | run << 3).to_bytes(3, "little") + b"x" for run in runs]
+    return b"\x28\xb5\x2f\xfd\x80\x58" + struct.pack("<I", size_bytes) + b"".join(parts) + b"\1\0\0"
+
+
+def _text_of(size_bytes: int, end: bytes) -> bytes:
+    """The body of a text column of one long text."""
+    text = bytes(size_bytes) + end
+    offsets = pa.py_buffer(struct.pack("<2i", 0, len(text)))
+    column = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(text))
+    return bytes(pa.RecordBatch.from_arrays([column], names=[""]).serialize().to_pybytes())
 
 
 def _gzip_zeros() -> bytes:
@@ -100,6 +122,8 @@ def _of_line(line: bytes) -> None:
 
 
 _PROMISED = DEFAULT_MAX_BYTES - (1 << 20)
+# What any few bytes may be unpacked to; those that go so far must be unpacked before they can be refused.
+_FREE = FREE_BYTES - (1 << 10)
 BOMBS: dict[str, tuple[Callable[[bytes], None], Callable[[], bytes]]] = {
     "zstd, 1 GiB, size declared": (_of_payload, lambda: _payload(_zstd(b"\0", declared=True), "zstd", _HUGE_BYTES)),
     "zstd, 1 GiB, a small size promised": (_of_payload, lambda: _payload(_zstd(b"\0", declared=True), "zstd", 1000)),
@@ -111,6 +135,27 @@ BOMBS: dict[str, tuple[Callable[[bytes], None], Callable[[], bytes]]] = {
     "zstd, 1 GiB that declares the most promised, no block of one byte": (
         _of_payload,
         lambda: _payload(_declaring(_zstd(b"ab", declared=True), _PROMISED), "zstd", _PROMISED),
+    ),
+    "zstd, 44,000,000 copies of three bytes": (
+        _of_payload,
+        lambda: _payload(_copies(_PROMISED), "zstd", _PROMISED),
+    ),
+    "zstd, 2,800,000 copies of three bytes": (_of_payload, lambda: _payload(_copies(_FREE), "zstd", _FREE)),
+    "zstd, as many copies and bytes as are unpacked, but no Arrow": (
+        _of_payload,
+        lambda: _payload(_copies(_FREE, FREE_SEQUENCES), "zstd", _FREE),
+    ),
+    "zstd, as many bytes as are unpacked, and more": (
+        _of_payload,
+        lambda: _payload(_declaring(_zstd(b"ab", declared=True), _FREE), "zstd", _FREE),
+    ),
+    "zstd, as many bytes as are unpacked, the last one no text": (
+        _of_payload,
+        lambda: _payload(zstandard.compress(body := _text_of(_FREE - 1000, b"\xff")), "zstd", len(body)),
+    ),
+    "gzip, as many bytes as are unpacked, and more": (
+        _of_payload,
+        lambda: _payload(_gzip_zeros()[:-4] + struct.pack("<I", _FREE), "gzip", _FREE),
     ),
     "zstd, a terabyte declared in 13 bytes": (
         _of_payload,

@@ -1,4 +1,5 @@
 import itertools
+import struct
 import time
 
 import numpy as np
@@ -19,8 +20,10 @@ from infra.payload import (
     Measurement,
     PayloadError,
     choose,
+    zstdblocks,
 )
-from infra.payload.codecs import unpack_zstd, zstd_least_bytes
+from infra.payload.codecs import unpack_zstd
+from infra.payload.zstdblocks import claims
 
 MB = 1e6
 
@@ -264,19 +267,93 @@ def test_a_schema_without_columns_or_with_twins_is_refused() -> None:
 def test_an_honest_frame_holds_at_least_what_its_blocks_say(parts: list[tuple[bytes, int]], level: int) -> None:
     raw = b"".join(piece * count for piece, count in parts)
     packed = memoryview(zstandard.ZstdCompressor(level=level).compress(raw))
-    assert zstd_least_bytes(packed, 1 << 30) <= len(raw)
+    assert claims(packed, 1 << 20, 1 << 30).least_bytes <= len(raw)
     assert unpack_zstd(zstandard.ZstdDecompressor(), packed, len(raw)) == raw
 
 
 @pytest.mark.parametrize("raw", [bytes(4 << 20), np.random.default_rng(7).bytes(4 << 20)], ids=["repeated", "stored"])
 def test_a_frame_that_holds_more_than_it_declares_is_seen_before_it_is_unpacked(raw: bytes) -> None:
     packed = memoryview(zstandard.ZstdCompressor().compress(raw))
-    assert 1 << 20 < zstd_least_bytes(packed, 1 << 20) <= (1 << 20) + (128 << 10)
+    assert 1 << 20 < claims(packed, 1 << 20, 1 << 20).least_bytes <= (1 << 20) + (128 << 10)
+
+
+def frame_of(raw_bytes: int, *blocks: tuple[int, bytes]) -> memoryview:
+    """A frame made by hand: the size that it declares, and (kind, content) of its blocks (RFC 8878, 3.1.1)."""
+    parts = [(kind << 1 | len(data) << 3).to_bytes(3, "little") + data for kind, data in blocks]
+    return memoryview(b"\x28\xb5\x2f\xfd\x80\x58" + struct.pack("<I", raw_bytes) + b"".join(parts) + b"\1\0\0")
+
+
+def copies(count: int) -> bytes:
+    """A compressed block of copies of three bytes, each of which takes no bit."""
+    if count >= 0x7F00:
+        told = b"\xff" + struct.pack("<H", count - 0x7F00)
+    else:
+        told = bytes([count]) if count < 128 else bytes([128 + (count >> 8), count & 255])
+    return b"\0" + told + b"\x54\0\0\0\1"
+
+
+@pytest.mark.parametrize("count", [1, 127, 128, 255, 256, 0x7EFF, 0x7F00, 43_690])
+def test_sequences_are_counted_before_they_are_done(count: int) -> None:
+    packed = frame_of(16 + 3 * count, (0, b"0123456789abcdef"), (2, copies(count)))
+    assert claims(packed, 9, 1 << 30) == (3, count, 16 + 3 * count)
+    raw = unpack_zstd(zstandard.ZstdDecompressor(), packed, 16 + 3 * count)
+    assert len(raw) == 16 + 3 * count, "it is as the decompressor counts, too"
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 700, 4095, 4096, 70_000])
+@pytest.mark.parametrize("letters", [1, 2, 60, 256])
+def test_literals_are_counted_before_they_are_unpacked(size: int, letters: int) -> None:
+    """Without a match all are literals: stored, one repeated, or packed in one of four ways."""
+    raw = np.random.default_rng(size).integers(0, letters, size, dtype=np.uint8).tobytes()
+    options = zstandard.ZstdCompressionParameters.from_level(3, min_match=7, strategy=1, target_length=99_999)
+    packed = memoryview(zstandard.ZstdCompressor(compression_params=options).compress(raw))
+    told = claims(packed, 1 << 20, 1 << 30)
+    assert told.least_bytes + 1000 * told.sequences >= len(raw) >= told.least_bytes
+    if not told.sequences:
+        assert told.least_bytes == len(raw)
+
+
+def test_a_few_bytes_that_mean_much_work_are_refused_before_it_is_done() -> None:
+    """These 12 kB take a second to unpack."""
+    rows = (127 << 20) // (3 * 43_690)
+    packed = frame_of(16 + rows * 3 * 43_690, (0, b"0123456789abcdef"), *[(2, copies(43_690))] * rows)
+    began_s = time.process_time()
+    with pytest.raises(PayloadError, match=r"of 12\d\d\d bytes has \d{8} sequences, more than 5\d{5}"):
+        unpack_zstd(zstandard.ZstdDecompressor(), packed, 16 + rows * 3 * 43_690)
+    assert time.process_time() - began_s < 0.3
 
 
 def test_blocks_that_hold_nothing_are_not_walked_without_end() -> None:
-    frame = zstandard.ZstdCompressor().compress(b"x")
-    empty_blocks = frame[: zstandard.frame_header_size(frame)] + bytes(3) * (8 << 20)
+    empty_blocks = frame_of(1 << 20, *[(0, b"")] * (1 << 20))
     began_s = time.process_time()
-    assert zstd_least_bytes(memoryview(empty_blocks), 1 << 30) == 0
-    assert time.process_time() - began_s < 1.0, "8 million blocks take far longer"
+    with pytest.raises(PayloadError, match="more than 320 blocks for 1048576 bytes"):
+        unpack_zstd(zstandard.ZstdDecompressor(), empty_blocks, 1 << 20)
+    assert time.process_time() - began_s < 0.3, "a million blocks take far longer"
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip", "auto"])
+def test_what_packs_too_well_is_sent_with_ballast(codec: str) -> None:
+    """40 MB of one value pack into 4 kB: as few bytes as that would be refused, whoever sent them."""
+    batch = pa.record_batch({"a": np.zeros(5_000_000, np.int64)})
+    encoded = Encoder(batch.schema, codecs=CodecPolicy.parse(codec)).encode(batch)
+    assert len(encoded.payload) == pytest.approx((40_000_000 - (8 << 20)) / 64, rel=0.01)
+    assert Decoder(batch.schema).decode(encoded.payload).equals(batch)
+    with pytest.raises(PayloadError, match="header says"):
+        Decoder(batch.schema).decode(encoded.payload[:-1])
+
+
+def test_runs_of_usual_sizes_have_no_ballast() -> None:
+    batch = pa.record_batch({"a": np.zeros(1_000_000, np.int64)})
+    encoded = Encoder(batch.schema, codecs=CodecPolicy.parse("zstd")).encode(batch)
+    assert len(encoded.payload) < 2000
+    assert Decoder(batch.schema).decode(encoded.payload).equals(batch)
+
+
+def test_a_frame_that_the_other_site_would_refuse_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = pa.record_batch({"a": np.random.default_rng(1).integers(0, 2, 100_000)})
+    monkeypatch.setattr(zstdblocks, "FREE_SEQUENCES", 100)
+    monkeypatch.setattr(zstdblocks, "SEQUENCES_PER_BYTE", 1)
+    encoder = Encoder(batch.schema, codecs=CodecPolicy.parse("zstd"))
+    payload = encoder.encode(batch).payload
+    assert len(payload) > 800_000, "it goes as it is"
+    assert Decoder(batch.schema).decode(payload).equals(batch)
