@@ -75,6 +75,7 @@ def record(
         "options": [{"vms": option.vms, "usd": option.usd} for option in advice.options],
         "vm_note": decision.vm_note,
         "setbacks": list(setbacks),
+        "slow": list(decision.slow),
         "actions": [_action(command) for command in commands if _concerns(command, decision.query)],
     }
 
@@ -136,7 +137,8 @@ class DecisionLog:
             self._writing = asyncio.create_task(self._write(), name="write the decisions")
 
     def _is_news(self, decision: Decision, line: dict[str, Any]) -> bool:
-        change = (tuple(decision.vms.items()), decision.phi_data, line["actions"], line["setbacks"], decision.advice)
+        troubles = (line["setbacks"], decision.slow)
+        change = (tuple(decision.vms.items()), decision.phi_data, line["actions"], troubles, decision.advice)
         silent = self._silent.get(decision.query, 0)
         news = self._changes.get(decision.query) != change or silent + 1 >= _SLOTS_BETWEEN
         self._changes[decision.query] = change

@@ -243,9 +243,9 @@ class Scheduler:
         refused = self._rank(event, vm_before)
         routes = self._share_out(event)
         starts, vm_note = self._starts.next(event, self._stopping)
-        self._put_into_words = partial(
-            decisions, self._queries, self._demand, event.at_s, refused=refused, vm_note=vm_note, vms=self.vms
-        )
+        slow = self._fleet.slow_boots(event.at_s, self._settings.boot_s, self._boot_patience_s)
+        with_vms = partial(decisions, vm_note=vm_note, vms=self.vms, slow=slow)
+        self._put_into_words = partial(with_vms, self._queries, self._demand, event.at_s, refused=refused)
         sheds = self._shedder.orders(event, self._queries, self._fleet) if self._settings.sheds else []
         fits = [] if self._stopping else self._demand.fits(event.event_id)
         return [*routes, *ends, *starts, *sheds, *fits]

@@ -31,6 +31,7 @@ def sentences(line: Mapping[str, Any]) -> list[str]:
         f"  {option['vms']} VMs would cost {option['usd']:.6f} USD{_chosen(option, line)}."
         for option in line["options"]
     ]
+    said += [f"  {slow}." for slow in line.get("slow", ())]
     said += [f"  Before it was had: {setback}." for setback in line.get("setbacks", ())]
     said += [f"  Done: {action['what']} {action['of']}, because {action['why']}." for action in line["actions"]]
     if not line["actions"]:

@@ -19,6 +19,7 @@ def decisions(
     refused: Mapping[str, str],
     vm_note: str,
     vms: Mapping[str, VmState],
+    slow: tuple[str, ...],
 ) -> tuple[Decision, ...]:
     """Say what was decided for each query, as ``_decision`` does; ``refused`` is by query."""
     return tuple(
@@ -31,6 +32,7 @@ def decisions(
             refused=refused.get(name, ""),
             vm_note=vm_note,
             vms=vms,
+            slow=slow,
         )
         for name, query in queries.items()
     )
@@ -46,6 +48,7 @@ def _decision(
     refused: str,
     vm_note: str,
     vms: Mapping[str, VmState],
+    slow: tuple[str, ...],
 ) -> Decision:
     """Say what was decided for a query, and why or why not.
 
@@ -58,6 +61,7 @@ def _decision(
         refused: why the ranking did not let it go; empty if it did.
         vm_note: how things stand with the next VM.
         vms: state of each live VM.
+        slow: of VMs that take long to start.
     """
     latency_s, switching = query.slot.latency_s, query.settings.switching
     sent = [lane for lane, _ in query.route[1:]]
@@ -86,4 +90,5 @@ def _decision(
         policy=policy,
         advice=advice,
         vm_note=vm_note,
+        slow=slow,
     )

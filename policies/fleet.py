@@ -19,6 +19,8 @@ from policies.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmSta
 _LATE = 0.1
 """A slot may end late by this part of its length; a VM is given back in time nevertheless."""
 
+_SLOW = 2
+"""A boot that takes so many times what the config says is told."""
 _SAME_S = 1e-6
 _SAME_USD = 1e-9
 _STORY_LINES = 200
@@ -98,6 +100,15 @@ class Fleet:
             self._gone.used_s + math.fsum(bill.used_s for bill in live),
             self._gone.sent_bytes + sum(bill.sent_bytes for bill in live),
             (*self._bills, *live),
+        )
+
+    def slow_boots(self, at_s: float, boot_s: float, patience_s: float) -> tuple[str, ...]:
+        """Return, in words that stay the same, which VMs have been starting for more than twice ``boot_s``."""
+        return tuple(
+            f"{machine.name} has been starting for more than {_SLOW * boot_s:g} s, {_SLOW} times what boot says; it is "
+            f"given up after {patience_s:g} s"
+            for machine in self.live.values()
+            if machine.state is VmState.STARTING and at_s - machine.since_s > _SLOW * boot_s
         )
 
     def wall_s(self, at_s: float) -> float:

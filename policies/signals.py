@@ -295,6 +295,7 @@ class Decision:
         policy: who says when VMs start and are kept.
         advice: what that said.
         vm_note: how things stand with the next VM.
+        slow: a sentence for each VM that takes long to start.
     """
 
     query: str
@@ -309,3 +310,4 @@ class Decision:
     policy: str
     advice: Advice
     vm_note: str
+    slow: tuple[str, ...] = ()

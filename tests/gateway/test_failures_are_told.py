@@ -186,7 +186,13 @@ async def test_a_boot_of_ten_minutes_is_waited_for_and_told_each_minute(
     lines = [msgspec.json.decode(line) for path in files for line in path.read_bytes().splitlines()]
     starting = [line for line in lines if line["vms"] == {"vm-1": "starting"}]
     assert len(starting) >= 10
+    slow = [line for line in starting if line["slow"]]
+    assert slow[0]["wall_s"] - starting[0]["wall_s"] == pytest.approx(11.0), "at once when it has taken twice boot: 5s"
+    assert slow == starting[2:], "the slots between are without news"
+    why = "  vm-1 has been starting for more than 10 s, 2 times what boot says; it is given up after 1200 s."
+    assert why in sentences(slow[0])
     site.fleet.cloud.boots.set()
     await until(lambda: site.fleet.kinds("vm-1") == ["VmReady"])
     assert site.slot()["vms"] == {"vm-1": "idle"} or site.log.last["a"]["vms"] == {"vm-1": "sending"}
+    assert site.log.last["a"]["slow"] == []
     await site.end()
