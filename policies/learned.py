@@ -30,6 +30,9 @@ _Z_90 = 1.6449
 _UNSURE = 0.1
 """Engine times that no model explains yet are taken to be known up to this part."""
 
+_CHECKED = 12
+"""So many of the last times per event are forecast once more to see whether their model is right."""
+
 _SMALL = 0.05
 """An error below this part of the input, or of what an engine does, changes no plan: it counts as none.
 
@@ -74,8 +77,6 @@ class Learned:
         # What is had ready is best that quantile of what may come (the newsvendor's), so that is what is judged.
         self._judged_z = float(ndtri(options.late_factor / (1 + options.late_factor)))
         self._pending: deque[tuple[int, float, float]] = deque()
-        self._busy_trust = Trust()
-        self._busy_pending: deque[tuple[int, int, float, float]] = deque()
         self._windows = 0
         self._ordered_at: int | None = None
         self._fitted_at = 0
@@ -124,7 +125,9 @@ class Learned:
             self._trust.observe(rate, *(self._judged(rate, value, event_s) for value in (ready, plain)))
         self._input.observe(middle_s, rate)
         if event_s is not None:
-            self._observe_busy(middle_s, engines, event_s)
+            # In units of the first one: a scale that the models' bounds on noise are made for.
+            self._busy_unit_s = self._busy_unit_s or event_s
+            self._busy.observe(middle_s, event_s / self._busy_unit_s, engines)
         lead = self._options.lead
         model = self._input.forecast(self._middles_s(wall_s, lead)) if self.ready else None
         self._averaged.observe(rate, model)
@@ -132,21 +135,6 @@ class Learned:
             ahead = self._averaged.forecast(model)
             ready = float(ahead.mean[-1] + self._judged_z * ahead.std[-1])
             self._pending.append((self._windows + lead, ready, rate))
-
-    def _observe_busy(self, middle_s: float, engines: int, event_s: float) -> None:
-        """Take in a time per event, and judge what had been forecast of it for as many engines as there are."""
-        while self._busy_pending and self._busy_pending[0][0] <= self._windows:
-            _, then, model_s, plain_s = self._busy_pending.popleft()
-            if then == engines:
-                near = (event_s if abs(each - event_s) <= _UNSURE * event_s else each for each in (model_s, plain_s))
-                self._busy_trust.observe(event_s, *near)
-        # In units of the first one: a scale that the models' bounds on noise are made for.
-        unit_s = self._busy_unit_s = self._busy_unit_s or event_s
-        self._busy.observe(middle_s, event_s / unit_s, engines)
-        if self._busy.model is not None:
-            lead = self._options.busy_lead
-            ahead = self._busy.forecast([middle_s + lead * self._options.window_s], [float(engines)])
-            self._busy_pending.append((self._windows + lead, engines, float(ahead.mean[0]) * unit_s, event_s))
 
     def _judged(self, rate: float, forecast: float, event_s: float | None) -> float:
         """Return what a forecast is judged as: as right, if its error changes no plan."""
@@ -174,12 +162,23 @@ class Learned:
             event_s: what is taken while there is no model that is believed. One that has seen times of quite
                 another order, as the first batches' are, would make every engine look useless.
         """
-        if self._busy.model is None or self._busy_unit_s is None or not self._busy_trust.trusted:
+        if self._busy.model is None or self._busy_unit_s is None or not self._busy_is_right():
             return np.full(len(engines), event_s), np.full(len(engines), _UNSURE * event_s)
         forecast = self._busy.forecast(np.full(len(engines), wall_s), engines)
         # A time that is forecast to be nothing would be an engine without bounds.
         mean = np.maximum(forecast.mean * self._busy_unit_s, _UNSURE * event_s)
         return mean, forecast.std * self._busy_unit_s
+
+    def _busy_is_right(self) -> bool:
+        """Return whether the model would have forecast the last times per event, or at least better than "as now".
+
+        They are judged anew each time, as a new model may be a wrong one, for the engines that really served.
+        """
+        trust = Trust(window=_CHECKED)
+        for seen, model, plain in zip(*self._busy.lately(self._options.busy_lead, _CHECKED), strict=True):
+            near = (seen if abs(each - seen) <= _UNSURE * seen else each for each in (model, plain))
+            trust.observe(seen, *near)
+        return trust.trusted
 
     def _middles_s(self, wall_s: float, windows: int) -> Array:
         return np.asarray(wall_s + self._options.window_s * (np.arange(windows) + 0.5), dtype=np.float64)

@@ -192,6 +192,26 @@ class Forecaster:
         mean, std = model.in_units(mean, np.sqrt(variance + model.fitted.noise**2))
         return Forecast(mean, std * self._widths(model, x[:, TIMESTAMP]))
 
+    def lately(self, lead: int, last: int) -> tuple[Array, Array, Array]:
+        """Return the last values, what the model would have forecast of each, and what had been the value then.
+
+        Args:
+            lead: so many observations before each, 1 or more; at most a third of those that are remembered.
+            last: so many; fewer if there is nothing so long before them.
+
+        Raises:
+            ValueError: no model was adopted yet.
+        """
+        model = self._model
+        if model is None:
+            raise ValueError("nothing can be forecast before a model was adopted")
+        lead = min(lead, max(len(model.posterior) // _LEADS_PART, 1))
+        errors, std = model.posterior.errors_ahead(lead, last)
+        y, first = model.posterior.y, len(model.posterior) - len(errors)
+        mean, _ = model.in_units(y[first:] - errors, std)
+        seen, _ = model.in_units(y, np.zeros_like(y))
+        return seen[first:], mean, seen[first - lead : len(y) - lead]
+
     def _widths(self, model: Trained, days: Array) -> Array:
         """Return by how much to widen the interval at some moments: by what was learned as far ahead, give or take."""
         known = model.posterior.x[:, TIMESTAMP]

@@ -155,3 +155,21 @@ def test_what_cannot_be_done_is_refused() -> None:
         Forecaster(2)
     with pytest.raises(ValueError, match="not finite"):
         forecaster.observe(0.0, float("nan"))
+
+
+@pytest.mark.parametrize("lead", [1, 3, 50])
+def test_what_would_have_been_forecast_lately_is_what_was_forecast_without_what_came_later(lead: int) -> None:
+    forecaster = fed(60, window=60)
+    trained = train(forecaster.training_set(), np.random.default_rng(0), restarts=0)
+    forecaster.adopt(trained)
+    seen, forecast, before = forecaster.lately(lead, 5)
+    values = forecaster.training_set().y
+    lead = min(lead, 20)
+    assert seen == pytest.approx(values[-5:])
+    assert before == pytest.approx(values[-5 - lead : 60 - lead])
+    x, y = trained.posterior.x, trained.posterior.y
+    for at, mean in zip(range(55, 60), forecast, strict=True):
+        known = Posterior(trained.fitted.kernel, trained.fitted.noise, x[: at - lead + 1], y[: at - lead + 1])
+        predicted, variance = known.predict(x[at : at + 1])
+        expected, _ = trained.in_units(predicted, np.sqrt(variance + trained.fitted.noise**2))
+        assert mean == pytest.approx(float(expected[0]))
