@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,10 +13,13 @@ import msgspec
 
 from gateway.statefiles import StateError, sync_folder, write_atomically
 
+_LOG = logging.getLogger(__name__)
+
 # At about 250 bytes of memory each.
 KEYS_MAX: Final = 300_000
 _SUFFIX = ".keys"
 _CRC_BYTES = 4
+_TELL_EACH_S = 3600.0
 
 
 class SeenKey(msgspec.Struct, frozen=True, array_like=True):
@@ -36,8 +41,8 @@ class SeenKey(msgspec.Struct, frozen=True, array_like=True):
 class SeenKeys:
     """The keys of a journal.
 
-    A key is kept for ``keep_s``, and at most ``keys_max`` of them are: the oldest are forgotten first. The keys of a
-    segment that is full go to a file of their own, ``<serial>.keys``, which stays when the segment goes.
+    A key is kept for ``keep_s``, and at most ``keys_max`` of them are: the oldest are forgotten first, which is told.
+    The keys of a segment that is full go to a file of their own, ``<serial>.keys``, which stays when the segment goes.
 
     Args:
         folder: the journal's.
@@ -51,6 +56,7 @@ class SeenKeys:
         self._keys_max = keys_max
         self._seen: dict[str, SeenKey] = {}
         self._newest_s: dict[int, float] = {}
+        self._told_s = -math.inf
 
     def __len__(self) -> int:
         """Return how many are remembered."""
@@ -67,9 +73,26 @@ class SeenKeys:
         self._seen[seen.key] = seen
         while self._seen:
             oldest = next(iter(self._seen.values()))
-            if len(self._seen) <= self._keys_max and seen.wall_s - oldest.wall_s < self._keep_s:
-                return
+            old_s = seen.wall_s - oldest.wall_s
+            if old_s < self._keep_s:
+                if len(self._seen) <= self._keys_max:
+                    return
+                self._tell(old_s, seen.wall_s)
             del self._seen[oldest.key]
+
+    def _tell(self, old_s: float, now_wall_s: float) -> None:
+        """Say, once an hour, that keys are remembered for less than was promised."""
+        if now_wall_s - self._told_s < _TELL_EACH_S:
+            return
+        self._told_s = now_wall_s
+        _LOG.warning(
+            "%s: an Idempotency-Key is remembered for %.0f s now, not for remember_keys = %.0f s, since more than %d "
+            "came; a request that is sent again later is taken again: post more events a request",
+            self._folder,
+            old_s,
+            self._keep_s,
+            self._keys_max,
+        )
 
     def save(self, serial: int, keys: Iterable[SeenKey]) -> None:
         """Write the keys of a segment to their file.

@@ -265,6 +265,7 @@ async def test_all_bodies_together_are_bounded(tmp_path: Path) -> None:
         async def send() -> int:
             # With a declared length, so that it is known from the start which ones fit.
             async with at.client.post(at.url, data=slow(), headers={"Content-Length": "900001"}) as answer:
+                assert (answer.status == 429) == ("Retry-After" in answer.headers)
                 return answer.status
 
         tasks = [asyncio.create_task(send()) for _ in range(6)]

@@ -103,6 +103,27 @@ def test_only_so_many_keys_are_kept_the_oldest_go_first(tmp_path: Path) -> None:
     assert [n for n in range(25) if keys.find(f"k{n}", 1000.0) is not None] == list(range(15, 25))
 
 
+def test_keys_that_are_forgotten_too_soon_are_told_once_an_hour(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = SeenKeys(tmp_path, 86_400.0, keys_max=100)
+    for n in range(100):
+        keys.add(seen(n, 10.0 * n))
+    assert caplog.messages == []
+    for n in range(100, 600):
+        keys.add(seen(n, 10.0 * n))
+    told = [message for message in caplog.messages if "is remembered for 1000 s now" in message]
+    assert len(told) == len(caplog.messages) == 2, "5,000 s are two hours begun"
+    assert "not for remember_keys = 86400 s, since more than 100 came" in told[0]
+
+
+def test_keys_that_had_their_time_are_forgotten_in_silence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keys = SeenKeys(tmp_path, 100.0, keys_max=50)
+    for n in range(200):
+        keys.add(seen(n, 10.0 * n))
+    assert caplog.messages == []
+
+
 def test_files_whose_keys_were_too_many_go_too(tmp_path: Path) -> None:
     keys = SeenKeys(tmp_path, KEEP_S, keys_max=10)
     for serial in range(5):
