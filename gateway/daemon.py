@@ -25,7 +25,7 @@ from gateway.fitting import Fitter
 from gateway.home import make_home
 from gateway.hosts import prepare_warm
 from gateway.logs import begin_logging, in_a_sentence
-from gateway.moneyview import money
+from gateway.moneyview import log_bill, money
 from gateway.ownership import Ownership, owned_fleet
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
@@ -225,6 +225,7 @@ class Daemon:
         if self._recorder is not None:
             self._recorder.event(event)
         commands = self._scheduler.handle(event)
+        log_bill(self._scheduler.fleet, event)
         for command in commands:
             _LOG.info("%s", command)
             if self._recorder is not None:

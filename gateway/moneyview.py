@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import asdict
 
 from policies.fleet import Fleet
+from policies.signals import Event, VmGone
+
+_LOG = logging.getLogger(__name__)
+_MB = 1e6
 
 
 def money(fleet: Fleet, at_s: float, wall_s: float) -> dict[str, object]:
@@ -34,3 +39,26 @@ def money(fleet: Fleet, at_s: float, wall_s: float) -> dict[str, object]:
         "usd": totals.usd,
         "vms": [asdict(bill) for bill in totals.bills],
     }
+
+
+def log_bill(fleet: Fleet, event: Event) -> None:
+    """Log what a VM cost once it is gone, and all of them so far: what ``/status`` says ends with the gateway."""
+    if not isinstance(event, VmGone):
+        return
+    totals = fleet.totals(event.at_s)
+    bill = next((bill for bill in reversed(totals.bills) if bill.vm == event.vm), None)
+    if bill is not None:
+        _LOG.info(
+            "%s is paid for %.0f s, of which %.0f s were used and %.0f s not; %.1f MB were sent to it: %.4f USD. "
+            "All VMs so far: %.0f s, %.0f s used, %.1f MB, %.4f USD",
+            bill.vm,
+            bill.billed_s,
+            bill.used_s,
+            bill.unused_s,
+            bill.sent_bytes / _MB,
+            bill.usd,
+            totals.billed_s,
+            totals.used_s,
+            totals.sent_bytes / _MB,
+            totals.usd,
+        )

@@ -7,7 +7,7 @@ import json
 import pytest
 from policy_data import TERMS, Checked, scheduler_settings
 
-from gateway.moneyview import money
+from gateway.moneyview import log_bill, money
 from policies.ledger import Budget
 from policies.machine import VmBill
 from policies.signals import QuerySlot, SlotEnded, VmDrained, VmGone, VmReady
@@ -35,7 +35,7 @@ def rented(budget: Budget) -> Checked:
     return checked
 
 
-def test_the_bill_of_a_vm_from_its_order_to_its_end() -> None:
+def test_the_bill_of_a_vm_from_its_order_to_its_end(caplog: pytest.LogCaptureFixture) -> None:
     checked = rented(Budget())
     while ("drain", "vm-1") not in slot(checked, 0.5):
         pass
@@ -43,12 +43,18 @@ def test_the_bill_of_a_vm_from_its_order_to_its_end() -> None:
     checked.tell(VmDrained, vm="vm-1")
     checked.now_s += 0.5
     checked.tell(VmGone, vm="vm-1")
+    caplog.set_level("INFO")
+    log_bill(checked.scheduler.fleet, VmGone(event_id="e", at_s=checked.now_s, vm="vm-1"))
+    log_bill(checked.scheduler.fleet, VmGone(event_id="e", at_s=checked.now_s, vm="vm-9"))
     egress_usd = TERMS.egress_usd(1_000_000)
     totals = checked.scheduler.totals(checked.now_s)
     (bill,) = totals.bills
     assert bill == VmBill("vm-1", 20.0, 13.5, 6.5, 1_000_000, bill.usd)
     assert bill.usd == pytest.approx(PERIOD_USD + egress_usd)
     assert (totals.billed_s, totals.used_s, totals.sent_bytes) == (20.0, 13.5, 1_000_000)
+    (told,) = caplog.messages
+    assert told.startswith("vm-1 is paid for 20 s, of which 14 s were used and 6 s not; 1.0 MB were sent to it: 0.00")
+    assert told.endswith(f"{bill.usd:.4f} USD. All VMs so far: 20 s, 14 s used, 1.0 MB, {totals.usd:.4f} USD")
 
 
 def test_the_status_says_what_is_spent_reserved_and_left_and_when_it_will_be_gone() -> None:
@@ -80,3 +86,19 @@ def test_without_a_limit_nothing_is_foretold() -> None:
     checked = rented(Budget())
     said = money(checked.scheduler.fleet, checked.now_s, WALL_S + checked.now_s)
     assert (said["left_usd"], said["limit_reached"]) == (None, None)
+
+
+@pytest.mark.parametrize("egress_bytes", [0, 500_000])
+@pytest.mark.parametrize("periods", [2.5, 4.0, 7.3])
+def test_the_forecast_comes_true_but_for_the_last_period(egress_bytes: int, periods: float) -> None:
+    """A period that does not fit as a whole is not begun, so a VM ends up to one before the money does."""
+    checked = rented(Budget(usd_per_day=PERIOD_USD * periods + 100 * TERMS.egress_usd(egress_bytes)))
+    for _ in range(5):
+        slot(checked, 2.5, sent_bytes=egress_bytes)
+    forecast = checked.scheduler.fleet.forecast(checked.now_s)
+    assert forecast is not None
+    assert forecast.limit == "usd_per_day"
+    reached_s = checked.now_s + forecast.in_s
+    while ("drain", "vm-1") not in slot(checked, 2.5, sent_bytes=egress_bytes):
+        assert checked.now_s < reached_s + 1.0, "nothing is kept when the money is gone"
+    assert 0.0 < reached_s - checked.now_s < TERMS.period_s + 1.0
