@@ -36,6 +36,8 @@ from infra.messages import (
 __all__ = ["HostServer", "LinkLost", "SessionEnded", "SessionStarted"]
 
 MAX_CONNECTIONS = 8
+MAX_STRANGERS = 256
+"""Connections that have shown no certificate yet. A handshake over a WAN takes 0.2 s: so many may come meanwhile."""
 GREETING_S = 10.0
 _CLOSE_S = 1.0
 _SILENT_CHECKS = 8
@@ -130,7 +132,7 @@ class HostServer:
         """
         host, port = self._user_data.listen_host, self._user_data.listen_port
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
+        self._listener = socket.create_server((host, port), family=family, backlog=MAX_STRANGERS)
         self._listener.setblocking(False)
         self._run(self._accept(self._listener))
         bound = self._listener.getsockname()
@@ -210,22 +212,18 @@ class HostServer:
         loop = asyncio.get_running_loop()
         while True:
             connection, _ = await loop.sock_accept(listener)
-            if self._connections >= MAX_CONNECTIONS and not await self._make_room():
-                connection.close()
-            else:
-                self._connections += 1
-                served = self._run(self._serve(connection))
-                self._unproven[served] = None
-                served.add_done_callback(partial(self._left, connection=connection))
+            if len(self._unproven) >= MAX_STRANGERS:
+                await self._make_room()
+            self._connections += 1
+            served = self._run(self._serve(connection))
+            self._unproven[served] = None
+            served.add_done_callback(partial(self._left, connection=connection))
 
-    async def _make_room(self) -> bool:
+    async def _make_room(self) -> None:
         """End the connection that has been silent for longest, so that strangers who say nothing shut nobody out."""
-        oldest = next(iter(self._unproven), None)
-        if oldest is None:
-            return False
+        oldest = next(iter(self._unproven))
         oldest.cancel()
         await asyncio.wait([oldest])
-        return True
 
     def _left(self, served: asyncio.Task[None], connection: socket.socket) -> None:
         self._connections -= 1
@@ -261,6 +259,8 @@ class HostServer:
         return Channel(reader, asyncio.StreamWriter(transport, protocol, reader, loop), "data")
 
     async def _converse(self, channel: Channel) -> None:
+        if self._connections - len(self._unproven) > MAX_CONNECTIONS:
+            raise _RefusedError(f"{MAX_CONNECTIONS} connections are open")
         async with asyncio.timeout(GREETING_S):
             first = (await channel.receive()).message
             if isinstance(first, EnrolRequest):

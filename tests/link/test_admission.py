@@ -7,13 +7,13 @@ import ssl
 from pathlib import Path
 
 import pytest
-from link_site import HOST, Site, new_site, within
+from link_site import HOST, Site, new_site, until, within
 
 from infra.clock import SystemClock
 from infra.link.channel import STREAM_LIMIT_BYTES, Channel, LinkLost
 from infra.link.client import HostLink, enrol
 from infra.link.frames import HEADER_BYTES, encode_frame
-from infra.link.server import MAX_CONNECTIONS, SessionStarted
+from infra.link.server import MAX_CONNECTIONS, MAX_STRANGERS, SessionStarted
 from infra.link.trust import Authority, TrustError, new_token
 from infra.messages import PROTOCOL, Credit, EnrolGrant, EnrolProof, EnrolRequest, GatewayHello, HostHello
 
@@ -205,13 +205,27 @@ async def test_plain_text_is_dropped(site: Site) -> None:
 
 
 async def test_connections_are_limited_and_free_their_place(site: Site) -> None:
-    idle = [await asyncio.open_connection(*site.address) for _ in range(MAX_CONNECTIONS)]
+    idle = [await asyncio.open_connection(*site.address) for _ in range(MAX_STRANGERS)]
     one_more = await asyncio.open_connection(*site.address)
     assert await within(idle[0][0].read(1)) == b"", "the oldest stranger goes"
     await site.link()
     for _, each in [*idle, one_more]:
         each.transport.abort()
     assert await within(site.server.receive()) == ("s1", SessionStarted("s1"), b"")
+
+
+async def test_even_those_who_are_known_have_a_limit(site: Site) -> None:
+    context = site.authority.client_context()
+    known = [await dial(site, context) for _ in range(MAX_CONNECTIONS)]
+    await until(lambda: site.server._connections == MAX_CONNECTIONS and not site.server._unproven)
+    assert "8 connections are open" in await reason_of(await dial(site, context))
+    await known.pop().close("test")
+    await until(lambda: site.server._connections < MAX_CONNECTIONS)
+    one_more = await dial(site, context)
+    await one_more.send(hello("s1"))
+    assert isinstance((await within(one_more.receive())).message, HostHello)
+    for channel in [*known, one_more]:
+        channel.abort()
 
 
 async def test_nobody_there_is_no_question_of_trust(authority: Authority) -> None:

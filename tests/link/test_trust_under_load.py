@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import resource
 import socket
@@ -18,7 +19,8 @@ from infra.clock import SystemClock
 from infra.link.certificates import Credential, Purpose, issue, new_authority, new_key
 from infra.link.client import HostLink, LinkLost, enrol
 from infra.link.identity import HostIdentity
-from infra.link.server import MAX_CONNECTIONS, HostServer
+from infra.link.server import MAX_CONNECTIONS, MAX_STRANGERS, HostServer
+from infra.link.shaper import ShapedRelay
 from infra.link.trust import Authority, TrustError, UserData, new_token
 
 NOW = dt.datetime.now(dt.UTC)
@@ -145,7 +147,7 @@ async def test_a_thousand_silent_strangers_neither_lose_a_run_nor_shut_a_gateway
         await load.converse(link, upto)
     await gathering
     assert link._pair.lost is None
-    assert site.server._connections <= MAX_CONNECTIONS
+    assert site.server._connections <= MAX_CONNECTIONS + MAX_STRANGERS
     assert len(believed) == present, "nothing that a stranger said was read"
     newer = await site.link("s2")
     await load.converse(newer, upto + 100)
@@ -153,6 +155,37 @@ async def test_a_thousand_silent_strangers_neither_lose_a_run_nor_shut_a_gateway
     await load.end()
     for stranger in crowd:
         stranger.close()
+
+
+async def test_a_gateway_far_away_gets_in_while_strangers_keep_coming(site: Site, many_files: None) -> None:
+    """Its handshakes take some 0.2 s, in which dozens of strangers come who each want a place."""
+    crowd: list[socket.socket] = []
+    loop = asyncio.get_running_loop()
+
+    async def keep_coming(address: tuple[str, int]) -> None:
+        while len(crowd) < STRANGERS:
+            stranger = socket.socket()
+            stranger.setblocking(False)
+            crowd.append(stranger)
+            await loop.sock_connect(stranger, address)
+            with contextlib.suppress(OSError):  # the host may have ended it already
+                await loop.sock_sendall(stranger, b"\x16\x03\x01\x02\x00")
+            await asyncio.sleep(0.003)
+
+    coming = asyncio.create_task(keep_coming(site.address))
+    relay = ShapedRelay(site.address, 0.035, 50e6 / 8, site.clock)
+    site.address = await relay.start()
+    try:
+        while len(crowd) < 50:
+            await asyncio.sleep(0.002)
+        await site.link()
+        assert not coming.done(), "they came all the while"
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+        await relay.close()
+        for stranger in crowd:
+            stranger.close()
 
 
 async def test_new_certificates_under_load_lose_nothing(site: Site, tmp_path: Path) -> None:
