@@ -53,7 +53,8 @@ async def linked_again(
             _LOG.warning("%s is not linked again: %s", name, error)
             return None
         except LinkLost as error:
-            if isinstance(error.__cause__, ConnectionError):
+            # One that is reset is another matter: what stands in the way does that, and a host with too many callers.
+            if isinstance(error.__cause__, ConnectionRefusedError):
                 return None
         else:
             if await _opened(name, connection, open_queries, take_out):

@@ -163,10 +163,12 @@ async def test_a_lost_vm_gives_its_lanes_up_before_the_scheduler_hears_of_it(fle
     assert fleet.kinds("vm-1") == ["VmReady", "VmLost", "VmGone"]
 
 
-async def test_a_vm_that_was_cut_off_is_linked_again(fleet: Fleet) -> None:
+@pytest.mark.parametrize("cause", [TimeoutError(), ConnectionResetError(104, "Connection reset by peer")], ids=repr)
+async def test_a_vm_that_was_cut_off_is_linked_again(fleet: Fleet, cause: Exception) -> None:
     await ready(fleet)
     cut = fleet.dialler.links["vm-1"]
     fleet.dialler.refusal = LinkLost("vm-1 did not answer within 3 s")
+    fleet.dialler.refusal.__cause__ = cause
     cut.lose("no heartbeat for 2.5 s")
     await until(lambda: all(query.lanes == set() for query in fleet.queries.values()))
     assert fleet.kinds("vm-1") == ["VmReady"], "it is waited for"
