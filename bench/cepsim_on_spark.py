@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cepsim_spark import (
@@ -51,6 +52,8 @@ PARTS = (0.1, 0.3, 0.6, 0.85, 1.0, 1.2)
 WINDOWS = 6
 """So many are measured, after one that is not."""
 WARM_WINDOWS = 2
+LOADS_TOGETHER = 2
+"""So many are measured under one lock."""
 KEEPS_UP = 0.98
 SENSORS_MOST = 5000
 DATA_S = 260.0
@@ -86,7 +89,8 @@ def fitted(batches: Sequence[Batch], commit_s: float) -> Costs:
     """Fit t = a + c runs + b readings + d results by least squares, none of them negative."""
     of = np.array([[1.0, one.runs, one.events, one.results] for one in batches])
     took_s = np.array([one.batch_s for one in batches])
-    (batch_s, run_s, event_s, result_s), distance = nnls(of, took_s)
+    found, distance = nnls(of, took_s)
+    batch_s, run_s, event_s, result_s = (float(one) for one in found)
     between_s = statistics.fmean(one.between_s for one in batches)
     return Costs(batch_s, run_s, event_s, result_s, between_s, commit_s, float(distance / np.sqrt(len(batches))))
 
@@ -157,6 +161,12 @@ def knee(costs: Costs) -> int:
     return low
 
 
+def read_windows(path: Path) -> dict[int, list[SeenWindow]]:
+    """Return the windows of each load that ``--out`` has."""
+    windows: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())["windows"]
+    return {int(sensors): [SeenWindow(**one) for one in found] for sensors, found in windows.items()}
+
+
 @contextmanager
 def alone(lock: Path | None) -> Iterator[None]:
     """Wait until nobody else measures here."""
@@ -175,16 +185,17 @@ def measured(loads: Sequence[int], folder: Path, seed: int, lock: Path | None) -
     def play(name: str, sensors: int, windows: int) -> list[SeenWindow]:
         count = round(READINGS_PER_S * sensors * DATA_S)
         gateway = Gateway(folder / name, state_dir, name, sensors, count, seed)
-        with alone(lock):
-            return gateway.play(windows, GIVE_UP_S)
+        return gateway.play(windows, GIVE_UP_S)
 
     found: dict[int, list[SeenWindow]] = {}
     try:
-        play("warm", loads[len(loads) // 2], WARM_WINDOWS)
-        for sensors in loads:
-            found[sensors] = play(f"of-{sensors}", sensors, WINDOWS)[: WINDOWS + 1]
-            outcome = asdict(found[sensors][-1])
-            print(f"{sensors} sensors: {outcome}", flush=True)
+        for first in range(0, len(loads), LOADS_TOGETHER):
+            with alone(lock):
+                if not found:
+                    play("warm", loads[len(loads) // 2], WARM_WINDOWS)
+                for sensors in loads[first : first + LOADS_TOGETHER]:
+                    found[sensors] = play(f"of-{sensors}", sensors, WINDOWS)[: WINDOWS + 1]
+                    print(f"{sensors} sensors: {asdict(found[sensors][-1])}", flush=True)
     finally:
         end_hosts(state_dir)
     return found
@@ -194,30 +205,38 @@ def main() -> None:
     """Calibrate, simulate, measure, compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--calibration", type=Path, help="costs that were measured before, as --out has them")
+    parser.add_argument("--measured", type=Path, help="compare with what --out has from an earlier run")
     parser.add_argument("--out", type=Path, help="write all that was measured here, as JSON")
     parser.add_argument("--lock", type=Path, help="a file that is locked while Spark works")
     parser.add_argument("--only-simulate", action="store_true", help="run no gateway")
     parser.add_argument("--seed", type=int, default=1, help="of the readings")
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="cepsim-"))
-    said = json.loads(chosen.calibration.read_text()) if chosen.calibration else {}
-    if said:
-        costs = Costs(**said["costs"])
+    batches: list[Batch] = []
+    if chosen.calibration:
+        costs = Costs(**json.loads(chosen.calibration.read_text())["costs"])
     else:
         with alone(chosen.lock):
-            costs = fitted(time_micro_batches(CALIBRATION_SENSORS, chosen.seed), time_commits(folder))
+            commit_s = time_commits(folder)
+            batches = time_micro_batches(CALIBRATION_SENSORS, chosen.seed)
+        costs = fitted(batches, commit_s)
     most = knee(costs)
     if chosen.out:
-        chosen.out.write_text(json.dumps({"costs": asdict(costs)}))
+        chosen.out.write_text(json.dumps({"costs": asdict(costs), "batches": [asdict(one) for one in batches]}))
     print(f"{costs}\nsimulated: keeps up with {most} sensors", flush=True)
-    loads = [max(1, round(part * most)) for part in PARTS]
+    earlier = read_windows(chosen.measured) if chosen.measured else {}
+    loads = list(earlier) or [max(1, round(part * most)) for part in PARTS]
     expected = {sensors: simulated(sensors, costs) for sensors in loads}
-    windows = {} if chosen.only_simulate else measured(loads, folder, chosen.seed, chosen.lock)
+    if chosen.measured:
+        windows = earlier
+    else:
+        windows = {} if chosen.only_simulate else measured(loads, folder, chosen.seed, chosen.lock)
     results = {sensors: seen(sensors, costs, found) for sensors, found in windows.items()}
     print_table(expected, results)
     if chosen.out:
         document = {
             "costs": asdict(costs),
+            "batches": [asdict(one) for one in batches],
             "simulated": {sensors: asdict(one) for sensors, one in expected.items()},
             "measured": {sensors: asdict(one) for sensors, one in results.items()},
             "windows": {sensors: [asdict(one) for one in found] for sensors, found in windows.items()},
