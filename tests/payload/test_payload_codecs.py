@@ -323,6 +323,24 @@ def test_a_few_bytes_that_mean_much_work_are_refused_before_it_is_done() -> None
     assert time.process_time() - began_s < 0.3
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=40) | st.integers(0, 50_000).map(copies)), max_size=8),
+    st.integers(0, 200_000),
+    st.integers(0, 60),
+)
+def test_whatever_blocks_say_nothing_but_a_refusal_comes_of_it(
+    blocks: list[tuple[int, bytes]], raw_bytes: int, cut_bytes: int
+) -> None:
+    packed = frame_of(raw_bytes, *blocks)
+    packed = packed[: max(0, len(packed) - cut_bytes)]
+    try:
+        raw = unpack_zstd(zstandard.ZstdDecompressor(), packed, raw_bytes)
+    except PayloadError:
+        return
+    assert len(raw) == raw_bytes
+    assert claims(packed, 99, raw_bytes).least_bytes <= raw_bytes
+
+
 def test_blocks_that_hold_nothing_are_not_walked_without_end() -> None:
     empty_blocks = frame_of(1 << 20, *[(0, b"")] * (1 << 20))
     began_s = time.process_time()
