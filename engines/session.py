@@ -13,7 +13,9 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from engines import pythondaemon
 from engines.classarchive import java_program, use_options
+from engines.scratch import scratch_folder
 from infra.messages import PROTOCOL, Runtime
 
 _JAVA_MIN = 17
@@ -149,6 +151,14 @@ def _settings(master: str, workdir: Path, cores: int, jvm_options: str) -> dict[
     settings |= _SQL
     if is_local(master):
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        settings |= {
+            # Not in a cluster: its machines may not have this project.
+            "spark.python.daemon.module": pythondaemon.__name__,
+            # Across TCP each task waits 40 ms, until Java's kernel acknowledges what Python has sent.
+            "spark.python.unix.domain.socket.enabled": "true",
+            # Whoever can open such a socket is trusted, so its folder is private.
+            "spark.python.unix.domain.socket.dir": str(scratch_folder("python")),
+        }
     return settings
 
 
