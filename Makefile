@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help docker worlds reproduce-cepsim reproduce-planning reproduce-esm setup java broker mosquitto wan demo test fuzz faults check lock clean
+.PHONY: help docker worlds reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-esm setup java broker mosquitto wan demo test fuzz faults check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -50,6 +50,9 @@ worlds: setup ## live through COUNT simulated worlds (1,000), from SEED 1 on
 
 reproduce-cepsim: setup ## simulate CEPSim's use case, the table of docs/results/cepsim.md
 	$(BIN)/python bench/reproduce_cepsim.py
+
+reproduce-cepsim-on-spark: setup java ## the same on real Spark at six loads, measured and simulated; 20 minutes, nothing else may run
+	OMP_NUM_THREADS=1 $(BIN)/python bench/cepsim_on_spark.py
 
 reproduce-planning: setup ## measure forecasts and planning, the tables of docs/results/planning.md; DATA=FOLDER has real traces
 	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_planning.py $(if $(DATA),--data "$(DATA)")

@@ -50,7 +50,7 @@ RUN_EVENTS_MAX = 5000
 SIZES = (100, 1000, 3000, 6000)
 RUNS = (1, 2, 3)
 REPEATS = 6
-WARM_UPS = 100
+WARM_UPS = 60
 """Spark's JVM compiles what it does often: the first micro-batches take twice as long."""
 CALIBRATION_SENSORS = 150
 _WITHIN_S = 60.0
