@@ -198,10 +198,13 @@ def metrics_query(folder: Path, upstream: str, name: str) -> dict[str, Any]:
 
 def end_hosts(state_dir: Path) -> None:
     """End every engine host that was left running below a state_dir."""
-    for path in state_dir.rglob("host.json"):
-        pid = json.loads(path.read_text())["pid"]
+    # Hosts that end by themselves remove their folders meanwhile: `rglob` would fail.
+    for path in [
+        Path(folder) / name for folder, _, names in os.walk(state_dir) for name in names if name == "host.json"
+    ]:
         try:
+            pid = json.loads(path.read_text())["pid"]
             os.kill(pid, signal.SIGTERM)
-        except ProcessLookupError:
+        except (FileNotFoundError, ProcessLookupError):
             continue
         until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"engine host {pid} ends", 30)
