@@ -2,7 +2,7 @@
 
     spillway run CONFIG --until-drained --report run.json --record trace.csv
     spillway profile CONFIG --query NAME --out measured.yaml
-    .venv/bin/python bench/recorded_vs_simulated.py CONFIG run.json trace.csv --parameters measured.yaml
+    python bench/recorded_vs_simulated.py CONFIG run.json trace.csv STATE_DIR/decisions --parameters measured.yaml
 
 The trace is played to the config in a fluid world whose scheduler is asked in every slot. Two decisions are compared of
 the config's first query, which is the one that a report tells of: whether a VM is wanted (equation 1), and whether
@@ -13,9 +13,11 @@ inputs agree best. Goal: both agree in 95 % of the slots.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,12 +28,11 @@ from gateway.simulate.calibration import Calibration, read_calibration
 from gateway.simulate.contest import fluid_world
 from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.plan import plan, read_trace
-from policies.arrays import Array
+from policies.arrays import Array, IntArray
 from policies.signals import Command, Event, SlotEnded
 
 GOAL = 0.95
 SHIFT_MOST_SLOTS = 300
-WANTED = {"starting", "idle", "sending"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,38 @@ class Course:
     sends: Array
 
 
-def recorded(record: RunRecord) -> Course:
-    """Return the course of a run."""
-    return Course(
-        np.array([slot.input_rate for slot in record.slots]),
-        np.array([float(not WANTED.isdisjoint(slot.vm_states)) for slot in record.slots]),
-        np.array([float(slot.share > 0) for slot in record.slots]),
-    )
+def recorded(record: RunRecord, lines: list[dict[str, Any]]) -> Course:
+    """Return the course of a run: its ledger has a line for each slot in which a decision changed.
+
+    Args:
+        record: of the run.
+        lines: of its ledger, of one query.
+    """
+    rates = np.array([slot.input_rate for slot in record.slots])
+    slot_s = float(np.median(np.diff([slot.at_s for slot in record.slots])))
+    at = np.round((np.array([line["wall_s"] for line in lines]) - lines[0]["wall_s"]) / slot_s).astype(int)
+    seen = np.array([line["seen"]["input_rate"] for line in lines])
+    # The report tells of each slot but not when it was; both tell the same input rates.
+    fits = [_fit(rates, at + first, seen) for first in range(len(rates))]
+    at += int(np.argmax(fits))
+    course = {}
+    for name in ("phi_vm", "phi_data"):
+        values = np.zeros(len(rates))
+        for slot, line in zip(at, lines, strict=True):
+            values[max(slot, 0) :] = float(line[name])
+        course[name] = values
+    return Course(rates, course["phi_vm"], course["phi_data"])
+
+
+def _fit(rates: Array, at: IntArray, seen: Array) -> float:
+    inside = (at >= 0) & (at < len(rates))
+    return float(np.isclose(rates[at[inside]], seen[inside], rtol=1e-3).sum())
+
+
+def ledger(folder: Path, query: str) -> list[dict[str, Any]]:
+    """Return the lines of a query, in order of time."""
+    lines = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    return sorted((line for line in lines if line["query"] == query), key=lambda line: line["wall_s"])
 
 
 def simulated(config_path: Path, trace: Path, served_per_s: float | None, measured: Calibration, seed: int) -> Course:
@@ -99,12 +125,14 @@ def main() -> int:
     parser.add_argument("config", type=Path, help="that was run")
     parser.add_argument("report", type=Path, help="of spillway run --report")
     parser.add_argument("trace", type=Path, help="of spillway run --record")
+    parser.add_argument("decisions", type=Path, help="the folder decisions of its state_dir")
     parser.add_argument("--parameters", type=Path, help="of spillway profile")
     parser.add_argument("--served", type=float, help="events a second that a host serves, without parameters")
     parser.add_argument("--seed", type=int, default=1, help="of boot times")
     chosen = parser.parse_args()
     measured = Calibration() if chosen.parameters is None else read_calibration(chosen.parameters)
-    seen = recorded(read_record(chosen.report))
+    first = next(iter(load(chosen.config).queries))
+    seen = recorded(read_record(chosen.report), ledger(chosen.decisions, first))
     played = simulated(chosen.config, chosen.trace, chosen.served, measured, chosen.seed)
     seen, played, shift = laid_over(seen, played)
     wanted, sends = seen.wanted == played.wanted, seen.sends == played.sends
