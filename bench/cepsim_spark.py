@@ -54,6 +54,8 @@ WARM_UPS = 60
 """Spark's JVM compiles what it does often: the first micro-batches take twice as long."""
 CALIBRATION_SENSORS = 150
 _WITHIN_S = 60.0
+_ENDS_WITHIN_S = 240.0
+"""A gateway that is told to end finishes what it took first, and in overload much waits."""
 
 
 # ------------------------------------------------------------------------------------------------------------ readings
@@ -278,7 +280,7 @@ class Gateway:
                 seen = self._windows()
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            process.wait(_ENDS_WITHIN_S)
         self._check(seen)
         return seen
 
