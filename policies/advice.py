@@ -129,6 +129,7 @@ class Advice:
         rules: what each plain rule would want, by its name, as a sentence.
         options: what was chosen, and what was not, with what it costs.
         load: what is added up with the other queries' loads; None: its wish stands for itself.
+        rising_to: the most VMs that are foreseen to be wanted within a billing period; 0 if none are foreseen.
     """
 
     wanted: int | None = None
@@ -138,6 +139,7 @@ class Advice:
     rules: Mapping[str, str] = field(default_factory=dict)
     options: tuple[Option, ...] = ()
     load: Load | None = None
+    rising_to: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,7 @@
 """How many VMs the queries want: by equation 1, or ahead of time by the policy that was chosen for a query.
 
 VMs serve all queries: the greatest number that any query wants counts, or what all need together, if that is more
-(``policies.together``). A VM that is wanted ahead of time is not started within a billing period of the last start or
-end: a policy that changes its mind as the input flutters costs no more than one change a period. A limit that is really
-broken is equation 1's business, and that does not wait.
+(``policies.together``). After a change, a VM that is wanted ahead of time waits (``policies.cooldown``).
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from policies.advice import Advice, Answer, FitOrder, Question, Reactive, Seen, Site, StandingVm
 from policies.choose import make_policy
+from policies.cooldown import CoolDown
 from policies.fleet import Fleet
 from policies.machine import Machine
 from policies.query import Query
@@ -42,8 +41,7 @@ class Demand:
             for name, query in queries.items()
         }
         self._planning = {name: policy for name, policy in self._policies.items() if not isinstance(policy, Reactive)}
-        self._changed_s: float | None = None
-        self._changed_to = 0
+        self._cool_down = CoolDown(site.terms.period_s, _JITTER * site.slot_s)
         self._trained: dict[str, tuple[tuple[Trained, ...], str]] = {}
         self._orders: Mapping[str, FitOrder] = {}
         self._overlap = Overlap(site.slot_s)
@@ -154,24 +152,17 @@ class Demand:
         return [self._queries[name] for _, name in sorted(wanting, key=lambda pair: -pair[0])]
 
     def cool_down_left_s(self, there: int, at_s: float) -> float:
-        """Return for how long no VM is started ahead of time beside those that are there.
-
-        A change may be one of several VMs: until as many are there as were wanted when it began, it goes on.
-        """
-        if self._changed_s is None or there < self._changed_to:
-            return 0.0
-        left_s = self._changed_s + self._site.terms.period_s - at_s
-        return left_s if left_s > _JITTER * self._site.slot_s else 0.0
+        """Return for how long no VM is started ahead of time beside those that are there."""
+        return self._cool_down.left_s(there, at_s)
 
     def started(self, there: int, at_s: float) -> None:
         """Note that a VM was started; ``there`` counts it."""
-        if self._changed_s is None or there > self._changed_to:
-            self._changed_s = at_s
-            self._changed_to = max([there, *(advice.wanted or 0 for advice in self.advice.values())])
+        to = max((max(each.wanted or 0, each.rising_to) for each in self.advice.values()), default=0)
+        self._cool_down.started(there, at_s, to)
 
     def ended(self, there: int, at_s: float) -> None:
         """Note that a VM is given back because nobody wanted it; ``there`` no longer counts it."""
-        self._changed_s, self._changed_to = at_s, there
+        self._cool_down.ended(there, at_s)
 
     # -------------------------------------------------------------------------------------------------------- keeping
 

@@ -86,6 +86,7 @@ class Planner(WindowedPolicy):
                 busy_lead=self._windows // 2,
             )
         )
+        self._period = math.ceil(site.terms.period_s / self.window_s - 1e-9)
         self._terms = replace(site.terms, usd_per_hour=max(site.terms.usd_per_hour, _LEAST_USD_PER_HOUR))
         unit_usd = self._terms.time_usd(self.window_s)
         self._walker = PathWalker(
@@ -133,6 +134,8 @@ class Planner(WindowedPolicy):
         move = self._walker.advance()
         soon = slice(self._at, self._at + self._boot + 1)
         wanted, kept = path.states[soon][-1], max(path.states[soon])
+        ahead = self._at + self._boot
+        rising_to = max(path.states[ahead : ahead + self._period])
         loads = self._input_ahead[soon] * window.event_s
         load = Load(float(loads[-1]), float(loads.max()), self.times.home_engines)
         self._at += 1
@@ -140,7 +143,15 @@ class Planner(WindowedPolicy):
         how = f"a new plan ({replan})" if replan else "as planned"
         doubt = f"; the rest will be planned anew: {move.rejected}" if move.rejected else ""
         why = f"planner: {wanted} VMs, {how}: {_forecast(expected)}{doubt}"
-        return Advice(wanted=wanted, kept=kept, why=why, expected=expected, options=self._options_then, load=load)
+        return Advice(
+            wanted=wanted,
+            kept=kept,
+            why=why,
+            expected=expected,
+            options=self._options_then,
+            load=load,
+            rising_to=rising_to,
+        )
 
     def _why_new_path(self, seen: Seen, rejected: str) -> str:
         """Return why the path is not followed any further; empty if it is."""

@@ -3,7 +3,8 @@
 The load is a trace's test part. A window is a bin of it; what engines cannot do within a window is missed (equation 2).
 The private cluster is one engine; seven engines carry the highest load of the training part, and there are eight VMs at
 most. A VM serves from the window after the one in which it is asked for, is billed from the moment it is asked for in
-blocks of three windows, and is given back at a block's end. This module keeps those books; the policies do not.
+blocks of three windows, and is given back at a block's end. This module keeps those books; the policies do not. The
+planner's starts rest after a change as the daemon's do; the rules that it is compared with are bare.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import numpy as np
 
 from planning.document import table
 from planning.traces import PERIODS_S, SEED, TRAINING_POINTS, Trace
-from policies.advice import Seen, Site, StandingVm
+from policies.advice import Advice, Seen, Site, StandingVm
 from policies.arrays import Array
 from policies.billing import BillingTerms
 from policies.clairvoyant import Blocks, clairvoyant
+from policies.cooldown import CoolDown
 from policies.gaussian.forecaster import train
 from policies.planner import Planner, PlannerOptions
 from policies.queueing.degree import BufferGoal
@@ -119,6 +121,13 @@ class Policy:
         vms = self._rule.decide(seen).engines - 1
         return vms, vms
 
+    def starts(self, there: int, wanted: int, at_s: float) -> int:  # noqa: ARG002
+        """Return how many VMs are started beside those that are there."""
+        return max(0, min(wanted, MOST_VMS) - there)
+
+    def ended(self, there: int, at_s: float) -> None:
+        """Note that VMs were given back; ``there`` no longer counts them."""
+
 
 class Phi(Policy):
     """Equation 1: one VM more after each window that missed events; none kept in whose block home would have done."""
@@ -145,7 +154,9 @@ class Planned(Policy):
             miss_usd=world.miss_usd,
             change_usd=world.change_usd,
         )
-        self._planner = Planner(options, site, latency_s=world.window_s)
+        self._planner = self._make(options, site)
+        self._cool_down = CoolDown(world.terms.period_s)
+        self._advice = Advice()
         self.planned = 0
         self.expected: dict[int, float] = {}
         """Events per second that were forecast of windows when VMs were asked for that serve in them."""
@@ -154,6 +165,9 @@ class Planned(Policy):
         self._rng = np.random.default_rng(SEED)
         if not self._trained():
             raise ValueError("the planner does not want to be trained after so long a history")
+
+    def _make(self, options: PlannerOptions, site: Site) -> Planner:
+        return Planner(options, site, latency_s=self._world.window_s)
 
     def _trained(self) -> bool:
         """Train what the planner wants trained, if anything, as the daemon does beside its loop."""
@@ -165,7 +179,7 @@ class Planned(Policy):
 
     def wanted(self, window: int, fleet: Sequence[Vm]) -> tuple[int, int]:
         """See ``Policy``; when the planner steps back, the rate rule decides."""
-        advice = self._planner.decide(*self._seen(window, fleet))
+        advice = self._advice = self._planner.decide(*self._seen(window, fleet))
         self._trained()
         if advice.expected is not None:
             self.expected[window + 1] = advice.expected.rate
@@ -173,6 +187,20 @@ class Planned(Policy):
             return super().wanted(window, fleet)
         self.planned += 1
         return advice.wanted, advice.kept
+
+    def starts(self, there: int, wanted: int, at_s: float) -> int:
+        """See ``Policy``; what the plain rule starts does not wait."""
+        count, to = there, max(wanted, self._advice.rising_to)
+        while count < min(wanted, MOST_VMS):
+            if self._advice.wanted is not None and self._cool_down.left_s(count, at_s) > 0:
+                break
+            count += 1
+            self._cool_down.started(count, at_s, to)
+        return count - there
+
+    def ended(self, there: int, at_s: float) -> None:
+        """See ``Policy``."""
+        self._cool_down.ended(there, at_s)
 
     def _seen(self, window: int, fleet: Sequence[Vm]) -> tuple[Window, Seen]:
         world, step = self._world, self._world.window_s
@@ -191,11 +219,13 @@ class Course:
         vms: how many served.
         missed: events.
         usd: VMs, misses and changes.
+        changes: how often another number of VMs served than in the window before.
     """
 
     vms: list[int] = field(default_factory=list)
     missed: list[float] = field(default_factory=list)
     usd: list[float] = field(default_factory=list)
+    changes: int = 0
 
 
 def live(world: World, policy: Policy) -> Course:
@@ -208,12 +238,16 @@ def live(world: World, policy: Policy) -> Course:
         ending = sorted((vm for vm in fleet if vm.paid_until <= window), key=lambda vm: vm.ready)
         renewed = min(len(ending), max(0, kept - len(staying)))
         fleet = [*staying, *(Vm(vm.ready, window + BLOCK) for vm in ending[:renewed])]
-        started = max(0, min(wanted, MOST_VMS) - len(fleet))
+        at_s = window * world.window_s
+        if renewed < len(ending):
+            policy.ended(len(fleet), at_s)
+        started = policy.starts(len(fleet), wanted, at_s)
         fleet += [Vm(window + 1, window + BLOCK)] * started
         serving = sum(vm.ready <= window for vm in fleet)
         if window >= world.first:
             missed = world.missed(window, serving)
             changed = world.change_usd if serving != before else 0.0
+            course.changes += serving != before
             course.vms.append(serving)
             course.missed.append(missed)
             course.usd.append((renewed + started) * BLOCK + changed + missed * world.miss_usd)
@@ -221,15 +255,22 @@ def live(world: World, policy: Policy) -> Course:
     return course
 
 
-def best(world: World) -> Course:
-    """Return the cheapest course that anyone could have taken who knew the future."""
+def best(world: World, block: int = BLOCK, boot: int = 1) -> Course:
+    """Return the cheapest course that anyone could have taken who knew the future.
+
+    Args:
+        world: what it lives in.
+        block: windows that a VM is billed for at a time.
+        boot: windows from asking for a VM until it serves.
+    """
     windows = range(world.first, len(world.trace.values))
     missed = np.array([[world.missed(window, vms) for vms in range(MOST_VMS + 1)] for window in windows])
-    blocks = Blocks(first=BLOCK, period=BLOCK, boot=1, rebalance_usd=world.change_usd)
+    blocks = Blocks(first=block, period=block, boot=boot, rebalance_usd=world.change_usd)
     found = clairvoyant(missed * world.miss_usd, blocks)
     lost = [float(missed[at, vms]) for at, vms in enumerate(found.vms)]
     mean_usd = found.cost_usd / len(windows)  # where in time its blocks begin is not told, only what they cost in all
-    return Course(list(found.vms), lost, [mean_usd] * len(windows))
+    changes = sum(a != b for a, b in itertools.pairwise((0, *found.vms)))
+    return Course(list(found.vms), lost, [mean_usd] * len(windows), changes)
 
 
 def world_of(trace: Trace) -> World:

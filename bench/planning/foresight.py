@@ -1,4 +1,7 @@
-"""What a forecast is worth: costs of whoever knows only the next windows, exactly or up to errors of a known size."""
+"""What a forecast is worth: costs of whoever knows the next windows, exactly or up to errors of a known size.
+
+And where the planner's cost beyond the clairvoyant's lies: the same planner is told the truth, and its books are split.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from planning.document import table
-from planning.elasticity import BLOCK, MOST_VMS, Planned, Policy, Vm, World, best, live, world_of
+from planning.elasticity import BLOCK, MOST_VMS, Course, Planned, Policy, Vm, World, best, live, world_of
 from planning.traces import SEED, Trace
+from policies.advice import Site
+from policies.arrays import Array
+from policies.gaussian.forecaster import Forecast
+from policies.learned import Learned, LearningOptions
+from policies.planner import Planner, PlannerOptions
 from policies.rules import RateRule
 from policies.stategraph import CostSettings, Horizon, Rented, costs, shortest_path
 
@@ -52,20 +60,91 @@ class Informed(Policy):
         return soon[-1], max(soon)
 
 
+class Truth(Learned):
+    """Knows the load that comes; that of the last window stays when the trace is over."""
+
+    def __init__(self, options: LearningOptions, world: World) -> None:
+        super().__init__(options)
+        self._world = world
+
+    @property
+    def ready(self) -> bool:
+        """See ``Learned``."""
+        return True
+
+    @property
+    def trusted(self) -> bool:
+        """See ``Learned``."""
+        return True
+
+    def observe(self, wall_s: float, rate: float, engines: int, event_s: float | None) -> None:
+        """See ``Learned``; there is nothing to learn."""
+
+    def input_ahead(self, wall_s: float, windows: int) -> Forecast:
+        """See ``Learned``."""
+        trace = self._world.trace
+        window = round((wall_s - float(trace.at_s[0])) / self._world.window_s)
+        at = np.minimum(window + np.arange(windows), len(trace.values) - 1)
+        return Forecast(trace.values[at] / self._world.window_s, np.zeros(windows))
+
+    def busy_ahead(self, wall_s: float, engines: Array, event_s: float) -> tuple[Array, Array]:  # noqa: ARG002
+        """See ``Learned``."""
+        return np.full(len(engines), event_s), np.zeros(len(engines))
+
+
+class TruthfulPlanner(Planner):
+    """The planner as it is, but for its forecasts."""
+
+    def __init__(self, options: PlannerOptions, site: Site, world: World) -> None:
+        super().__init__(options, site, latency_s=world.window_s)
+        learning = LearningOptions(window_s=self.window_s, history=options.history, cycles_s=(), lead=self._boot + 1)
+        self._learned = Truth(learning, world)
+
+
+class Told(Planned):
+    """Decides by the planner that knows the load."""
+
+    def _make(self, options: PlannerOptions, site: Site) -> Planner:
+        return TruthfulPlanner(options, site, self._world)
+
+    def _trained(self) -> bool:
+        return True
+
+
 def report(traces: Sequence[Trace]) -> str:
-    """Return what each size of error costs, beside the planner and the errors that it had."""
-    rows = []
+    """Return what each size of error costs, beside the planner and the errors that it had, and where the costs lie."""
+    errors, split = [], []
     for trace in traces:
         world = world_of(trace)
-        least = sum(best(world).usd)
         planned = Planned(world)
-        usd = sum(live(world, planned).usd)
+        courses = {"planner": live(world, planned), "planner, told the load": live(world, Told(world))}
+        courses["clairvoyant"] = best(world)
+        least, usd = sum(courses["clairvoyant"].usd), sum(courses["planner"].usd)
         told = [_usd(world, error) / least for error in ERRORS]
-        rows.append(
+        errors.append(
             (trace.name, f"{_error(world, planned):.0%}", f"{usd / least:.2f}", *(f"{each:.2f}" for each in told))
         )
+        split += [(trace.name, name, *_split(world, course, least)) for name, course in courses.items()]
+        for name, block in (("clairvoyant, no boot", BLOCK), ("clairvoyant, no boot, no blocks", 1)):
+            split.append((trace.name, name, *_split(world, best(world, block, boot=0), least)))
     header = ("trace", "the planner's error", "planner", *(f"error {error:.0%}" for error in ERRORS))
-    return table(header, rows)
+    parts = ("VMs, USD", "misses, USD", "changes, USD", "/ clairvoyant", "windows that miss", "where the load doubled")
+    return f"{table(header, errors)}\n\n{table(('trace', 'decided by', *parts), split, text_columns=2)}"
+
+
+def _split(world: World, course: Course, least: float) -> tuple[str, ...]:
+    """Return what a course cost, by what for, and which part of its misses nobody could see coming.
+
+    That are those of windows whose load is more than double that of the last one that was seen when a VM that serves in
+    them had to be asked for.
+    """
+    missed = np.array(course.missed)
+    lost, changed, usd = float(missed.sum()) * world.miss_usd, course.changes * world.change_usd, sum(course.usd)
+    values = world.trace.values
+    doubled = values[world.first :] > 2 * values[world.first - 2 : -2]
+    part = f"{missed[doubled].sum() / missed.sum():.0%}" if missed.any() else "-"
+    cells = (f"{usd - lost - changed:,.0f}", f"{lost:,.0f}", f"{changed:,.0f}", f"{usd / least:.2f}")
+    return (*cells, str(int((missed > 0).sum())), part)
 
 
 def _usd(world: World, error: float) -> float:

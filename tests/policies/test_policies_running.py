@@ -104,6 +104,20 @@ def test_when_the_load_no_longer_repeats_the_planner_steps_back() -> None:
     assert any("the model steps back" in why for why in later)
 
 
+def test_a_rise_that_is_foreseen_gets_its_vms_as_it_goes_on() -> None:
+    """Each VM comes when it is needed, though all of them are asked for within one billing period."""
+
+    def rising(at_s: float) -> float:
+        return 400.0 + max(0.0, at_s % CYCLE_S - BURST_S) / (CYCLE_S - BURST_S) * 3200.0
+
+    played = Play(PLANNER, rising, max_vms=3).until(END_S)
+    planned_s = [at_s for at_s, why in played.started if at_s >= LEARNED_S and "start_vm_above" not in why]
+    apart_s = [later - earlier for earlier, later in pairwise(planned_s)]
+    assert any(WINDOW_S <= each < PERIOD_S for each in apart_s), apart_s
+    advice = [decision.advice for decision in played.decisions if decision.advice.wanted is not None]
+    assert all(each.rising_to >= (each.wanted or 0) for each in advice)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(
     "policy",
