@@ -10,7 +10,8 @@ class CoolDown:
     """Holds starts back for a billing period after the last change.
 
     A change may be of several VMs. A rise that was foreseen when it began is one change, though its VMs are asked for
-    one after the other: noise is not foreseen. A VM is never given back within its period, so ends need no such rest.
+    one after the other, and so is a dip that was foreseen with what comes after it: noise is not foreseen. A VM is
+    never given back within its period, so ends need no such rest.
 
     Args:
         period_s: length of a billing period.
@@ -42,6 +43,12 @@ class CoolDown:
         if over or there > self._to:
             self._changed_s, self._to = at_s, max(there, to)
 
-    def ended(self, there: int, at_s: float) -> None:
-        """Note that a VM is given back because nobody wanted it; ``there`` no longer counts it."""
-        self._changed_s, self._to = at_s, there
+    def ended(self, there: int, at_s: float, to: int) -> None:
+        """Note that a VM is given back because nobody wanted it.
+
+        Args:
+            there: how many there are without it.
+            at_s: now.
+            to: as above.
+        """
+        self._changed_s, self._to = at_s, max(there, to)

@@ -157,12 +157,17 @@ class Demand:
 
     def started(self, there: int, at_s: float) -> None:
         """Note that a VM was started; ``there`` counts it."""
-        to = max((max(each.wanted or 0, each.rising_to) for each in self.advice.values()), default=0)
-        self._cool_down.started(there, at_s, to)
+        self._cool_down.started(there, at_s, self._foreseen)
 
     def ended(self, there: int, at_s: float) -> None:
         """Note that a VM is given back because nobody wanted it; ``there`` no longer counts it."""
-        self._cool_down.ended(there, at_s)
+        self._cool_down.ended(there, at_s, self._foreseen)
+
+    @property
+    def _foreseen(self) -> int:
+        """Return how many VMs are wanted by somebody, or foreseen to be within a billing period."""
+        asking = (advice for name, advice in self.advice.items() if not self._queries[name].why_home)
+        return max((max(advice.wanted or 0, advice.rising_to) for advice in asking), default=0)
 
     # -------------------------------------------------------------------------------------------------------- keeping
 

@@ -200,7 +200,7 @@ class Planned(Policy):
 
     def ended(self, there: int, at_s: float) -> None:
         """See ``Policy``."""
-        self._cool_down.ended(there, at_s)
+        self._cool_down.ended(there, at_s, self._advice.rising_to)
 
     def _seen(self, window: int, fleet: Sequence[Vm]) -> tuple[Window, Seen]:
         world, step = self._world, self._world.window_s

@@ -53,7 +53,13 @@ def test_what_was_foreseen_a_period_ago_excuses_no_change_any_more() -> None:
 def test_after_an_end_a_start_waits_but_a_vm_that_is_lost_is_replaced_at_once() -> None:
     rest = CoolDown(PERIOD_S, same_s=1.0)
     rest.started(3, 0.0, to=3)
-    rest.ended(2, 100.0)
+    rest.ended(2, 100.0, to=0)
     assert rest.left_s(2, 130.0) == 30.0
     assert rest.left_s(1, 130.0) == 0.0
     assert rest.left_s(2, 159.5) == 0.0  # slots do not end to the millisecond
+
+
+def test_a_dip_that_was_foreseen_with_what_comes_after_it_holds_nothing_up() -> None:
+    rest = CoolDown(PERIOD_S)
+    rest.ended(1, 100.0, to=3)
+    assert (rest.left_s(2, 110.0), rest.left_s(3, 110.0)) == (0.0, 50.0)
