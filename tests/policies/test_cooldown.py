@@ -6,8 +6,12 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
+from policy_data import TERMS, query_settings
 
+from policies.advice import Advice, Site
 from policies.cooldown import CoolDown
+from policies.demand import Demand
+from policies.query import Query
 
 PERIOD_S = 60.0
 
@@ -63,3 +67,15 @@ def test_a_dip_that_was_foreseen_with_what_comes_after_it_holds_nothing_up() -> 
     rest = CoolDown(PERIOD_S)
     rest.ended(1, 100.0, to=3)
     assert (rest.left_s(2, 110.0), rest.left_s(3, 110.0)) == (0.0, 50.0)
+
+
+def test_what_is_foreseen_for_a_query_that_stays_home_excuses_nobody() -> None:
+    """After a start at 0 s: who asked for one VM may come to the two that were foreseen, not to the other's nine."""
+    settings = [query_settings("q"), query_settings("home", mode="off")]
+    site = Site(max_vms=9, terms=TERMS, boot_s=5.0, slot_s=1.0)
+    demand = Demand({each.name: Query(each, site.slot_s) for each in settings}, site)
+    demand.advice = {"q": Advice(wanted=1, rising_to=2), "home": Advice(wanted=9, rising_to=9)}
+    demand.started(1, 0.0)
+    assert (demand.cool_down_left_s(1, 1.0), demand.cool_down_left_s(2, 1.0)) == (0.0, TERMS.period_s - 1.0)
+    demand.ended(0, 100.0)
+    assert (demand.cool_down_left_s(1, 101.0), demand.cool_down_left_s(2, 101.0)) == (0.0, TERMS.period_s - 1.0)
