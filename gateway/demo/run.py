@@ -40,8 +40,8 @@ from gateway.demo.verify import Expected, verify
 
 _GENERATED: Final = 4000
 _SEED: Final = 1
-_WARM_UP_EVENTS: Final = 80_000
-_CAPACITY_EVENTS: Final = 40_000
+_WARM_UP_EVENTS: Final = 200_000
+_CAPACITY_EVENTS: Final = 160_000
 _FILLING_SLOTS: Final = 2
 _DEADLINE_S: Final = 240.0
 _START_VM_ABOVE_S, _SEND_ABOVE_S, _KEEP_VM_ABOVE_S = 3.0, 2.0, 1.0
@@ -131,8 +131,12 @@ def _play_all_out(
 
 
 def _sustained(record: RunRecord) -> float:
-    """Return the events/s that an engine sustained: the mean over the slots in which it was full."""
-    rates = [slot.completed_rate for slot in record.slots][_FILLING_SLOTS:-1]
+    """Return the events/s that an engine sustained: the mean over the full slots of the second half.
+
+    In the first half its compilers still work: measured there, a spike of twice the capacity would be far less.
+    """
+    slots = record.slots
+    rates = [slot.completed_rate for slot in slots[max(_FILLING_SLOTS, len(slots) // 2) : -1]]
     if not rates:
         raise StageError("too few slots to measure what home sustains; this machine is too fast for the demo's load")
     return statistics.fmean(rates)

@@ -93,17 +93,25 @@ class MeasuredBoot(BaseModel):
 
 
 class Calibration(BaseModel):
-    """The file: ``queries`` by name, ``mips`` as they were taken for ``instructions_per_event``, boot times."""
+    """The file.
+
+    Attributes:
+        mips: as they were taken for ``instructions_per_event``.
+        queries: by name.
+        vm_speed: how much of the private engine's work a VM does in the same time.
+        boot: boot times; None: as usual.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     mips: float = Field(default=PAPER_MIPS, gt=0, allow_inf_nan=False)
     queries: dict[str, Measured] = Field(default_factory=dict)
+    vm_speed: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     boot: Annotated[LogNormalBoot | EvenBoot | MeasuredBoot, Field(discriminator="type")] | None = None
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Read a file of ``spillway profile``, YAML or JSON; how boot times spread is added by hand.
+    """Read a file of ``spillway profile``, YAML or JSON; a VM's speed and how boot times spread are added by hand.
 
     Raises:
         CalibrationError: it is no such file.

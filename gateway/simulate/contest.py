@@ -187,7 +187,7 @@ def _optimum(world: WorldOptions, window_s: float) -> Optimum:
         for q, (run, (batch_s, event_s)) in enumerate(zip(runs, costs_s, strict=True))
     )
     host_s = machines.cores * window_s
-    late = np.array([np.maximum(0.0, work_s - (1 + v) * host_s) for v in range(world.scheduler.max_vms + 1)]).T
+    late = np.array([np.maximum(0.0, work_s - (1 + v * machines.vm_speed) * host_s) for v in range(world.scheduler.max_vms + 1)]).T
     blocks = Blocks(
         first=round(terms.first_block_s / window_s),
         period=round(terms.period_s / window_s),

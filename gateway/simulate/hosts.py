@@ -72,8 +72,9 @@ class Host:
         return 0.001 if self.name == HOME else self.machines.link_delay_s * self.link_slowness
 
     def take(self, run: Run, work_s: float, hear: Callable[[Reply], None]) -> None:
-        """Take a run that was sent now and needs so much of a core; ``hear`` gets the answer, if any comes."""
-        self._agenda.after(self._delay_s, lambda: self._serve(run, work_s, hear))
+        """Take a run that was sent now and needs so much of a private core; ``hear`` gets the answer, if any comes."""
+        needed_s = work_s if self.name == HOME else work_s / self.machines.vm_speed
+        self._agenda.after(self._delay_s, lambda: self._serve(run, needed_s, hear))
 
     def _serve(self, run: Run, work_s: float, hear: Callable[[Reply], None]) -> None:
         if not self.alive:
@@ -113,7 +114,7 @@ class LaneOwner(Protocol):
         ...
 
     def work_s(self, run: Run, machines: Machines) -> float:
-        """Return how long a core of such a machine works on a run."""
+        """Return how long a private core of such machines works on a run."""
         ...
 
 

@@ -93,8 +93,9 @@ class Machines:
     """Hosts and links.
 
     Attributes:
-        events_per_s: what a host serves while it works.
-        batch_s: what a micro-batch costs however small it is.
+        events_per_s: what the private host serves while it works.
+        batch_s: what a micro-batch costs there however small it is.
+        vm_speed: how much of that work a VM does in the same time; 0.5 needs twice as long.
         cores: micro-batches that a host runs at a time.
         link_delay_s: one way over the WAN.
         link_bytes_per_s: what it carries to one VM.
@@ -105,6 +106,7 @@ class Machines:
 
     events_per_s: float = 2000.0
     batch_s: float = 0.05
+    vm_speed: float = 1.0
     cores: int = 1
     link_delay_s: float = 0.03
     link_bytes_per_s: float = 5e6
@@ -155,6 +157,7 @@ def drawn(seed: int, *, load_s: float = 120.0) -> WorldOptions:
     period_s = draw.choice([20.0, 30.0, 60.0])
     terms = BillingTerms(period_s, draw.choice([0.0, period_s, 2 * period_s]), 0.36, draw.choice([0.0, 0.09]))
     periods = draw.choice([None, None, 0.5, 2.5, 8.0])
+    machines = replace(machines, vm_speed=(1.0, 0.5, 2.0)[seed // 3 % 3])
     return WorldOptions(
         seed=seed,
         scheduler=SchedulerSettings(

@@ -91,7 +91,7 @@ def plan(
         seed: of boot times and, without a trace, of arrivals.
         trace: the events of each query; those of others come at the rate of the config's replay.
         stays_home: queries that may not be split; the daemon asks Spark for their plans, which nobody does here.
-        calibration: what was measured of queries, and of boot times.
+        calibration: what was measured of queries, of VMs and of boot times.
 
     Raises:
         TraceError: the trace, the calibration or ``stays_home`` names no query of the config, a query has neither a
@@ -118,8 +118,10 @@ def plan(
     if link is not None:
         rate = link.rate_bits_per_s / _BITS_PER_BYTE
         machines = replace(machines, link_delay_s=link.delay_s, link_bytes_per_s=rate)
-    if calibration is not None and calibration.boot is not None:
-        machines = replace(machines, boot=calibration.boot.times())
+    if calibration is not None:
+        machines = replace(machines, vm_speed=calibration.vm_speed)
+        if calibration.boot is not None:
+            machines = replace(machines, boot=calibration.boot.times())
     load_s = for_s if trace is None else max((of.last_s for of in trace.values()), default=0.0) + 1.0
     return WorldOptions(
         seed=seed,

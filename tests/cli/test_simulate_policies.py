@@ -139,6 +139,18 @@ def test_parameters_say_how_boot_times_spread(boot: str, times: BootTimes, tmp_p
         read_calibration(parameters)
 
 
+def test_parameters_say_how_fast_a_vm_is(tmp_path: Path) -> None:
+    parameters = measured_words(tmp_path / "words.profile.yaml")
+    parameters.write_text(parameters.read_text().replace("vm_speed: 1.0", "vm_speed: 0.4"))
+    world = plan(
+        load(words_config(tmp_path)), served_per_s=None, for_s=1.0, seed=1, calibration=read_calibration(parameters)
+    )
+    assert world.machines.vm_speed == 0.4
+    parameters.write_text(parameters.read_text().replace("vm_speed: 0.4", "vm_speed: 0"))
+    with pytest.raises(CalibrationError, match="vm_speed"):
+        read_calibration(parameters)
+
+
 def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = measured_words(tmp_path / "p.yaml")
     assert read_calibration(path).queries["words"].batch_s == 0.02

@@ -56,7 +56,8 @@ def sites(draw: st.DrawFn, at: int) -> Site:
         )
         for query in queries
     )
-    return Site(scheduler=scheduler, queries=shapes, machines=Machines(events_per_s=1000.0, batch_s=0.02))
+    machines = Machines(events_per_s=1000.0, batch_s=0.02, vm_speed=draw(st.sampled_from([1.0, 0.4])))
+    return Site(scheduler=scheduler, queries=shapes, machines=machines)
 
 
 @st.composite

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from engines.simulated.boot import MeasuredTimes
 from engines.simulated.generators import Bursts, Generator, Poisson, Uniform
 from gateway.profiler import Profiler
+from gateway.scheduler import Scheduler
 from gateway.simulate.fluid.hosts import Lanes, divided
 from gateway.simulate.fluid.lanes import Flow
 from gateway.simulate.fluid.measures import LaneMeasures
@@ -22,7 +24,7 @@ from gateway.simulate.fluid.waiting import Waiting
 from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Faults, QueryOptions, WorldOptions
 from gateway.simulate.world import World
-from policies.signals import HOME
+from policies.signals import HOME, Command, Event, SlotEnded
 
 # ------------------------------------------------------------------------------------------------------ worlds
 
@@ -52,6 +54,27 @@ def test_a_vm_boots_for_as_long_as_was_measured() -> None:
     assert (of, what, ready_s - started_s) == (vm, "ready", 17.0)
 
 
+@pytest.mark.parametrize("vm_speed", [0.5, 1.0, 2.0])
+def test_a_vm_serves_at_its_own_speed(vm_speed: float) -> None:
+    rates: list[Mapping[str, float]] = []
+    busy: list[float] = []
+
+    class Watched(Scheduler):
+        def handle(self, event: Event) -> list[Command]:
+            if isinstance(event, SlotEnded):
+                rates.append(event.queries[0].rates)
+                busy.extend(event.cpu.values())
+            return super().handle(event)
+
+    (site,) = (options := day()).sites
+    machines = replace(site.machines, vm_speed=vm_speed)
+    FluidWorld(replace(options, sites=(replace(site, machines=machines),), make_scheduler=Watched)).run()
+    both = [of["vm-1"] / of[HOME] for of in rates if "vm-1" in of]
+    assert both
+    assert both == pytest.approx([vm_speed] * len(both), rel=0.02)
+    assert max(busy) <= 1.0
+
+
 def test_every_event_is_completed_once() -> None:
     options = day()
     world = FluidWorld(options)
@@ -62,10 +85,11 @@ def test_every_event_is_completed_once() -> None:
     assert 0 <= outcome.missed <= 1
 
 
-def test_a_fluid_world_is_near_one_of_runs() -> None:
+@pytest.mark.parametrize("vm_speed", [0.5, 1.0, 3.0])
+def test_a_fluid_world_is_near_one_of_runs(vm_speed: float) -> None:
     """The same gateway with single runs: as many VMs, and latencies of the same size."""
     fluid = day()
-    site = fluid.sites[0]
+    site = replace(fluid.sites[0], machines=replace(fluid.sites[0].machines, vm_speed=vm_speed))
 
     def load() -> Generator:
         return Bursts(Uniform(300.0), every_s=1000.0, for_s=120.0, times=4.0)
@@ -75,7 +99,7 @@ def test_a_fluid_world_is_near_one_of_runs() -> None:
         WorldOptions(seed=1, scheduler=site.scheduler, queries=(query,), machines=site.machines, load_s=1000.0)
     ).run()
     slots = FromGenerators([Poisson(load(), np.random.default_rng(1))], 1.0)
-    outcome = FluidWorld(replace(fluid, load=slots)).run()
+    outcome = FluidWorld(replace(fluid, sites=(site,), load=slots)).run()
     assert outcome.vms == runs.vms
     assert outcome.queries[0].events == pytest.approx(runs.queries[0].events, rel=0.02)
     assert outcome.mean_s == pytest.approx(runs.queries[0].mean_s, rel=0.35)

@@ -74,8 +74,10 @@ class Flow:
         self._there_and_back_s: Array = 2.0 * _of(sites, lambda m: m.link_delay_s, of_query)
         self._link_bytes_per_s: Array = _of(sites, lambda m: m.link_bytes_per_s, of_query)
         self._host_s: Array = np.array([site.machines.cores * slot_s for site in sites])
-        # The VMs of a gateway are hosts beside each other, and so are their links.
-        self._vms_s: Array = np.repeat(self._host_s, vms)
+        self._vm_speed: Array = _of(sites, lambda m: m.vm_speed, of_query)
+        # The VMs of a gateway are hosts beside each other, and so are their links. What they do counts in the time
+        # that the private host would need for it.
+        self._vms_s: Array = np.repeat(self._host_s * [site.machines.vm_speed for site in sites], vms)
         self._links_bytes: Array = np.repeat([site.machines.link_bytes_per_s * slot_s for site in sites], vms)
         self._columns: IntArray = np.arange(vms)
         self._each: Array = np.ones(vms)
@@ -112,6 +114,7 @@ class Flow:
         cost_s = self._event_s + self._batch_s / run
         run_s = run * cost_s
         self.slot.run_events, self.slot.event_s = run, cost_s
+        self.slot.vm_event_s = cost_s / self._vm_speed
         waiting = self.waiting.events.copy()
         shares = self.shares[in_cloud]
         most_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, run, cost_s)
@@ -129,8 +132,7 @@ class Flow:
         home = self.home.pass_through(put_h, mean_s, first_s, most_h)
         self._measure_home(put_h, home, run_s, cost_s)
         if len(in_cloud):
-            work_s = run_s[in_cloud], cost_s[in_cloud, None]
-            self._serve_cloud(in_cloud, put_c, mean_s[in_cloud], first_s[in_cloud], most_c, run[in_cloud], work_s)
+            self._serve_cloud(in_cloud, put_c, mean_s[in_cloud], first_s[in_cloud], most_c, run[in_cloud])
         self._measure(due, home, in_cloud)
 
     def _cut(self, came: Array, in_cloud: IntArray) -> Array:
@@ -226,15 +228,14 @@ class Flow:
         first_s: Array,
         most: Array,
         run: Array,
-        work_s: tuple[Array, Array],
     ) -> None:
-        """Serve the lanes of VMs; all but ``rows`` is of these rows, ``work_s`` by run and by event."""
+        """Serve the lanes of VMs; all but ``rows`` is of these rows."""
         part = self.cloud.of(rows)
-        each, (run_s, event_s) = self._each, work_s
+        each, event_s = self._each, self.slot.vm_event_s[rows]
         served = part.pass_through(put, mean_s[:, None] * each, first_s[:, None] * each, most)
         self.cloud.put(rows, part)
         carried_s = run * self._sent_event_bytes[rows] / self._link_bytes_per_s[rows]
-        lane_s = (run_s + self._there_and_back_s[rows] + carried_s)[:, None]
+        lane_s = (run * event_s + self._there_and_back_s[rows] + carried_s)[:, None]
         slot = self.slot
         slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._run_s[rows, None] + lane_s)
         slot.cloud_completed[rows] = served.events
@@ -244,7 +245,7 @@ class Flow:
         slot.sent_bytes[rows] = sent = put * self._sent_event_bytes[rows, None]
         slot.cloud_full[rows] = (part.kept > 0) & (self.waiting.events[rows, None] > 0)
         self.sent_bytes[rows] += sent.sum(axis=1)
-        self.cloud_measures.end_slot(rows, now_open, served.events, served.events * event_s)
+        self.cloud_measures.end_slot(rows, now_open, served.events, served.events * event_s[:, None])
 
     def _measure(self, due: Array, home: Served, rows: IntArray) -> None:
         """L_t as the Profiler measures it: of the private lane once both are in use, and not below what is open."""
@@ -268,8 +269,11 @@ class Flow:
     def cpu(self, rows: slice, column: int | None) -> float:
         """Return for which part of the slot a host was busy: home, or the one of a VM."""
         slot, site = self.slot, int(self._of_query[rows.start])
-        completed = slot.home_completed[rows] if column is None else slot.cloud_completed[rows, column]
-        return min(1.0, float((completed * slot.event_s[rows]).sum()) / float(self._host_s[site]))
+        if column is None:
+            busy_s = slot.home_completed[rows] * slot.event_s[rows]
+        else:
+            busy_s = slot.cloud_completed[rows, column] * slot.vm_event_s[rows]
+        return min(1.0, float(busy_s.sum()) / float(self._host_s[site]))
 
     # ---------------------------------------------------------------------------------------------------------- lanes
 
