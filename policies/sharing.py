@@ -17,7 +17,13 @@ events ran small batches, measured slow, and would get fewer still."""
 
 
 _TAKEN = 0.8
-"""Below this part of its share the cloud did not take what it was offered; runs are too coarse to judge finer."""
+"""Below this part of what it was offered the cloud did not take its share; runs are too coarse to judge finer."""
+
+_MEMORY = 0.8
+"""What was dealt in a slot counts by this much less a slot later: of two large runs a slot a small share gets none."""
+
+_SLOTS_LEAST = 5
+"""Fewer slots tell nothing of what the cloud takes."""
 
 
 class ShareController(Protocol):
@@ -76,6 +82,28 @@ class FeedbackGains:
     most: float = 0.95
 
 
+@dataclass(slots=True)
+class _Dealt:
+    """What was dealt lately: events, those that went to the cloud, and those that its share would have given it."""
+
+    slots: int = 0
+    events: float = 0.0
+    to_cloud: float = 0.0
+    offered: float = 0.0
+
+    def refused(self) -> bool:
+        """Tell whether the cloud did not take its share."""
+        return self.slots >= _SLOTS_LEAST and self.to_cloud < _TAKEN * self.offered
+
+    def add(self, slot: QuerySlot, share: float) -> None:
+        """Add a slot in which the cloud had ``share``."""
+        events = sum(slot.dispatched_events.values())
+        self.slots += bool(events)
+        self.events = _MEMORY * self.events + events
+        self.to_cloud = _MEMORY * self.to_cloud + events - slot.dispatched_events.get(HOME, 0)
+        self.offered = _MEMORY * self.offered + share * events
+
+
 class AutoShare:
     """Feedback that makes events complete equally late in the cloud and at home.
 
@@ -93,6 +121,7 @@ class AutoShare:
         self._gains = gains or FeedbackGains()
         self._lanes: frozenset[str] = frozenset()
         self._base = 0.0
+        self._dealt = _Dealt()
 
     def update(self, slot: QuerySlot, cloud: Sequence[str], share: float) -> float:
         """Return the cloud's share in [``least``, ``most``] for the next slot."""
@@ -100,12 +129,14 @@ class AutoShare:
         if frozenset(cloud) != self._lanes:
             self._lanes = frozenset(cloud)
             self._base = self._clamped(_share_by_rate(slot.rates, cloud))
+            self._dealt = _Dealt()
             return self._base
         error = _relative_difference(slot.home_lane_s, slot.cloud_lane_s)
         if error > 0 and slot.no_credit.issuperset(cloud):
             error = 0.0
-        carried = _carried_share(slot)
-        if carried is not None and carried < _TAKEN * share:
+        self._dealt.add(slot, share)
+        if self._dealt.refused():
+            carried = self._dealt.to_cloud / self._dealt.events
             self._base = self._clamped(self._base + gains.tracking * (carried - self._base))
         else:
             patience = max(1.0, (slot.home_lane_s or 0.0) / self._slot_s, (slot.cloud_lane_s or 0.0) / self._slot_s)
@@ -155,9 +186,3 @@ def _relative_difference(home_s: float | None, cloud_s: float | None) -> float:
     if home_s is None or cloud_s is None or max(home_s, cloud_s) <= 0:
         return 0.0
     return (home_s - cloud_s) / max(home_s, cloud_s)
-
-
-def _carried_share(slot: QuerySlot) -> float | None:
-    """Return the part of the slot's events that really went to the cloud; None when none went anywhere."""
-    total = sum(slot.dispatched_events.values())
-    return 1 - slot.dispatched_events.get(HOME, 0) / total if total else None

@@ -95,6 +95,16 @@ def test_a_share_the_cloud_does_not_take_follows_what_it_takes() -> None:
     assert share == pytest.approx(0.2 + lent, abs=0.06)
 
 
+@pytest.mark.parametrize("at_home", [1, 2, 3, 4])
+def test_runs_too_large_for_each_slot_to_have_its_share_are_no_refusal(at_home: int) -> None:
+    even = QuerySlot(query="q", latency_s=9.0, home_lane_s=2.0, cloud_lane_s=2.0, rates={HOME: at_home, "vm-1": 1.0})
+    controller = AutoShare(1.0)
+    start = share = controller.update(even, ["vm-1"], 0.0)
+    for slot in [*[{HOME: 600}] * at_home, {"vm-1": 600}] * 20:
+        share = controller.update(replace(even, dispatched_events=slot), ["vm-1"], share)
+    assert share > 0.6 * start
+
+
 def test_what_was_dispatched_while_switching_was_off_is_no_refusal() -> None:
     controller = AutoShare(1.0)
     start = controller.update(HOME_IS_SLOW, ["vm-1"], 0.0)
