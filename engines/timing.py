@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
+import statistics
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -15,15 +19,21 @@ from engines.stateless import Answer, StatelessStream
 from infra.clock import Clock
 
 _WITHIN_S = 300.0
-_WARM_UPS = 3
+_WARM_S = 40.0
+_WARM_MOST = 200
+_WARM_TOGETHER = 8
+_SETTLED = 0.97
+_TRIES = 20
+_LOOK_AGAIN_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One micro-batch."""
+    """One micro-batch, and the runs that it took."""
 
     events: int
     batch_s: float
+    runs: int = 1
 
 
 def time_batches(
@@ -34,11 +44,13 @@ def time_batches(
     *,
     repeats: int,
     clock: Clock,
+    runs: Sequence[int] = (1,),
     tell: Callable[[Timed], None] = lambda _: None,
 ) -> list[Timed]:
     """Play micro-batches one after the other, each alone, after some that are not counted.
 
-    Their order is shuffled, always in the same way: a machine that becomes faster or slower meanwhile must not pass for
+    Java compiles while it runs: large ones are played until they become no faster, for 40 s at most. The order of those
+    that count is shuffled, always in the same way: a machine that becomes faster or slower meanwhile must not pass for
     the cost of an event.
 
     Args:
@@ -46,39 +58,99 @@ def time_batches(
         feeds: where Spark asks for runs.
         events: at least as many as the largest size, of the query's input schema.
         sizes: events of a micro-batch.
-        repeats: so many of each size.
+        repeats: so many of each size and number of runs.
         clock: measures.
+        runs: runs of a micro-batch; more than one only if the query is narrow. Sizes of fewer events are left out.
         tell: called after each.
 
     Raises:
         RefusedError: the query cannot be run, or gave no answer.
     """
-    answered = threading.Semaphore(0)
-    answers: list[Answer] = []
-    deaths: list[str] = []
-
-    def take(some: Sequence[Answer]) -> None:
-        answers.extend(some)
-        for _ in some:
-            answered.release()
-
-    def died(reason: str) -> None:
-        deaths.append(reason)
-        answered.release()
-
-    order = [size for size in sizes for _ in range(repeats)]
-    random.Random("sizes").shuffle(order)  # noqa: S311  # no secret
+    shapes = [(count, size) for count in runs for size in sizes if size >= count for _ in range(repeats)]
+    random.Random("sizes").shuffle(shapes)  # noqa: S311  # no secret
     timed: list[Timed] = []
-    stream = StatelessStream(query, feeds, clock, take, died)
-    stream.open()
-    try:
-        for number, size in enumerate([max(sizes)] * _WARM_UPS + order):
-            stream.put(pack(events.slice(0, size)), number)
-            if not answered.acquire(timeout=_WITHIN_S) or deaths:
-                raise RefusedError(deaths[0] if deaths else f"{size} events took longer than {_WITHIN_S:.0f} s")
-            if number >= _WARM_UPS:
-                timed.append(Timed(size, answers[-1].batch_s))
-                tell(timed[-1])
-    finally:
-        stream.close()
+    with _Player(query, feeds, events, clock) as player:
+        player.warm_up(max(sizes))
+        for count, size in shapes:
+            timed.append(player.play(count, size))
+            tell(timed[-1])
     return timed
+
+
+class _Player:
+    """A stream that is given one micro-batch after the other.
+
+    What a micro-batch takes is all that waits when the one before ends: so the runs of the next are put meanwhile,
+    behind one that only keeps Spark busy.
+    """
+
+    def __init__(self, query: Query, feeds: FeedServer, events: pa.RecordBatch, clock: Clock) -> None:
+        self._events, self._clock = events, clock
+        self._answered = threading.Semaphore(0)
+        self._answers: dict[int, list[Answer]] = {}
+        self._death = ""
+        self._put = 0
+        self._stream = StatelessStream(query, feeds, clock, self._take, self._died)
+
+    def __enter__(self) -> _Player:
+        self._stream.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def _take(self, some: Sequence[Answer]) -> None:
+        for answer in some:
+            self._answers.setdefault(answer.batch_id, []).append(answer)
+        for _ in some:
+            self._answered.release()
+
+    def _died(self, reason: str) -> None:
+        self._death = reason
+        self._answered.release()
+
+    def _wait(self, runs: int) -> None:
+        for _ in range(runs):
+            if not self._answered.acquire(timeout=_WITHIN_S) or self._death:
+                raise RefusedError(self._death or f"a micro-batch took longer than {_WITHIN_S:.0f} s")
+
+    def _runs(self, runs: int, events: int) -> None:
+        edges = [events * part // runs for part in range(runs + 1)]
+        for first, end in pairwise(edges):
+            self._stream.put(pack(self._events.slice(first, end - first)), self._put)
+            self._put += 1
+
+    def _until_planned(self) -> None:
+        """Return when Spark works on what was put last."""
+        feed, ends_s = self._stream.feed, self._clock.now() + _WITHIN_S
+        while not (feed.planned and feed.planned[-1].end == feed.next_position) and not self._death:
+            if self._clock.now() > ends_s:
+                raise RefusedError(f"Spark planned no micro-batch within {_WITHIN_S:.0f} s")
+            time.sleep(_LOOK_AGAIN_S)
+
+    def play(self, runs: int, events: int) -> Timed:
+        """Play one micro-batch, and return how long it took."""
+        for _ in range(_TRIES):
+            self._answers.clear()
+            if runs == 1:
+                self._runs(1, events)
+                self._wait(1)
+            else:
+                self._runs(1, self._events.num_rows)
+                self._until_planned()
+                self._runs(runs, events)
+                self._wait(runs + 1)
+            last = self._answers[max(self._answers)]
+            if len(last) == runs:
+                return Timed(events, last[0].batch_s, runs)
+        raise RefusedError(f"{runs} runs did not come into one micro-batch in {_TRIES} tries")
+
+    def warm_up(self, events: int) -> None:
+        """Play large micro-batches until they become no faster."""
+        ends_s = self._clock.now() + _WARM_S
+        before_s = math.inf
+        for _ in range(_WARM_MOST // _WARM_TOGETHER):
+            took_s = statistics.median(self.play(1, events).batch_s for _ in range(_WARM_TOGETHER))
+            if took_s > _SETTLED * before_s or self._clock.now() > ends_s:
+                return
+            before_s = min(before_s, took_s)

@@ -247,7 +247,8 @@ def profile(
         _fail(f"{error.filename or out}: {error.strerror or error}", FAILED)
     for name, one in measured.queries.items():
         typer.echo(
-            f"{name}: a micro-batch takes {one.batch_s * 1e3:.1f} ms (± {one.batch_error_s * 1e3:.1f}) and "
+            f"{name}: a micro-batch takes {one.batch_s * 1e3:.1f} ms (± {one.batch_error_s * 1e3:.1f}), "
+            f"{one.run_s * 1e3:.1f} ms (± {one.run_error_s * 1e3:.1f}) for each run after the first, and "
             f"{one.event_s * 1e6:.1f} µs an event (± {one.event_error_s * 1e6:.1f}): {one.events_per_s:,.0f} events/s"
         )
 

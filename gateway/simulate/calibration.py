@@ -1,4 +1,4 @@
-"""What an engine host takes for a micro-batch of each query, as ``spillway profile`` measured it: t = a + b n."""
+"""What an engine host takes for a micro-batch, as ``spillway profile`` measured it: t = a + b n + c (runs - 1)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ class Measured(BaseModel):
     """One query on one engine host.
 
     Attributes:
-        batch_s: a, what a micro-batch costs however small it is.
+        batch_s: a, what a micro-batch of one run costs however small it is.
         batch_error_s: its standard error.
+        run_s: c, what each further run in it costs.
+        run_error_s: its standard error.
+        batch_runs: so many runs a micro-batch takes at most.
         event_s: b, what an event costs besides.
         event_error_s: its standard error.
         events_per_s: 1 / b, what a host serves in large batches.
@@ -38,6 +41,9 @@ class Measured(BaseModel):
 
     batch_s: float = Field(ge=0, allow_inf_nan=False)
     batch_error_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    run_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    run_error_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    batch_runs: int = Field(default=1, ge=1)
     event_s: float = Field(gt=0, allow_inf_nan=False)
     event_error_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     events_per_s: float = Field(gt=0, allow_inf_nan=False)

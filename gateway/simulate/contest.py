@@ -89,6 +89,8 @@ def fluid_world(world: WorldOptions) -> FluidOptions:
             event_bytes=query.event_bytes,
             sent_part=query.sent_part,
             batch_s=query.batch_s,
+            further_run_s=query.further_run_s,
+            batch_runs=query.batch_runs,
             event_s=query.event_s,
         )
         for query in world.queries
@@ -187,7 +189,8 @@ def _optimum(world: WorldOptions, window_s: float) -> Optimum:
         for q, (run, (batch_s, event_s)) in enumerate(zip(runs, costs_s, strict=True))
     )
     host_s = machines.cores * window_s
-    late = np.array([np.maximum(0.0, work_s - (1 + v * machines.vm_speed) * host_s) for v in range(world.scheduler.max_vms + 1)]).T
+    hosts = [1 + v * machines.vm_speed for v in range(world.scheduler.max_vms + 1)]
+    late = np.array([np.maximum(0.0, work_s - count * host_s) for count in hosts]).T
     blocks = Blocks(
         first=round(terms.first_block_s / window_s),
         period=round(terms.period_s / window_s),

@@ -113,8 +113,8 @@ class LaneOwner(Protocol):
         """The lane may take another run."""
         ...
 
-    def work_s(self, run: Run, machines: Machines) -> float:
-        """Return how long a private core of such machines works on a run."""
+    def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
+        """Return how long a private core of such machines works on a run, one of so many in a lane."""
         ...
 
 
@@ -191,7 +191,7 @@ class Lane:
         self._queue.popleft()
         if run.first_seq in self.open:
             self._watch.sent(run.first_seq, run.attempt, self.agenda.now_s, took_s)
-        self.host.take(run, self.owner.work_s(run, self.host.machines), self._hear)
+        self.host.take(run, self.owner.work_s(run, self.host.machines, len(self.open)), self._hear)
         self.owner.on_room()
         self._send_next()
 

@@ -1,4 +1,4 @@
-"""What ``spillway profile`` does: micro-batches of rising sizes on real Spark, and a line through their times."""
+"""What ``spillway profile`` does: micro-batches of rising sizes on real Spark, and a plane through their times."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from gateway.checking import opening
 from gateway.codepath import code_path_for
 from gateway.config import Config
 from gateway.config.models import FileSource, Query
+from gateway.runbook import BATCH_RUNS_MAX
 from gateway.simulate.calibration import PAPER_MIPS, Calibration, Measured
 from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
 from infra.clock import SystemClock
 
 SIZES = (1, 250, 500, 1000, 2000, 4000)
+RUNS = (1, 4)
+"""Of a micro-batch, if it may take several."""
 REPEATS = 6
 _READ_BYTES = 64_000_000
 
@@ -62,10 +65,15 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
             events = _events(name, query, understood, workdir)
 
             def told(timed: Timed, name: str = name) -> None:
-                tell(f"{name}: {timed.events} events in {timed.batch_s * 1000:.0f} ms")
+                runs = f" in {timed.runs} runs" if timed.runs > 1 else ""
+                tell(f"{name}: {timed.events} events{runs} in {timed.batch_s * 1000:.0f} ms")
 
-            timed = time_batches(understood, feeds, events, SIZES, repeats=REPEATS, clock=clock, tell=told)
-            measured[name] = fitted(timed, events.nbytes / events.num_rows)
+            narrow = understood.plan.narrow
+            tell(f"{name}: until Java has compiled it")
+            timed = time_batches(
+                understood, feeds, events, SIZES, repeats=REPEATS, clock=clock, runs=RUNS if narrow else (1,), tell=told
+            )
+            measured[name] = fitted(timed, events.nbytes / events.num_rows, BATCH_RUNS_MAX if narrow else 1)
     except RefusedError as error:
         raise ProfileError(str(error)) from error
     finally:
@@ -75,31 +83,38 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
     return Calibration(queries=measured)
 
 
-def fitted(timed: Sequence[Timed], event_bytes: float) -> Measured:
-    """Fit t = a + b n by least squares; a and b with their standard errors.
+def fitted(timed: Sequence[Timed], event_bytes: float, batch_runs: int = 1) -> Measured:
+    """Fit t = a + b n + c (runs - 1) by least squares; a, b and c with their standard errors.
 
     Args:
-        timed: micro-batches of at least two sizes.
+        timed: micro-batches of at least two sizes; c is 0 where all are of one run.
         event_bytes: mean size of an event.
+        batch_runs: so many runs a micro-batch takes at most.
 
     Raises:
         ProfileError: too few sizes, or more events took no more time.
     """
     n = np.array([one.events for one in timed], dtype=np.float64)
+    further = np.array([one.runs - 1.0 for one in timed])
     t = np.array([one.batch_s for one in timed])
-    if len(np.unique(n)) < 2 or len(n) < 3:
+    of = np.stack([np.ones_like(n), n, further] if further.any() else [np.ones_like(n), n], axis=1)
+    if len(n) <= of.shape[1] or np.linalg.matrix_rank(of) < of.shape[1]:
         raise ProfileError("three micro-batches of two sizes are the least that a line can be drawn through")
-    spread = float(np.square(n - n.mean()).sum())
-    event_s = float(((n - n.mean()) * (t - t.mean())).sum()) / spread
+    found = np.linalg.lstsq(of, t, rcond=None)[0]
+    variance = float(np.square(t - of @ found).sum()) / (len(n) - of.shape[1])
+    errors = np.sqrt(variance * np.diag(np.linalg.inv(of.T @ of)))
+    batch_s, event_s, run_s = (*found.tolist(), 0.0)[:3]
+    batch_error_s, event_error_s, run_error_s = (*errors.tolist(), 0.0)[:3]
     if event_s <= 0:
         raise ProfileError("more events took no more time: the machine was busy with something else; measure again")
-    batch_s = float(t.mean()) - event_s * float(n.mean())
-    variance = float(np.square(t - batch_s - event_s * n).sum()) / (len(n) - 2)
     return Measured(
         batch_s=max(0.0, batch_s),
-        batch_error_s=float(np.sqrt(variance * (1 / len(n) + n.mean() ** 2 / spread))),
+        batch_error_s=batch_error_s,
+        run_s=max(0.0, run_s),
+        run_error_s=run_error_s,
+        batch_runs=batch_runs,
         event_s=event_s,
-        event_error_s=float(np.sqrt(variance / spread)),
+        event_error_s=event_error_s,
         events_per_s=1 / event_s,
         instructions_per_event=event_s * PAPER_MIPS * 1e6,
         batches=len(n),

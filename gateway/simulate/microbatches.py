@@ -212,7 +212,7 @@ class Play:
         """See ``LaneOwner``."""
         self._deal()
 
-    def work_s(self, run: Run, machines: Machines) -> float:  # noqa: ARG002  # a micro-batch's is the host's to say
+    def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:  # noqa: ARG002  # a micro-batch's is the host's to say
         """See ``LaneOwner``."""
         return 0.0
 

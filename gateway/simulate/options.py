@@ -15,6 +15,9 @@ from policies.overdue import Patience
 from policies.query import Mode, QuerySettings
 from policies.switching import SwitchingSettings
 
+WAITING_PART = 0.5
+"""Of what a full lane holds, about half is in the micro-batch that runs; all that waits meanwhile is in the next."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
@@ -69,7 +72,9 @@ class QueryOptions:
         flush_s: how long a gap is waited for; None waits for ever.
         ordered: False releases on completion.
         disordered: part of the runs that hold an event out of order, and so go home.
-        batch_s: what a micro-batch of it costs however small it is; None: as ``Machines`` says.
+        batch_s: what a micro-batch of one run costs however small it is; None: as ``Machines`` says.
+        further_run_s: what each further run in it costs.
+        batch_runs: so many runs it takes at most.
         event_s: what an event of it costs besides; None: the same.
     """
 
@@ -85,6 +90,8 @@ class QueryOptions:
     ordered: bool = True
     disordered: float = 0.0
     batch_s: float | None = None
+    further_run_s: float = 0.0
+    batch_runs: int = 1
     event_s: float | None = None
 
 

@@ -151,6 +151,8 @@ def _query(
         flush_s=None if order is None else order.flush_s,
         ordered=order is not None,
         batch_s=None if measured is None else measured.batch_s,
+        further_run_s=0.0 if measured is None else measured.run_s,
+        batch_runs=1 if measured is None else measured.batch_runs,
         event_s=None if measured is None else measured.event_s,
     )
 

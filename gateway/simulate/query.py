@@ -17,7 +17,7 @@ from gateway.routing import Router
 from gateway.runbook import Run, RunBook
 from gateway.simulate.agenda import Agenda, Trace
 from gateway.simulate.hosts import Lane, Reply
-from gateway.simulate.options import Machines, QueryOptions
+from gateway.simulate.options import WAITING_PART, Machines, QueryOptions
 from gateway.statistics import Tally
 from policies.shedding import Sampler
 from policies.signals import HOME
@@ -175,11 +175,13 @@ class SimulatedQuery:
         """See ``LaneOwner``."""
         self.deal()
 
-    def work_s(self, run: Run, machines: Machines) -> float:
-        """See ``LaneOwner``: as measured for this query, else as for any."""
-        batch_s, event_s = self.options.batch_s, self.options.event_s
-        event_s = 1.0 / machines.events_per_s if event_s is None else event_s
-        return (machines.batch_s if batch_s is None else batch_s) + run.events * event_s
+    def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
+        """See ``LaneOwner``: as measured for this query, else as for any; its part of what a micro-batch costs."""
+        options = self.options
+        batch_s = machines.batch_s if options.batch_s is None else options.batch_s
+        event_s = 1.0 / machines.events_per_s if options.event_s is None else options.event_s
+        runs = min(max(1.0, WAITING_PART * lane_runs), options.batch_runs)
+        return (batch_s + (runs - 1.0) * options.further_run_s) / runs + run.events * event_s
 
     def on_answer(self, lane: Lane, reply: Reply) -> None:
         """See ``LaneOwner``: the first completion counts."""

@@ -24,6 +24,18 @@ def test_the_line_and_its_errors_are_those_of_scipy() -> None:
     assert (seen.batches, seen.events, seen.event_bytes) == (30, sum(sizes), 900.0)
 
 
+def test_what_a_further_run_costs_is_told_apart() -> None:
+    random = np.random.default_rng(4)
+    shapes = [(n, runs) for n in (4, 500, 4000) for runs in (1, 4)] * 6
+    timed = [Timed(n, 0.05 + n * 4e-4 + 0.02 * (runs - 1) + float(random.normal(0, 0.003)), runs) for n, runs in shapes]
+    seen = fitted(timed, 900.0, 8)
+    assert seen.batch_runs == 8
+    assert seen.run_s == pytest.approx(0.02, abs=4 * seen.run_error_s)
+    assert seen.batch_s == pytest.approx(0.05, abs=4 * seen.batch_error_s)
+    assert seen.event_s == pytest.approx(4e-4, abs=4 * seen.event_error_s)
+    assert 0 < seen.run_error_s < 0.002
+
+
 def test_what_is_no_line_is_refused() -> None:
     with pytest.raises(ProfileError, match="two sizes"):
         fitted([Timed(5, 0.1)] * 6, 1.0)

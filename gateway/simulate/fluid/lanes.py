@@ -6,7 +6,8 @@ The model, for each query of a gateway:
   they complete in ``HORIZON_S``, but two runs at least.
 * They are dealt as ``gateway.routing`` deals runs: a cloud lane never gets more than its share; home takes what cloud
   lanes cannot, unless its share is 0.
-* A host serves the runs of its queries in turn (``hosts.divided``); a run costs a fixed time and a time for each event.
+* A host serves the runs of its queries in turn (``hosts.divided``). A micro-batch costs a fixed time, a time for each
+  further run and a time for each event; it takes one run, or of some queries what waits in the lane.
 * A link carries so many bytes a second to each VM.
 * An event takes: half the time that a run is open, the wait for a lane, the time in it, and the service of its own run;
   in the cloud the link's delay there and back and its run's bytes besides. Nothing else varies: below saturation a
@@ -23,6 +24,7 @@ from gateway.simulate.fluid.hosts import Lanes, Served, divided
 from gateway.simulate.fluid.measures import LaneMeasures, SlotArrays
 from gateway.simulate.fluid.options import Site
 from gateway.simulate.fluid.waiting import Waiting
+from gateway.simulate.options import WAITING_PART
 from policies.arrays import Array, IntArray
 
 HORIZON_S = 1.5
@@ -30,6 +32,11 @@ _LEAST_RUNS = 2.0
 _NOTHING = 1e-9
 _P95 = 0.45
 """The 95th percentile of what came evenly lies so far from its mean, in parts of its whole span."""
+
+
+def _until_done(batch_runs: Array) -> Array:
+    """Return how many runs' service an event waits for: a micro-batch is done as one, and a fluid passes through it."""
+    return 0.5 * (batch_runs + 1.0)
 
 
 def _of(sites: Sequence[Site], get: object, of_query: IntArray) -> Array:
@@ -71,6 +78,9 @@ class Flow:
         self._batch_s: Array = np.array(
             [any_batch_s[q] if o.batch_s is None else o.batch_s for q, o in enumerate(queries)]
         )
+        self._further_run_s: Array = np.array([query.further_run_s for query in queries])
+        self._batch_runs: Array = np.array([float(query.batch_runs) for query in queries])
+        self._one_run = all(query.batch_runs == 1 for query in queries)
         self._there_and_back_s: Array = 2.0 * _of(sites, lambda m: m.link_delay_s, of_query)
         self._link_bytes_per_s: Array = _of(sites, lambda m: m.link_bytes_per_s, of_query)
         self._host_s: Array = np.array([site.machines.cores * slot_s for site in sites])
@@ -111,13 +121,12 @@ class Flow:
             self.shed_events += due - came
         run = self._cut(came, in_cloud)
         self.waiting.add(self._now, came)
-        cost_s = self._event_s + self._batch_s / run
-        run_s = run * cost_s
+        cost_s, batch_runs = self._cost_s(slice(None), run, self.home.kept)
         self.slot.run_events, self.slot.event_s = run, cost_s
-        self.slot.vm_event_s = cost_s / self._vm_speed
         waiting = self.waiting.events.copy()
         shares = self.shares[in_cloud]
-        most_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, run, cost_s)
+        cost_c, batch_runs_c = self._cloud_cost_s(in_cloud, run)
+        most_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, run, cost_c)
         offered = waiting.copy()
         home_share = np.ones(len(came))
         if len(in_cloud):
@@ -130,9 +139,10 @@ class Flow:
         taken[in_cloud] += put_c.sum(axis=1)
         mean_s, first_s = self.waiting.take(np.minimum(taken, self.waiting.events))
         home = self.home.pass_through(put_h, mean_s, first_s, most_h)
-        self._measure_home(put_h, home, run_s, cost_s)
+        self._measure_home(put_h, home, run * cost_s * _until_done(batch_runs), cost_s)
         if len(in_cloud):
-            self._serve_cloud(in_cloud, put_c, mean_s[in_cloud], first_s[in_cloud], most_c, run[in_cloud])
+            work = cost_c / self._vm_speed[in_cloud, None], batch_runs_c
+            self._serve_cloud(in_cloud, put_c, mean_s[in_cloud], first_s[in_cloud], most_c, run[in_cloud], work)
         self._measure(due, home, in_cloud)
 
     def _cut(self, came: Array, in_cloud: IntArray) -> Array:
@@ -144,6 +154,23 @@ class Flow:
         runs = before * self._runs_each + came / new
         self._runs_each = np.where(events > _NOTHING, runs / np.maximum(events, _NOTHING), self._runs_each)
         return 1.0 / self._runs_each
+
+    def _cost_s(self, rows: slice | IntArray, run: Array, kept: Array) -> tuple[Array, Array]:
+        """Return what an event costs in lanes that hold so much, and how many runs a micro-batch takes there."""
+        if self._one_run:
+            return self._event_s[rows] + self._batch_s[rows] / run[rows], self._each[:1]
+        wide = kept.ndim - 1
+        run, event_s, batch_s, further_s, most = (
+            of[rows].reshape(-1, *(1,) * wide)
+            for of in (run, self._event_s, self._batch_s, self._further_run_s, self._batch_runs)
+        )
+        runs = np.minimum(np.maximum(1.0, WAITING_PART * kept / run), most)
+        return event_s + (batch_s + (runs - 1.0) * further_s) / (runs * run), runs
+
+    def _cloud_cost_s(self, rows: IntArray, run: Array) -> tuple[Array, Array]:
+        """Return the same for the lanes of VMs as if they were private hosts, shapes (rows, VMs) or (rows, 1)."""
+        cost_s, runs = self._cost_s(rows, run, self.cloud.kept[rows])
+        return (cost_s[:, None] if cost_s.ndim == 1 else cost_s), runs
 
     def _home_takes(self, offered: Array, run: Array, cost_s: Array) -> tuple[Array, Array]:
         """Return what each lane at home can complete in this slot, and what it can take."""
@@ -170,7 +197,7 @@ class Flow:
         if not len(rows):
             none = np.zeros((0, self._vms))
             return none, none
-        kept, cost_s, run = self.cloud.kept[rows], cost_s[rows, None], run[rows, None]
+        kept, run = self.cloud.kept[rows], run[rows, None]
         hosts = (self._of_query[rows, None] * self._vms + self._columns).ravel()
         offered = shares * waiting[:, None]
         size = self._sent_event_bytes[rows, None]
@@ -228,14 +255,17 @@ class Flow:
         first_s: Array,
         most: Array,
         run: Array,
+        work: tuple[Array, Array],
     ) -> None:
-        """Serve the lanes of VMs; all but ``rows`` is of these rows."""
+        """Serve the lanes of VMs; all but ``rows`` is of these rows, ``work``: of an event, and runs a micro-batch."""
         part = self.cloud.of(rows)
-        each, event_s = self._each, self.slot.vm_event_s[rows]
+        each, (event_s, batch_runs) = self._each, work
+        self.slot.vm_event_s[rows] = event_s
         served = part.pass_through(put, mean_s[:, None] * each, first_s[:, None] * each, most)
         self.cloud.put(rows, part)
         carried_s = run * self._sent_event_bytes[rows] / self._link_bytes_per_s[rows]
-        lane_s = (run * event_s + self._there_and_back_s[rows] + carried_s)[:, None]
+        service_s = run[:, None] * event_s * _until_done(batch_runs)
+        lane_s = service_s + (self._there_and_back_s[rows] + carried_s)[:, None]
         slot = self.slot
         slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._run_s[rows, None] + lane_s)
         slot.cloud_completed[rows] = served.events
@@ -245,7 +275,7 @@ class Flow:
         slot.sent_bytes[rows] = sent = put * self._sent_event_bytes[rows, None]
         slot.cloud_full[rows] = (part.kept > 0) & (self.waiting.events[rows, None] > 0)
         self.sent_bytes[rows] += sent.sum(axis=1)
-        self.cloud_measures.end_slot(rows, now_open, served.events, served.events * event_s[:, None])
+        self.cloud_measures.end_slot(rows, now_open, served.events, served.events * event_s)
 
     def _measure(self, due: Array, home: Served, rows: IntArray) -> None:
         """L_t as the Profiler measures it: of the private lane once both are in use, and not below what is open."""
@@ -272,7 +302,7 @@ class Flow:
         if column is None:
             busy_s = slot.home_completed[rows] * slot.event_s[rows]
         else:
-            busy_s = slot.cloud_completed[rows, column] * slot.vm_event_s[rows]
+            busy_s = slot.cloud_completed[rows, column] * slot.vm_event_s[rows, column]
         return min(1.0, float(busy_s.sum()) / float(self._host_s[site]))
 
     # ---------------------------------------------------------------------------------------------------------- lanes

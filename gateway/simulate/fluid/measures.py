@@ -91,7 +91,7 @@ class SlotArrays:
         self.input_bytes_per_s: Array = np.zeros(queries)
         self.run_events: Array = np.ones(queries)
         self.event_s: Array = np.zeros(queries)
-        self.vm_event_s: Array = np.zeros(queries)
+        self.vm_event_s: Array = np.zeros((queries, vms))
         self.cloud_s: Array = np.zeros((queries, vms))
         self.cloud_completed: Array = np.zeros((queries, vms))
         self.cloud_dispatched: Array = np.zeros((queries, vms))
@@ -197,7 +197,7 @@ def _cloud_lane(name: str, at: tuple[slice, int], arrays: SlotArrays, cloud: Lan
         arrays.cloud_s[at].tolist(),
         completed.tolist(),
         _whole(completed),
-        (completed * arrays.vm_event_s[at[0]]).tolist(),
+        (completed * arrays.vm_event_s[at]).tolist(),
         _whole(arrays.cloud_dispatched[at]),
         _whole(arrays.cloud_open[at]),
         arrays.cloud_full[at].tolist(),

@@ -34,7 +34,9 @@ class FluidQuery:
         run_events: see there.
         event_bytes: raw size.
         sent_part: what is left of it on the WAN.
-        batch_s: what a micro-batch costs however small it is; None: as the site's ``Machines`` say.
+        batch_s: what a micro-batch of one run costs however small it is; None: as the site's ``Machines`` say.
+        further_run_s: what each further run in it costs.
+        batch_runs: so many runs it takes at most.
         event_s: what an event costs besides; None: the same.
     """
 
@@ -45,6 +47,8 @@ class FluidQuery:
     event_bytes: float = 1000.0
     sent_part: float = 0.3
     batch_s: float | None = None
+    further_run_s: float = 0.0
+    batch_runs: int = 1
     event_s: float | None = None
 
 
