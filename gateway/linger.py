@@ -5,9 +5,9 @@ from __future__ import annotations
 from gateway.runbook import BATCH_RUNS_MAX
 
 # However far behind, a run is not held back longer than this many times its linger.
-_FACTOR_MAX = 10.0
+FACTOR_MAX = 10.0
 # A run of more work than this would make micro-batches long, and be too much to switch at a time.
-_RUN_WORK_S = 0.25
+RUN_WORK_S = 0.25
 
 
 class Linger:
@@ -32,10 +32,10 @@ class Linger:
             waiting_runs: runs that wait for a lane.
             served_per_s: events that a lane serves a second; 0 if that is not known.
         """
-        wanted_s = self._least_s * min(_FACTOR_MAX, waiting_runs / BATCH_RUNS_MAX)
+        wanted_s = self._least_s * min(FACTOR_MAX, waiting_runs / BATCH_RUNS_MAX)
         if self._last is not None and served_per_s > 0:
             lingered_s, events = self._last
-            wanted_s = min(wanted_s, lingered_s * _RUN_WORK_S * served_per_s / events)
+            wanted_s = min(wanted_s, lingered_s * RUN_WORK_S * served_per_s / events)
         self._used_s = max(self._least_s, wanted_s)
         return self._used_s
 

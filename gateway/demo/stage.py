@@ -88,10 +88,11 @@ class Stage:
         folder = self._folder / name
         folder.mkdir()
         port = _free_port()
-        config, report = folder / "config.yaml", folder / "record.json"
+        config, report, trace = folder / "config.yaml", folder / "record.json", folder / "trace.csv"
         with config.open("w") as file:
             YAML(typ="safe").dump(self._config(name, replay, query, boot_s, port), file)
-        command = [sys.executable, "-m", "gateway", "run", str(config), "--until-drained", "--report", str(report)]
+        command = [sys.executable, "-m", "gateway", "run", str(config), "--until-drained"]
+        command += ["--report", str(report), "--record", str(trace)]
         log = folder / "gateway.log"
         with log.open("wb") as output:
             process = subprocess.Popen(

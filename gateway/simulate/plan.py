@@ -141,13 +141,14 @@ def _query(
     order = query.order
     load: Generator = _rate(config, name) if recorded is None else recorded.load
     shape = QueryOptions(settings=settings, load=load)
+    event_bytes = _event_bytes(recorded, measured) or shape.event_bytes
     return replace(
         shape,
         statistic=query.qos.statistic,
         poisson=recorded is None,
         run_s=max(query.runs.linger_s, _LEAST_RUN_S),
-        run_events=query.runs.max_events,
-        event_bytes=_event_bytes(recorded, measured) or shape.event_bytes,
+        run_events=max(1, min(query.runs.max_events, query.runs.max_bytes // event_bytes)),
+        event_bytes=event_bytes,
         flush_s=None if order is None else order.flush_s,
         ordered=order is not None,
         batch_s=None if measured is None else measured.batch_s,

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from engines.simulated.generators import Poisson
 from gateway.intervals import IntervalSet
+from gateway.linger import Linger
 from gateway.profiler import Profiler
 from gateway.reorder import Release, Reorderer
 from gateway.routing import Router
@@ -84,6 +85,9 @@ class SimulatedQuery:
         draw = np.random.default_rng([seed, int.from_bytes(self.name.encode())])
         self._load = Poisson(options.load, draw) if options.poisson else options.load
         self._due_events = 0.0
+        self._open_since_s: float | None = None
+        self._linger = Linger(options.run_s)
+        self._served_per_s = 0.0
         self._next_seq = self._shed_since = 0
         self.sampler = Sampler()
         self._undone: dict[int, Run] = {}
@@ -93,9 +97,24 @@ class SimulatedQuery:
 
     # --------------------------------------------------------------------------------------------------------- events
 
+    @property
+    def _linger_s(self) -> float:
+        rates = [lane.rate_per_s for lane in self.lanes.values()]
+        self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
+        return self._linger.next_s(self._book.waiting_runs, self._served_per_s)
+
     def arrive(self, from_s: float, to_s: float) -> None:
-        """Take what came from the source in this time."""
+        """Take what came from the source in this time, and close the run if it was open for long enough."""
         self._due_events += self._load.events(from_s, to_s)
+        if self._open_since_s is None:
+            self._open_since_s = from_s
+        if to_s - self._open_since_s >= self._linger_s - _ALMOST or self._due_events >= self.options.run_events:
+            self.cut(to_s)
+
+    def cut(self, to_s: float) -> None:
+        """Close the run that is open."""
+        from_s = to_s if self._open_since_s is None else self._open_since_s
+        self._open_since_s = None
         left = int(self._due_events + _ALMOST)
         self._due_events -= left
         shed = self.sampler.shed(left)
@@ -112,6 +131,7 @@ class SimulatedQuery:
             self._next_seq += events
             self._undone[run.first_seq] = run
             self._undone_events += events
+            self._linger.cut(events)
             self._book.add(run)
             self.tally.arrived(run.first_seq, run.last_seq, shed)
             self._profiler.arrived(

@@ -152,6 +152,8 @@ class World:
 
     def _drain_all(self) -> None:
         self._reading = False
+        for query in self._queries.values():
+            query.cut(self._agenda.now_s)
         self.trace.note("the source has ended")
         self._handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
 

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gateway.linger import FACTOR_MAX, RUN_WORK_S
+from gateway.runbook import BATCH_RUNS_MAX
 from gateway.simulate.fluid.hosts import Lanes, Served, divided
 from gateway.simulate.fluid.measures import LaneMeasures, SlotArrays
 from gateway.simulate.fluid.options import Site
@@ -150,10 +152,20 @@ class Flow:
         before = self.waiting.events + self.home.kept
         before[in_cloud] += self.cloud.kept[in_cloud].sum(axis=1)
         events = before + came
-        new = np.minimum(np.maximum(came * (self._run_s / self._slot_s), 1.0), self._run_most)
+        new = np.minimum(np.maximum(came * (self._linger_s(came) / self._slot_s), 1.0), self._run_most)
         runs = before * self._runs_each + came / new
         self._runs_each = np.where(events > _NOTHING, runs / np.maximum(events, _NOTHING), self._runs_each)
         return 1.0 / self._runs_each
+
+    def _linger_s(self, came: Array) -> Array:
+        """Return how long runs linger, as ``Linger`` says: longer while more wait than a micro-batch takes."""
+        least_s = self._run_s
+        batches = self.waiting.events * self._runs_each / BATCH_RUNS_MAX
+        if not np.count_nonzero(batches > 1.0):
+            return least_s
+        wanted_s = least_s * np.clip(batches, 1.0, FACTOR_MAX)
+        enough = RUN_WORK_S / np.maximum(self.slot.event_s * came, _NOTHING) * self._slot_s
+        return np.maximum(least_s, np.minimum(wanted_s, enough))
 
     def _cost_s(self, rows: slice | IntArray, run: Array, kept: Array) -> tuple[Array, Array]:
         """Return what an event costs in lanes that hold so much, and how many runs a micro-batch takes there."""
