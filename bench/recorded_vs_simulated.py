@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ from policies.arrays import Array, IntArray
 from policies.signals import HOME, Command, Event, SlotEnded
 
 GOAL = 0.95
+AROUND_SLOTS = 5
+BEHIND_MS = 1000.0
 SHIFT_MOST_SLOTS = 300
 
 
@@ -81,6 +84,42 @@ def ledger(folder: Path, query: str) -> list[dict[str, Any]]:
     return sorted((line for line in lines if line["query"] == query), key=lambda line: line["wall_s"])
 
 
+def served_in(record: RunRecord) -> Callable[[int], tuple[float, float]]:
+    """Return what home and the VM served a second around each slot of a run, where they had enough to do.
+
+    A micro-batch may take most of a slot: five slots are averaged. Where a lane did not have events at both ends of a
+    slot, nobody knows what it could have served: the nearest slots that tell it stand for it.
+    """
+    slots = record.slots
+    names = {lane for slot in slots for lane in slot.completed}
+    slot_s = np.diff([0.0, *(slot.at_s for slot in slots)])
+
+    def rates(lanes: set[str]) -> Array:
+        held = np.array([sum(slot.open.get(lane, 0) for lane in lanes) > 0 for slot in slots])
+        busy = (
+            held
+            & np.concatenate([[False], held[:-1]])
+            & (np.array([slot.latency_ms or 0 for slot in slots]) > BEHIND_MS)
+        )
+        if not busy.any():
+            return np.full(len(slots), np.nan)
+        done = np.array([sum(slot.completed.get(lane, 0) for lane in lanes) for slot in slots])
+        around = np.ones(AROUND_SLOTS)
+        per_s = np.convolve(done * busy, around, "same") / np.maximum(np.convolve(slot_s * busy, around, "same"), 1e-9)
+        known = np.flatnonzero(busy & (per_s > 0))
+        nearest = known[np.abs(known[:, None] - np.arange(len(slots))).argmin(axis=0)]
+        return np.asarray(per_s[nearest])
+
+    home, cloud = rates({HOME}), rates(names - {HOME})
+    cloud = np.where(np.isnan(cloud), home, cloud)
+
+    def served(slot: int) -> tuple[float, float]:
+        at = min(slot, len(slots) - 1)
+        return float(home[at]), float(cloud[at])
+
+    return served
+
+
 def vm_as_in(record: RunRecord, lines: list[dict[str, Any]]) -> tuple[float, MeasuredBoot]:
     """Return a VM's speed beside home's while both worked, and its boot times, as a run saw them."""
     marks = [(mark.at_s, mark.kind, mark.vm) for mark in record.marks]
@@ -93,7 +132,13 @@ def vm_as_in(record: RunRecord, lines: list[dict[str, Any]]) -> tuple[float, Mea
     return float(np.median(speeds)), MeasuredBoot(type="measured", times_s=boots)
 
 
-def simulated(config_path: Path, trace: Path, measured: Calibration, seed: int) -> Course:
+def simulated(
+    config_path: Path,
+    trace: Path,
+    measured: Calibration,
+    seed: int,
+    served: Callable[[int], tuple[float, float]] | None = None,
+) -> Course:
     """Return the course of the simulated run."""
     rows: list[tuple[float, float, float]] = []
 
@@ -110,7 +155,7 @@ def simulated(config_path: Path, trace: Path, measured: Calibration, seed: int) 
 
     config = load(config_path)
     world = plan(config, served_per_s=None, for_s=0, seed=seed, trace=read_trace(trace), calibration=measured)
-    FluidWorld(replace(fluid_world(world), every_slot=True, make_scheduler=Watched)).run()
+    FluidWorld(replace(fluid_world(world), every_slot=True, make_scheduler=Watched, served=served)).run()
     return Course(*np.array(rows).T)
 
 
@@ -141,6 +186,9 @@ def main() -> int:
     parser.add_argument("parameters", type=Path, help="of spillway profile, one query")
     parser.add_argument("run", help="that is simulated")
     parser.add_argument("--vm-as-in", required=True, metavar="RUN", help="another, which says what a VM is like")
+    parser.add_argument(
+        "--speed-as-recorded", action="store_true", help="engines are as fast in each slot as they were"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of boot times")
     chosen = parser.parse_args()
     (costs,) = read_calibration(chosen.parameters).queries.values()
@@ -150,7 +198,11 @@ def main() -> int:
     measured = Calibration(queries={chosen.run: costs}, vm_speed=speed, boot=boot)
     seen = recorded(told, ledger(decisions, chosen.run))
     played = simulated(
-        chosen.stage / chosen.run / "config.yaml", chosen.stage / chosen.run / "trace.csv", measured, chosen.seed
+        chosen.stage / chosen.run / "config.yaml",
+        chosen.stage / chosen.run / "trace.csv",
+        measured,
+        chosen.seed,
+        served_in(told) if chosen.speed_as_recorded else None,
     )
     seen, played, shift = laid_over(seen, played)
     wanted, sends = seen.wanted == played.wanted, seen.sends == played.sends

@@ -48,6 +48,8 @@ class Recorder:
                 raw_bytes=cloud,
                 sent_bytes=sum(slot.sent_bytes.values()),
                 vm_states=tuple(vm_states),
+                completed=dict(slot.completed_events),
+                open=dict(slot.open_events),
             )
         )
         self._last_s = at_s

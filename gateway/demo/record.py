@@ -95,6 +95,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
         raw_bytes: bytes of the runs sent to cloud lanes in this slot before trimming and compression.
         sent_bytes: bytes that were sent for them.
         vm_states: state of each VM slot, in the words of Figure 4's machine (``off``, ``starting``, ``ready``…).
+        completed: events that each lane completed in this slot.
+        open: events in each lane at its end.
     """
 
     at_s: float
@@ -106,6 +108,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     raw_bytes: int
     sent_bytes: int
     vm_states: tuple[str, ...] = ()
+    completed: dict[str, int] = {}
+    open: dict[str, int] = {}
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):

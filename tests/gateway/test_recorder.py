@@ -41,6 +41,8 @@ def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
         raw_bytes={"vm1": 1000},
         sent_bytes={"vm1": 250},
         input_rate=800.0,
+        completed_events={HOME: 400},
+        open_events={"vm1": 100},
     )
     recorder.command(100.2, StartVm(cause="e1", vm="vm1"))
     recorder.event(VmReady(event_id="e2", at_s=100.6, vm="vm1", billing_since_s=100.2))
@@ -58,6 +60,8 @@ def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
     assert (first.share, first.raw_bytes, first.sent_bytes) == (0.25, 1000, 250)
     assert (first.completed_rate, second.completed_rate) == (800.0, 0.0)
     assert first.vm_states == ("ready", "off")
+    assert (first.completed, first.open) == ({HOME: 400}, {"vm1": 100})
+    assert (second.completed, second.open) == ({HOME: 400}, {"vm1": 100})
     assert [(mark.kind, round(mark.at_s, 3)) for mark in record.marks] == [
         ("vm_start", 0.2),
         ("vm_ready", 0.6),

@@ -70,6 +70,23 @@ def test_a_vm_serves_at_its_own_speed(vm_speed: float) -> None:
     assert np.median([of["vm-1"] / of[HOME] for of in rates if "vm-1" in of]) == pytest.approx(vm_speed, rel=0.02)
 
 
+def test_machines_are_as_fast_in_each_slot_as_they_are_said_to_be() -> None:
+    rates: list[Mapping[str, float]] = []
+
+    class Watched(Scheduler):
+        def handle(self, event: Event) -> list[Command]:
+            if isinstance(event, SlotEnded):
+                rates.append(event.queries[0].rates)
+            return super().handle(event)
+
+    def served(slot: int) -> tuple[float, float]:
+        return (400.0 if slot % 100 < 50 else 800.0), 1000.0
+
+    FluidWorld(replace(day(), served=served, make_scheduler=Watched, every_slot=True)).run()
+    assert [rates[slot][HOME] for slot in (49, 99, 949, 999)] == pytest.approx([400, 800, 400, 800], rel=0.02)
+    assert {round(of["vm-1"]) for of in rates if "vm-1" in of} == {1000}
+
+
 def test_every_event_is_completed_once() -> None:
     options = day()
     world = FluidWorld(options)

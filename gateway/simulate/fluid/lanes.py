@@ -109,6 +109,14 @@ class Flow:
 
     # ------------------------------------------------------------------------------------------------------- a slot
 
+    def serve(self, home_per_s: float, vm_per_s: float) -> None:
+        """From now on an event costs what these rates say, however large a micro-batch is."""
+        self._event_s.fill(1.0 / home_per_s)
+        self._batch_s.fill(0.0)
+        self._further_run_s.fill(0.0)
+        self._vm_speed.fill(vm_per_s / home_per_s)
+        self._vms_s = np.repeat(self._host_s * (vm_per_s / home_per_s), self._vms)
+
     def step(self, due: Array, in_cloud: IntArray) -> None:
         """Let a slot pass.
 

@@ -80,6 +80,8 @@ class FluidOptions:
         faults: of them launches that fail and VMs that are taken away.
         every_slot: call each scheduler in each slot, also where nothing can come of it.
         make_scheduler: makes the scheduler of a site.
+        served: what the private host and a VM serve a second in a slot, in place of what micro-batches cost; for
+            machines whose speed was recorded.
 
     Raises:
         ValueError: the sites do not fit together.
@@ -93,6 +95,7 @@ class FluidOptions:
     faults: Faults = field(default_factory=Faults)
     every_slot: bool = False
     make_scheduler: Callable[[SchedulerSettings], Scheduler] = Scheduler
+    served: Callable[[int], tuple[float, float]] | None = None
 
     def __post_init__(self) -> None:
         if not self.sites or len({site.scheduler.slot_s for site in self.sites}) != 1:

@@ -185,6 +185,8 @@ class FluidWorld:
 
     def _slot(self, slot: int, came: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         flow, ends_s = self.flow, (slot + 1) * self._options.slot_s
+        if self._options.served is not None:
+            flow.serve(*self._options.served(slot))
         flow.step(came, self._in_cloud)
         self._count(came)
         for site in np.flatnonzero(self._next_s <= ends_s).tolist():
