@@ -5,12 +5,15 @@
     taskset -c 0 .venv/bin/spillway profile $STAGE/private_only/config.yaml --query private_only --out measured.yaml
     .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic --vm-as-in elastic_compressed
     .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic_compressed --vm-as-in elastic
+    .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic --as-recorded
 
-The trace of a run is played to its config in a fluid world whose scheduler is asked in every slot. Two decisions are
-compared: whether a VM is wanted (equation 1), and whether events go to it (equation 2). The two time axes begin at
-different moments; they are laid over each other where the inputs agree best. Nothing is taken from the run itself:
-what micro-batches cost is profiled on Spark alone, and what a VM is like comes from another run. Goal: both decisions
-agree in 95 % of the slots.
+What came in each slot of a run is played to its config in a fluid world whose scheduler is asked in every slot. Two
+decisions are compared: whether a VM is wanted (equation 1), and whether events go to it (equation 2). Goal: both agree
+in 95 % of the slots.
+
+With ``--vm-as-in`` nothing else is taken from the run itself: what micro-batches cost is profiled on Spark alone, and
+what a VM is like comes from another run. With ``--as-recorded`` machines are what they were in the run: when the VM was
+ready, and what it and home served a second. Then the decisions alone are compared, not how fast machines were.
 """
 
 from __future__ import annotations
@@ -25,20 +28,20 @@ from typing import Any
 
 import numpy as np
 
+from engines.simulated.generators import Trace
 from gateway.config import load
 from gateway.demo.record import RunRecord, read_record
 from gateway.scheduler import Scheduler
 from gateway.simulate.calibration import Calibration, MeasuredBoot, read_calibration
 from gateway.simulate.contest import fluid_world
 from gateway.simulate.fluid.world import FluidWorld
-from gateway.simulate.plan import plan, read_trace
+from gateway.simulate.plan import Recorded, plan, read_trace
 from policies.arrays import Array, IntArray
 from policies.signals import HOME, Command, Event, SlotEnded
 
 GOAL = 0.95
 AROUND_SLOTS = 5
-BEHIND_MS = 1000.0
-SHIFT_MOST_SLOTS = 300
+BEHIND_MS = 500.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +136,13 @@ def vm_as_in(record: RunRecord, lines: list[dict[str, Any]]) -> tuple[float, Mea
 
 
 def simulated(
-    config_path: Path,
-    trace: Path,
+    folder: Path,
+    record: RunRecord,
     measured: Calibration,
     seed: int,
     served: Callable[[int], tuple[float, float]] | None = None,
 ) -> Course:
-    """Return the course of the simulated run."""
+    """Return the course of the simulated run, of the same slots."""
     rows: list[tuple[float, float, float]] = []
 
     class Watched(Scheduler):
@@ -153,30 +156,23 @@ def simulated(
                 rows.append((event.queries[0].input_rate, float(first.phi_vm), float(first.phi_data)))
             return commands
 
-    config = load(config_path)
-    world = plan(config, served_per_s=None, for_s=0, seed=seed, trace=read_trace(trace), calibration=measured)
-    FluidWorld(replace(fluid_world(world), every_slot=True, make_scheduler=Watched, served=served)).run()
-    return Course(*np.array(rows).T)
+    config = load(folder / "config.yaml")
+    (name,) = config.queries
+    trace = {name: _by_slots(record, read_trace(folder / "trace.csv")[name].event_bytes)}
+    world = plan(config, served_per_s=None, for_s=0, seed=seed, trace=trace, calibration=measured)
+    options = replace(fluid_world(world), every_slot=True, make_scheduler=Watched, served=served)
+    FluidWorld(options).run()
+    return Course(*np.array(rows[: len(record.slots)]).T)
 
 
-def laid_over(one: Course, other: Course) -> tuple[Course, Course, int]:
-    """Return the slots that both have, where their inputs agree best, and by how many slots that shifts the second."""
-    best, found = -np.inf, 0
-    for shift in range(-SHIFT_MOST_SLOTS, SHIFT_MOST_SLOTS + 1):
-        a, b = _overlap(one.input_rate, other.input_rate, shift)
-        if len(a) < min(len(one.input_rate), len(other.input_rate)) / 2:
-            continue
-        score = -float(np.abs(a - b).mean())
-        if score > best:
-            best, found = score, shift
-    pairs = [_overlap(getattr(one, name), getattr(other, name), found) for name in ("input_rate", "wanted", "sends")]
-    return Course(*(a for a, _ in pairs)), Course(*(b for _, b in pairs)), found
-
-
-def _overlap(one: Array, other: Array, shift: int) -> tuple[Array, Array]:
-    one, other = (one[shift:], other) if shift >= 0 else (one, other[-shift:])
-    slots = min(len(one), len(other))
-    return one[:slots], other[:slots]
+def _by_slots(record: RunRecord, event_bytes: int) -> Recorded:
+    """Return what came, by the slots of the run: the seconds of a trace begin somewhere within them."""
+    ends_s = [slot.at_s for slot in record.slots]
+    events = [
+        slot.input_rate * (slot.at_s - began_s) for slot, began_s in zip(record.slots, [0.0, *ends_s[:-1]], strict=True)
+    ]
+    slot_s = float(np.median(np.diff(ends_s)))
+    return Recorded(Trace([at * slot_s for at in range(len(events))], events), ends_s[-1], event_bytes)
 
 
 def main() -> int:
@@ -185,31 +181,25 @@ def main() -> int:
     parser.add_argument("stage", type=Path, help="of spillway demo")
     parser.add_argument("parameters", type=Path, help="of spillway profile, one query")
     parser.add_argument("run", help="that is simulated")
-    parser.add_argument("--vm-as-in", required=True, metavar="RUN", help="another, which says what a VM is like")
-    parser.add_argument(
-        "--speed-as-recorded", action="store_true", help="engines are as fast in each slot as they were"
-    )
+    machines = parser.add_mutually_exclusive_group(required=True)
+    machines.add_argument("--vm-as-in", metavar="RUN", help="another, which says what a VM is like")
+    machines.add_argument("--as-recorded", action="store_true", help="machines are as fast in each slot as they were")
     parser.add_argument("--seed", type=int, default=1, help="of boot times")
     chosen = parser.parse_args()
     (costs,) = read_calibration(chosen.parameters).queries.values()
-    told, other = (read_record(chosen.stage / name / "record.json") for name in (chosen.run, chosen.vm_as_in))
+    like = chosen.vm_as_in or chosen.run
+    told, other = (read_record(chosen.stage / name / "record.json") for name in (chosen.run, like))
     decisions = chosen.stage / "state" / "decisions"
-    speed, boot = vm_as_in(other, ledger(decisions, chosen.vm_as_in))
+    speed, boot = vm_as_in(other, ledger(decisions, like))
     measured = Calibration(queries={chosen.run: costs}, vm_speed=speed, boot=boot)
     seen = recorded(told, ledger(decisions, chosen.run))
-    played = simulated(
-        chosen.stage / chosen.run / "config.yaml",
-        chosen.stage / chosen.run / "trace.csv",
-        measured,
-        chosen.seed,
-        served_in(told) if chosen.speed_as_recorded else None,
-    )
-    seen, played, shift = laid_over(seen, played)
-    wanted, sends = seen.wanted == played.wanted, seen.sends == played.sends
+    served = served_in(told) if chosen.as_recorded else None
+    played = simulated(chosen.stage / chosen.run, told, measured, chosen.seed, served)
+    slots = min(len(seen.wanted), len(played.wanted))
+    wanted, sends = (getattr(seen, name)[:slots] == getattr(played, name)[:slots] for name in ("wanted", "sends"))
     both = float((wanted & sends).mean())
     print(f"a VM has {speed:.2f} of home's speed and boots in {', '.join(f'{at_s:.1f}' for at_s in boot.times_s)} s")
-    print(f"{len(wanted)} slots laid over each other, the simulated ones {shift} later")
-    print(f"| a VM is wanted | {wanted.mean():.1%} |\n| events go to it | {sends.mean():.1%} |\n| both | {both:.1%} |")
+    print(f"{slots} slots: a VM is wanted {wanted.mean():.1%}, events go to it {sends.mean():.1%}, both {both:.1%}")
     print(f"goal {GOAL:.0%}: {'reached' if both >= GOAL else 'missed'}")
     return 0 if both >= GOAL else 1
 
