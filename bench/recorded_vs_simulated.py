@@ -158,21 +158,20 @@ def simulated(
 
     config = load(folder / "config.yaml")
     (name,) = config.queries
-    trace = {name: _by_slots(record, read_trace(folder / "trace.csv")[name].event_bytes)}
+    trace = {name: _by_slots(record, config.gateway.slot_s, read_trace(folder / "trace.csv")[name].event_bytes)}
     world = plan(config, served_per_s=None, for_s=0, seed=seed, trace=trace, calibration=measured)
     options = replace(fluid_world(world), every_slot=True, make_scheduler=Watched, served=served)
     FluidWorld(options).run()
     return Course(*np.array(rows[: len(record.slots)]).T)
 
 
-def _by_slots(record: RunRecord, event_bytes: int) -> Recorded:
+def _by_slots(record: RunRecord, slot_s: float, event_bytes: int) -> Recorded:
     """Return what came, by the slots of the run: the seconds of a trace begin somewhere within them."""
     ends_s = [slot.at_s for slot in record.slots]
     events = [
         slot.input_rate * (slot.at_s - began_s) for slot, began_s in zip(record.slots, [0.0, *ends_s[:-1]], strict=True)
     ]
-    slot_s = float(np.median(np.diff(ends_s)))
-    return Recorded(Trace([at * slot_s for at in range(len(events))], events), ends_s[-1], event_bytes)
+    return Recorded(Trace([(at + 0.5) * slot_s for at in range(len(events))], events), ends_s[-1], event_bytes)
 
 
 def main() -> int:
