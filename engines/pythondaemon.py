@@ -29,10 +29,14 @@ def work(sock: Any, authenticated: bool) -> int:
         authenticated: whether it has been authenticated.
 
     Returns:
-        The task's exit code.
+        The task's exit code; 1 when Spark, done with this worker, has hung up.
     """
     global _freezes  # the worker is a process of its own
-    code: int = _pyspark_work(sock, authenticated)
+    try:
+        code: int = _pyspark_work(sock, authenticated)
+    except BrokenPipeError:
+        # Over TCP the last bytes to nobody go unnoticed. PySpark's own loop would print a traceback for each query's end.
+        return 1
     if _freezes < _FREEZES_MOST and len(gc.get_objects()) > _OBJECTS_MOST:
         gc.collect()
         gc.freeze()
