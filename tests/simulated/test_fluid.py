@@ -97,16 +97,21 @@ def test_every_event_is_completed_once() -> None:
     assert 0 <= outcome.missed <= 1
 
 
-@pytest.mark.parametrize("vm_speed", [0.5, 1.0, 3.0])
-def test_a_fluid_world_is_near_one_of_runs(vm_speed: float) -> None:
+SEVERAL_RUNS = {"run_s": 0.1, "batch_s": 0.06, "further_run_s": 0.02, "batch_runs": 8, "event_s": 1 / 1500}
+
+
+@pytest.mark.parametrize(("vm_speed", "costs"), [(0.5, {}), (1.0, {}), (3.0, {}), (1.0, SEVERAL_RUNS)])
+def test_a_fluid_world_is_near_one_of_runs(vm_speed: float, costs: dict[str, float]) -> None:
     """The same gateway with single runs: as many VMs, and latencies of the same size."""
     fluid = day()
-    site = replace(fluid.sites[0], machines=replace(fluid.sites[0].machines, vm_speed=vm_speed))
+    (site,) = fluid.sites
+    machines = replace(site.machines, vm_speed=vm_speed)
+    site = replace(site, machines=machines, queries=(replace(site.queries[0], **costs),))
 
     def load() -> Generator:
         return Bursts(Uniform(300.0), every_s=1000.0, for_s=120.0, times=4.0)
 
-    query = QueryOptions(settings=site.scheduler.queries[0], load=load())
+    query = QueryOptions(settings=site.scheduler.queries[0], load=load(), **costs)
     runs = World(
         WorldOptions(seed=1, scheduler=site.scheduler, queries=(query,), machines=site.machines, load_s=1000.0)
     ).run()
