@@ -34,9 +34,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "email.yaml"
 
 # Thresholds below what one micro-batch takes: the VM is wanted from the first slot on, whatever machine this is.
 EAGER = {
-    "start_vm_above": "200ms",
-    "send_above": "100ms",
-    "keep_vm_above": "50ms",
+    "start_vm_above": "20ms",
+    "send_above": "10ms",
+    "keep_vm_above": "5ms",
     "keep_vm_bytes": "0B",
     "tolerance": "0s",
 }
