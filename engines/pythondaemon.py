@@ -35,7 +35,7 @@ def work(sock: Any, authenticated: bool) -> int:
     try:
         code: int = _pyspark_work(sock, authenticated)
     except BrokenPipeError:
-        # Over TCP the last bytes to nobody go unnoticed; PySpark would print a traceback for them here.
+        # Over TCP the last bytes to nobody go unnoticed. PySpark's own loop would print a traceback for each query's end.
         return 1
     if _freezes < _FREEZES_MOST and len(gc.get_objects()) > _OBJECTS_MOST:
         gc.collect()
