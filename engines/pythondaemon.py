@@ -29,14 +29,10 @@ def work(sock: Any, authenticated: bool) -> int:
         authenticated: whether it has been authenticated.
 
     Returns:
-        The task's exit code; 1 when Spark, done with this worker, has hung up.
+        The task's exit code.
     """
     global _freezes  # the worker is a process of its own
-    try:
-        code: int = _pyspark_work(sock, authenticated)
-    except BrokenPipeError:
-        # Over TCP the last bytes to nobody go unnoticed. PySpark's own loop would print a traceback for each query's end.
-        return 1
+    code: int = _pyspark_work(sock, authenticated)
     if _freezes < _FREEZES_MOST and len(gc.get_objects()) > _OBJECTS_MOST:
         gc.collect()
         gc.freeze()

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from engines import pythondaemon
-
 SCRIPT = """
 import gc, json, sys
 from pathlib import Path
@@ -44,11 +42,3 @@ def test_workers_keep_what_they_imported_and_talk_over_private_sockets(tmp_path:
     assert seen["found"][-1] > 10_000, "the modules are, after it"
     assert seen["sockets"]
     assert seen["private"]
-
-
-def test_a_worker_whose_spark_has_hung_up_ends_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(*_: object) -> int:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(pythondaemon, "_pyspark_work", work)
-    assert pythondaemon.work(None, True) == 1
