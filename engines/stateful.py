@@ -129,6 +129,8 @@ class StatefulStream:
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         items = self.feed.planned
         if not items:
+            # Spark plans a first micro-batch even if nothing has come; without the state of this one there is no next.
+            frame.toArrow()
             return
         rows = one_batch(frame.toArrow(), self.query.result_schema)
         self._on_answers([Answer(items, rows, (), batch_id, self._clock.now() - self.feed.planned_at_s)])

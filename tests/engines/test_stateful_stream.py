@@ -12,6 +12,7 @@ from stream_bench import Bench, Running
 from engines import checkpoints
 from engines.checkpoints import CheckpointError, Progress
 from engines.query import RefusedError
+from tests.e2e.harness import until
 
 pytestmark = pytest.mark.spark
 
@@ -71,6 +72,24 @@ def test_a_start_that_was_killed_while_it_wrote_its_first_offset_is_no_obstacle(
     (last,) = tmp_path.iterdir()
     (last / "offsets").mkdir(exist_ok=True)
     (last / "offsets" / ".0.half-written.tmp").write_text("v1")
+    running = opened(bench, tmp_path)
+    running.put_seqs(0, rows(0, 30))
+    assert ordered(running.rows_until(30)) == ordered(straight(30))
+
+
+def test_a_query_to_which_nothing_comes_at_first_is_none_the_worse(bench: Bench, tmp_path: Path) -> None:
+    idle = opened(bench, tmp_path)
+    until(lambda: (tmp_path / "1" / "commits" / "0").exists(), "Spark has committed a micro-batch of nothing")
+    assert idle.stream.death == ""
+    idle.put_seqs(0, rows(0, 30))
+    assert ordered(idle.rows_until(30)) == ordered(straight(30))
+    idle.stream.close()
+
+
+def test_a_start_that_ended_before_anything_came_is_no_obstacle(bench: Bench, tmp_path: Path) -> None:
+    idle = opened(bench, tmp_path)
+    until(lambda: (tmp_path / "1" / "commits" / "0").exists(), "Spark has committed a micro-batch of nothing")
+    idle.stream.close()
     running = opened(bench, tmp_path)
     running.put_seqs(0, rows(0, 30))
     assert ordered(running.rows_until(30)) == ordered(straight(30))
