@@ -20,7 +20,7 @@ from infra.clock import Clock
 
 _WITHIN_S = 300.0
 _WARM_S = 40.0
-_WARM_MOST = 200
+_WARM_ROUNDS = 25
 _WARM_TOGETHER = 8
 _SETTLED = 0.97
 _TRIES = 20
@@ -149,7 +149,7 @@ class _Player:
         """Play large micro-batches until they become no faster."""
         ends_s = self._clock.now() + _WARM_S
         before_s = math.inf
-        for _ in range(_WARM_MOST // _WARM_TOGETHER):
+        for _ in range(_WARM_ROUNDS):
             took_s = statistics.median(self.play(1, events).batch_s for _ in range(_WARM_TOGETHER))
             if took_s > _SETTLED * before_s or self._clock.now() > ends_s:
                 return

@@ -19,7 +19,7 @@ from gateway.scheduler import Scheduler
 from gateway.simulate.fluid.hosts import Lanes, divided
 from gateway.simulate.fluid.lanes import Flow
 from gateway.simulate.fluid.measures import LaneMeasures
-from gateway.simulate.fluid.options import FromGenerators
+from gateway.simulate.fluid.options import FluidOptions, FromGenerators
 from gateway.simulate.fluid.waiting import Waiting
 from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Faults, QueryOptions, WorldOptions
@@ -54,8 +54,8 @@ def test_a_vm_boots_for_as_long_as_was_measured() -> None:
     assert (of, what, ready_s - started_s) == (vm, "ready", 17.0)
 
 
-@pytest.mark.parametrize("vm_speed", [0.5, 1.0, 2.0])
-def test_a_vm_serves_at_its_own_speed(vm_speed: float) -> None:
+def rates_told(options: FluidOptions) -> list[Mapping[str, float]]:
+    """What the scheduler is told of each slot in which it is asked."""
     rates: list[Mapping[str, float]] = []
 
     class Watched(Scheduler):
@@ -64,25 +64,23 @@ def test_a_vm_serves_at_its_own_speed(vm_speed: float) -> None:
                 rates.append(event.queries[0].rates)
             return super().handle(event)
 
+    FluidWorld(replace(options, make_scheduler=Watched)).run()
+    return rates
+
+
+@pytest.mark.parametrize("vm_speed", [0.5, 1.0, 2.0])
+def test_a_vm_serves_at_its_own_speed(vm_speed: float) -> None:
     (site,) = (options := day()).sites
     machines = replace(site.machines, vm_speed=vm_speed)
-    FluidWorld(replace(options, sites=(replace(site, machines=machines),), make_scheduler=Watched)).run()
+    rates = rates_told(replace(options, sites=(replace(site, machines=machines),)))
     assert np.median([of["vm-1"] / of[HOME] for of in rates if "vm-1" in of]) == pytest.approx(vm_speed, rel=0.02)
 
 
 def test_machines_are_as_fast_in_each_slot_as_they_are_said_to_be() -> None:
-    rates: list[Mapping[str, float]] = []
-
-    class Watched(Scheduler):
-        def handle(self, event: Event) -> list[Command]:
-            if isinstance(event, SlotEnded):
-                rates.append(event.queries[0].rates)
-            return super().handle(event)
-
     def served(slot: int) -> tuple[float, float]:
         return (400.0 if slot % 100 < 50 else 800.0), 1000.0
 
-    FluidWorld(replace(day(), served=served, make_scheduler=Watched, every_slot=True)).run()
+    rates = rates_told(replace(day(), served=served, every_slot=True))
     assert [rates[slot][HOME] for slot in (49, 99, 949, 999)] == pytest.approx([400, 800, 400, 800], rel=0.02)
     assert {round(of["vm-1"]) for of in rates if "vm-1" in of} == {1000}
 
