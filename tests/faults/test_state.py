@@ -71,7 +71,7 @@ def lived(folder: Path, chance: random.Random) -> int:
 def test_the_gateway_killed_over_a_query_with_state(tmp_path: Path, scale: Scale, figures: Figures) -> None:
     print(f"seed {scale.seed}")
     chance = random.Random(scale.seed)
-    lives = scale.times(1, 20)
+    lives = scale.times(1, 10)
     taken = sum(lived(tmp_path / f"life-{number}", chance) for number in range(lives))
     figures.add(
         "gateway over a query with state: kill -9 before its first event and after",
