@@ -1,13 +1,12 @@
 """CEPSim's use case on real Spark through the gateway, measured and simulated at six loads from idle to overload.
 
-    OMP_NUM_THREADS=1 .venv/bin/python bench/cepsim_on_spark.py --out cepsim.json      # about 20 minutes
+    OMP_NUM_THREADS=1 .venv/bin/python bench/cepsim_on_spark.py --out cepsim.json      # about 16 minutes
 
-What a micro-batch costs is measured first, in a Spark of its own and without a gateway. A gateway with real Spark
-(``local[1]``) that is overloaded twofold then tells by how much all takes longer there: one factor. From these a knee
-is simulated; the loads are parts of it. What a micro-batch took more or less than the fit says is chance: it is drawn
-from what was left over, and 25 simulations are averaged. Latency and throughput of both are those of CEPSim's
-equations 2 to 10, by the same calculators: a window's results are consumed when the sink shows them, and stand for the
-readings that were due in it. Prints the tables of docs/results/cepsim.md.
+What a micro-batch costs is measured first, in a Spark of its own and without a gateway, and a knee is simulated from
+it; the loads are parts of this knee. Each load is then simulated, before a gateway with real Spark (``local[1]``) runs
+it. Latency and throughput of both are those of CEPSim's equations 2 to 10, by the same calculators: a window's results
+are consumed when the sink shows them, and stand for the readings that were due in it. Prints the tables of
+docs/results/cepsim.md. ``--calibration FILE`` takes costs that were measured before.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -52,11 +51,9 @@ from gateway.simulate.microbatches import Cutting, EngineCosts, Play
 PARTS = (0.1, 0.3, 0.6, 0.85, 1.0, 1.2)
 WINDOWS = 6
 """So many are measured, after one that is not."""
-SEEDS = 25
-OVERLOAD = 2.0
-COLD_WINDOWS = 3
-"""So many windows of the overload are not looked at: Java compiles."""
-WARM_WINDOWS = 3
+WARM_WINDOWS = 2
+LOADS_TOGETHER = 2
+"""So many are measured under one lock."""
 KEEPS_UP = 0.98
 SENSORS_MOST = 5000
 DATA_S = 260.0
@@ -68,7 +65,7 @@ _LEAST_INSTRUCTIONS = 1.0
 class Costs:
     """Seconds: a micro-batch, a run in it, a reading, a result, until the next is planned, a sink's part.
 
-    ``off_s`` is what the fit leaves over of each micro-batch.
+    ``off_s`` is the root mean square of what the fit leaves over.
     """
 
     batch_s: float
@@ -77,16 +74,7 @@ class Costs:
     result_s: float
     between_s: float
     commit_s: float
-    off_s: tuple[float, ...] = (0.0,)
-
-    def times(self, factor: float) -> Costs:
-        """Return what the same takes on an engine that needs so much longer."""
-        return replace(self, batch_s=factor * self.batch_s, run_s=factor * self.run_s, event_s=factor * self.event_s)
-
-    def __str__(self) -> str:
-        """Tell them."""
-        told = ", ".join(f"{name} {value:.6g}" for name, value in asdict(self).items() if name != "off_s")
-        return f"{told}; off by {np.sqrt(np.mean(np.square(self.off_s))):.3g} s (root mean square)"
+    off_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +89,10 @@ def fitted(batches: Sequence[Batch], commit_s: float) -> Costs:
     """Fit t = a + c runs + b readings + d results by least squares, none of them negative."""
     of = np.array([[1.0, one.runs, one.events, one.results] for one in batches])
     took_s = np.array([one.batch_s for one in batches])
-    found, _ = nnls(of, took_s)
+    found, distance = nnls(of, took_s)
     batch_s, run_s, event_s, result_s = (float(one) for one in found)
-    between_s = fmean(one.between_s for one in batches)
-    return Costs(batch_s, run_s, event_s, result_s, between_s, commit_s, tuple((took_s - of @ found).tolist()))
+    between_s = statistics.fmean(one.between_s for one in batches)
+    return Costs(batch_s, run_s, event_s, result_s, between_s, commit_s, float(distance / np.sqrt(len(batches))))
 
 
 def use_case(sensors: int, costs: Costs) -> Query:
@@ -145,16 +133,13 @@ def measured_by(query: Query, consumed: Sequence[tuple[float, EventSet]]) -> Out
     return Outcome(latency_s, throughput.per_s("end", ended_s))
 
 
-def simulated(sensors: int, costs: Costs, windows: int = WINDOWS, skipped: int = 0) -> Outcome:
-    """Simulate a load, often, and return means; ``skipped``: so many more windows at the beginning do not count."""
+def simulated(sensors: int, costs: Costs, windows: int = WINDOWS) -> Outcome:
+    """Simulate a load."""
     query = use_case(sensors, costs)
-    engine = EngineCosts(costs.batch_s, costs.run_s, costs.between_s, costs.commit_s, costs.off_s)
-    found: list[Outcome] = []
-    for seed in range(SEEDS):
-        play = Play(query, Vm("host", PAPER_MIPS), engine, Cutting(LINGER_S, RUN_EVENTS_MAX, SLOT_S), seed)
-        visible = play.run(windows + skipped + 1, 10 * WINDOW_S * (windows + skipped + 2))[skipped:]
-        found.append(measured_by(query, [(one.at_s, one.closed.events) for one in visible]))
-    return Outcome(fmean(one.latency_s for one in found), fmean(one.throughput_per_s for one in found))
+    engine = EngineCosts(costs.batch_s, costs.run_s, costs.between_s, costs.commit_s)
+    play = Play(query, Vm("host", PAPER_MIPS), engine, Cutting(LINGER_S, RUN_EVENTS_MAX, SLOT_S))
+    visible = play.run(windows + 1, 10 * WINDOW_S * (windows + 2))
+    return measured_by(query, [(one.at_s, one.closed.events) for one in visible])
 
 
 def seen(sensors: int, costs: Costs, windows: Sequence[SeenWindow]) -> Outcome:
@@ -193,90 +178,67 @@ def alone(lock: Path | None) -> Iterator[None]:
         yield
 
 
-class Site:
-    """Gateways one after the other over one Spark; ended by leaving it."""
+def measured(loads: Sequence[int], folder: Path, seed: int, lock: Path | None) -> dict[int, list[SeenWindow]]:
+    """Run a gateway for each load, after one that only warms Spark up, and return what their sinks showed."""
+    state_dir = folder / "spark"
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self._folder, self._seed = folder, seed
-        self._state_dir = folder / "spark"
-
-    def __enter__(self) -> Site:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        end_hosts(self._state_dir)
-
-    def play(self, name: str, sensors: int, windows: int) -> list[SeenWindow]:
-        """Run a gateway until so many windows and one are visible."""
+    def play(name: str, sensors: int, windows: int) -> list[SeenWindow]:
         count = round(READINGS_PER_S * sensors * DATA_S)
-        gateway = Gateway(self._folder / name, self._state_dir, name, sensors, count, self._seed)
-        return gateway.play(windows, GIVE_UP_S)[: windows + 1]
+        gateway = Gateway(folder / name, state_dir, name, sensors, count, seed)
+        return gateway.play(windows, GIVE_UP_S)
 
-    def slowness(self, sensors: int, costs: Costs) -> float:
-        """Return how much longer all takes here than where it was calibrated: what a gateway adds, and today's machine.
-
-        Args:
-            sensors: an overload, so that throughput tells it.
-            costs: calibrated.
-        """
-        windows = self.play("overload", sensors, COLD_WINDOWS + WARM_WINDOWS)[COLD_WINDOWS:]
-        served = seen(sensors, costs, windows).throughput_per_s
-        return simulated(sensors, costs, WARM_WINDOWS, COLD_WINDOWS).throughput_per_s / served
-
-
-def calibrated(folder: Path, seed: int, lock: Path | None) -> tuple[Costs, list[Batch]]:
-    """Measure what micro-batches cost on a Spark without a gateway."""
-    with alone(lock):
-        commit_s = time_commits(folder)
-        batches = time_micro_batches(CALIBRATION_SENSORS, seed)
-    return fitted(batches, commit_s), batches
-
-
-def measured(folder: Path, costs: Costs, seed: int, lock: Path | None) -> tuple[Costs, dict[int, list[SeenWindow]]]:
-    """Overload a gateway, correct the costs by what it serves then, and run one for each load.
-
-    Returns:
-        The corrected costs, and what the sinks of the loads showed.
-    """
     found: dict[int, list[SeenWindow]] = {}
-    with alone(lock), Site(folder, seed) as site:
-        factor = site.slowness(round(OVERLOAD * knee(costs)), costs)
-        costs = costs.times(factor)
-        most = knee(costs)
-        print(
-            f"in a gateway micro-batches take {factor:.3f} times as long; it keeps up with {most} sensors", flush=True
-        )
-        for part in PARTS:
-            sensors = max(1, round(part * most))
-            found[sensors] = site.play(f"of-{sensors}", sensors, WINDOWS)
-            print(f"{sensors} sensors: {asdict(found[sensors][-1])}", flush=True)
-    return costs, found
+    try:
+        for first in range(0, len(loads), LOADS_TOGETHER):
+            with alone(lock):
+                if not found:
+                    play("warm", loads[len(loads) // 2], WARM_WINDOWS)
+                for sensors in loads[first : first + LOADS_TOGETHER]:
+                    found[sensors] = play(f"of-{sensors}", sensors, WINDOWS)[: WINDOWS + 1]
+                    print(f"{sensors} sensors: {asdict(found[sensors][-1])}", flush=True)
+    finally:
+        end_hosts(state_dir)
+    return found
 
 
 def main() -> None:
-    """Calibrate, measure, simulate, compare."""
+    """Calibrate, simulate, measure, compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--calibration", type=Path, help="costs that were measured before, as --out has them")
     parser.add_argument("--measured", type=Path, help="compare with what --out has from an earlier run")
     parser.add_argument("--out", type=Path, help="write all that was measured here, as JSON")
     parser.add_argument("--lock", type=Path, help="a file that is locked while Spark works")
+    parser.add_argument("--only-simulate", action="store_true", help="run no gateway")
     parser.add_argument("--seed", type=int, default=1, help="of the readings")
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="cepsim-"))
-    if chosen.measured:
-        before = json.loads(chosen.measured.read_text())
-        costs, batches = Costs(**before["costs"]), [Batch(**one) for one in before["batches"]]
-        windows = read_windows(chosen.measured)
+    batches: list[Batch] = []
+    if chosen.calibration:
+        costs = Costs(**json.loads(chosen.calibration.read_text())["costs"])
     else:
-        costs, batches = calibrated(folder, chosen.seed, chosen.lock)
-        print(costs, flush=True)
-        costs, windows = measured(folder, costs, chosen.seed, chosen.lock)
-    expected = {sensors: simulated(sensors, costs) for sensors in windows}
+        with alone(chosen.lock):
+            commit_s = time_commits(folder)
+            batches = time_micro_batches(CALIBRATION_SENSORS, chosen.seed)
+        costs = fitted(batches, commit_s)
+    most = knee(costs)
+    if chosen.out:
+        chosen.out.write_text(json.dumps({"costs": asdict(costs), "batches": [asdict(one) for one in batches]}))
+    print(f"{costs}\nsimulated: keeps up with {most} sensors", flush=True)
+    earlier = read_windows(chosen.measured) if chosen.measured else {}
+    loads = list(earlier) or [max(1, round(part * most)) for part in PARTS]
+    expected = {sensors: simulated(sensors, costs) for sensors in loads}
+    if chosen.measured:
+        windows = earlier
+    else:
+        windows = {} if chosen.only_simulate else measured(loads, folder, chosen.seed, chosen.lock)
     results = {sensors: seen(sensors, costs, found) for sensors, found in windows.items()}
     print_table(expected, results)
     if chosen.out:
         document = {
             "costs": asdict(costs),
             "batches": [asdict(one) for one in batches],
+            "simulated": {sensors: asdict(one) for sensors, one in expected.items()},
+            "measured": {sensors: asdict(one) for sensors, one in results.items()},
             "windows": {sensors: [asdict(one) for one in found] for sensors, found in windows.items()},
         }
         chosen.out.write_text(json.dumps(document, indent=1))
