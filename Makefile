@@ -40,7 +40,7 @@ demo: setup java $(if $(WAN),wan) ## play the e-mail benchmark; MAIL=inbox.mbox.
 test: export OMP_NUM_THREADS := 1
 test: setup java broker mosquitto wan ## run all tests
 	$(BIN)/spillway prepare
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --durations=25
 
 fuzz: setup ## fuzz the link with FRAMES frames (10,000,000), SEED 1
 	$(BIN)/python tests/faults/fuzz.py $(or $(FRAMES),10000000) $(or $(SEED),1)

@@ -41,12 +41,14 @@ class EngineCosts:
         run_s: each run in it: an input partition of its own.
         between_s: from hearing that the sink has its results to the planning of the next.
         commit_s: the sink and the run log, for a part.
+        off_s: standard deviation of what a micro-batch takes more, or less, by chance.
     """
 
     batch_s: float
     run_s: float
     between_s: float
     commit_s: float
+    off_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class MicroBatchHost(Host):
         costs: see there.
         agenda: time.
         answer: gets what a micro-batch closed when it is done; the host goes on when ``committed`` is called.
+        due_s: when the event of a seq was due.
+        chance: says by how much a micro-batch is off.
     """
 
     def __init__(
@@ -86,8 +90,10 @@ class MicroBatchHost(Host):
         agenda: Agenda,
         answer: Callable[[tuple[Closed, ...]], None],
         due_s: Callable[[int], float],
+        chance: random.Random,
     ) -> None:
-        super().__init__(HOME, Machines(), Faults(), agenda, Trace(agenda), random.Random(0))  # noqa: S311  # unused
+        super().__init__(HOME, Machines(), Faults(), agenda, Trace(agenda), chance)
+        self._chance = chance
         self._query = query
         self._mips = mips
         self._costs = costs
@@ -123,6 +129,7 @@ class MicroBatchHost(Host):
         batch = self._query.batch(arrivals)
         work_s = batch.instructions / (self._mips * _INSTRUCTIONS_PER_MI)
         work_s += self._costs.batch_s + self._costs.run_s * len(taken)
+        work_s = max(0.0, work_s + self._chance.gauss(0.0, self._costs.off_s))
         self._time.after(work_s, lambda: self._done(taken, batch.closed, work_s))
 
     def _done(
@@ -142,12 +149,13 @@ class Play:
         vm: the private host.
         costs: what is not per event.
         cutting: what the config says.
+        seed: of what is chance.
 
     Attributes:
         visible: the windows whose results the sink has, in order.
     """
 
-    def __init__(self, query: Query, vm: Vm, costs: EngineCosts, cutting: Cutting) -> None:
+    def __init__(self, query: Query, vm: Vm, costs: EngineCosts, cutting: Cutting, seed: int = 0) -> None:
         self.visible: list[Visible] = []
         self._agenda = Agenda()
         self._costs, self._cutting = costs, cutting
@@ -158,7 +166,13 @@ class Play:
         self._outbox: list[tuple[Closed, ...]] = []
         self._part_due_s = PART_S
         self.host = MicroBatchHost(
-            MicroBatchedQuery(query), vm.mips, costs, self._agenda, self._outbox.append, self._schedule.due_s
+            MicroBatchedQuery(query),
+            vm.mips,
+            costs,
+            self._agenda,
+            self._outbox.append,
+            self._schedule.due_s,
+            random.Random(seed),  # noqa: S311  # no secret
         )
         self._lane = Lane(self.host, self, self._agenda, Patience())
 

@@ -75,6 +75,15 @@ def test_what_is_simulated_and_what_is_seen_are_measured_alike(bench: ModuleType
     assert alike.throughput_per_s == pytest.approx(outcome.throughput_per_s)
 
 
+def test_what_takes_longer_by_chance_is_late_on_average(bench: ModuleType) -> None:
+    even = bench.Costs(0.2, 0.1, 3e-4, 1e-5, 0.1, 0.02)
+    uneven = bench.Costs(0.2, 0.1, 3e-4, 1e-5, 0.1, 0.02, 0.3)
+    sensors = round(0.99 * bench.knee(even))
+    late = bench.simulated(sensors, uneven)
+    assert late.latency_s > bench.simulated(sensors, even).latency_s
+    assert late == bench.simulated(sensors, uneven), "seeds decide what is chance"
+
+
 def test_the_knee_is_where_the_simulated_gateway_falls_behind(bench: ModuleType) -> None:
     costs = bench.Costs(0.2, 0.1, 3e-4, 1e-5, 0.1, 0.02)
     most = bench.knee(costs)
