@@ -2,7 +2,8 @@
 
 The broker sends a message of QoS 2 again, with the same packet id and marked DUP, until it has a PUBREC; then it asks
 with PUBREL, again and again, until it has a PUBCOMP; only then may the id mean another message. So the ids between
-the two are remembered on disk. Before an append to the journal it is noted which ids are in it, with a key that the
+the two are remembered on disk. (mosquitto, stopped and started before it had a PUBCOMP, may send such a message once
+more: see docs/decisions/0078.) Before an append to the journal it is noted which ids are in it, with a key that the
 journal keeps beside them: after a crash the journal says whether the append was made.
 """
 
@@ -13,12 +14,16 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from gateway.mqtt.client import Arrival, Release
 from gateway.statefiles import StateError, write_atomically
 from gateway.threads import run_to_end
+
+# So many messages the broker may send before they are acknowledged; of as many it may not have heard the last word.
+RECEIVE_MAX: Final = 1000
 
 
 class _Noted(msgspec.Struct, frozen=True):
@@ -68,6 +73,9 @@ class Session:
         # The append that is not known to be made yet; and since which record the file does not know of one that was.
         self._noted: _Noted | None = None
         self._behind_from: int | None = None
+        # The last that the broker released, oldest first, and how many ids it used without using one of these again.
+        self._released: dict[int, str] = {}
+        self._ids_onward = 0
 
     @property
     def filters(self) -> dict[str, int]:
@@ -111,7 +119,12 @@ class Session:
 
         A broker that was set back may use an id for another message, so that the content must be the same too.
         """
-        return arrival.qos == 2 and arrival.again and self._ids.get(arrival.packet_id) == _digest(arrival)
+        if arrival.qos < 2 or not arrival.again:
+            return False
+        held = self._ids.get(arrival.packet_id)
+        if held is None and self._ids_onward > RECEIVE_MAX:
+            held = self._released.get(arrival.packet_id)
+        return held == _digest(arrival)
 
     async def note(self, fresh: Sequence[Arrival], releases: Sequence[Release], from_record: int) -> str:
         """Make durable that the ids of ``releases`` are free, and which messages the next append holds.
@@ -122,11 +135,25 @@ class Session:
         ids = {arrival.packet_id: _digest(arrival) for arrival in fresh if arrival.qos == 2}
         if not ids and not releases:
             return ""
-        for release in releases:
-            self._ids.pop(release.packet_id, None)
+        self._count(ids)
+        self._let_go(releases)
         self._noted = _Noted(secrets.token_hex(12), from_record, ids) if ids else None
         await self._write()
         return self._noted.key if self._noted is not None else ""
+
+    def _count(self, fresh_ids: dict[int, str]) -> None:
+        """See whether the broker counts on, so that an id that it sends again is no other message's."""
+        if not fresh_ids.keys().isdisjoint(self._released):
+            self._released, self._ids_onward = {}, 0
+        self._ids_onward += len(fresh_ids)
+
+    def _let_go(self, releases: Sequence[Release]) -> None:
+        for release in releases:
+            earlier = self._released.pop(release.packet_id, None)
+            if digest := self._ids.pop(release.packet_id, earlier):
+                self._released[release.packet_id] = digest
+        while len(self._released) > RECEIVE_MAX:
+            del self._released[next(iter(self._released))]
 
     def made(self) -> None:
         """Take note that the append that was noted last was made."""
@@ -142,6 +169,7 @@ class Session:
     async def begin(self) -> None:
         """Forget everything: the broker has no session, so nothing that it sends from now on was sent before."""
         self._ids, self._noted, self._filters = {}, None, {}
+        self._released, self._ids_onward = {}, 0
         await self._write()
 
     async def note_filters(self, filters: dict[str, int]) -> None:

@@ -18,7 +18,7 @@ from gateway.journal.journal import Journal, JournalFullError
 from gateway.journal.scan import keys_since
 from gateway.mqtt.broker import Broker, broker_of
 from gateway.mqtt.client import Arrival, BrokerError, Client, Release, speaks_no_5
-from gateway.mqtt.session import Session
+from gateway.mqtt.session import RECEIVE_MAX, Session
 from gateway.position import Position
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.journaled import JournaledSource
@@ -37,8 +37,6 @@ _WAIT_MAX_S = 5.0
 _RETRY_S = 0.1
 _REFUSED: Final = 0x80
 _OLD_VERSION: Final = aiomqtt.ProtocolVersion.V311
-# So many messages the broker may send before they are acknowledged.
-_RECEIVE_MAX: Final = 1000
 # Retained messages come when a subscription is new, not when it is renewed.
 _RETAINED_IF_NEW: Final = 1
 T = TypeVar("T")
@@ -221,7 +219,7 @@ class _Connection:
             self._client_id,
             session_s=SESSION_S,
             version=self._version,
-            receive_max=_RECEIVE_MAX,
+            receive_max=RECEIVE_MAX,
             inbox_bytes=self._inbox_bytes,
         )
         async with client:

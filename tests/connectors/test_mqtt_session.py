@@ -121,6 +121,7 @@ async def test_each_message_is_kept_once_wherever_the_process_dies(
         fate.step()
 
     monkeypatch.setattr(module, "write_atomically", write)
+    monkeypatch.setattr(module, "RECEIVE_MAX", 3)  # as many as this broker has under way
 
     async def live() -> None:
         session = Session(tmp_path / "session.json")
@@ -166,3 +167,30 @@ async def test_a_broker_without_the_session_begins_anew(tmp_path: Path) -> None:
     again = Session(tmp_path / "session.json")
     await again.open(lambda _: set())
     assert not again.is_known(arrival)
+
+
+async def test_what_a_broker_that_counts_on_releases_and_sends_again_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RECEIVE_MAX", 3)
+    session = Session(tmp_path / "session.json")
+    await session.open(lambda _: set())
+
+    def message(number: int, *, again: bool) -> Arrival:
+        return Arrival("t", b"x", 2, number, again=again)
+
+    async def taken(number: int) -> None:
+        await session.note([message(number, again=False)], [], 0)
+        session.made()
+        await session.note([], [Release(number)], 0)
+
+    for number in (1, 2, 3):
+        await taken(number)
+        assert not session.is_known(message(number, again=True)), "it may be the lowest number that is free"
+    await taken(4)
+    assert [number for number in range(1, 5) if session.is_known(message(number, again=True))] == [2, 3, 4]
+    await session.note([], [Release(2)], 0)
+    await taken(5)
+    assert [number for number in range(1, 6) if session.is_known(message(number, again=True))] == [2, 4, 5]
+    await taken(4)
+    assert not session.is_known(message(5, again=True)), "it does use numbers again"

@@ -18,7 +18,8 @@ from mqtt_trust import OldBroker, TestAuthority, password_file, tls_listener
 from source_contract import HUGE, SCHEMA, events, read, rows
 
 from gateway.journal.journal import Journal
-from gateway.mqtt.client import Client
+from gateway.mqtt import session
+from gateway.mqtt.client import Client, Release
 from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
 from gateway.sources.mqtt import MqttSource
 
@@ -118,6 +119,44 @@ async def test_a_subscription_that_fails_while_messages_are_written_brings_none_
     async with opened(tmp_path, mosquitto.port, qos=2) as source:
         publish(mosquitto, 50, 59, 2)
         assert events(await read_on(source, 60)) == rows(0, 59)
+
+
+async def test_a_restarted_broker_that_sends_what_it_had_released_brings_none_of_it_twice(
+    tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mosquitto does so with all but 20 of the messages whose PUBCOMP it has not (docs/decisions/0078)."""
+    monkeypatch.setattr(session, "RECEIVE_MAX", 100)
+    complete, released, reaches = Client.complete, [], True
+
+    def complete_or_not(client: Client, release: Release) -> None:
+        released.append(release.packet_id)
+        if reaches:
+            complete(client, release)
+
+    async def all_released(count: int) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while len(released) < count:
+                await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(Client, "complete", complete_or_not)
+    async with opened(tmp_path, mosquitto.port, qos=2) as source:
+        publish(mosquitto, 0, 149, 2)
+        assert events(await read(source, 150)) == rows(0, 149)
+        await all_released(150)
+        reaches = False
+        publish(mosquitto, 150, 209, 2)
+        assert events(await read(source, 60)) == rows(150, 209)
+        await all_released(210)
+        mosquitto.stop()
+        reaches = True
+        await until(source, f"127.0.0.1:{mosquitto.port} ")
+        mosquitto.start()
+        await until(source, "")
+        publish(mosquitto, 210, 219, 2)
+        assert events(await read(source, 10)) == rows(210, 219)
+        assert await source.read(1, HUGE) is None
+        await all_released(280)
+        assert len(released) == 280, "each of the 60 a second time"
 
 
 async def test_topics_and_raw_messages(tmp_path: Path, mosquitto: Mosquitto) -> None:
