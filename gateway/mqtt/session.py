@@ -135,17 +135,12 @@ class Session:
         ids = {arrival.packet_id: _digest(arrival) for arrival in fresh if arrival.qos == 2}
         if not ids and not releases:
             return ""
-        self._count(ids)
+        if not ids.keys().isdisjoint(self._released):  # it uses ids again so soon: one may be another message's
+            self._released, self._ids_onward = {}, 0
         self._let_go(releases)
         self._noted = _Noted(secrets.token_hex(12), from_record, ids) if ids else None
         await self._write()
         return self._noted.key if self._noted is not None else ""
-
-    def _count(self, fresh_ids: dict[int, str]) -> None:
-        """See whether the broker counts on, so that an id that it sends again is no other message's."""
-        if not fresh_ids.keys().isdisjoint(self._released):
-            self._released, self._ids_onward = {}, 0
-        self._ids_onward += len(fresh_ids)
 
     def _let_go(self, releases: Sequence[Release]) -> None:
         for release in releases:
@@ -159,6 +154,7 @@ class Session:
         """Take note that the append that was noted last was made."""
         if self._noted is not None:
             self._ids |= self._noted.ids
+            self._ids_onward += len(self._noted.ids)  # not when noted: a disk that fails has that done again and again
             self._behind_from, self._noted = self._noted.from_record, None
 
     async def settle(self, before_record: int) -> None:
