@@ -176,7 +176,8 @@ class Broker:
             await client.close()
 
     def _format(self) -> None:
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # the first byte is fixed: of 64 random ids one would begin with "-", which is read as an option
+        cluster = urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         logins = [
             word
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
