@@ -6,11 +6,14 @@ Exit codes: 0 ok, 1 it failed, 2 the input (arguments or config) is wrong.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
@@ -60,10 +63,11 @@ def run(
     ] = None,
 ) -> None:
     """Run the gateway until it is told to end (SIGTERM or Ctrl-C drain it and give every VM back)."""
-    loaded = _loaded(config)
-    if record is not None and record.exists():
-        _fail(f"{record} exists already: give the trace another name", BAD_INPUT)
-    from gateway import daemon
+    with _loading():
+        loaded = _loaded(config)
+        if record is not None and record.exists():
+            _fail(f"{record} exists already: give the trace another name", BAD_INPUT)
+        from gateway import daemon
 
     raise typer.Exit(
         daemon.run(loaded, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
@@ -382,6 +386,17 @@ def _decided(loaded: Config, queries: list[str], at: str) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         _fail(f"--at: {error}", BAD_INPUT)
     return {name: line for name, line in found.items() if line is not None}
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Load code without looking for garbage in it, now and later: a quarter of what it takes goes into that."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _loaded(path: Path) -> Config:
