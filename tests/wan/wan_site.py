@@ -104,11 +104,11 @@ class Pings:
     quickest_s: float | None
 
 
-async def pinged(near: Site, far: Site, count: int, *, wait_s: float = 5.0) -> Pings:
-    """Ping every 5 ms, as root may."""
-    command = ("ping", "-n", "-q", "-c", str(count), "-i", "0.005", "-W", str(wait_s), far.address)
+async def pinged(near: Site, far: Site, count: int, *, every_s: float = 0.005, wait_s: float = 5.0) -> Pings:
+    """Ping often, as root may."""
+    command = ("ping", "-n", "-q", "-c", str(count), "-i", str(every_s), "-W", str(wait_s), far.address)
     process = await near.run(*command, stdout=PIPE)
-    async with asyncio.timeout(DEADLINE_S + 0.05 * count):
+    async with asyncio.timeout(DEADLINE_S + (0.05 + every_s) * count):
         out, _ = await process.communicate()
     received = re.search(r"(\d+) received", out.decode())
     assert received is not None, out
