@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from pathlib import Path
+
+from ports import free_port
 
 from infra.clock import SystemClock
 from infra.clouds.rented import knock
@@ -36,7 +37,4 @@ async def test_a_proxy_that_accepts_for_others_does_not() -> None:
 
 
 async def test_nobody_does_not() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    assert not await knock("127.0.0.1", port, "vm-1")
+    assert not await knock("127.0.0.1", free_port(), "vm-1")

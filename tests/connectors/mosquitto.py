@@ -18,6 +18,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from ports import free_port
 
 DEADLINE_S = 60.0
 _PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
@@ -36,13 +37,6 @@ def program() -> str:
     found = shutil.which("mosquitto", path=_PLACES)
     assert found, "mosquitto is missing: run .ci/mosquitto, or install it (Debian/Ubuntu: apt-get install mosquitto)"
     return found
-
-
-def free_port() -> int:
-    """Return a loopback port that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Mosquitto:

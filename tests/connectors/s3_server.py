@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import boto3
+from ports import free_port
 
 DEADLINE_S = 60.0
 CREDENTIALS = {
@@ -58,9 +59,7 @@ class S3Server:
     def __init__(self, folder: Path) -> None:
         assert importlib.util.find_spec("moto"), "moto is missing: run make setup, or pip install 'moto[server]'"
         self._log = folder / "moto.log"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         with self._log.open("wb") as log:
             command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from ports import free_port
 from pydantic import TypeAdapter, ValidationError
 from sink_contract import at, release
 from source_contract import events, read
@@ -20,12 +20,6 @@ from gateway.sources.choose import SourceContext, make_source
 from infra.clock import SystemClock
 
 SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def test_results_posted_to_another_gateway_are_there_once(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from ports import free_port
 
 from engines.email.mailbox import Mail
 from tests.e2e.harness import Gateway, email_query, until, write_mail
@@ -40,16 +40,14 @@ def readiness(address: str) -> tuple[int, str]:
 
 def listening(gateway: Gateway) -> str:
     """Give the gateway's API a port that the test knows; return its address."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     gateway.config.write_text(gateway.config.read_text().replace("127.0.0.1:0", address))
     return address
 
 
 def events_taken(address: str, query: str) -> int:
     """Return how many events the gateway has taken from the source of a query."""
-    with urllib.request.urlopen(f"http://{address}/status", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}/status", timeout=60) as answer:
         return int(json.load(answer)["queries"][query]["events"])
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
+from ports import free_port
 
 SPARK = Path(pyspark.__file__).parent
 DEADLINE_S = 120.0
@@ -27,7 +28,7 @@ def cluster(folder: Path, hidden: Sequence[Path]) -> Iterator[str]:
         folder: for their own files.
         hidden: folders executors must not see: as root, empty file systems lie over them in their mount namespace.
     """
-    port = _free_port()
+    port = free_port()
     env = os.environ | {
         "SPARK_HOME": str(SPARK),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -58,12 +59,6 @@ def cluster(folder: Path, hidden: Sequence[Path]) -> Iterator[str]:
 def _start(command: Sequence[str], env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as file:
         return subprocess.Popen(command, env=env, stdout=file, stderr=file, start_new_session=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

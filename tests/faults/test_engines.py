@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from figures import Figures, Scale
-from kafka_broker import free_ports
+from ports import free_ports
 from senders import BUNCH, HttpSender
 from town import TownGateway, account, all_arrived, file_rows, query
 

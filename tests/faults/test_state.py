@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from figures import Figures, Scale
-from kafka_broker import free_ports
+from ports import free_ports
 from senders import HttpSender
 from town import SCHEMA, TownGateway, account, all_arrived, dead_letters_account, file_rows
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from figures import Figures, Scale
-from kafka_broker import Broker, free_ports
+from kafka_broker import Broker
 from mosquitto import Mosquitto
+from ports import free_ports
 from readers import topic_rows
 from s3_server import Fault, FaultProxy, S3Server
 from senders import HttpSender, KafkaSender, MqttSender, Sender

@@ -100,7 +100,7 @@ class TownGateway:
 
     def status(self) -> dict[str, Any]:
         """Return what the gateway says of itself."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._api_port}/status", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._api_port}/status", timeout=60) as answer:
             return dict(json.load(answer))
 
     def ready(self) -> bool:

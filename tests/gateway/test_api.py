@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 
 import aiohttp
 import pytest
+from ports import free_port
 
 from gateway.api import ApiError, serve_api
 from gateway.config.models import Api
@@ -39,9 +39,7 @@ class Answers:
 
 @pytest.fixture
 def api() -> Api:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return Api(listen=f"127.0.0.1:{listener.getsockname()[1]}")
+    return Api(listen=f"127.0.0.1:{free_port()}")
 
 
 async def asked(api: Api, path: str) -> tuple[int, str]:
