@@ -95,7 +95,7 @@ async def a_cancelled_order_is_given_back(subject: Subject) -> None:
     cloud = subject.broken()
     subject.made.append(cloud)
     order = asyncio.create_task(cloud.create("late", TAGS, user_data("late")))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await cloud.list(TAGS):
             await asyncio.sleep(0.01)
     order.cancel()

@@ -19,7 +19,7 @@ Check = Callable[[Subject], Awaitable[None]]
 def subject(make_cloud: MakeCloud, workers: Callable[[], list[psutil.Process]], *, warm: bool) -> Subject:
     return Subject(
         new=lambda: make_cloud(warm=warm, boot_s=5.0),
-        broken=lambda: make_cloud(worker_command=SILENT, listen_within_s=0.3),
+        broken=lambda: make_cloud(worker_command=SILENT, listen_within_s=2.0),
         remains=lambda: len(workers()),
     )
 
