@@ -4,7 +4,7 @@ import asyncio
 from typing import cast
 
 import pytest
-from gateway_doubles import FakeHost, FakeLink
+from gateway_doubles import FakeHost, FakeLink, settle
 
 from gateway.connection import Connection, QueryRefusedError
 from infra.link.channel import LinkLost
@@ -62,11 +62,11 @@ async def test_a_query_is_opened_heard_and_closed() -> None:
     host.link.say(Credit(query="q", epoch=0, bytes=2))
     host.link.say(Credit(query="other", epoch=1, bytes=3))
     host.link.say(QueryFailed(query="q", epoch=1, reason="no more"))
-    await asyncio.sleep(0.01)
+    await settle()
     assert [type(said) for said in heard] == [Credit, QueryFailed]
     await host.connection.close_query("q", 1)
     host.link.say(Credit(query="q", epoch=1, bytes=4))
-    await asyncio.sleep(0.01)
+    await settle()
     assert len(heard) == 2
     assert [message for message, _ in host.link.sent] == [OPEN, CloseQuery(query="q", epoch=1)]
     await host.connection.close("done")
@@ -89,7 +89,7 @@ async def test_a_query_that_is_not_answered_in_time() -> None:
     with pytest.raises(TimeoutError):
         await connection.open_query(OPEN, lambda *_: None, 0.0)
     link.say(QueryRefused(query="q", epoch=1, reason="too late"))
-    await asyncio.sleep(0.01)
+    await settle()
     await connection.close("done")
     assert await connection.lost() == "done"
 
@@ -122,7 +122,7 @@ async def test_a_message_that_is_the_gateways_to_say_ends_the_link() -> None:
 async def test_cancelled_waiting_leaves_nothing_behind() -> None:
     connection, _ = connected(ready=False)
     waiting = asyncio.create_task(connection.wait_ready(10.0))
-    await asyncio.sleep(0.01)
+    await settle()
     before = len(asyncio.all_tasks())
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from fleet_doubles import Dialler, MemoryCloud, boot_error
-from gateway_doubles import FakeLink, until
+from gateway_doubles import FakeLink, settle, until
 
 from gateway import hosts
 from gateway.connection import Connection, QueryRefusedError
@@ -208,7 +208,7 @@ async def test_a_query_that_is_not_answered_is_opened_again_and_if_that_does_not
     site.home.reopen("q", "seq 9 is overdue")
     await until(lambda: site.query.said == ["warm", "reopen", "reopen"])
     assert links.all[0].closed_with is None, "answers came in between"
-    await asyncio.sleep(0.01)
+    await settle()
     site.home.reopen("q", "seq 9 is overdue")
     await until(lambda: site.query.on == [links.all[1]])
 
