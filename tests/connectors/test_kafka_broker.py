@@ -15,7 +15,7 @@ async def read(broker: Broker, topic: str, count: int) -> list[bytes | None]:
     consumer = AIOKafkaConsumer(topic, bootstrap_servers=broker.brokers, auto_offset_reset="earliest")
     await consumer.start()
     try:
-        return [(await asyncio.wait_for(consumer.getone(), 30)).value for _ in range(count)]
+        return [(await asyncio.wait_for(consumer.getone(), 60)).value for _ in range(count)]
     finally:
         await consumer.stop()
 

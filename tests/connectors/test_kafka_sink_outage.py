@@ -145,7 +145,7 @@ async def test_connections_that_break_again_and_again(relayed: RelayedBroker, re
 async def test_a_transaction_that_took_too_long_is_no_take_over(
     relayed: RelayedBroker, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafkaproducer, "TRANSACTION_TIMEOUT_MS", 500)
+    monkeypatch.setattr(kafkaproducer, "TRANSACTION_TIMEOUT_MS", 2000)
     topic = await relayed.create_topic()
     sink = make_sink(relayed.relayed_brokers, topic)
     await sink.open()

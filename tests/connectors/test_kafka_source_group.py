@@ -109,7 +109,7 @@ async def test_killed_it_has_its_partitions_and_its_chunks_again_within_seconds(
     rest += await read(source, 300 - len(found) - rest[0].batch.num_rows, max_records=10)
     found += [n for chunk in rest for n in chunk.batch.column("n").to_pylist()]
     assert sorted(found) == list(range(300))
-    assert took_s < 20, "the session of a dead member takes 45 s to end: the place was not taken by name"
+    assert took_s < 38, "the session of a dead member takes 45 s to end: the place was not taken by name"
     await source.close()
 
 

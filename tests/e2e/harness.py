@@ -207,4 +207,4 @@ def end_hosts(state_dir: Path) -> None:
             os.kill(pid, signal.SIGTERM)
         except (FileNotFoundError, ProcessLookupError):
             continue
-        until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"engine host {pid} ends", 30)
+        until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"engine host {pid} ends", 120)

@@ -45,7 +45,8 @@ def oldest_driver(state_dir: Path) -> psutil.Process:
     drivers = [
         process
         for process in psutil.process_iter(["name", "cmdline"])
-        if process.info["name"] == "java" and any(str(state_dir / "home") in word for word in process.info["cmdline"])
+        if process.info["name"] == "java"
+        and any(str(state_dir / "home") in word for word in process.info["cmdline"] or ())
     ]
     return min(drivers, key=lambda process: process.create_time())
 

@@ -167,4 +167,4 @@ async def host_process(
         log.close()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
+        process.wait(DEADLINE_S)

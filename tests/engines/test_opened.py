@@ -25,7 +25,7 @@ SCHEMA = pa.schema([("n", pa.int64())])
 SPEC = OpenQuery(query="q", epoch=1, schema_ddl="n BIGINT", sql="SELECT n FROM events")
 PLAN = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
 OWNER = Owner("s1", 1)
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 class Engine:

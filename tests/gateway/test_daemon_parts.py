@@ -371,7 +371,7 @@ def test_sigterm_while_the_engine_host_starts_leaves_no_process(tmp_path: Path) 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as gateway:
         asyncio.run(until(lambda: bool(hosts()) or gateway.poll() is not None))
         gateway.send_signal(signal.SIGTERM)
-        said = gateway.communicate(timeout=60)[0]
+        said = gateway.communicate(timeout=120)[0]
     assert gateway.returncode == 0, said
     assert "told to stop before it was ready" in said
     assert hosts() == []

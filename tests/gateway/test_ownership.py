@@ -180,10 +180,11 @@ async def test_an_owner_out_of_reach_stops_before_another_takes_over(
     keeping = asyncio.create_task(first.keep())
     cut.cut = True
     taking = asyncio.create_task(second.take())
-    while not second.holds:
-        assert not taking.done() or second.holds
+    while not taking.done():
+        assert not (first.holds and second.holds)
         await asyncio.sleep(0.01)
     assert not first.holds
+    await taking
     assert "waiting until it ends, or is silent for 1.5s" in caplog.text
     await asyncio.wait_for(keeping, DEADLINE_S)
     assert "the cable is out" in str(first.failure)

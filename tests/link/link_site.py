@@ -17,7 +17,7 @@ from infra.messages import PROTOCOL, AnyMessage, Completed, Run, Runtime
 
 HOST = "cloud-1"
 RUNTIME = Runtime(protocol=PROTOCOL, spark="4.3.0", java="21", python="3.11", timezone="UTC", ansi=True)
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 ROWS = b"rows" * 10_000
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from link_site import HOST, Site, completed, lost_reason, new_site, run, until, within
+from link_site import DEADLINE_S, HOST, Site, completed, lost_reason, new_site, run, until, within
 
 from infra.clock import SystemClock
 from infra.link.channel import LinkLost
@@ -84,15 +84,15 @@ async def test_what_cannot_be_sent_is_our_own_mistake_and_harms_nothing(site: Si
 
 
 async def test_heartbeats_and_control_pass_while_nobody_reads_data(site: Site) -> None:
-    link = await site.link(beat_s=0.02, timeout_s=0.5)
+    link = await site.link(beat_s=0.02, timeout_s=2.0)
     assert await within(site.server.receive()) == ("s1", SessionStarted("s1"), b"")
     sending = asyncio.create_task(send_many(site, 64))
     await until(lambda: link._pair._inbox._data._held_bytes > 8 << 20)
     control = link._pair.control
     sent_bytes, received_bytes = control.sent_bytes, control.received_bytes
     beat_bytes = len(b"".join(encode_frame(Ping(sent_s=site.clock.now()))))
-    await until(lambda: control.sent_bytes - sent_bytes > 50 * beat_bytes)
-    assert control.received_bytes - received_bytes > 40 * beat_bytes, "pings were not answered"
+    await until(lambda: control.sent_bytes - sent_bytes > 150 * beat_bytes)
+    assert control.received_bytes - received_bytes > 140 * beat_bytes, "pings were not answered"
     assert not sending.done(), "the host could send without bound to a gateway that does not read"
     assert await site.server.send("s1", CREDIT)
     await until(lambda: len(link._pair._inbox._control) == 1)
@@ -227,9 +227,9 @@ async def host_process(
     try:
         assert process.stdout is not None
         address = ("127.0.0.1", int(await within(process.stdout.readline())))
-        await enrol(address, authority, HOST, user_data.token, 10)
+        await enrol(address, authority, HOST, user_data.token, DEADLINE_S)
         link = await HostLink.connect(
-            address, authority, HOST, "s", clock=SystemClock(), heartbeat_s=0.05, heartbeat_timeout_s=1.0
+            address, authority, HOST, "s", clock=SystemClock(), heartbeat_s=0.05, heartbeat_timeout_s=5.0
         )
         await link.send(run(), b"rows")
         assert await within(link.receive()) == (completed(), b"rows")
@@ -251,4 +251,4 @@ async def test_a_killed_host_is_noticed_at_once(authority: Authority, tmp_path: 
 async def test_a_stopped_host_is_noticed_by_its_silence(authority: Authority, tmp_path: Path) -> None:
     async with host_process(authority, tmp_path) as (process, link):
         process.send_signal(signal.SIGSTOP)
-        assert "no heartbeat from cloud-1 for 1 s" in await lost_reason(link)
+        assert "no heartbeat from cloud-1 for 5 s" in await lost_reason(link)

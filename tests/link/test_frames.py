@@ -222,5 +222,5 @@ def test_feeding_takes_linear_time(payload_bytes: int, piece_bytes: int) -> None
     decoder = FrameDecoder()
     start_s = time.perf_counter()
     frames = [f for at in range(0, len(wire), piece_bytes) for f in decoder.feed(wire[at : at + piece_bytes])]
-    assert time.perf_counter() - start_s < 5, "a join for each piece would take minutes for the small pieces"
+    assert time.perf_counter() - start_s < 30, "a join for each piece would take minutes for the small pieces"
     assert [len(frame.payload) for frame in frames] == [payload_bytes]
