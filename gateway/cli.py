@@ -390,7 +390,7 @@ def _decided(loaded: Config, queries: list[str], at: str) -> dict[str, Any]:
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """Load code without looking for garbage in it, now and later: a quarter of what it takes goes into that."""
+    """Load code without looking for garbage in it, now and later: that is a tenth of a restart's work."""
     gc.disable()
     try:
         yield
