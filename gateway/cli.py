@@ -6,18 +6,17 @@ Exit codes: 0 ok, 1 it failed, 2 the input (arguments or config) is wrong.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
+
+from gateway.loading import loading
 
 if TYPE_CHECKING:
     from gateway.config import Config
@@ -63,15 +62,14 @@ def run(
     ] = None,
 ) -> None:
     """Run the gateway until it is told to end (SIGTERM or Ctrl-C drain it and give every VM back)."""
-    with _loading():
+    with loading():
         loaded = _loaded(config)
         if record is not None and record.exists():
             _fail(f"{record} exists already: give the trace another name", BAD_INPUT)
         from gateway import daemon
 
-    raise typer.Exit(
-        daemon.run(loaded, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
-    )
+    code = daemon.run(loaded, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
+    raise typer.Exit(code)
 
 
 @main.command(epilog="Example: spillway check examples/email.yaml")
@@ -386,17 +384,6 @@ def _decided(loaded: Config, queries: list[str], at: str) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         _fail(f"--at: {error}", BAD_INPUT)
     return {name: line for name, line in found.items() if line is not None}
-
-
-@contextmanager
-def _loading() -> Iterator[None]:
-    """Load code without looking for garbage in it, now and later: that is a tenth of a restart's work."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _loaded(path: Path) -> Config:

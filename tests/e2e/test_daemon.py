@@ -97,7 +97,7 @@ def test_events_out_of_order_stay_home_and_the_answers_hold(tmp_path: Path, stat
 def test_two_queries_share_one_vm(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
     write_mail(tmp_path / "mail.jsonl", mails)
     queries: dict[str, Any] = {
-        name: email_query(tmp_path, tmp_path / "mail.jsonl", name, replay={"rate": "400/s"}, switching=EAGER)
+        name: email_query(tmp_path, tmp_path / "mail.jsonl", name, replay={"rate": "200/s"}, switching=EAGER)
         for name in ("first", "second")
     }
     gateway = Gateway(tmp_path, state_dir, queries)
