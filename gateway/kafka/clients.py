@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from gateway.config.kafka import KafkaSink, KafkaSource, same_brokers
@@ -55,6 +56,20 @@ async def start_client(client: Client) -> None:
             await asyncio.wait([starting])
         if not starting.cancelled():
             starting.exception()  # taken note of: the cancellation is what the caller hears of
+        raise
+
+
+async def close_client(closing: Coroutine[Any, Any, None]) -> None:
+    """Close a client; a caller that is cancelled meanwhile waits for it, else its connections would stay open.
+
+    Args:
+        closing: closes it, within seconds.
+    """
+    task = asyncio.ensure_future(closing)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
         raise
 
 

@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import NoError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
-from gateway.kafka.clients import start_client
+from gateway.kafka.clients import close_client, start_client
 from gateway.position import Position
 from gateway.sinks.base import SinkUnavailableError
 from gateway.statefiles import StateError
@@ -87,7 +87,7 @@ class ControlTopic:
                 await self._create(admin, replicas)
             await self._check(admin)
         finally:
-            await admin.close()
+            await close_client(admin.close())
 
     async def last(self, *, settled: bool) -> Progress | None:
         """Return the query's last committed record; None when there is none.
@@ -147,7 +147,7 @@ class ControlTopic:
             await start_client(consumer)
             yield consumer
         finally:
-            await consumer.stop()
+            await close_client(consumer.stop())
 
     async def _replicas(self, admin: AIOKafkaAdminClient, topic: str, tries: int = _TOPIC_TRIES) -> int | None:
         """Return how many copies of a topic are kept; None if it is not there, even after a while for its creation."""

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import IllegalOperation, KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from gateway.kafka.clients import start_client
+from gateway.kafka.clients import close_client, start_client
 from gateway.sinks.base import Rows, SinkError
 from gateway.sinks.kafkarecords import Partitioner, Record
 
@@ -54,12 +54,7 @@ async def discard_producer(producer: AIOKafkaProducer) -> None:
 
     A transaction that it has open is aborted if that can be done at once, else by the next producer of its id.
     """
-    closing = asyncio.ensure_future(_discard(producer))
-    try:
-        await asyncio.shield(closing)
-    except asyncio.CancelledError:
-        await asyncio.wait([closing])
-        raise
+    await close_client(_discard(producer))
 
 
 async def _discard(producer: AIOKafkaProducer) -> None:
