@@ -9,6 +9,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import UnknownTopicOrPartitionError, for_code
 
+from gateway.kafka.clients import close_client, start_client
 from gateway.sources.base import SourceError
 
 
@@ -37,10 +38,10 @@ async def partitions_of(settings: Mapping[str, Any], topics: Sequence[str]) -> l
     """
     admin = AIOKafkaAdminClient(**settings)
     try:
-        await admin.start()
+        await start_client(admin)
         found = await admin.describe_topics(list(topics))
     finally:
-        await admin.close()
+        await close_client(admin.close())
     partitions = []
     for topic in found:
         error = for_code(topic["error_code"])
