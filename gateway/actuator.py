@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from gateway.reaper import Reaper
 from gateway.relink import linked_again
-from gateway.together import all_or_none
+from gateway.vmqueries import VmQueries
 from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Learns, Node
 from infra.link.channel import LinkLost
@@ -115,6 +114,7 @@ class Actuator:
         self._cloud = cloud
         self._authority = authority
         self._queries = queries
+        self._on_vms = VmQueries(queries, emit)
         self._home_runtime = home_runtime
         self._orphan_after_s = orphan_after_s
         self._shape = shape
@@ -137,7 +137,7 @@ class Actuator:
         for command in commands:
             match command:
                 case SetRoute():
-                    self._queries[command.query].pipeline.set_shares(dict(command.shares))
+                    self._queries[command.query].set_shares(dict(command.shares))
                 case SetShed():
                     self._queries[command.query].set_shed(command.share)
                 case StartVm():
@@ -162,12 +162,23 @@ class Actuator:
             _LOG.error("%s: a mistake of the gateway's own", ended.get_name(), exc_info=error)
             self.failure = self.failure or error
 
-    def lose(self, name: str, reason: str) -> None:
-        """Give up a VM on which a query cannot go on: it is taken for lost, and so ended."""
+    def admit(self, query: str) -> None:
+        """Let a query that was opened at home have the VMs that serve the others already."""
+        for vm in self._vms.values():
+            if vm.launched and not vm.ending and vm.connection is not None and vm.connection.alive:
+                work = self._on_vms.open_missing(vm.name, vm.connection, query)
+                self._begin(work, f"open {query} on {vm.name}")
+
+    def keep_off(self, query: str, name: str, reason: str) -> None:
+        """Take a query off a VM on which it cannot go on; a VM that serves no other is taken for lost, and so ended."""
         vm = self._vms.get(name)
         if vm is not None and vm.connection is not None and not vm.ending:
+            self._begin(self._keep_off(vm, vm.connection, query, reason), f"keep {query} off {name}")
+
+    async def _keep_off(self, vm: _Vm, connection: Connection, query: str, reason: str) -> None:
+        if not await self._on_vms.keep_off(query, vm.name, reason) and not vm.ending:
             vm.given_up = True
-            vm.connection.link.lose(reason)
+            connection.link.lose(reason)
 
     def deal_with_leftovers(self) -> None:
         """Begin to take over or give back the VMs of an earlier gateway, and to give back what is left alone later.
@@ -254,9 +265,10 @@ class Actuator:
         return None if vm.node is None else self._size_prices.get(vm.node.size)
 
     async def _watch(self, vm: _Vm, connection: Connection, ready: Callable[[str, float], Event]) -> None:
-        """Say that a VM serves all queries, and when it does no more; a link that is merely cut is made again."""
+        """Say that a VM serves the queries, and when it does no more; a link that is merely cut is made again."""
         vm.launched = True
         self._emit(ready)
+        self._begin(self._on_vms.open_missing(vm.name, connection), f"open the rest on {vm.name}")
         while True:
             vm.listening = self._begin(self._hear_notice(vm, connection), f"hear of the end of {vm.name}")
             why = await connection.lost()
@@ -325,13 +337,13 @@ class Actuator:
         differences = self._home_runtime().differences(connection.link.hello.runtime)
         if differences:
             raise CloudError(f"{vm.name} runs something else than home ({'; '.join(differences)}): make them equal")
-        await all_or_none(*(query.attach(connection) for query in self._queries.values() if query.switchable))
+        await self._on_vms.open_all(vm.name, connection)
 
     # ------------------------------------------------------------------------------------------------------- ending
 
     async def _drain(self, vm: _Vm) -> None:
         """Wait until nothing is open on the VM; its routes were taken away before."""
-        while not all(query.pipeline.lane_idle(vm.name) for query in self._queries.values()):
+        while not self._on_vms.idle(vm.name):
             await self._clock.sleep_until(self._clock.now() + _DRAIN_POLL_S)
         if not vm.ending:
             self._emit(lambda event_id, at_s: VmDrained(event_id=event_id, at_s=at_s, vm=vm.name))
@@ -365,9 +377,7 @@ class Actuator:
             await vm.relay.close()
 
     async def _detach(self, vm: _Vm, loss: Loss | None = None) -> None:
-        for query in self._queries.values():
-            with contextlib.suppress(LinkLost):
-                await query.detach(vm.name, loss)
+        await self._on_vms.take_out(vm.name, loss)
         self._profiler.lane_closed(vm.name)
 
     def in_service(self) -> list[InService]:

@@ -27,6 +27,14 @@ class Answers(Protocol):
         """Why it does not take or deliver events now although it runs; empty when all is well."""
         ...
 
+    def trouble_of(self, query: str) -> str:
+        """Why one query does not take or deliver events now; empty when all is well with it.
+
+        Raises:
+            KeyError: there is no such query.
+        """
+        ...
+
     def status(self) -> str:
         """Return the status as JSON."""
         ...
@@ -58,6 +66,8 @@ class Answers(Protocol):
 async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
     """Serve ``/status``, ``/why`` (JSON) and ``/ready`` (200 if all is well, else 503 and why) while the block lasts.
 
+    ``/ready?query=NAME`` answers for one query alone.
+
     ``POST /queries/<name>/replay-dead-letters`` answers ``{"replayed": <count>}``, ``POST /certificates/rotate`` which
     hosts have new ones; both want the content type ``application/json``, which no page of another site can send from a
     browser.
@@ -72,8 +82,12 @@ async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
     async def why(_: web.Request) -> web.Response:
         return web.Response(text=gateway.why(), content_type="application/json")
 
-    async def ready(_: web.Request) -> web.Response:
-        trouble = gateway.trouble
+    async def ready(request: web.Request) -> web.Response:
+        query = request.query.get("query")
+        try:
+            trouble = gateway.trouble if query is None else gateway.trouble_of(query)
+        except KeyError:
+            return web.Response(text=f"there is no query {query}", status=404)
         ready = gateway.phase == "running" and not trouble
         return web.Response(text=trouble or gateway.phase, status=200 if ready else 503)
 

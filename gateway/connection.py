@@ -36,11 +36,15 @@ class Connection:
     Args:
         name: the lane's name: ``home``, or the VM's.
         link: connected.
+
+    Attributes:
+        accused: the queries that may have ended the host, as it said itself or the gateway found.
     """
 
     def __init__(self, name: str, link: HostLink) -> None:
         self.name = name
         self.link = link
+        self.accused: tuple[str, ...] = ()
         self._ready = asyncio.Event()
         if link.hello.ready:
             self._ready.set()
@@ -91,6 +95,10 @@ class Connection:
     def alive(self) -> bool:
         """Whether the link has not ended."""
         return not self._lost.done()
+
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once the link has ended, before those who wait for ``lost`` go on if it was given first."""
+        self._lost.add_done_callback(lambda _: callback())
 
     async def lost(self) -> str:
         """Return why the link ended, once it has."""

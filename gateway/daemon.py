@@ -37,17 +37,20 @@ from gateway.sinks.base import FencedError, SinkError
 from gateway.sources.base import SourceError
 from gateway.statefiles import StateError, owned, queries_without_config
 from gateway.statusview import status_text
+from gateway.supervision import Supervision
 from gateway.together import all_or_none
 from gateway.tracefile import recorded
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority, TrustError
-from policies.signals import HOME, Command, DrainAll, Event, Fit, QueryOpened, SlotEnded, StopAll
+from policies.signals import Command, DrainAll, Event, Fit, QueryOpened, SlotEnded, StopAll
 
 _LOG = logging.getLogger(__name__)
 _HELD_BYTES = 128_000_000
 _POLL_S = 0.1
+_LAUNCHES_UNTIL_DRAINED = 5
+"""After so many failed launches of an engine host in a row, a gateway that runs until drained gives up."""
 _TAG = "spillway-gateway"
 
 
@@ -116,9 +119,11 @@ class Daemon:
             _LOG.warning(
                 "%s holds the state of a query that is not in the config: remove it if it is done with", folder
             )
-        self._home = make_home(config, self._authority, self._queries, self._profiler, clock)
+        self._home = make_home(config, self._authority, self._queries, clock)
+        self._supervision = Supervision(config, self._queries, self._home, self._profiler, clock, self._on_open)
         self._stop = asyncio.Event()
         self._failure: str | None = None
+        self._until_drained = False
         self._latencies: dict[str, float] = {}
         self._recorder: Recorder | None = None
         self._actuator = self._make_actuator()
@@ -130,6 +135,7 @@ class Daemon:
 
     async def run(self, until_drained: bool, report: Path | None, record: Path | None = None) -> int:
         """See ``run``."""
+        self._until_drained = until_drained
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop)
@@ -144,6 +150,7 @@ class Daemon:
                 await self._keep_time(lambda: self._stop.is_set() or (until_drained and self._drained))
                 self.phase = "stopping"
                 await self._wind_down()
+                self._tell_failed(until_drained=until_drained)
             finally:
                 await self._let_go()
         if report is not None:
@@ -163,10 +170,10 @@ class Daemon:
         """Take over or give back what an earlier gateway rented, get the hosts, open the queries."""
         self._actuator.deal_with_leftovers()
         await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
-        await all_or_none(*(self._open(name, query) for name, query in self._queries.items()))
+        self._home.watch()
+        await self._supervision.begin()
         self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
         self._actuator.queries_are_open()
-        self._home.watch()
 
     async def _begin_unless_stopped(self) -> bool:
         """Begin, which takes as long as Spark does; return False if the gateway was told to stop meanwhile."""
@@ -183,7 +190,7 @@ class Daemon:
 
     @property
     def _drained(self) -> bool:
-        return all(query.drained for query in self._queries.values())
+        return self._supervision.drained
 
     async def _keep_time(self, over: Callable[[], bool], *, despite_failure: bool = False) -> None:
         """End each slot when its time has come, until ``over`` or, unless that is known already, a failure."""
@@ -197,7 +204,7 @@ class Daemon:
     async def _end_slot(self) -> None:
         now_s = self._clock.now()
         for query in self._queries.values():
-            query.pipeline.end_slot(query.ingress.oldest_unread_s(), query.ingress.due_unread_count())
+            query.end_slot()
         slots = self._profiler.end_slot(now_s, load1=os.getloadavg()[0])
         self._latencies = {slot.query: slot.latency_s for slot in slots}
         wall_s, cpu = self._clock.wall(), self._cpu_by_lane()
@@ -211,7 +218,7 @@ class Daemon:
             self._recorder.slot(now_s, slots, first.tally, states)
 
     def _cpu_by_lane(self) -> dict[str, float]:
-        lanes = [lane for query in self._queries.values() for lane in query.pipeline.lanes.values()]
+        lanes = [lane for query in self._queries.values() for lane in query.lanes.values()]
         return {lane.name: lane.link.cpu for lane in lanes if lane.link.cpu is not None}
 
     def _handle(self, make_event: Callable[[str, float], Event]) -> None:
@@ -236,16 +243,21 @@ class Daemon:
         return commands
 
     def _check(self) -> None:
-        for name, query in self._queries.items():
-            error = query.failure()
-            if error is not None:
-                self._fail(f"query {name} cannot go on: {error}")
-        if self._actuator.failure is not None:
-            self._fail(f"the gateway made a mistake with a VM: {self._actuator.failure!r}")
-        if self._home.failure is not None:
-            self._fail(self._home.failure)
+        mistake = self._supervision.look() or self._actuator.failure or self._home.mistake
+        if mistake is not None:
+            self._fail(f"the gateway made a mistake of its own: {mistake!r}")
+        if self._until_drained and self._home.failed_launches >= _LAUNCHES_UNTIL_DRAINED:
+            self._fail(self._home.trouble)
         if why := self._why_not_write():
             self._fail(why)
+
+    def _tell_failed(self, *, until_drained: bool) -> None:
+        """Say which queries have failed; a gateway that was to run until everything is drained has failed then."""
+        for name, reason in self._supervision.failed.items():
+            why = f"query {name} failed, what it has not delivered is kept: {reason}"
+            if until_drained:
+                self._fail(why)
+            _LOG.warning("%s", why)
 
     def _fail(self, why: str) -> None:
         self._failure = self._failure or why
@@ -259,12 +271,13 @@ class Daemon:
         self._handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
         for query in self._queries.values():
             query.stop_reading()
-        await self._keep_time(lambda: all(query.pipeline.idle for query in self._queries.values()))
+        await self._keep_time(lambda: self._supervision.delivered)
         self._handle(lambda event_id, at_s: StopAll(event_id=event_id, at_s=at_s))
         await self._keep_time(lambda: self._actuator.settled, despite_failure=True)
 
     async def _let_go(self) -> None:
         """End all that still runs; after a failure that is more than after an orderly end."""
+        await self._supervision.end()
         await self._home.stop_watching()
         await self._fitter.close()
         await self._actuator.give_back_all()
@@ -316,8 +329,8 @@ class Daemon:
             profiler=self._profiler,
             clock=self._clock,
             upstream=self._upstream,
-            on_failed=self._on_lane_failed,
-            on_overdue=lambda query, reason: self._home.reopen(query, reason),
+            on_failed=lambda query, vm, reason: self._actuator.keep_off(query, vm, reason),
+            on_overdue=lambda query, reason: self._supervision.of[query].reopen(reason),
             why_not_write=self._why_not_write,
         )
 
@@ -327,24 +340,19 @@ class Daemon:
     def _upstream(self, name: str) -> tuple[Path, Callable[[], bool]]:
         sink = self._config.queries[name].sink
         assert isinstance(sink, FileSink), "the config refuses to read the results of any other sink"
-        return sink.path, lambda: self._queries[name].drained
+        return sink.path, lambda: self._supervision.over(name)
 
-    def _on_lane_failed(self, lane: str, reason: str) -> None:
-        if lane == HOME:
-            self._home.lose(reason)
-        else:
-            self._actuator.lose(lane, reason)
-
-    async def _open(self, name: str, query: RunningQuery) -> None:
-        await query.start(self._home.connection)
+    def _on_open(self, query: RunningQuery, on_trial: bool) -> None:
+        """Let the scheduler and the VMs know of a query that was opened; a suspect is kept off VMs."""
         plan = query.plan
-        if plan is None:
-            raise StateError(f"query {name} was opened without a plan")
+        assert plan is not None, "a query that is open has a plan"
         self._handle(
             lambda event_id, at_s: QueryOpened(
-                event_id=event_id, at_s=at_s, query=name, switchable=query.switchable, reason=plan.reason
+                event_id=event_id, at_s=at_s, query=query.name, switchable=query.switchable, reason=plan.reason
             )
         )
+        if not on_trial:
+            self._actuator.admit(query.name)
 
     def _make_actuator(self) -> Actuator:
         link = self._config.cloud.emulate_link
@@ -367,8 +375,12 @@ class Daemon:
     @property
     def trouble(self) -> str:
         """See ``Answers.trouble``."""
-        troubles = [(f"query {name}", query.trouble) for name, query in self._queries.items()]
+        troubles = [(f"query {name}", why) for name, why in self._supervision.troubles.items()]
         return "; ".join(f"{who}: {why}" for who, why in [("home", self._home.trouble), *troubles] if why)
+
+    def trouble_of(self, query: str) -> str:
+        """See ``Answers.trouble_of``."""
+        return self._supervision.of[query].trouble or self._home.trouble
 
     async def replay_dead_letters(self, query: str) -> int:
         """See ``Answers.replay_dead_letters``."""
@@ -396,4 +408,5 @@ class Daemon:
         """Return what the gateway is doing, as JSON."""
         running = self.phase in ("running", "stopping")
         spent = money(self._scheduler.fleet, self._clock.now(), self._clock.wall())
-        return status_text(self.phase, self._scheduler.vms, self._queries if running else {}, self._latencies, spent)
+        supervisors = self._supervision.of if running else {}
+        return status_text(self.phase, self._scheduler.vms, supervisors, self._latencies, spent)

@@ -1,89 +1,150 @@
-"""The private engine host in a gateway's care: linked up, watched, and replaced when it is lost."""
+"""The private engine hosts in a gateway's care, and which query runs on which of them."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from gateway.config.models import Config
 from gateway.connection import Connection, QueryRefusedError
-from gateway.hosts import HomeHost, InService, NotSettledError
-from gateway.outage import Outage
-from gateway.pipeline import Loss
-from gateway.profiler import Profiler
+from gateway.hostkeeper import HostKeeper
+from gateway.hosts import HomeHost, InService
 from gateway.query import RunningQuery
-from gateway.standby import Host, Standby
+from gateway.standby import Standby
 from gateway.statefiles import probe
-from gateway.threads import run_to_end
+from gateway.trial import Trial
 from infra.clock import Clock
-from infra.clouds.base import CloudError
 from infra.clouds.process import ProcessCloud
-from infra.link.channel import LinkLost
 from infra.link.trust import Authority
 from infra.messages import Runtime
+from policies.blame import Blame, Loss
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
-# So many losses of the private engine host in so short a time, and a query got nowhere in between, are no accident.
-_LOSSES_MAX = 5
-_LOSSES_S = 900.0
+# A host that has answered no query for so long, although all wait, is stuck.
+_STUCK_S = 30.0
+
+
+class MakeHost(Protocol):
+    """Makes the care for one host process."""
+
+    def __call__(self, role: str) -> HomeHost:
+        """Return the care for a host that is for ``role``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a query runs at home: the link to its host, and whether it is alone there because it is suspected."""
+
+    connection: Connection
+    on_trial: bool
 
 
 class Home:
-    """Keeps a private engine host linked up from ``connect`` to ``end``, and the queries open on it.
+    """Has the private engine hosts: one that queries share, one for suspects, one for each query that wants its own.
 
     Args:
-        make_host: makes the care for one host.
-        tags: what the host must have been started with; one with other tags is replaced.
-        queries: hear when it is lost and when there is another.
-        profiler: hears when its lane is gone.
+        make_host: makes the care for one host process.
+        tags: what a host must have been started with; one with other tags is replaced.
+        queries: by name.
         clock: time.
-        keep_standby: keep a second host ready, which takes over.
-        probe: blocks, and raises OSError while the disk with the queries' state takes nothing; a lost host is not
-            started again before it does.
+        keep_standby: keep a second shared host ready, which takes over.
+        own_hosts: each query has a host of its own; none is shared.
+        probe: see ``HostKeeper``.
     """
 
     def __init__(
         self,
-        make_host: Callable[[], HomeHost],
+        make_host: MakeHost,
         tags: Mapping[str, str],
         queries: Mapping[str, RunningQuery],
-        profiler: Profiler,
         clock: Clock,
         *,
         keep_standby: bool,
+        own_hosts: bool = False,
         probe: Callable[[], None] = lambda: None,
     ) -> None:
-        self._host = make_host()
-        self._standby = Standby(make_host, tags, self._warm, clock) if keep_standby else None
-        self._tags = dict(tags)
         self._queries = queries
-        self._profiler = profiler
         self._clock = clock
-        self._probe = probe
-        self._disk = Outage(clock, (OSError,))
-        self._disk_failed = False
-        self._connection: Connection | None = None
-        self._watcher: asyncio.Task[None] | None = None
-        self._given_up: str | None = None
-        self._changing = asyncio.Lock()
-        self._reopening: dict[str, asyncio.Task[None]] = {}
-        self._reopened_at: dict[str, float] = {}
-        self._completed: dict[str, float] = {}
+        self._completed: dict[HostKeeper, dict[str, float]] = {}
+        self._blame = Blame()
+        self._opening: dict[str, tuple[Connection, float]] = {}
+        self._suspects_of: WeakKeyDictionary[Connection, tuple[str, ...]] = WeakKeyDictionary()
+        self._trial = Trial(lambda: make_host("trial"), tags, clock)
+        names = list(queries) if own_hosts else []
+        self._own = {
+            name: self._keeper(f"the engine host of query {name}", [name], make_host, f"query {name}", tags, probe)
+            for name in names
+        }
+        shared = [name for name in queries if name not in self._own]
+        standby = Standby(lambda: make_host(HOME), tags, self._warm, clock) if keep_standby and shared else None
+        self._shared = (
+            self._keeper("the private engine host", shared, make_host, HOME, tags, probe, standby) if shared else None
+        )
+
+    def _keeper(
+        self,
+        name: str,
+        queries: Sequence[str],
+        make_host: MakeHost,
+        role: str,
+        tags: Mapping[str, str],
+        probe: Callable[[], None],
+        standby: Standby | None = None,
+    ) -> HostKeeper:
+        keeper = HostKeeper(
+            name,
+            lambda: make_host(role),
+            tags,
+            self._clock,
+            standby=standby,
+            probe=probe,
+            all_got_on=lambda: self._all_got_on(keeper, queries),
+        )
+        return keeper
 
     @property
-    def connection(self) -> Connection:
-        """The link to the host.
+    def _keepers(self) -> list[HostKeeper]:
+        return [*([] if self._shared is None else [self._shared]), *self._own.values()]
+
+    # ----------------------------------------------------------------------------------------------- start and stop
+
+    async def connect(self) -> None:
+        """Link up with all hosts, one after another; each is ready then.
 
         Raises:
-            LinkLost: there is none yet.
+            CloudError: one cannot be started.
+            LinkLost: it went away again.
+            TimeoutError: it did not become ready.
         """
-        if self._connection is None:
-            raise LinkLost("the private engine host is not linked up")
-        return self._connection
+        for keeper in self._keepers:
+            await keeper.connect()
+
+    def watch(self) -> None:
+        """Begin to replace hosts whenever they are lost."""
+        for keeper in self._keepers:
+            keeper.watch()
+
+    async def stop_watching(self) -> None:
+        """Let hosts be lost from now on."""
+        for keeper in self._keepers:
+            await keeper.stop_watching()
+
+    async def end(self, *, keep: bool) -> None:
+        """End all hosts, or with ``keep`` leave them to the next gateway; the suspects' host is ended in any case."""
+        try:
+            await self._trial.end()
+        finally:
+            for keeper in self._keepers:
+                await keeper.end(keep=keep)
+
+    # -------------------------------------------------------------------------------------------------- what is asked
 
     @property
     def runtime(self) -> Runtime:
@@ -92,191 +153,138 @@ class Home:
         Raises:
             LinkLost: there is no host yet.
         """
-        return self.connection.link.hello.runtime
+        return self._keepers[0].connection.link.hello.runtime
 
     def in_service(self) -> list[InService]:
-        """Return the host, and the one that stands by.
+        """Return all hosts that are kept, and the one that stands by.
 
         Raises:
             NotSettledError: one is being started or replaced.
         """
-        if self._changing.locked():
-            raise NotSettledError("the private engine host is being replaced")
-        held = [] if self._standby is None else self._standby.in_service()
-        return [self._host.in_service(self._connection), *held]
+        return [host for keeper in self._keepers for host in keeper.in_service()]
 
     @property
     def trouble(self) -> str:
         """Why a lost host is not started again yet; empty when all is well."""
-        return self._disk.why
+        return "; ".join(keeper.trouble for keeper in self._keepers if keeper.trouble)
 
     @property
-    def failure(self) -> str | None:
-        """Why there is no private engine host any more; None while there is one or soon will be."""
-        if self._given_up is not None:
-            return self._given_up
-        if self._standby is not None and (mistake := self._standby.mistake):
-            return f"the gateway made a mistake with its standby host: {mistake!r}"
-        for task in (self._watcher, *self._reopening.values()):
-            if task is not None and task.done() and not task.cancelled() and (error := task.exception()):
-                return f"the private engine host cannot be started again: {error}"
-        return None
+    def failed_launches(self) -> int:
+        """How many launches of a host failed in a row."""
+        return max((keeper.failed_launches for keeper in self._keepers), default=0)
 
-    async def connect(self) -> None:
-        """Link up with a host that is ready.
+    @property
+    def mistake(self) -> BaseException | None:
+        """What ended the care of a host although no host can be the cause; None while all is well."""
+        return next((mistake for keeper in self._keepers if (mistake := keeper.mistake)), None)
+
+    # ------------------------------------------------------------------------------------------- who runs on which host
+
+    async def seat(self, query: str) -> Seat:
+        """Wait until a query may be opened at home, and return where.
 
         Raises:
-            CloudError: it cannot be started.
+            CloudError: the host for suspects cannot be launched.
             LinkLost: it went away again.
             TimeoutError: it did not become ready.
         """
-        self._connection = await self._host.connect(self._tags)
-        if self._standby is None:
-            await self._host.end_others()
-        await self._host.wait_ready(self._connection)
+        if query in self._trial.suspects:
+            connection = await self._trial.turn(query)
+            if connection is not None:
+                return Seat(connection, on_trial=True)
+        keeper = self._own.get(query, self._shared)
+        assert keeper is not None, "a query without a host of its own shares one"
+        return Seat(await keeper.ready(), on_trial=False)
 
-    async def _warm(self, connection: Connection) -> None:
-        for query in self._queries.values():
-            await query.warm(connection)
+    def lose(self, query: str, reason: str) -> None:
+        """Give up the host of a query, on which it is stuck; the query is suspected of being the cause."""
+        keeper = self._own.get(query, self._shared)
+        assert keeper is not None, "a query without a host of its own shares one"
+        keeper.lose(query, reason)
 
-    def watch(self) -> None:
-        """Begin to replace the host whenever it dies."""
-        if self._standby is not None:
-            self._standby.begin(None)
-        self._watcher = asyncio.create_task(self._watch(), name="watch home")
-
-    async def stop_watching(self) -> None:
-        """Let the host be lost from now on."""
-        tasks = [task for task in (self._watcher, *self._reopening.values()) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def lose(self, reason: str) -> None:
-        """Give the host up, on which a query cannot go on.
-
-        A fresh one may help: Spark may have died under the query. If it does not help, it is soon lost for good.
-        """
-        if self._connection is not None:
-            self._connection.link.lose(reason)
-
-    def reopen(self, name: str, reason: str) -> None:
-        """Open a stateful query that is not answered again from its checkpoint; if that did not help, take a new host.
-
-        Args:
-            name: the query's.
-            reason: what was seen.
-        """
-        present = self._reopening.get(name)
-        if present is not None and not present.done():
-            return
-        completed = self._queries[name].tally.latency.weight
-        if self._reopened_at.get(name) == completed:
-            self.lose(f"query {name} is not answered although it was opened again: {reason}")
-            return
-        self._reopened_at[name] = completed
-        _LOG.warning("query %s is opened again from its checkpoint: %s", name, reason)
-        self._reopening[name] = asyncio.create_task(self._reopen(name), name=f"reopen {name}")
-
-    async def _reopen(self, name: str) -> None:
-        async with self._changing:
-            try:
-                await self._queries[name].reopen()
-            except (LinkLost, QueryRefusedError, TimeoutError) as error:
-                self.lose(f"query {name} cannot be opened again: {error}")
-
-    async def end(self, *, keep: bool) -> None:
-        """End the host, or with ``keep`` leave it to the next gateway."""
+    @contextmanager
+    def opening(self, query: str, connection: Connection) -> Iterator[None]:
+        """Note while the block lasts that a query is being opened on a host, which that may end."""
+        self._opening[query] = (connection, self._clock.now())
         try:
-            if self._standby is not None:
-                await self._standby.end(keep=keep)
+            yield
         finally:
-            if not keep:
-                await self._host.end(self._connection)
-            elif self._connection is not None:
-                await self._connection.close("the gateway ends")
+            del self._opening[query]
 
-    async def _watch(self) -> None:
-        """Start the host again when it dies; its runs wait, or go to the cloud, meanwhile."""
-        losses: deque[float] = deque(maxlen=_LOSSES_MAX)
-        why = ""
-        while True:
-            why = why or await self.connection.lost()
-            if self._all_got_on():
-                losses.clear()
-            losses.append(self._clock.now())
-            if len(losses) == _LOSSES_MAX and losses[-1] - losses[0] < _LOSSES_S:
-                self._given_up = f"the private engine host was lost {_LOSSES_MAX} times in a short time, now: {why}"
-                return
-            _LOG.warning("the private engine host is lost (%s): another takes its place", why)
-            loss = Loss(why, self._clock.now())
-            async with self._changing:
-                for query in self._queries.values():
-                    await query.lose_home(loss)
-                self._profiler.lane_closed(HOME)
-                await self._disk.outlast("the state_dir", self._try_disk)
-                why = await self._restart()
-            if self._disk_failed:
-                self._disk_failed = False
-                # A query may have lost its host to a full disk, again and again: that says nothing against the host.
-                losses.clear()
+    def has_own_host(self, query: str) -> bool:
+        """Whether the config gives the query a host of its own."""
+        return query in self._own
 
-    async def _try_disk(self) -> None:
-        self._disk_failed = self._disk_failed or not self._disk.healthy
-        await run_to_end(self._probe)
-
-    def _all_got_on(self) -> bool:
-        """Tell whether each query completed something since the last loss, or has nothing to do."""
-        before, self._completed = self._completed, {n: q.tally.latency.weight for n, q in self._queries.items()}
-        return all(
-            weight > before.get(name, 0.0) or self._queries[name].pipeline.idle
-            for name, weight in self._completed.items()
+    def answers(self, connection: Connection, query: str) -> bool:
+        """Whether a host answered another query than this one in the last seconds, so that it is not stuck."""
+        lanes = [other.lanes.get(HOME) for name, other in self._queries.items() if name != query]
+        return any(
+            lane.connection is connection and (lane.waiting_s or 0.0) < _STUCK_S for lane in lanes if lane is not None
         )
 
-    async def _restart(self) -> str:
-        """Try once, and return why it did not succeed; a host that cannot be used is ended."""
-        since_s, retired = self._clock.now(), None
-        try:
-            retired = await self._replace()
-            await self._restart_queries()
-        except (CloudError, LinkLost, QueryRefusedError, TimeoutError, OSError) as error:
-            await self._host.end(self._connection)
-            if retired is not None:
-                await retired[0].end(retired[1])
-            return str(error)
-        kind = "started or found" if retired is None else "standby"
-        _LOG.warning("a %s host has the queries after %.1f s", kind, self._clock.now() - since_s)
-        if self._standby is not None:
-            self._standby.begin(retired)
-        return ""
+    def lost(self, connection: Connection) -> tuple[str, ...]:
+        """Return the queries that are suspected of having ended a host; call it before their lanes are taken out.
 
-    async def _restart_queries(self) -> None:
-        """Open all queries at once; one that fails breaks off no other half-way."""
-        restarts = (query.restart_home(self.connection) for query in self._queries.values())
-        for ended in await asyncio.gather(*restarts, return_exceptions=True):
-            if isinstance(ended, BaseException):
-                raise ended
+        The answer is found once for each host, when its loss is first noticed.
+        """
+        found = self._suspects_of.get(connection)
+        if found is None:
+            found = self._suspects_of[connection] = self._suspects(connection)
+        return found
 
-    async def _replace(self) -> Host | None:
-        """Take the standby host, else find or start one; return the host before it if that is still to be ended."""
-        taken = None if self._standby is None else await self._standby.take()
-        if taken is None or self._connection is None:
-            await self.connect()
-            return None
-        retired = (self._host, self._connection)
-        self._host, self._connection = taken
-        return retired
+    def _suspects(self, connection: Connection) -> tuple[str, ...]:
+        now_s = self._clock.now()
+        waiting_s = {name: now_s - at_s for name, (host, at_s) in self._opening.items() if host is connection}
+        for name, query in self._queries.items():
+            lane = query.lanes.get(HOME)
+            if lane is not None and lane.connection is connection and (waited_s := lane.waiting_s) is not None:
+                waiting_s[name] = waited_s
+        if any(keeper.connection is connection for keeper in self._own.values()):
+            return tuple(waiting_s)
+        suspects = self._blame.suspects(Loss(now_s, waiting_s, connection.accused))
+        self._trial.accuse(suspects)
+        return suspects
+
+    def accuse(self, query: str) -> None:
+        """Let a query that ended its host alone run alone again."""
+        self._trial.accuse([query])
+
+    async def acquit(self, query: str) -> None:
+        """Let a suspect that did no harm run with the others again."""
+        await self._trial.acquit(query)
+
+    async def convict(self, query: str) -> None:
+        """Take note that a query ended the host on which it ran alone: the other suspects are cleared."""
+        await self._trial.convict(query)
+
+    # ------------------------------------------------------------------------------------------------------ the rest
+
+    async def _warm(self, connection: Connection) -> None:
+        """Let every query that runs do so once on a host that stands by; one that is refused there is passed over."""
+        for query in self._queries.values():
+            if not query.started:
+                continue
+            try:
+                await query.warm(connection)
+            except QueryRefusedError as error:
+                _LOG.warning("%s is not warmed up on the standby host: %s", query.name, error)
+
+    def _all_got_on(self, keeper: HostKeeper, names: Sequence[str]) -> bool:
+        """Tell whether each query completed something since the last loss, or has nothing to do."""
+        before = self._completed.get(keeper, {})
+        now = self._completed[keeper] = {name: self._queries[name].tally.latency.weight for name in names}
+        return all(weight > before.get(name, 0.0) or self._queries[name].idle for name, weight in now.items())
 
 
-def make_home(
-    config: Config, authority: Authority, queries: Mapping[str, RunningQuery], profiler: Profiler, clock: Clock
-) -> Home:
-    """Return the care for the private engine host that ``config`` describes."""
+def make_home(config: Config, authority: Authority, queries: Mapping[str, RunningQuery], clock: Clock) -> Home:
+    """Return the care for the private engine hosts that ``config`` describes."""
     private, state_dir = config.private, config.gateway.state_dir
+    own_hosts = private.host == "own"
     machines = ProcessCloud(
         state_dir / "home",
         clock,
-        max_vms=2 if private.standby else 1,
+        # One for suspects besides.
+        max_vms=1 + (len(queries) if own_hosts else 1) + (1 if private.standby else 0),
         master=private.spark.master,
         cpu_sets=[private.cpus] if private.cpus else [],
     )
@@ -284,11 +292,11 @@ def make_home(
     # A host of another version would serve other code.
     tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
     return Home(
-        lambda: HomeHost(machines, authority, config.gateway.orphan_after_s, clock, taken),
+        lambda role: HomeHost(machines, authority, config.gateway.orphan_after_s, clock, taken, role),
         tags,
         queries,
-        profiler,
         clock,
         keep_standby=private.standby,
+        own_hosts=own_hosts,
         probe=lambda: probe(state_dir),
     )

@@ -25,7 +25,7 @@ DIAL_S = 10.0
 # between: it gets the link's own, longer patience.
 _FAR_BEAT_S = 0.5
 _FAR_SILENT_S = 2.5
-_HOME_TAGS = {"spillway": "home"}
+_ROLE = "spillway"
 
 
 class NotSettledError(Exception):
@@ -139,12 +139,20 @@ class HomeHost:
         orphan_after_s: the host ends itself after so long without a gateway.
         clock: time.
         taken: ids of the hosts that this gateway has; others like this one share it.
+        role: what the host is for; one with another role is neither taken nor ended.
     """
 
     def __init__(
-        self, machines: Cloud, authority: Authority, orphan_after_s: float, clock: Clock, taken: set[str]
+        self,
+        machines: Cloud,
+        authority: Authority,
+        orphan_after_s: float,
+        clock: Clock,
+        taken: set[str],
+        role: str = HOME,
     ) -> None:
         self._taken = taken
+        self._role = {_ROLE: role}
         self._machines = machines
         self._authority = authority
         self._orphan_after_s = orphan_after_s
@@ -160,9 +168,9 @@ class HomeHost:
             CloudError: it cannot be started.
             LinkLost: it went away again.
         """
-        wanted = {**_HOME_TAGS, **tags}
+        wanted = {**self._role, **tags}
         self._forget()
-        for node in await self._machines.list(_HOME_TAGS):
+        for node in await self._machines.list(self._role):
             if node.id in self._taken:
                 continue
             if node.state == "running" and dict(node.tags) == wanted:
@@ -231,7 +239,7 @@ class HomeHost:
 
     async def end_others(self) -> None:
         """End the hosts of an earlier gateway that stood by, as nobody wants them now."""
-        for node in await self._machines.list(_HOME_TAGS):
+        for node in await self._machines.list(self._role):
             if node.id not in self._taken:
                 await self._machines.destroy(node.id)
 

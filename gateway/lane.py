@@ -145,6 +145,16 @@ class Lane:
         return self._credit.available_bytes > 0
 
     @property
+    def connection(self) -> Connection:
+        """The link to the host."""
+        return self._connection
+
+    @property
+    def waiting_s(self) -> float | None:
+        """How long the lane has had work and got no answer; None while it has no work."""
+        return self._watch.waiting_s(self._clock.now())
+
+    @property
     def link(self) -> LinkStats:
         """What is known of the link to the host."""
         return self._connection.link.stats

@@ -268,9 +268,16 @@ class Profiler:
             slot.batches[lane] += 1
             slot.busy_s[lane] += batch_s
 
-    def lane_closed(self, lane: str) -> None:
-        """A lane is gone; what was open on it waits to be routed again, and its rate is forgotten."""
-        for profile in self._queries.values():
+    def query_closed(self, query: str) -> None:
+        """Nothing of a query is under way any more: it failed, and what was open is read again later."""
+        profile = self._queries[query]
+        profile.open.clear()
+        profile.waiting_events = 0
+        profile.waiting_since_s = None
+
+    def lane_closed(self, lane: str, query: str | None = None) -> None:
+        """A lane is gone, of one query or of all; what was open on it is routed again, and its rate is forgotten."""
+        for profile in self._queries.values() if query is None else [self._queries[query]]:
             profile.rates.pop(lane, None)
             profile.flows.pop(lane, None)
             profile.slot.completed_events.pop(lane, None)

@@ -4,45 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pyarrow as pa
 
 from engines.code import query_hash
+from gateway.commitnews import CommitNews
 from gateway.config.models import Query
 from gateway.connection import Connection
 from gateway.deadletters import DeadLetterFile, ReplayRefusedError
+from gateway.endpoints import Endpoints
 from gateway.gate import ByteGate
 from gateway.identity import claim
 from gateway.ingress import Ingress, RunLimits
-from gateway.kafka.clients import shared_group
+from gateway.lane import Lane
 from gateway.opening import Opener
-from gateway.outage import Outage
 from gateway.pipeline import Loss, Pipeline
 from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.runbook import Run
 from gateway.runlog import LogHead, RunLog
-from gateway.sinks.base import Sink, SinkUnavailableError
-from gateway.sinks.choose import SinkContext, make_sink
-from gateway.sinks.owned import OwnedSink
+from gateway.sinks.base import Sink
 from gateway.sources.base import SourceUnavailableError
-from gateway.sources.choose import SourceContext, make_schedule, make_source
-from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.statistics import Tally
 from gateway.threads import run_to_end
 from infra.clock import Clock
 from infra.failpoints import reached
 from infra.link.channel import LinkLost
-from infra.messages import Committed, QueryPlan
+from infra.messages import QueryPlan
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
 
 
+class LaneFailedError(Exception):
+    """The query died on the private engine host, or got no answer from there; the message is the reason."""
+
+
 class RunningQuery:
-    """One query of the config, from ``start`` to ``stop``.
+    """One query of the config, from ``start`` to ``stop``; it can be started again after that.
 
     ``on_run`` is called with (query, run) for each run that was read, if it is set.
 
@@ -55,7 +57,7 @@ class RunningQuery:
         profiler: measures it.
         clock: time.
         upstream: see ``SourceContext``.
-        on_failed: called with (lane, reason) when it cannot go on in a lane.
+        on_failed: called with (query, lane, reason) when it cannot go on on a VM.
         on_overdue: called with (query, reason) when it is to be opened again from its checkpoint with ``reopen``.
         why_not_write: returns why the sink may not be written now (the gateway is not the owner any more), else empty.
     """
@@ -71,7 +73,7 @@ class RunningQuery:
         profiler: Profiler,
         clock: Clock,
         upstream: Callable[[str], tuple[Path, Callable[[], bool]]],
-        on_failed: Callable[[str, str], None],
+        on_failed: Callable[[str, str, str], None],
         on_overdue: Callable[[str, str], None],
         why_not_write: Callable[[], str] = lambda: "",
     ) -> None:
@@ -79,18 +81,19 @@ class RunningQuery:
         self.on_run: Callable[[str, Run], None] | None = None
         self.config = config
         self._folder = folder
-        self._opener = Opener(name, config, folder, code_path, on_failed)
+        self._opener = Opener(name, config, folder, code_path, self._lane_failed)
         self._profiler = profiler
         self._clock = clock
-        self._upstream = upstream
+        self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write)
         self._on_failed = on_failed
         self._on_overdue = on_overdue
-        self._why_not_write = why_not_write
         self._held_bytes = held_bytes
         self._tasks: list[asyncio.Task[None]] = []
-        self._messages: set[asyncio.Task[None]] = set()
+        self._news = CommitNews(name)
         self._reading: asyncio.Task[None] | None = None
         self._served_per_s = 0.0
+        self._shares: dict[str, float] = {HOME: 1.0}
+        self._error: Exception | None = None
         self._started = False
         self._reads_on = True
         self._home: Connection | None = None
@@ -108,7 +111,7 @@ class RunningQuery:
     # ---------------------------------------------------------------------------------------------- start and stop
 
     async def start(self, home: Connection) -> None:
-        """Open the query at home, recover, and let events flow.
+        """Open the query at home, recover, and let events flow. If that fails, nothing of it is left open.
 
         Raises:
             QueryRefusedError: the engine cannot open it.
@@ -118,21 +121,41 @@ class RunningQuery:
         code_hash = query_hash(self._opener.definition)
         self._identity = await run_to_end(lambda: claim(self.name, self._folder, code_hash))
         self._home = home
+        self._error = None
         # What an earlier start held is gone with its pipeline.
         self._gate = ByteGate(self._held_bytes)
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self._close_on, home)
+            await self._open_all(home, undo)
+            undo.pop_all()  # from now on `stop` closes them
+        self._started = True
+
+    async def _open_all(self, home: Connection, undo: AsyncExitStack) -> None:
+        """Open the query on its host, its log, sink and source; ``undo`` gets what closes each of them."""
         opening = await self._opener.open_at(home, self._identity)
         ready = opening.ready
         self.plan = ready.plan
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
         head = LogHead(self._identity.owner, self._clock.wall())
         log = self._log = await asyncio.to_thread(RunLog, self._folder / "runs.log", head)
+        undo.push_async_callback(asyncio.to_thread, log.close)
+        sink = await self._endpoints.open_sink(self._identity, undo, stateful=self._stateful)
+        self.pipeline = self._make_pipeline(log, sink)
+        self.ingress = await self._open_ingress(schema, log, undo)
+        self.pipeline.set_shares(self._shares)
+        self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
+        self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
+        resume_seq = ready.resume_seq if self._stateful else None
+        self._reading = asyncio.create_task(
+            self._read(sink, resume_seq, ready.resume_end_seq), name=f"read {self.name}"
+        )
+        self._tasks.append(self._reading)
+
+    def _make_pipeline(self, log: RunLog, sink: Sink) -> Pipeline:
         order = self.config.order
-        sink = OwnedSink(make_sink(self.config.sink, self._sink_context()), self._why_not_write)
-        await Outage(self._clock, (SinkUnavailableError,)).outlast(f"{self.name}'s sink", sink.open)
-        stateful = self._stateful
-        self.pipeline = Pipeline(
+        return Pipeline(
             self.name,
-            stateful=stateful,
+            stateful=self._stateful,
             log=log,
             sink=sink,
             dead_letters=self.dead_letters,
@@ -143,33 +166,19 @@ class RunningQuery:
             tally=self.tally,
             clock=self._clock,
             on_acknowledge=self._acknowledge,
-            on_commit=self._tell_committed if stateful else lambda _: None,
-            on_failed=self._on_failed,
+            on_commit=self._tell_committed if self._stateful else lambda _: None,
+            on_failed=self._lane_failed,
             on_overdue=lambda reason: self._on_overdue(self.name, reason),
         )
-        self.ingress = await self._open_ingress(schema, log)
-        self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
-        self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
-        self._reading = asyncio.create_task(
-            self._read(sink, ready.resume_seq if stateful else None, ready.resume_end_seq), name=f"read {self.name}"
-        )
-        self._tasks.append(self._reading)
-        self._started = True
 
-    async def _open_ingress(self, schema: pa.Schema, log: RunLog) -> Ingress:
-        strict = self.config.drift == "strict"
-        context = SourceContext(self.name, self._identity.owner, self._folder, self._clock, self._upstream, strict)
-        replays = ReplayFiles(self._folder / "replay")
-        self._source = WithReplays(make_source(self.config.source, context), replays, strict=strict)
-        await Outage(self._clock, (SourceUnavailableError,)).outlast(
-            f"{self.name}'s source", lambda: self._source.open(schema)
-        )
+    async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:
+        self._source, schedule = await self._endpoints.open_source(self._identity, schema, undo)
         runs, order = self.config.runs, self.config.order
         return Ingress(
             source=self._source,
             log=log,
             dead_letters=self.dead_letters,
-            schedule=await run_to_end(lambda: make_schedule(self.config.source, schema, context)),
+            schedule=schedule,
             limits=RunLimits(runs.max_events, runs.max_bytes, runs.linger_s),
             gate=self._gate,
             clock=self._clock,
@@ -183,13 +192,6 @@ class RunningQuery:
         rates = [lane.rate_per_s for lane in self.pipeline.lanes.values()]
         self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
         return self.pipeline.waiting_runs(), self._served_per_s
-
-    def _sink_context(self) -> SinkContext:
-        identity = self._identity
-        ordered = self.config.order is not None
-        # A stateful query's source is acknowledged up to its checkpoint only, which the sink knows nothing of.
-        group = None if self._stateful else shared_group(self.config.source, self.config.sink, self.name)
-        return SinkContext(self.name, identity.owner, identity.epoch, ordered, self._folder, self._clock, group)
 
     async def _acknowledge(self, position: Position) -> None:
         reached("source.acknowledge.before")
@@ -212,7 +214,8 @@ class RunningQuery:
 
     def set_shed(self, share: float) -> None:
         """Take in all but this share of the events from now on; what is shed is counted in the run log."""
-        self.ingress.sampler.share = share
+        if self._started:
+            self.ingress.sampler.share = share
 
     @property
     def shed_events(self) -> int:
@@ -253,21 +256,44 @@ class RunningQuery:
         self._reads_on = False
         if self._reading is not None:
             self._reading.cancel()
-        self.ingress.finished = True
+        if self._started:
+            self.ingress.finished = True
 
     async def stop(self) -> None:
         """End everything that was started; what was not delivered is done after the next start."""
         if not self._started:
             return
         self._started = False
-        for task in [*self._tasks, *self._messages]:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._messages, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._news.stop()
         await self.pipeline.close()
         await self._source.close()
 
+    async def close_on_hosts(self) -> None:
+        """Let the hosts that it is open on stop it. Call it before ``stop``."""
+        for lane in [*self.lanes.values()]:
+            await self._close_on(lane.connection)
+
+    async def _close_on(self, host: Connection) -> None:
+        try:
+            await host.close_query(self.name, self._identity.epoch)
+        except LinkLost as error:
+            _LOG.debug("%s is not closed on %s, whose link is lost: %s", self.name, host.name, error)
+
+    def _lane_failed(self, lane: str, reason: str) -> None:
+        if lane == HOME:
+            self._error = self._error or LaneFailedError(reason)
+        else:
+            self._on_failed(self.name, lane, reason)
+
     def failure(self) -> BaseException | None:
         """Return why the query cannot go on, if it cannot."""
+        if not self._started:
+            return None
+        if self._error is not None:
+            return self._error
         ended = [task for task in self._tasks if task.done() and not task.cancelled()]
         return next((error for task in ended if (error := task.exception()) is not None), None)
 
@@ -275,13 +301,65 @@ class RunningQuery:
     def trouble(self) -> str:
         """Why the query stands still although nothing is lost (a full disk, a broker that is away); else empty."""
         if not self._started:
-            return ""
+            return self._endpoints.trouble
         return self.pipeline.trouble or self.ingress.trouble
 
     @property
     def drained(self) -> bool:
         """Whether the source has ended and everything from it is committed."""
         return self._started and self.ingress.finished and self.pipeline.idle
+
+    # --------------------------------------------------------------------------------------------- what others ask
+
+    @property
+    def started(self) -> bool:
+        """Whether it is open: between ``start`` and ``stop``."""
+        return self._started
+
+    @property
+    def lanes(self) -> Mapping[str, Lane]:
+        """The lanes by name; none while it is not open."""
+        return self.pipeline.lanes if self._started else {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether every run that was read is committed; an unopened query has nothing under way."""
+        return not self._started or self.pipeline.idle
+
+    @property
+    def read_before(self) -> int:
+        """The first seq that was not read yet."""
+        return self._log.next_seq if self._started else 0
+
+    @property
+    def committed_before(self) -> int:
+        """Every event before this seq is committed."""
+        return self.pipeline.committed_before if self._started else 0
+
+    @property
+    def cloud_share(self) -> float:
+        """R: the part of the events that cloud lanes are to get."""
+        return self.pipeline.cloud_share if self._started else 0.0
+
+    @property
+    def shed_share(self) -> float:
+        """The part of the events that is shed now."""
+        return self.ingress.sampler.share if self._started else 0.0
+
+    def lane_idle(self, name: str) -> bool:
+        """Whether nothing of this query is open in a lane."""
+        return not self._started or self.pipeline.lane_idle(name)
+
+    def set_shares(self, shares: Mapping[str, float]) -> None:
+        """Route by these shares from now on, also after the next start."""
+        self._shares = dict(shares)
+        if self._started:
+            self.pipeline.set_shares(shares)
+
+    def end_slot(self) -> None:
+        """Tell the profiler, before a slot ends, what waits."""
+        if self._started:
+            self.pipeline.end_slot(self.ingress.oldest_unread_s(), self.ingress.due_unread_count())
 
     # ------------------------------------------------------------------------------------------------------- lanes
 
@@ -295,7 +373,13 @@ class RunningQuery:
         return self.plan is not None and self.plan.switchable and not self._stateful
 
     async def attach(self, connection: Connection) -> None:
-        """Open the query on a cloud host and add the lane; it gets nothing until shares name it."""
+        """Open the query on a host and add the lane; a cloud lane gets nothing until shares name it.
+
+        Raises:
+            QueryRefusedError: the host cannot open it.
+            LinkLost: the host went away.
+            TimeoutError: no answer in time.
+        """
         opening = await self._opener.open_at(connection, self._identity)
         self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
 
@@ -307,13 +391,12 @@ class RunningQuery:
         """The home host is gone: a stateless query's runs wait or go to the cloud; a stateful query stands still."""
         if self._stateful:
             await self.stop()
-            self.ingress.finished = False
         else:
             await self.detach(HOME, loss)
 
     async def restart_home(self, home: Connection) -> None:
         """Go on with a new home host; a stateful query goes on from its checkpoint."""
-        if self._stateful:
+        if not self._started:
             await self.start(home)
         else:
             self._home = home
@@ -330,26 +413,15 @@ class RunningQuery:
         home = self._home
         if home is None:
             raise LinkLost("the private engine host is not linked up")
-        epoch = self._identity.epoch
+        await self._close_on(home)
         await self.lose_home()
-        await home.close_query(self.name, epoch)
         await self.restart_home(home)
 
     async def detach(self, lane: str, loss: Loss | None = None) -> None:
         """Take a lane out, because it is to end or, with ``loss``, was lost; its open runs go elsewhere."""
-        await self.pipeline.remove_lane(lane, loss)
+        if self._started:
+            await self.pipeline.remove_lane(lane, loss)
 
     def _tell_committed(self, last_seq: int) -> None:
-        """Let the home host of a stateful query go on with its checkpoint."""
-        if self._home is None or last_seq < 0:
-            return
-        task = asyncio.create_task(self._send_committed(self._home, last_seq))
-        self._messages.add(task)
-        task.add_done_callback(self._messages.discard)
-
-    async def _send_committed(self, home: Connection, last_seq: int) -> None:
-        try:
-            await home.link.send(Committed(query=self.name, epoch=self._identity.epoch, last_seq=last_seq))
-        except LinkLost as error:
-            # The next host learns it when the query is opened there.
-            _LOG.debug("%s: %s was not told of seq %d: %s", self.name, home.name, last_seq, error)
+        if self._home is not None:
+            self._news.tell(self._home, self._identity.epoch, last_seq)

@@ -34,6 +34,7 @@ from policies.signals import (
     DrainVm,
     Event,
     Fitted,
+    QueryKeptOff,
     QueryOpened,
     SetRoute,
     SlotEnded,
@@ -160,7 +161,12 @@ class Scheduler:
                 self._demand.fitted(event)
                 return []
             case QueryOpened():
-                return self._on_query_opened(event)
+                self._query(event.query).opened(switchable=event.switchable, reason=event.reason)
+                return []
+            case QueryKeptOff():
+                query = self._query(event.query)
+                query.kept_off[event.vm] = event.reason
+                return self._reroute(query, event, f"{event.vm} cannot run it: {event.reason}")
             case DrainAll():
                 self._stopping = self._stopping or "the gateway drains"
                 return []
@@ -219,12 +225,6 @@ class Scheduler:
         if machine.state is not before and machine.state in (VmState.ENDING, VmState.FAILED, VmState.LOST):
             commands.append(TerminateVm(vm=machine.name, cause=Cause(event.event_id, why)))
         return [*self._leave_unready_lanes(event, why), *commands]
-
-    def _on_query_opened(self, event: QueryOpened) -> list[Command]:
-        query = self._query(event.query)
-        query.switchable = event.switchable
-        query.reason = event.reason or ("" if event.switchable else "it may not be switched")
-        return []
 
     def _on_stop_all(self, event: StopAll) -> list[Command]:
         self._stopping = why = "the gateway stops"
@@ -316,7 +316,6 @@ class Scheduler:
     # ------------------------------------------------------------------------ equation 2 and ranking: whose events go
 
     def _rank(self, event: SlotEnded, vm_before: bool) -> Mapping[str, str]:
-        ready = bool(self._fleet.ready)
         candidates = [
             Candidate(
                 query=name,
@@ -324,7 +323,9 @@ class Scheduler:
                 latency_qos_s=query.settings.latency_qos_s,
                 tolerance_s=query.settings.switching.tolerance_s,
                 wants_cloud=query.wants_cloud(
-                    vm_before=vm_before, vm_ready=ready, switched=self._ranking.is_switched(name)
+                    vm_before=vm_before,
+                    vm_ready=bool(query.usable(self._fleet.ready)),
+                    switched=self._ranking.is_switched(name),
                 ),
             )
             for name, query in self._queries.items()
@@ -351,7 +352,7 @@ class Scheduler:
     def _reroute(self, query: Query, event: Event, why: str = "") -> list[Command]:
         """Give a query the route that it should have now, because of ``why``; of its latency, if that is empty."""
         route = ALL_HOME
-        if self._ranking.is_switched(query.settings.name) and (ready := self._fleet.ready):
+        if self._ranking.is_switched(query.settings.name) and (ready := query.usable(self._fleet.ready)):
             share = query.controller.update(query.slot, ready, query.share)
             route = split(share, ready, query.slot.rates)
         if route == query.route:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
-from gateway.query import RunningQuery
+from gateway.supervisor import Supervisor
 from infra.link.client import LinkStats
 
 
 def status_text(
     phase: str,
     vms: Mapping[str, object],
-    queries: Mapping[str, RunningQuery],
+    supervisors: Mapping[str, Supervisor],
     latencies: Mapping[str, float],
     money: Mapping[str, object],
 ) -> str:
@@ -21,7 +22,7 @@ def status_text(
     Args:
         phase: the gateway's.
         vms: state of each VM by name.
-        queries: those that run.
+        supervisors: of the queries, by name; none before the gateway runs.
         latencies: of the slot that ended last, in s, by query.
         money: see ``gateway.moneyview``.
     """
@@ -31,9 +32,11 @@ def status_text(
             "vms": {name: str(state) for name, state in vms.items()},
             "money": money,
             "links": {
-                name: _link(lane.link) for query in queries.values() for name, lane in query.pipeline.lanes.items()
+                name: _link(lane.link)
+                for supervisor in supervisors.values()
+                for name, lane in supervisor.query.lanes.items()
             },
-            "queries": {name: _query(query, latencies.get(name, 0.0)) for name, query in queries.items()},
+            "queries": {name: _query(each, latencies.get(name, 0.0)) for name, each in supervisors.items()},
         }
     )
 
@@ -48,16 +51,23 @@ def _link(stats: LinkStats) -> dict[str, object]:
     }
 
 
-def _query(query: RunningQuery, latency_s: float) -> dict[str, object]:
+def _query(supervisor: Supervisor, latency_s: float) -> dict[str, object]:
+    query = supervisor.query
+    since_s = supervisor.since_wall_s
     return {
+        "state": supervisor.state,
+        "reason": supervisor.reason,
+        "since": None if since_s is None else datetime.fromtimestamp(since_s, UTC).isoformat(timespec="seconds"),
+        "failures": supervisor.failures,
+        "opened_again_in_s": supervisor.retry_in_s,
         "events": query.tally.events,
         "results": query.tally.results,
         "shed": query.shed_events,
-        "shed_share": query.ingress.sampler.share,
-        "share_to_cloud": query.pipeline.cloud_share,
+        "shed_share": query.shed_share,
+        "share_to_cloud": query.cloud_share,
         "latency_s": latency_s,
         "mean_latency_s": query.tally.latency.mean_s,
         "dead_letters": query.dead_letters.count,
-        "trouble": query.trouble,
-        "codecs": {name: lane.choices for name, lane in query.pipeline.lanes.items()},
+        "trouble": supervisor.trouble,
+        "codecs": {name: lane.choices for name, lane in query.lanes.items()},
     }

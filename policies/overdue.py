@@ -95,6 +95,10 @@ class LaneWatch:
             self._sent[first_seq].overdue = True
         return late
 
+    def waiting_s(self, now_s: float) -> float | None:
+        """Return for how long the lane has had work and completed nothing; None while it has no work."""
+        return None if self._silent_since_s is None else now_s - self._silent_since_s
+
     def silence_s(self, now_s: float, *, held_back: bool) -> float | None:
         """Return for how long the lane has had work and completed nothing, if that is too long.
 

@@ -51,7 +51,8 @@ class QuerySettings:
 class Query:
     """What the scheduler remembers of a query, and what the switching functions make of it.
 
-    ``unpaid`` says why its own budget keeps it home; empty if it does not.
+    ``unpaid`` says why its own budget keeps it home; empty if it does not. ``kept_off`` says why, for each VM on which
+    the query cannot run. A VM that is gone stays in there: the next one is likely to refuse the query too.
     """
 
     def __init__(self, settings: QuerySettings, slot_s: float) -> None:
@@ -60,6 +61,8 @@ class Query:
         self.switchable = settings.switchable
         self.reason = "" if settings.switchable else "it may not be switched"
         self.unpaid = ""
+        self.kept_off: dict[str, str] = {}
+        self._no_vm_takes_it = ""
         self.controller = _controller(settings, slot_s)
         self.slot = QuerySlot(query=settings.name, latency_s=0.0)
         self.route = ALL_HOME
@@ -72,7 +75,7 @@ class Query:
         """Return why this query never goes to the cloud; empty if it may."""
         if self.settings.mode == "off":
             return "switching is off"
-        return self.unpaid if self.switchable else self.reason
+        return (self.unpaid or self._no_vm_takes_it) if self.switchable else self.reason
 
     @property
     def share(self) -> float:
@@ -88,6 +91,20 @@ class Query:
     def sent_part(self) -> float:
         """Return bytes over the WAN per raw byte so far; 1 before anything was sent."""
         return self.sent_bytes / self.raw_bytes if self.raw_bytes else 1.0
+
+    def opened(self, *, switchable: bool, reason: str) -> None:
+        """Take in what its plan says; VMs that could not run it may be tried again."""
+        self.switchable = switchable
+        self.reason = reason or ("" if switchable else "it may not be switched")
+        self.kept_off.clear()
+        self._no_vm_takes_it = ""
+
+    def usable(self, ready: tuple[str, ...]) -> tuple[str, ...]:
+        """Return which of the ready VMs can run it; where none can, ``why_home`` says so from now on."""
+        found = tuple(vm for vm in ready if vm not in self.kept_off)
+        last = next(reversed(self.kept_off.items()), None)
+        self._no_vm_takes_it = "" if last is None or found else f"{last[0]} cannot run it: {last[1]}"
+        return found
 
     def observe(self, slot: QuerySlot) -> None:
         """Take in what the profiler measured."""

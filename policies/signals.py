@@ -116,8 +116,17 @@ class QueryOpened(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueryKeptOff(Event):
+    """A query cannot run on a VM that serves others, and why; ``QueryOpened`` says that it may be tried again."""
+
+    query: str
+    vm: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VmReady(Event):
-    """A started VM serves all queries; the cloud bills it since ``billing_since_s``.
+    """A started VM serves the queries; the cloud bills it since ``billing_since_s``.
 
     ``usd_per_hour`` is what its size costs, where that is known; else the terms' price counts, which no size exceeds.
     ``setbacks`` are what went wrong before it was had, for people.

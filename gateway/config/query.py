@@ -12,7 +12,8 @@ from gateway.config.kafka import KafkaSource, circle_findings
 from gateway.config.policy import Policy, ReactivePolicy
 from gateway.config.sinks import Sink
 from gateway.config.sources import FileSource, Source
-from gateway.config.units import share_fraction
+from gateway.config.units import duration_s, share_fraction
+from policies.restarts import RestartTerms
 
 Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
 
@@ -109,6 +110,36 @@ class DeadLetters(Section):
     limit_bytes: Annotated[Size, Field(ge=1024)] = Field(default=1_000_000_000, alias="limit")
 
 
+def _pauses(value: object) -> object:
+    """Read ``5s..5m``, the first pause and the longest; a pause alone stays as long as it is."""
+    first, _, most = str(value).partition("..")
+    pauses_s = (duration_s(first), duration_s(most or first))
+    if not 0 < pauses_s[0] <= pauses_s[1]:
+        raise ValueError(
+            f'"{value}" is not right; write the first pause and a longest that is not shorter, as in 5s..5m'
+        )
+    return pauses_s
+
+
+class OnFailure(Section):
+    """What becomes of a query that fails: it is opened again after pauses that double, while all others go on.
+
+    Attributes:
+        restart_s: the first pause and the longest.
+        give_up_after_s: it is not opened again when it has failed for so long; None: there is no such limit.
+    """
+
+    restart_s: Annotated[tuple[float, float], BeforeValidator(_pauses, json_schema_input_type=str)] = Field(
+        default=(5.0, 300.0), alias="restart"
+    )
+    give_up_after_s: LongerThanZero | None = Field(default=None, alias="give_up_after")
+
+    @property
+    def terms(self) -> RestartTerms:
+        """Return the terms by which it is opened again."""
+        return RestartTerms(first_s=self.restart_s[0], most_s=self.restart_s[1], give_up_after_s=self.give_up_after_s)
+
+
 class Query(Section):
     """One query: where its events come from, what is computed, where results go, and what is promised.
 
@@ -130,6 +161,7 @@ class Query(Section):
     runs: Runs = Runs()
     drift: Literal["lenient", "strict"] = "lenient"
     dead_letters: DeadLetters = DeadLetters()
+    on_failure: OnFailure = OnFailure()
 
     @field_validator("schema_ddl")
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, IPvAnyAddress, model_validator
 
@@ -85,11 +85,21 @@ class Private(Section):
         cpus: pins its engine host to these CPUs.
         standby: keeps a second engine host ready, which goes on in seconds when the first one dies; it costs the memory
             of one more Spark driver.
+        host: ``shared``, all queries run on one engine host; ``own``, each query has a host of its own, which costs the
+            memory of one Spark driver each. A query that ends a shared host is found by running the suspects alone.
     """
 
     spark: Spark = Spark()
     cpus: CpuSet | None = None
     standby: bool = False
+    host: Literal["shared", "own"] = "shared"
+
+    @model_validator(mode="after")
+    def _standby_is_of_a_shared_host(self) -> Self:
+        if self.standby and self.host == "own":
+            what = "a standby takes over for a shared host; write host: shared, or take standby away"
+            refuse([Finding(key=("standby",), what=what)])
+        return self
 
 
 class EmulateLink(Section):

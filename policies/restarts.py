@@ -1,0 +1,58 @@
+"""When something that failed is tried again: pauses that double, and a time after which it is given up.
+
+Pure: the caller says when. Used for queries that cannot go on and for engine hosts that cannot be started.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartTerms:
+    """How often a failed query is opened again.
+
+    Attributes:
+        first_s: the pause after the first failure; it doubles with each further one.
+        most_s: the longest pause. A query that ran for longer than this begins anew with the first pause.
+        give_up_after_s: no retry once the failures have gone on for so long; None retries without end.
+    """
+
+    first_s: float = 5.0
+    most_s: float = 300.0
+    give_up_after_s: float | None = None
+
+
+class Restarts:
+    """Counts failures in a row and says how long to pause before the next try.
+
+    Args:
+        terms: the pauses.
+
+    Attributes:
+        failures: how many failures there were in a row.
+    """
+
+    def __init__(self, terms: RestartTerms) -> None:
+        self._terms = terms
+        self._failing_since_s: float | None = None
+        self._began_s: float | None = None
+        self.failures = 0
+
+    def began(self, now_s: float) -> None:
+        """Note that it runs from ``now_s`` on."""
+        self._began_s = now_s
+
+    def failed(self, now_s: float) -> float | None:
+        """Note a failure; return the pause before the next try in seconds, or None when it is given up."""
+        ran_s = 0.0 if self._began_s is None else now_s - self._began_s
+        self._began_s = None
+        if self._failing_since_s is None or ran_s > self._terms.most_s:
+            self._failing_since_s = now_s
+            self.failures = 0
+        self.failures += 1
+        give_up_after_s = self._terms.give_up_after_s
+        if give_up_after_s is not None and now_s - self._failing_since_s >= give_up_after_s:
+            return None
+        # 2.0 ** 1024 would overflow.
+        return min(self._terms.most_s, self._terms.first_s * 2.0 ** min(self.failures - 1, 60))

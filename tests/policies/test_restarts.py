@@ -1,0 +1,45 @@
+"""Pauses between the restarts of what fails."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.restarts import Restarts, RestartTerms
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    restarts = Restarts(RestartTerms(first_s=5.0, most_s=60.0))
+    assert [restarts.failed(at_s) for at_s in range(6)] == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
+    assert restarts.failures == 6
+
+
+def test_what_ran_for_longer_than_the_longest_pause_begins_anew() -> None:
+    restarts = Restarts(RestartTerms(first_s=5.0, most_s=60.0))
+    assert [restarts.failed(0.0), restarts.failed(1.0)] == [5.0, 10.0]
+    restarts.began(10.0)
+    assert restarts.failed(69.0) == 20.0, "a minute has not passed"
+    restarts.began(80.0)
+    assert restarts.failed(141.0) == 5.0
+    assert restarts.failures == 1
+
+
+def test_it_is_given_up_once_the_failures_have_gone_on_for_long_enough() -> None:
+    restarts = Restarts(RestartTerms(first_s=5.0, most_s=60.0, give_up_after_s=30.0))
+    assert [restarts.failed(at_s) for at_s in (100.0, 105.0, 129.9)] == [5.0, 10.0, 20.0]
+    assert restarts.failed(130.0) is None
+    restarts.began(200.0)
+    assert restarts.failed(300.0) == 5.0, "it had run for longer than a minute"
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.booleans()), max_size=2000))
+def test_pauses_stay_within_their_bounds(steps: list[tuple[float, bool]]) -> None:
+    restarts, now_s = Restarts(RestartTerms(first_s=1.0, most_s=64.0)), 0.0
+    for step_s, began in steps:
+        now_s += step_s
+        if began:
+            restarts.began(now_s)
+        else:
+            pause_s = restarts.failed(now_s)
+            assert pause_s is not None
+            assert 1.0 <= pause_s <= 64.0
