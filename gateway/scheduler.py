@@ -166,7 +166,9 @@ class Scheduler:
             case QueryKeptOff():
                 query = self._query(event.query)
                 query.kept_off[event.vm] = event.reason
-                return self._reroute(query, event, f"{event.vm} cannot run it: {event.reason}")
+                commands = self._reroute(query, event, f"{event.vm} cannot run it: {event.reason}")
+                self._mark_sending(event)
+                return commands
             case DrainAll():
                 self._stopping = self._stopping or "the gateway drains"
                 return []

@@ -30,6 +30,7 @@ class VmQueries:
         self._emit = emit
         self._open: dict[str, set[str]] = {}
         self._refused: dict[str, set[str]] = {}
+        self._opening: set[str] = set()
 
     async def open_all(self, vm: str, connection: Connection) -> None:
         """Open each query that may be switched.
@@ -50,7 +51,11 @@ class VmQueries:
             else:
                 self._open[vm].add(query)
 
-        await all_or_none(*(open_one(query) for query in self._switchable))
+        self._opening.add(vm)
+        try:
+            await all_or_none(*(open_one(query) for query in self._switchable))
+        finally:
+            self._opening.discard(vm)
         if refusals and not self._open[vm]:
             raise next(iter(refusals.values()))
         for query, error in refusals.items():
@@ -77,9 +82,10 @@ class VmQueries:
 
     async def keep_off(self, query: str, vm: str, reason: str) -> bool:
         """Take a query off a VM on which it cannot go on; return whether the VM serves any other."""
-        self._open[vm].discard(query)
-        self._refused[vm].add(query)
-        if not self._open[vm]:
+        others = self._open.setdefault(vm, set())
+        others.discard(query)
+        self._refused.setdefault(vm, set()).add(query)
+        if not others and vm not in self._opening:
             return False
         self._tell(query, vm, reason)
         await self._queries[query].detach(vm)

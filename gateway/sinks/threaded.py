@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 
 from gateway.intervals import IntervalSet
 from gateway.position import Position
-from gateway.sinks.base import BlockingSink, Rows
+from gateway.sinks.base import BlockingSink, Rows, SinkError
 from gateway.threads import run_to_end
+
+# A full disk is waited out; none of these goes away by waiting.
+_REFUSALS = frozenset(
+    {
+        errno.EACCES,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
 
 
 class ThreadedSink:
@@ -34,7 +49,13 @@ class ThreadedSink:
         """See ``Sink.commit``."""
         inner = self._inner
         assert inner is not None, "the sink is opened before it is written"
-        await run_to_end(lambda: inner.commit(releases, source))
+        try:
+            await run_to_end(lambda: inner.commit(releases, source))
+        except OSError as error:
+            if error.errno not in _REFUSALS:
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            raise SinkError(f"{where}{error.strerror}: see that this user may write there") from error
 
     async def close(self) -> None:
         """See ``Sink.close``."""

@@ -93,7 +93,7 @@ class MemoryCloud(Cloud):
 class FakeQuery:
     """A query as the actuator sees it: remembers its lanes."""
 
-    switchable = True
+    switchable = started = True
 
     def __init__(self) -> None:
         self.lanes: set[str] = set()
@@ -102,10 +102,12 @@ class FakeQuery:
         self.opens = asyncio.Event()
         self.opens.set()
         self.shares: dict[str, float] = {}
-        self.pipeline = SimpleNamespace(set_shares=self._set_shares, lane_idle=lambda name: name not in self.busy)
 
-    def _set_shares(self, shares: dict[str, float]) -> None:
+    def set_shares(self, shares: dict[str, float]) -> None:
         self.shares = shares
+
+    def lane_idle(self, name: str) -> bool:
+        return name not in self.busy
 
     async def attach(self, connection: Connection) -> None:
         await self.opens.wait()

@@ -13,7 +13,18 @@ from gateway.connection import QueryRefusedError
 from infra.clouds.base import CapacityError, CloudError
 from infra.link.channel import LinkLost
 from infra.link.trust import TrustError, UserData, new_token
-from policies.signals import Cause, DrainVm, Event, SetRoute, StartVm, TerminateVm, VmFailed, VmLost, VmReady
+from policies.signals import (
+    Cause,
+    DrainVm,
+    Event,
+    QueryKeptOff,
+    SetRoute,
+    StartVm,
+    TerminateVm,
+    VmFailed,
+    VmLost,
+    VmReady,
+)
 
 WHY = Cause("e0", "the test says so")
 START, DRAIN, END = StartVm(vm="vm-1", cause=WHY), DrainVm(vm="vm-1", cause=WHY), TerminateVm(vm="vm-1", cause=WHY)
@@ -98,12 +109,62 @@ async def test_a_machine_that_runs_something_else_is_given_back(fleet: Fleet) ->
     assert "spark: '4.3.0' here, '3.5.1' there" in getattr(fleet.events[0], "reason", "")
 
 
-@pytest.mark.parametrize("refusal", [QueryRefusedError("no such column"), LinkLost("cut"), TimeoutError("too long")])
-async def test_one_query_that_cannot_be_opened_costs_the_vm_and_leaves_no_lane(
+@pytest.mark.parametrize("refusal", [QueryRefusedError("no such column"), TimeoutError("too long")])
+async def test_a_query_that_cannot_be_opened_is_kept_off_the_vm_which_serves_the_other(
     fleet: Fleet, refusal: Exception
 ) -> None:
-    fleet.queries["a"].opens.clear()
     fleet.queries["b"].refusal = refusal
+    fleet.actuator.execute([START])
+    await until(lambda: fleet.kinds("vm-1") == ["QueryKeptOff", "VmReady"])
+    assert [query.lanes for query in fleet.queries.values()] == [{"vm-1"}, set()]
+    kept_off = fleet.events[0]
+    assert isinstance(kept_off, QueryKeptOff)
+    assert (kept_off.query, kept_off.reason) == ("b", str(refusal))
+    # Opened anew at home, it may be tried again.
+    fleet.queries["b"].refusal = None
+    fleet.actuator.admit("b")
+    await until(lambda: fleet.queries["b"].lanes == {"vm-1"})
+    fleet.actuator.execute([END])
+    await over(fleet)
+
+
+async def test_a_query_that_is_opened_while_the_vm_comes_up_gets_it_too(fleet: Fleet) -> None:
+    fleet.queries["b"].started = False
+    fleet.queries["a"].opens.clear()
+    fleet.actuator.execute([START])
+    await until(lambda: "vm-1" in fleet.dialler.links)
+    fleet.queries["b"].started = True
+    fleet.queries["a"].opens.set()
+    await until(lambda: all(query.lanes == {"vm-1"} for query in fleet.queries.values()))
+    fleet.actuator.execute([END])
+    await over(fleet)
+
+
+async def test_a_query_that_dies_on_a_vm_is_kept_off_it_and_the_last_one_costs_the_vm(fleet: Fleet) -> None:
+    await ready(fleet)
+    fleet.actuator.keep_off("a", "vm-1", "its function raises")
+    await until(lambda: fleet.queries["a"].lanes == set())
+    assert fleet.kinds("vm-1") == ["VmReady", "QueryKeptOff"]
+    assert fleet.queries["b"].lanes == {"vm-1"}
+    fleet.actuator.keep_off("b", "vm-1", "it gets no answers")
+    fleet.actuator.keep_off("b", "vm-9", "never was")
+    await over(fleet)
+    lost = next(event for event in fleet.events if isinstance(event, VmLost))
+    assert lost.reason == "it gets no answers"
+    assert fleet.kinds("vm-1") == ["VmReady", "QueryKeptOff", "VmLost", "VmGone"]
+
+
+async def test_a_vm_that_takes_no_query_is_given_back(fleet: Fleet) -> None:
+    for query in fleet.queries.values():
+        query.refusal = QueryRefusedError("no such column")
+    fleet.actuator.execute([START])
+    await over(fleet)
+    assert fleet.kinds("vm-1") == ["VmFailed", "VmGone"]
+
+
+async def test_a_link_that_is_cut_while_queries_are_opened_costs_the_vm_and_leaves_no_lane(fleet: Fleet) -> None:
+    fleet.queries["a"].opens.clear()
+    fleet.queries["b"].refusal = LinkLost("cut")
     fleet.actuator.execute([START])
     await until(lambda: fleet.kinds("vm-1") == ["VmFailed", "VmGone"])
     fleet.queries["a"].opens.set()
@@ -235,9 +296,10 @@ async def test_a_vm_that_says_no_is_not_waited_for(fleet: Fleet, refusal: Except
     assert lost.at_s - before_s < 20.0
 
 
-async def test_a_query_that_is_refused_by_a_vm_that_is_back_costs_the_vm(fleet: Fleet) -> None:
+async def test_a_vm_that_is_back_and_takes_no_query_is_lost(fleet: Fleet) -> None:
     await ready(fleet)
-    fleet.queries["b"].refusal = QueryRefusedError("no such column")
+    for query in fleet.queries.values():
+        query.refusal = QueryRefusedError("no such column")
     fleet.dialler.links["vm-1"].lose("no heartbeat for 2.5 s")
     await over(fleet)
     assert fleet.kinds("vm-1") == ["VmReady", "VmLost", "VmGone"]
@@ -251,15 +313,6 @@ async def test_a_vm_that_is_given_back_while_it_is_away(fleet: Fleet) -> None:
     fleet.actuator.execute([END])
     await over(fleet)
     assert fleet.kinds("vm-1") == ["VmReady", "VmGone"]
-
-
-async def test_a_vm_on_which_a_query_cannot_go_on_is_taken_for_lost(fleet: Fleet) -> None:
-    await ready(fleet)
-    fleet.actuator.lose("vm-1", "Spark died there")
-    fleet.actuator.lose("vm-9", "never was")
-    await over(fleet)
-    lost = next(event for event in fleet.events if isinstance(event, VmLost))
-    assert lost.reason == "Spark died there"
 
 
 async def test_draining_waits_for_what_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,7 +420,8 @@ async def test_whatever_happens_every_machine_is_given_back(fleet: Fleet, seed: 
             case 3 if fleet.dialler.links:
                 random_.choice(list(fleet.dialler.links.values())).lose("lost")
             case 4 if fleet.dialler.links:
-                fleet.actuator.lose(random_.choice(list(fleet.dialler.links)), "given up")
+                vm = random_.choice(list(fleet.dialler.links))
+                fleet.actuator.keep_off(random_.choice("ab"), vm, "it cannot go on")
             case 5:
                 fleet.cloud.stubborn = random_.randrange(3)
             case _:

@@ -18,6 +18,9 @@ class Answers:
         self.phase = "starting"
         self.trouble = ""
 
+    def trouble_of(self, query: str) -> str:
+        return {"good": "", "bad": "failed: its function raises"}[query]
+
     def status(self) -> str:
         return json.dumps({"phase": self.phase})
 
@@ -57,6 +60,9 @@ async def test_status_and_ready_in_each_phase(api: Api) -> None:
             assert await asked(api, "/why") == (200, '{"q": {"verdict": "stays home"}}')
         gateway.phase, gateway.trouble = "running", "query q: the sink: no space left"
         assert await asked(api, "/ready") == (503, "query q: the sink: no space left")
+        assert await asked(api, "/ready?query=good") == (200, "running")
+        assert await asked(api, "/ready?query=bad") == (503, "failed: its function raises")
+        assert await asked(api, "/ready?query=none") == (404, "there is no query none")
         gateway.trouble = ""
         assert await asked(api, "/ready") == (200, "running")
         assert (await asked(api, "/else"))[0] == 404

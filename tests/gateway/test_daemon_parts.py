@@ -19,7 +19,7 @@ from typing import Any, cast
 import psutil
 import pytest
 from fleet_doubles import RUNTIME, FakeQuery
-from gateway_doubles import FakeLink, ManualClock, until
+from gateway_doubles import FakeLink, until
 
 from gateway import daemon as daemon_module
 from gateway.config import Config, load
@@ -27,11 +27,13 @@ from gateway.connection import Connection, QueryRefusedError
 from gateway.daemon import Daemon
 from gateway.hosts import InService
 from gateway.rotation import RotationRefusedError
+from gateway.sources.base import SourceError
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import BootError
 from infra.link.client import HostLink
 from infra.messages import QueryPlan
 from policies.signals import SlotEnded, StopAll
+from tests.leaping_clock import LeapingClock
 
 CONFIG = """\
 gateway:
@@ -54,51 +56,63 @@ queries:
 """
 
 
-def configured(folder: Path, *, state: str = "state", port: int = 0) -> Config:
+def configured(folder: Path, *, state: str = "state", port: int = 0, more: str = "") -> Config:
     (folder / "in.jsonl").touch()
     path = folder / "config.yaml"
-    path.write_text(CONFIG.format(state=state, port=port))
+    path.write_text(CONFIG.format(state=state, port=port) + more)
     return load(path)
 
 
 class Query(FakeQuery):
-    """A query as the daemon sees it."""
+    """A query as the daemon and its supervisor see it."""
+
+    name = "words"
+    started = False
 
     def __init__(self, said: list[str]) -> None:
         super().__init__()
         self.said = said
         self.plan = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
-        self.drained = False
+        self.drained = self.idle = False
+        self.trouble = ""
+        self.shed_events = 0
+        self.shed_share = self.cloud_share = 0.0
+        self.dead_letters = SimpleNamespace(count=0)
         self.start_fails: Exception | None = None
-        self.restart_fails: list[Exception] = []
+        self.fails: Exception | None = None
         self.tally = SimpleNamespace(events=0, results=0, latency=SimpleNamespace(mean_s=0.0, weight=0.0))
         self.tally.take_slot = lambda: (0, None)
-        self.ingress = SimpleNamespace(oldest_unread_s=lambda: None, due_unread_count=lambda: 0)
-        self.pipeline.idle = False
-        self.pipeline.lanes = {}
-        self.pipeline.end_slot = lambda *_: None
+        self.lanes: Any = {}
+        self.committed_before = self.read_before = 0
+        self.end_slot = lambda: None
+
+    async def attach(self, connection: Connection) -> None:
+        pass
+
+    async def detach(self, name: str, loss: object = None) -> None:
+        pass
 
     def failure(self) -> BaseException | None:
-        return None
+        return self.fails if self.started else None
 
-    async def start(self, home: Connection) -> None:
+    async def restart_home(self, home: Connection) -> None:
         if self.start_fails is not None:
             raise self.start_fails
-        self.said.append("start")
+        self.said.append("restart home" if self.started else "start")
+        self.started, self.fails = True, None
 
     def stop_reading(self) -> None:
         self.said.append("stop reading")
 
+    async def close_on_hosts(self) -> None:
+        pass
+
     async def stop(self) -> None:
         self.said.append("stop")
+        self.started = False
 
     async def lose_home(self, loss: object = None) -> None:
         self.said.append("lose home")
-
-    async def restart_home(self, home: Connection) -> None:
-        if self.restart_fails:
-            raise self.restart_fails.pop()
-        self.said.append("restart home")
 
 
 class Home:
@@ -140,14 +154,14 @@ class Home:
 class Site:
     """A daemon, and what it did in order."""
 
-    def __init__(self, folder: Path, *, keep_hosts: bool = False, clock: Clock | None = None) -> None:
+    def __init__(self, folder: Path, *, keep_hosts: bool = False, clock: Clock | None = None, more: str = "") -> None:
         self.said: list[str] = []
-        self.daemon = Daemon(configured(folder), clock or SystemClock(), keep_hosts=keep_hosts)
+        self.daemon = Daemon(configured(folder, more=more), clock or SystemClock(), keep_hosts=keep_hosts)
         self.home = Home(self.said)
         self.query = Query(self.said)
         daemon: Any = self.daemon
-        daemon._home._host = self.home
-        daemon._queries["words"] = self.query
+        daemon._home._shared._host = self.home
+        daemon._queries["words"] = daemon._supervision.of["words"].query = self.query
         daemon._profiler.end_slot = lambda *_, **__: ()
         daemon._cloud.close = self._close_cloud
 
@@ -170,7 +184,7 @@ def site(tmp_path: Path) -> Site:
 async def test_a_drained_gateway_ends_with_nothing_left(site: Site) -> None:
     running = asyncio.create_task(site.daemon.run(True, None))
     await until(lambda: site.daemon.phase == "running")
-    site.query.drained = site.query.pipeline.idle = True
+    site.query.drained = site.query.idle = True
     assert await running == 0
     assert site.said == ["connect", "start", "stop reading", "stop", "end host", "close cloud"]
     assert site.home.links[0].closed_with == "the gateway ends"
@@ -183,7 +197,7 @@ async def test_certificates_are_renewed_while_it_runs_and_not_before(site: Site)
     await until(lambda: site.daemon.phase == "running")
     with pytest.raises(RotationRefusedError, match="home did not take new certificates: cannot reach home-1"):
         await site.daemon.rotate_certificates()
-    site.query.drained = site.query.pipeline.idle = True
+    site.query.drained = site.query.idle = True
     assert await running == 0
 
 
@@ -198,7 +212,7 @@ async def test_slots_go_on_while_a_stopped_gateway_drains(site: Site) -> None:
     before = len(events)
     await until(lambda: len(events) > before + 3)
     assert all(isinstance(event, SlotEnded) for event in events[before:])
-    site.query.pipeline.idle = True
+    site.query.idle = True
     assert await running == 0
     assert sum(isinstance(event, StopAll) for event in events) == 1
 
@@ -218,7 +232,7 @@ async def test_a_query_that_is_refused_ends_the_start_and_leaves_no_host(site: S
     site.query.start_fails = QueryRefusedError("home refuses words: there is no column bdoy")
     with pytest.raises(QueryRefusedError, match="words"):
         await site.daemon.run(False, None)
-    assert site.said == ["connect", "stop", "end host", "close cloud"]
+    assert site.said == ["connect", "stop", "stop", "end host", "close cloud"]
 
 
 async def test_a_mistake_of_our_own_while_running_leaves_nothing_either(site: Site) -> None:
@@ -238,60 +252,56 @@ async def test_a_lost_home_host_is_started_again(site: Site) -> None:
     running = asyncio.create_task(site.daemon.run(True, None))
     await until(lambda: site.daemon.phase == "running")
     site.home.refusals.append(BootError("not now"))
-    site.query.restart_fails.append(QueryRefusedError("its JVM is gone"))
     site.home.links[0].lose("kill -9")
     await until(lambda: "restart home" in site.said)
-    retry = ["lose home", "connect", "end host"]
-    assert site.said[2:] == [*retry, *retry, "lose home", "connect", "restart home"]
-    site.query.drained = site.query.pipeline.idle = True
+    assert sorted(site.said[2:4]) == ["connect", "lose home"]
+    assert site.said[4:] == ["end host", "connect", "restart home"]
+    site.query.drained = site.query.idle = True
     assert await running == 0
 
 
-async def test_a_query_that_fails_at_home_gets_a_fresh_host(site: Site) -> None:
+async def test_a_query_that_fails_is_opened_again_on_the_same_host(site: Site, tmp_path: Path) -> None:
     running = asyncio.create_task(site.daemon.run(True, None))
     await until(lambda: site.daemon.phase == "running")
-    site.daemon._on_lane_failed("home", "Spark died under it")
-    await until(lambda: "restart home" in site.said)
-    site.query.drained = site.query.pipeline.idle = True
+    assert site.daemon.trouble_of("words") == ""
+    site.query.fails = SourceError("in.jsonl is damaged")
+    await until(lambda: site.daemon.trouble != "")
+    assert site.daemon.trouble == "query words: failed: in.jsonl is damaged"
+    assert site.daemon.trouble_of("words") == "failed: in.jsonl is damaged"
+    told = json.loads(site.daemon.status())["queries"]["words"]
+    assert (told["state"], told["reason"], told["failures"]) == ("failed", "in.jsonl is damaged", 1)
+    await until(lambda: site.said.count("start") == 2)
+    assert site.said == ["connect", "start", "stop", "start"]
+    site.query.drained = site.query.idle = True
     assert await running == 0
 
 
-async def test_a_home_host_that_dies_again_and_again_ends_the_gateway(
-    site: Site, caplog: pytest.LogCaptureFixture
+async def test_until_drained_ends_with_a_failure_where_a_query_fails_again_and_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    site = Site(tmp_path, more="    on_failure: {restart: 200ms..1s}\n")
     running = asyncio.create_task(site.daemon.run(True, None))
-    for losses in range(5):
-        await _at_home(site, losses)
-        site.home.links[-1].lose("out of memory")
+    await until(lambda: site.daemon.phase == "running")
+    for failure in range(1, 4):
+        await until(lambda failure=failure: site.said.count("start") == failure and site.query.started)  # type: ignore[misc]
+        site.query.fails = SourceError("in.jsonl is damaged")
+        await until(lambda: not site.query.started)
     assert await running == 1
-    assert len(site.home.links) == 5
-    assert site.said[-3:] == ["stop", "end host", "close cloud"]
     assert caplog.records[-1].getMessage() == (
-        "the private engine host was lost 5 times in a short time, now: out of memory"
+        "query words failed, what it has not delivered is kept: in.jsonl is damaged"
     )
 
 
-async def test_a_full_disk_is_waited_out_before_the_home_host_is_started_again(tmp_path: Path) -> None:
-    clock = ManualClock()
-    site = Site(tmp_path, clock=clock)
-    home = site.daemon._home
-    full = True
-
-    def probe() -> None:
-        if full:
-            raise OSError(28, "No space left on device")
-
-    home._probe = probe
-    await site.daemon._begin()
-    for losses in range(7):
-        full = True
-        site.home.links[-1].lose("its checkpoint cannot be written")
-        await until(lambda: home.trouble != "")
-        assert "No space left on device" in home.trouble
-        assert site.said.count("restart home") == losses
-        full = False
-        await until(lambda losses=losses: site.said.count("restart home") > losses, clock, 1.0)  # type: ignore[misc]
-        assert (home.trouble, home.failure) == ("", None)
+async def test_a_home_host_that_cannot_be_launched_any_more_ends_only_a_gateway_that_is_to_drain(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, clock=LeapingClock())
+    running = asyncio.create_task(site.daemon.run(True, None))
+    await until(lambda: site.daemon.phase == "running")
+    site.home.refusals = [BootError("no memory") for _ in range(100)]
+    site.home.links[0].lose("out of memory")
+    assert await running == 1
+    assert "the private engine host cannot be launched: no memory" in caplog.records[-1].getMessage()
 
 
 def test_state_of_a_removed_query_is_warned_of_with_its_folder(
@@ -304,26 +314,9 @@ def test_state_of_a_removed_query_is_warned_of_with_its_folder(
     assert str(tmp_path / "state" / "queries" / "gone") in told[0]
 
 
-async def test_losses_far_apart_are_lived_with(tmp_path: Path) -> None:
-    clock = ManualClock()
-    site = Site(tmp_path, clock=clock)
-    await site.daemon._begin()
-    for losses in range(12):
-        await _at_home(site, losses)
-        clock.advance(1000.0)
-        site.home.links[-1].lose("once more")
-    await _at_home(site, 12)
-    assert site.daemon._failure is None
-    await site.daemon._let_go()
-
-
-async def _at_home(site: Site, restarts: int) -> None:
-    await until(lambda: (site.said.count("start"), site.said.count("restart home")) == (1, restarts))
-
-
 async def test_a_machine_that_is_not_given_back_is_no_success(site: Site) -> None:
     site.daemon._actuator.reaper.not_given_back["i-1"] = "vm-1 (i-1)"
-    site.query.drained = site.query.pipeline.idle = True
+    site.query.drained = site.query.idle = True
     assert await site.daemon.run(True, None) == 1
 
 

@@ -68,7 +68,7 @@ async def running(
         await until(lambda: task.done() or site.daemon.phase == "running")
         yield site
     finally:
-        site.query.pipeline.idle = True
+        site.query.idle = True
         site.daemon._stop.set()
         assert await task == 0
         assert cloud.nodes == {}

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from gateway.home import Home
+from gateway.hostkeeper import HostKeeper
 from gateway.hosts import HomeHost
 from infra.clock import SystemClock
 from infra.clouds.process import ProcessCloud
@@ -28,14 +26,8 @@ async def test_a_host_that_ends_while_it_boots_leaves_its_last_words(
     clock = SystemClock()
     machines = ProcessCloud(tmp_path / "home", clock, max_vms=1, worker_command=WORKER)
     authority = Authority.open(tmp_path / "trust")
-    home = Home(
-        lambda: HomeHost(machines, authority, 60.0, clock, set()),
-        {},
-        {},
-        cast("Any", SimpleNamespace(lane_closed=lambda _: None)),
-        clock,
-        keep_standby=False,
-    )
+    make_host = lambda: HomeHost(machines, authority, 60.0, clock, set())  # noqa: E731
+    home = HostKeeper("the private engine host", make_host, {}, clock)
     async with asyncio.timeout(120):
         with pytest.raises(LinkLost) as lost:
             await home.connect()

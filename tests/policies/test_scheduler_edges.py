@@ -25,6 +25,7 @@ from policies.signals import (
     Cause,
     DrainAll,
     Event,
+    QueryKeptOff,
     QueryOpened,
     QuerySlot,
     SlotEnded,
@@ -395,6 +396,33 @@ def test_the_plan_decides_whether_a_query_may_be_switched() -> None:
     checked.tell(QueryOpened, query="q", switchable=True)
     checked.slot(9.0)
     assert checked.slot(9.0) == [("start", "vm-1")]
+
+
+def test_a_query_is_not_sent_to_a_vm_that_cannot_run_it_and_asks_for_no_other() -> None:
+    checked = sending()
+    kept_off = {"query": "q", "vm": "vm-1", "reason": "there is no module udf"}
+    assert checked.tell(QueryKeptOff, **kept_off) == [ALL_HOME]
+    assert checked.slot(9.0) == []
+    verdict = "stays home: vm-1 cannot run it: there is no module udf"
+    assert checked.scheduler.last_decisions[0].verdict == verdict
+    assert [checked.tell(VmLost, vm="vm-1", reason="gone"), checked.tell(VmGone, vm="vm-1")] == [
+        [("terminate", "vm-1")],
+        [],
+    ]
+    until(checked, 200.0, 9.0)
+    checked.tell(QueryOpened, query="q", switchable=True)
+    checked.slot(9.0)
+    assert checked.slot(9.0) == [("start", "vm-2")], "it was opened anew, so it may be tried again"
+
+
+def test_a_query_goes_to_the_vms_that_can_run_it() -> None:
+    checked = Checked(scheduler_settings(query_settings(), max_vms=2))
+    checked.slot(3.0)
+    assert checked.slot(3.0) == [("start", "vm-1")]
+    checked.tell(QueryKeptOff, query="q", vm="vm-1", reason="no answers")
+    checked.tell(VmReady, vm="vm-1", billing_since_s=checked.now_s)
+    checked.slot(3.0)
+    assert dict(checked.scheduler.routes["q"]) == {HOME: 1.0}
 
 
 def test_a_query_is_moved_whole_and_stays_while_home_could_not_carry_it() -> None:
