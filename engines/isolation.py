@@ -61,7 +61,7 @@ class Isolation:
     """Answers the runs of one query that failed in a micro-batch; each of its bad rows becomes poison, no other.
 
     A thread of its own, which begins with the first such run, evaluates each run alone, and then looks for the bad
-    rows of those that fail alone, too. Its Spark jobs are in a scheduler pool of their own, which every other goes before.
+    rows of those that fail alone, too. Its Spark jobs have a scheduler pool of their own, which all others go before.
 
     Args:
         query: what runs.

@@ -180,7 +180,7 @@ class Opened:
             self._threads.submit(self._add_dictionary, owner, decoder, message, payload)
 
     def answer(self, answers: Sequence[Answer]) -> None:
-        """Send what became of runs; called on Spark's threads and the isolation's, each at most one ahead of the link."""
+        """Send what became of runs; called on any thread, which is at most one answer ahead of the link."""
         with self._answering:
             owner = self._owner
             mine = [answer for answer in answers if owner is not None and answer.items[0].tag.owner is owner]

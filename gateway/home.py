@@ -11,8 +11,8 @@ from importlib.metadata import version
 from gateway.config.models import Config
 from gateway.connection import Connection, QueryRefusedError
 from gateway.hosts import HomeHost, InService, NotSettledError
+from gateway.moves import Loss
 from gateway.outage import Outage
-from gateway.pipeline import Loss
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from gateway.standby import Host, Standby

@@ -17,9 +17,11 @@ from gateway.gate import ByteGate
 from gateway.identity import claim
 from gateway.ingress import Ingress, RunLimits
 from gateway.kafka.clients import shared_group
+from gateway.letters import LetterLog
+from gateway.moves import Loss
 from gateway.opening import Opener
 from gateway.outage import Outage
-from gateway.pipeline import Loss, Pipeline
+from gateway.pipeline import Pipeline
 from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.runbook import Run
@@ -36,9 +38,14 @@ from infra.clock import Clock
 from infra.failpoints import reached
 from infra.link.channel import LinkLost
 from infra.messages import Committed, QueryPlan
+from policies.poison import BadRows
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
+
+
+class BrokenQueryError(Exception):
+    """The query itself is at fault, and what to do."""
 
 
 class RunningQuery:
@@ -98,7 +105,12 @@ class RunningQuery:
         self.tally = Tally()
         self._more = asyncio.Event()
         self._replaying = asyncio.Lock()
-        self.dead_letters = DeadLetterFile(folder / "dead-letters.jsonl", config.dead_letters.limit_bytes)
+        self._broken: BrokenQueryError | None = None
+        # Outlives a start, so that a query that fails again and again is known for it.
+        self._bad_rows = BadRows(config.dead_letters.most)
+        letters = folder / "dead-letters.jsonl"
+        told = LetterLog(name, letters, self.tally, clock)
+        self.dead_letters = DeadLetterFile(letters, config.dead_letters.limit_bytes, told.added)
 
     def _take(self, run: Run) -> None:
         if self.on_run is not None:
@@ -118,6 +130,7 @@ class RunningQuery:
         code_hash = query_hash(self._opener.definition)
         self._identity = await run_to_end(lambda: claim(self.name, self._folder, code_hash))
         self._home = home
+        self._broken = None
         # What an earlier start held is gone with its pipeline.
         self._gate = ByteGate(self._held_bytes)
         opening = await self._opener.open_at(home, self._identity)
@@ -136,6 +149,7 @@ class RunningQuery:
             log=log,
             sink=sink,
             dead_letters=self.dead_letters,
+            bad_rows=self._bad_rows,
             flush_s=None if order is None else order.flush_s,
             ordered=order is not None,
             gate=self._gate,
@@ -145,6 +159,7 @@ class RunningQuery:
             on_acknowledge=self._acknowledge,
             on_commit=self._tell_committed if stateful else lambda _: None,
             on_failed=self._on_failed,
+            on_broken=self._is_broken,
             on_overdue=lambda reason: self._on_overdue(self.name, reason),
         )
         self.ingress = await self._open_ingress(schema, log)
@@ -266,8 +281,13 @@ class RunningQuery:
         await self.pipeline.close()
         await self._source.close()
 
+    def _is_broken(self, reason: str) -> None:
+        self._broken = self._broken or BrokenQueryError(reason)
+
     def failure(self) -> BaseException | None:
         """Return why the query cannot go on, if it cannot."""
+        if self._broken is not None:
+            return self._broken
         ended = [task for task in self._tasks if task.done() and not task.cancelled()]
         return next((error for task in ended if (error := task.exception()) is not None), None)
 

@@ -16,7 +16,8 @@ from test_file_sink import parts
 
 from gateway.deadletters import DeadLetter, DeadLetterFile
 from gateway.gate import ByteGate
-from gateway.pipeline import Loss, Pipeline
+from gateway.moves import Loss
+from gateway.pipeline import Pipeline
 from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.runbook import Run
