@@ -287,9 +287,13 @@ class Host:
         return _ready(query, spec, engine.progress)
 
     def _engine(self, query: Query, opened: Opened) -> Engine:
-        kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
+        parts = query, self._feeds, self._clock, opened.answer, opened.died
         for tries_left in reversed(range(_OPEN_TRIES)):
-            engine = kind(query, self._feeds, self._clock, opened.answer, opened.died)
+            engine: StatelessStream | StatefulStream
+            if query.plan.switch_class == "stateless":
+                engine = StatelessStream(*parts, opened.isolating, opened.broken)
+            else:
+                engine = StatefulStream(*parts)
             try:
                 engine.open()
                 break

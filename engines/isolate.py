@@ -1,96 +1,73 @@
-"""Finding the rows that a query cannot stand, with few tries."""
+"""Finding the rows that a query cannot stand: pure, whoever judges slices of the rows is an argument."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 
-import pyarrow as pa
+Span = tuple[int, int]
+"""Consecutive rows, the end exclusive."""
 
-from infra.messages import Poison
+Judge = Callable[[Sequence[Span]], Sequence[str]]
+"""Says of each span why the query fails over it; nothing where it does not."""
 
-MAX_TRIES = 64
+SIZES = (32, 4, 1)
+"""Rows in a span: a slice that fails is cut into smaller ones (measured, see docs/decisions/0079)."""
+
+JOB_SPANS = 200
+"""Spans judged at a time: after each such job the search may stop."""
+
+WINDOW_ROWS = 1000
+"""``most_bad`` counts within so many consecutive rows."""
 
 
 class BrokenError(Exception):
-    """The query fails without any row: no row is to blame."""
+    """The query is at fault, not single rows; the message says how that shows."""
 
 
-def isolate(
-    rows: pa.RecordBatch,
-    run: Callable[[pa.RecordBatch], pa.Table],
-    reason_of: Callable[[BaseException], str],
-    max_tries: int = MAX_TRIES,
-) -> tuple[list[pa.Table], tuple[Poison, ...]]:
-    """Run a stateless query over rows of which some make it fail.
+class TooManyBadError(Exception):
+    """More rows fail than are allowed; the message is the first one's reason."""
 
-    Each poison row costs at most log2(n) + 1 tries: one over all that is left, then a binary search for the first
-    row that fails. Results of good rows stay in order.
+
+def isolate(count: int, judge: Judge, most_bad: int = 0) -> dict[int, str]:
+    """Return the rows that fail by themselves, in order, each with its reason.
+
+    Each of them was judged alone. The rows of a slice that passes are good, so few rows are looked at closely where
+    few fail. Where most slices fail their rows are judged one by one at once.
 
     Args:
-        rows: the input.
-        run: evaluates the query over part of it; raises when a row fails.
-        reason_of: turns what ``run`` raised into a sentence.
-        max_tries: after so many tries every row not yet answered is reported as poison.
-
-    Returns:
-        The results of the good rows, in order, and the poison.
+        count: how many rows there are.
+        judge: is asked for at most ``JOB_SPANS`` spans at a time.
+        most_bad: as soon as more rows than this fail among ``WINDOW_ROWS`` consecutive ones, no more are judged; 0
+            judges all.
 
     Raises:
-        BrokenError: not even an empty input can be evaluated.
+        TooManyBadError: more than ``most_bad`` fail.
     """
-    try:
-        run(rows.slice(0, 0))
-    except Exception as error:
-        raise BrokenError(reason_of(error)) from error
-    return _Search(rows, run, reason_of, max_tries).all()
+    spans: list[Span] = [(0, count)] if count else []
+    sizes = list(SIZES)
+    while sizes[0] > 1:
+        cut = _cut(spans, sizes.pop(0))
+        spans = [span for part in _jobs(cut) for span, reason in zip(part, judge(part), strict=True) if reason]
+        if 2 * len(spans) > len(cut):
+            sizes = [1]
+    bad: dict[int, str] = {}
+    recent: deque[int] = deque()
+    for part in _jobs(_cut(spans, 1)):
+        for (row, _), reason in zip(part, judge(part), strict=True):
+            if reason:
+                bad[row] = reason
+                recent.append(row)
+            while recent and recent[0] <= row - WINDOW_ROWS:
+                recent.popleft()
+            if 0 < most_bad < len(recent):
+                raise TooManyBadError(next(iter(bad.values())))
+    return bad
 
 
-class _Search:
-    def __init__(
-        self,
-        rows: pa.RecordBatch,
-        run: Callable[[pa.RecordBatch], pa.Table],
-        reason_of: Callable[[BaseException], str],
-        max_tries: int,
-    ) -> None:
-        self._rows = rows
-        self._run = run
-        self._reason_of = reason_of
-        self._tries_left = max_tries
-        self._reason = ""
-        self._results: list[pa.Table] = []
+def _cut(spans: Sequence[Span], size: int) -> list[Span]:
+    return [(at, min(at + size, end)) for first, end in spans for at in range(first, end, size)]
 
-    def all(self) -> tuple[list[pa.Table], tuple[Poison, ...]]:
-        poison: list[Poison] = []
-        start, end = 0, self._rows.num_rows
-        while start < end and not self._answers(start, end):
-            row = self._first_poison(start, end)
-            if row is None:
-                reason = f"not tried alone, the run has too many rows that fail; the last said: {self._reason}"
-                start = self._good_until
-                poison += [Poison(row=each, reason=reason) for each in range(start, end)]
-                break
-            poison.append(Poison(row=row, reason=self._reason))
-            start = row + 1
-        return self._results, tuple(poison)
 
-    def _first_poison(self, start: int, end: int) -> int | None:
-        """Return the first row in ``[start, end)`` that fails; None when the tries ran out before it was alone."""
-        good, bad = start, end
-        while bad - good > 1 and self._tries_left > 0:
-            middle = (good + bad) // 2
-            if self._answers(good, middle):
-                good = middle
-            else:
-                bad = middle
-        self._good_until = good
-        return good if bad - good == 1 else None
-
-    def _answers(self, start: int, end: int) -> bool:
-        self._tries_left -= 1
-        try:
-            self._results.append(self._run(self._rows.slice(start, end - start)))
-        except Exception as error:
-            self._reason = self._reason_of(error)
-            return False
-        return True
+def _jobs(spans: Sequence[Span]) -> list[Sequence[Span]]:
+    return [spans[at : at + JOB_SPANS] for at in range(0, len(spans), JOB_SPANS)]

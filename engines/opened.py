@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,11 +13,11 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
+from engines.answers import Answer
 from engines.checkpoints import Progress
-from engines.feed import FeedClosed, pack
+from engines.feed import FeedClosed, Item, pack
 from engines.query import Query, RefusedError
-from engines.stateless import Answer
-from infra.messages import AnyMessage, Completed, Credit, Dictionary, QueryFailed, Run
+from infra.messages import AnyMessage, Completed, Credit, Dictionary, Isolating, QueryFailed, Run
 from infra.payload.decoder import Decoder
 from infra.payload.encoder import Encoder
 from infra.payload.errors import PayloadError
@@ -112,6 +113,7 @@ class Opened:
         self._send = send
         self._threads = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="intake")
         self._sending: concurrent.futures.Future[None] | None = None
+        self._answering = threading.Lock()
         self._owner: Owner | None = None
         self._unconsumed_bytes = 0
         self._waiting = 0
@@ -178,17 +180,31 @@ class Opened:
             self._threads.submit(self._add_dictionary, owner, decoder, message, payload)
 
     def answer(self, answers: Sequence[Answer]) -> None:
-        """Send what a micro-batch brought; called on Spark's threads, at most one batch ahead of the link."""
-        owner = self._owner
-        mine = [answer for answer in answers if owner is not None and answer.items[0].tag.owner is owner]
-        frames = [self._frame(answer) for answer in mine]
-        before, self._sending = self._sending, asyncio.run_coroutine_threadsafe(self._deliver(frames), self._loop)
+        """Send what became of runs; called on any thread, which is at most one answer ahead of the link."""
+        with self._answering:
+            owner = self._owner
+            mine = [answer for answer in answers if owner is not None and answer.items[0].tag.owner is owner]
+            frames = [self._frame(answer) for answer in mine]
+            before, self._sending = self._sending, asyncio.run_coroutine_threadsafe(self._deliver(frames), self._loop)
         if before is not None:
             before.result()
+
+    def isolating(self, items: Sequence[Item]) -> None:
+        """Tell the owner which runs are looked at more closely; called on any thread."""
+        owner = self._owner
+        mine: list[Ticket] = [item.tag for item in items if owner is not None and item.tag.owner is owner]
+        for ticket in mine:
+            run = ticket.run
+            told = Isolating(query=run.query, epoch=run.epoch, first_seq=run.first_seq)
+            asyncio.run_coroutine_threadsafe(self._tell(ticket.owner, told), self._loop)
 
     def died(self, reason: str) -> None:
         """Tell the owner that the query cannot go on; called on any thread."""
         self._loop.call_soon_threadsafe(self._fail, self._owner, reason)
+
+    def broken(self, reason: str) -> None:
+        """Tell the owner that the query is at fault, so that no other host will do better; called on any thread."""
+        self._loop.call_soon_threadsafe(self._fail, self._owner, reason, True)
 
     def close(self) -> None:
         """Stop what runs; returns when it has ended."""
@@ -254,16 +270,16 @@ class Opened:
             credit = Credit(query=frame.completed.query, epoch=frame.owner.epoch, bytes=consumed_bytes)
             await self._send(session, credit, b"")
 
-    def _fail(self, owner: Owner | None, reason: str) -> None:
+    def _fail(self, owner: Owner | None, reason: str, broken: bool = False) -> None:
         if owner is None or owner is not self._owner or self._engine is None:
             return
         _log.warning("query %s failed: %s", self._engine.query.spec.query, reason)
-        failed = QueryFailed(query=self._engine.query.spec.query, epoch=owner.epoch, reason=reason)
+        failed = QueryFailed(query=self._engine.query.spec.query, epoch=owner.epoch, reason=reason, broken=broken)
         self._owner = None
         self._loop.create_task(self._tell(owner, failed))
 
-    async def _tell(self, owner: Owner, failed: QueryFailed) -> None:
-        await self._send(owner.session, failed, b"")
+    async def _tell(self, owner: Owner, message: QueryFailed | Isolating) -> None:
+        await self._send(owner.session, message, b"")
 
 
 def _same(one: Query, other: Query) -> bool:

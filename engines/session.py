@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -31,6 +32,8 @@ _SQL = {
     # Rows that are looked at one by one must run as tasks, not be folded away while planning.
     "spark.sql.execution.arrow.localRelationThreshold": "0b",
     "spark.sql.session.timeZone": _TIMEZONE,
+    # Adaptive execution computes shuffles before it hands a micro-batch over: a row that fails there ends the query.
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
     # Results belong to seq numbers; a micro-batch without events would have none.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
@@ -111,6 +114,8 @@ def build_session(master: str, workdir: Path, cores: int, *, jvm_options: str | 
     """
     ahead = runtime_ahead()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # It would log 6 kB of JSON for each error that Spark raises; the host says what failed and why.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     for left in ("spark", "tmp"):  # of an earlier start that was killed
         shutil.rmtree(workdir / left, ignore_errors=True)
     builder = SparkSession.Builder().appName("spillway").master(master)

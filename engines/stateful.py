@@ -11,13 +11,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from engines import checkpoints
+from engines.answers import Answer, OnAnswers
 from engines.checkpoints import CheckpointError, Progress
 from engines.feed import Feed, FeedServer
 from engines.query import Query, RefusedError
 from engines.reasons import why
 from engines.scratch import scratch_folder
 from engines.session import is_local
-from engines.stateless import FEED_BYTES, Answer, OnAnswers
+from engines.stateless import FEED_BYTES
 from engines.stream import OnDeath, Stream, Warmth, put_warm_up
 from engines.tables import one_batch
 from infra.clock import Clock

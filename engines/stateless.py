@@ -3,51 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import spark_partition_id
 
+from engines.answers import Answer, OnAnswers, OnItems
 from engines.checkpoints import Progress
 from engines.feed import Feed, FeedServer, Item
-from engines.isolate import isolate
+from engines.isolation import Isolation
 from engines.query import Query
-from engines.reasons import why
 from engines.scratch import scratch_folder
-from engines.session import sibling
 from engines.stream import OnDeath, Stream, Warmth, put_warm_up
-from engines.tables import one_batch, unpack
+from engines.tables import one_batch
 from infra.clock import Clock
-from infra.messages import Poison
 
 _PARTITION = "_spillway_partition"
 FEED_BYTES = 64 << 20
 """Decoded rows that wait for Spark, at most (one run is always taken)."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What became of a run, or for a stateful query of all the runs of a micro-batch.
-
-    Attributes:
-        items: the runs, at least one.
-        rows: their results.
-        poison: the rows of a single run that have none.
-        batch_id: the micro-batch.
-        batch_s: how long that took, from its planning on.
-    """
-
-    items: tuple[Item, ...]
-    rows: pa.RecordBatch
-    poison: tuple[Poison, ...]
-    batch_id: int
-    batch_s: float
-
-
-OnAnswers = Callable[[Sequence[Answer]], None]
 
 
 class StatelessStream:
@@ -61,24 +36,37 @@ class StatelessStream:
         clock: measures micro-batches.
         on_answers: gets the answers of each micro-batch, one for each run that was put with a tag.
         on_death: gets the reason when the query cannot go on.
+        on_isolating: gets the runs of a micro-batch that failed: each is answered later, and holds up no other.
+        on_broken: gets the reason when the query itself is at fault; None: as ``on_death``.
 
     Attributes:
         progress: nothing to go on from.
     """
 
     def __init__(
-        self, query: Query, server: FeedServer, clock: Clock, on_answers: OnAnswers, on_death: OnDeath
+        self,
+        query: Query,
+        server: FeedServer,
+        clock: Clock,
+        on_answers: OnAnswers,
+        on_death: OnDeath,
+        on_isolating: OnItems = lambda _: None,
+        on_broken: OnDeath | None = None,
     ) -> None:
         self.query = query
         self.progress = Progress()
         self._clock = clock
         self._on_answers = on_answers
         self._on_death = on_death
+        self._on_isolating = on_isolating
+        self._on_broken = on_broken or on_death
+        self._broken = ""
         self._warmth = Warmth()
         self._narrow = query.plan.narrow
         self.feed = Feed(0, query.spec.max_batch_runs if self._narrow else 1, FEED_BYTES, clock)
         self._checkpoint = scratch_folder("stream")
         self._stream = Stream(query, server, self.feed, self._checkpoint, self._batch, self._died)
+        self._isolation = Isolation(query, clock, on_answers, self._is_broken, self._cannot_isolate)
 
     def open(self) -> None:
         """Start, and return once an empty micro-batch went through.
@@ -105,22 +93,24 @@ class StatelessStream:
     @property
     def death(self) -> str:
         """Return why it cannot go on; empty while it can."""
-        return self._stream.death
+        return self._stream.death or self._broken
 
     @property
     def can_change_owner(self) -> bool:
         """Tell whether it lives: runs are independent, so any session may go on with it."""
-        return not self._stream.death
+        return not self.death
 
     def committed(self, last_seq: int) -> None:
         """Do nothing: no state waits for the sink."""
 
     def drop_waiting(self) -> None:
-        """Forget the runs that no micro-batch holds yet."""
+        """Forget the runs that no micro-batch holds yet, and those whose micro-batch failed."""
+        self._isolation.forget()
         self.feed.drop_unplanned()
 
     def close(self) -> None:
         """Stop; what is not answered will not be."""
+        self._isolation.close()
         self._stream.stop()
         shutil.rmtree(self._checkpoint, ignore_errors=True)
 
@@ -128,18 +118,28 @@ class StatelessStream:
         self._warmth.died(reason)
         self._on_death(reason)
 
+    def _is_broken(self, reason: str) -> None:
+        self._broken = reason
+        self._on_broken(reason)
+
+    def _cannot_isolate(self, reason: str) -> None:
+        self._broken = reason
+        self._on_death(reason)
+
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         items = self.feed.planned
+        tagged = [item for item in items if item.tag is not None]
         try:
             tables = self._evaluated(frame, items)
         except Exception:
-            if self._stream.stopping:
+            if self._stream.stopping or not tagged:
                 raise
-            answers = self._isolated(items, batch_id)
+            self._on_isolating(tagged)
+            self._isolation.put(tagged, batch_id)
         else:
             batch_s = self._clock.now() - self.feed.planned_at_s
             answers = [Answer((item,), rows, (), batch_id, batch_s) for item, rows in zip(items, tables, strict=True)]
-        self._on_answers([answer for answer in answers if answer.items[0].tag is not None])
+            self._on_answers([answer for answer in answers if answer.items[0].tag is not None])
         if items:
             self.feed.release(items[-1].end)
         self._warmth.warmed()
@@ -160,22 +160,3 @@ class StatelessStream:
             results.append(one_batch(table.slice(first, last - first), schema))
             part += len(item.parts)
         return results
-
-    def _isolated(self, items: Sequence[Item], batch_id: int) -> list[Answer]:
-        """Evaluate each run by itself, outside the stream, and find the rows that fail."""
-        answers = []
-        session = sibling(self.query.base)
-
-        def run(rows: pa.RecordBatch) -> pa.Table:
-            frame = session.createDataFrame(pa.Table.from_batches([rows]), schema=self.query.columns)
-            return self.query.build(frame).toArrow()
-
-        for item in items:
-            rows = unpack(item.parts, self.query.input_schema)
-            results, poison = isolate(rows, run, why)
-            schema = self.query.result_schema
-            whole = one_batch(pa.concat_tables([each.cast(schema) for each in results]), schema) if results else None
-            batch_s = self._clock.now() - self.feed.planned_at_s
-            empty = one_batch(schema.empty_table(), schema)
-            answers.append(Answer((item,), whole if whole is not None else empty, poison, batch_id, batch_s))
-        return answers

@@ -13,9 +13,10 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from engines.answers import Answer
 from engines.feed import FeedServer, pack
 from engines.query import Query, RefusedError
-from engines.stateless import Answer, StatelessStream
+from engines.stateless import StatelessStream
 from infra.clock import Clock
 
 _WITHIN_S = 300.0

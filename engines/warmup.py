@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from engines.answers import Answer
 from engines.feed import FeedServer, pack
 from engines.query import RefusedError, understand
-from engines.stateless import Answer, StatelessStream
+from engines.stateless import StatelessStream
 from engines.stream import WARM_S
 from infra.clock import Clock
 from infra.messages import OpenQuery

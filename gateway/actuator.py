@@ -18,7 +18,7 @@ from gateway.hosts import (
     user_data,
 )
 from gateway.launchfailure import failure_of
-from gateway.pipeline import Loss
+from gateway.moves import Loss
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from gateway.reaper import Reaper

@@ -15,6 +15,7 @@ from infra.messages import (
     Completed,
     Credit,
     HostReady,
+    Isolating,
     OpenQuery,
     QueryFailed,
     QueryReady,
@@ -23,7 +24,7 @@ from infra.messages import (
 )
 
 T = TypeVar("T")
-Listener = Callable[[Completed | Credit | QueryFailed, bytes], None]
+Listener = Callable[[Completed | Credit | Isolating | QueryFailed, bytes], None]
 
 
 class QueryRefusedError(Exception):
@@ -154,7 +155,7 @@ class Connection:
                     answer.set_result(message)
                 else:
                     answer.set_exception(QueryRefusedError(f"{self.name} refuses {message.query}: {message.reason}"))
-            case Completed() | Credit() | QueryFailed():
+            case Completed() | Credit() | Isolating() | QueryFailed():
                 # An answer of another epoch is from a query that this gateway did not open, or has closed.
                 listener = self._listeners.get((message.query, message.epoch))
                 if listener is not None:

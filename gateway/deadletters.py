@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -126,10 +126,17 @@ class DeadLetterFile:
     Args:
         path: of the file; beside it stands what earlier files held (``.state.json``).
         limit_bytes: when the file has reached it nothing more gets in.
+        on_added: hears of letters once they are in, on the thread that adds.
     """
 
-    def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        limit_bytes: int = LIMIT_BYTES,
+        on_added: Callable[[Sequence[DeadLetter]], None] = lambda _: None,
+    ) -> None:
         self._path = path
+        self._on_added = on_added
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._size_bytes = 0
@@ -180,6 +187,7 @@ class DeadLetterFile:
         self._torn = False
         self._size_bytes += len(data)
         self._note(new)
+        self._on_added(new)
         reached("deadletters.append.after")
 
     def _append(self, data: bytes) -> None:

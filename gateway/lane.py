@@ -15,7 +15,7 @@ from infra.clock import Clock
 from infra.link.channel import LinkLost
 from infra.link.client import LinkStats
 from infra.link.credit import CreditWindow
-from infra.messages import Completed, Credit, Dictionary, Predicate, QueryFailed, QueryReady
+from infra.messages import Completed, Credit, Dictionary, Isolating, Predicate, QueryFailed, QueryReady
 from infra.messages import Run as RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoded, Encoder, kept_rows
 from policies.overdue import LaneWatch, Patience
@@ -61,6 +61,14 @@ class LaneOwner(Protocol):
         """The lane may take another run."""
         ...
 
+    def on_isolating(self, lane: str, first_seq: int) -> None:
+        """The host looks for bad rows in a run, which says nothing of what the lane can serve."""
+        ...
+
+    def on_broken(self, reason: str) -> None:
+        """The query itself is at fault, in whatever lane."""
+        ...
+
     def on_failed(self, lane: str, reason: str) -> None:
         """The query cannot go on in this lane."""
         ...
@@ -104,6 +112,7 @@ class Lane:
         self._credit = CreditWindow(ready.credit_bytes)
         self._planned_end_seq = ready.resume_end_seq
         self._open: dict[int, Run] = {}
+        self._isolating: set[int] = set()
         self._queue: deque[Run] = deque()
         self._work = asyncio.Event()
         self._busy_since_s: float | None = None
@@ -125,11 +134,18 @@ class Lane:
         return not self._open
 
     @property
+    def _served(self) -> list[Run]:
+        """The open runs that the host serves now; beside them it may look for bad rows in others."""
+        return [run for first_seq, run in self._open.items() if first_seq not in self._isolating]
+
+    @property
     def has_room(self) -> bool:
         """Whether the lane may take another run now."""
-        if len(self._open) < _LEAST_RUNS:
-            return True
-        return not self._queue and self._has_credit and self.open_events < self.rate_per_s * _HORIZON_S
+        served = self._served
+        if len(served) < _LEAST_RUNS:
+            return not self._isolating or self._has_credit
+        events = sum(run.events for run in served)
+        return not self._queue and self._has_credit and events < self.rate_per_s * _HORIZON_S
 
     def takes(self, run: Run) -> bool:
         """Whether the lane may take this run now: it has room, or no more than credit for one that is waited for.
@@ -168,6 +184,7 @@ class Lane:
         """Take a run; the caller has asked ``takes``."""
         self._overdue.pop(run.first_seq, None)
         self._open[run.first_seq] = run
+        self._isolating.discard(run.first_seq)
         self._see_work()
         self._queue.append(run)
         self._work.set()
@@ -236,7 +253,8 @@ class Lane:
         )
         self._held_back = False
         now_s = self._clock.now()
-        if run.first_seq in self._open:  # else its answer was there before the send had returned
+        # Its answer, or word that it failed, may be there before the send has returned.
+        if run.first_seq in self._open and run.first_seq not in self._isolating:
             self._watch.sent(run.first_seq, run.attempt, now_s, now_s - started_s)
         self._learn_link_rate(len(encoded.payload), now_s - started_s)
 
@@ -259,6 +277,7 @@ class Lane:
     def forget(self, first_seq: int) -> None:
         """Wait no more for the answer of a run that another lane has answered."""
         self._open.pop(first_seq, None)
+        self._isolating.discard(first_seq)
         self._overdue.pop(first_seq, None)
         self._watch.forget(first_seq)
         self._see_work()
@@ -271,17 +290,22 @@ class Lane:
         self._link_rate = rate if self._link_rate is None else self._link_rate + _LINK_WEIGHT * (rate - self._link_rate)
         self._codecs.link_rate(self._link_rate)
 
-    def hear(self, message: Completed | Credit | QueryFailed, payload: bytes) -> None:
+    def hear(self, message: Completed | Credit | Isolating | QueryFailed, payload: bytes) -> None:
         """Take what the host says of this query."""
         match message:
             case Credit():
                 self._credit.give(message.bytes)
                 self._work.set()
                 self._owner.on_room()
+            case Isolating():
+                self._set_aside(message.first_seq)
+            case QueryFailed() if message.broken:
+                self._owner.on_broken(message.reason)
             case QueryFailed():
                 self._owner.on_failed(self.name, message.reason)
             case Completed():
-                self._watch.answered(message.first_seq, self._clock.now())
+                if message.first_seq not in self._isolating:
+                    self._watch.answered(message.first_seq, self._clock.now())
                 self._take(
                     Answer(
                         self.name,
@@ -294,10 +318,22 @@ class Lane:
                     )
                 )
 
+    def _set_aside(self, first_seq: int) -> None:
+        if first_seq not in self._open:
+            return  # it was asked for elsewhere
+        self._isolating.add(first_seq)
+        self._watch.set_aside(first_seq)
+        self._see_work()
+        self._owner.on_isolating(self.name, first_seq)
+        self._owner.on_room()
+
     def _take(self, answer: Answer) -> None:
         done = [key for key, run in self._open.items() if answer.first_seq <= key and run.last_seq <= answer.last_seq]
-        self._served_events += sum(self._open.pop(key).events for key in done)
+        self._served_events += sum(self._open[key].events for key in done if key not in self._isolating)
+        for key in done:
+            del self._open[key]
         self._overdue.pop(answer.first_seq, None)
+        self._isolating.difference_update(done)
         for key in done:
             self._watch.forget(key)
         self._see_work()
@@ -305,10 +341,11 @@ class Lane:
 
     def _see_work(self) -> None:
         now_s = self._clock.now()
-        self._watch.works(bool(self._open), now_s)
-        if self._open and self._busy_since_s is None:
+        works = len(self._open) > len(self._isolating)
+        self._watch.works(works, now_s)
+        if works and self._busy_since_s is None:
             self._busy_since_s = now_s
-        elif not self._open and self._busy_since_s is not None:
+        elif not works and self._busy_since_s is not None:
             self._busy_s += now_s - self._busy_since_s
             self._busy_since_s = None
 

@@ -16,7 +16,7 @@ from gateway.identity import Identity
 from gateway.lane import Lane, LaneOwner
 from gateway.runbook import BATCH_RUNS_MAX
 from infra.clock import Clock
-from infra.messages import Completed, Credit, OpenQuery, Predicate, QueryFailed, QueryReady
+from infra.messages import Completed, Credit, Isolating, OpenQuery, Predicate, QueryFailed, QueryReady
 from infra.payload import CodecPolicy, Encoder
 from policies.overdue import Patience
 from policies.signals import HOME
@@ -35,7 +35,7 @@ class Opening:
         self._lane: Lane | None = None
         self.ready: QueryReady
 
-    def hear(self, said: Completed | Credit | QueryFailed, payload: bytes) -> None:
+    def hear(self, said: Completed | Credit | Isolating | QueryFailed, payload: bytes) -> None:
         """Take what the host says of the query."""
         if self._lane is not None:
             self._lane.hear(said, payload)
@@ -84,6 +84,7 @@ class Opener:
             sql=config.sql or "",
             function=config.function or "",
             code_path=code_path if config.function else "",
+            bad_rows_most=config.dead_letters.bad_rows_most,
         )
 
     async def open_at(self, connection: Connection, identity: Identity) -> Opening:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 
-import msgspec
-
-from gateway.deadletters import DeadLetter, DeadLetterFile, dead_letter
+from gateway.deadletters import DeadLetterFile
 from gateway.delivery import Delivery, Results
 from gateway.gate import ByteGate
 from gateway.intervals import IntervalSet
 from gateway.lane import Answer, Lane
+from gateway.letters import letters_of
+from gateway.moves import Loss, Move
 from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.reorder import Release, Reorderer
@@ -24,28 +23,11 @@ from gateway.sinks.base import Sink
 from gateway.statistics import Tally
 from gateway.threads import run_to_end
 from infra.clock import Clock
+from infra.messages import too_many_bad_rows
+from policies.poison import BadRows
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Why and when, on the gateway's clock, a lane was lost."""
-
-    reason: str
-    at_s: float
-
-
-@dataclass(slots=True)
-class _Move:
-    """The runs of a lost lane on their way elsewhere; ``left`` are those that no other lane has yet."""
-
-    lane: str
-    loss: Loss
-    runs: int
-    left: set[int]
-    first_at_s: float | None = None
 
 
 class Pipeline:
@@ -54,10 +36,10 @@ class Pipeline:
     Args:
         name: the query's.
         stateful: its plan holds state: runs go home only, in order, and its host is told what is committed.
-        strict: results are released in order however long a gap lasts.
         log: the query's run log.
         sink: opened; knows what is committed.
         dead_letters: where poison events go.
+        bad_rows: says when so many fail that the query is broken.
         flush_s: how long a gap is waited for.
         ordered: False releases on completion.
         gate: the bound on bytes in memory.
@@ -67,6 +49,7 @@ class Pipeline:
         on_acknowledge: called with the source position up to which everything is committed, after each commit.
         on_commit: called with the last seq up to which all is committed, after each commit.
         on_failed: called with (lane, reason) when the query cannot go on in a lane.
+        on_broken: called with the reason when the query itself is at fault: what showed it is not completed.
         on_overdue: called with the reason when a stateful query is not answered and has to be opened again from its
             checkpoint; None lets its lane fail instead.
     """
@@ -79,6 +62,7 @@ class Pipeline:
         log: RunLog,
         sink: Sink,
         dead_letters: DeadLetterFile,
+        bad_rows: BadRows,
         flush_s: float | None,
         ordered: bool,
         gate: ByteGate,
@@ -88,6 +72,7 @@ class Pipeline:
         on_acknowledge: Callable[[Position], Awaitable[None]],
         on_commit: Callable[[int], None],
         on_failed: Callable[[str, str], None],
+        on_broken: Callable[[str], None],
         on_overdue: Callable[[str], None] | None = None,
     ) -> None:
         self.name = name
@@ -100,8 +85,10 @@ class Pipeline:
         self._on_acknowledge = on_acknowledge
         self._on_commit = on_commit
         self._on_failed = on_failed
+        self.on_broken = on_broken
+        self._bad_rows = bad_rows
         self._on_overdue = on_overdue
-        self._moves: list[_Move] = []
+        self._moves: list[Move] = []
         self._book = RunBook(sink.committed)
         self._router = Router()
         self._shares: dict[str, float] = {HOME: 1.0}
@@ -149,7 +136,7 @@ class Pipeline:
         await asyncio.gather(sender, return_exceptions=True)
         runs = self._book.give_back(name)
         if loss is not None:
-            self._moves.append(_Move(name, loss, len(runs), {run.first_seq for run in runs}))
+            self._moves.append(Move(name, loss, len(runs), {run.first_seq for run in runs}))
         self._follow_shares()
         self._see_moved(None)
 
@@ -228,7 +215,7 @@ class Pipeline:
                 self._moves.remove(move)
                 self._tell_moved(move)
 
-    def _tell_moved(self, move: _Move) -> None:
+    def _tell_moved(self, move: Move) -> None:
         now_s, loss = self._clock.now(), move.loss
         first_ms = 1000 * ((now_s if move.first_at_s is None else move.first_at_s) - loss.at_s)
         text = "lane %s lost (%s): %d runs go elsewhere after %.0f ms, the last after %.0f ms (%s)"
@@ -278,10 +265,18 @@ class Pipeline:
         if lane in self._lanes:
             self._on_failed(lane, reason)
 
+    def on_isolating(self, lane: str, first_seq: int) -> None:
+        """See ``LaneOwner.on_isolating``."""
+        self._profiler.isolating(self.name, first_seq=first_seq, lane=lane)
+
     def on_answer(self, answer: Answer) -> None:
         """See ``LaneOwner.on_answer``: the first completion counts, and what is done before is dropped."""
         if answer.lane not in self._lanes:
             return  # its runs have gone elsewhere, where they are answered
+        bad = [seq - answer.first_seq for seq, _ in answer.poison]
+        if self._bad_rows.too_many(bad) and not self._book.is_done(answer.first_seq, answer.last_seq):
+            self.on_broken(too_many_bad_rows(self._bad_rows.limit, answer.poison[0][1]))
+            return
         if self._stateful:
             self._batch_start_seq = max(self._batch_start_seq, answer.first_seq)
         runs, counts = self._book.complete(answer.lane, answer.first_seq, answer.last_seq)
@@ -309,8 +304,9 @@ class Pipeline:
                 batch_s=answer.batch_s,
             )
         events = sum(run.events for run in runs)
+        self._bad_rows.add(events, bad)
         arrival_s = sum(run.arrival_s * run.events for run in runs) / events
-        results = Results(answer.results, events, arrival_s, tuple(_letters(answer, runs, self._clock.wall())))
+        results = Results(answer.results, events, arrival_s, tuple(letters_of(answer, runs, self._clock.wall())))
         self._delivery.complete(answer.first_seq, answer.last_seq, results)
         self.deal()
 
@@ -391,10 +387,3 @@ class Pipeline:
             await self.remove_lane(name)
         await self._delivery.close()
         await asyncio.to_thread(self._log.close)
-
-
-def _letters(answer: Answer, runs: list[Run], now_wall_s: float) -> Iterator[DeadLetter]:
-    for seq, reason in answer.poison:
-        run = next(run for run in runs if run.first_seq <= seq <= run.last_seq)
-        row = run.batch.slice(seq - run.first_seq, 1).to_pylist()[0]
-        yield dead_letter(reason, msgspec.json.encode(row), now_wall_s, seq=seq)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from policies.histogram import Histogram
@@ -71,6 +71,7 @@ class _OpenRun:
     lane: str
     events: int
     oldest_arrival_s: float
+    isolating: bool = False
 
 
 @dataclass(slots=True)
@@ -116,7 +117,8 @@ class _QueryProfile:
         self._measure_input()
         slot, self.slot = self.slot, _Slot()
         open_events: Counter[str] = Counter()
-        for run in self.open.values():
+        served = [run for run in self.open.values() if not run.isolating]
+        for run in served:
             open_events[run.lane] += run.events
         for lane in {*self.flows, *open_events, *slot.completed_events}:
             flow = self.flows.setdefault(lane, _Flow())
@@ -138,7 +140,7 @@ class _QueryProfile:
             raw_bytes=dict(slot.raw_bytes),
             sent_bytes=dict(slot.sent_bytes),
             open_events=dict(open_events),
-            open_runs=len(self.open),
+            open_runs=len(served),
             backlog_events=self.waiting_events,
             input_rate=self.input_rate,
             input_bytes_per_s=self.input_bytes_per_s,
@@ -159,7 +161,8 @@ class _QueryProfile:
         if not home_only:
             seen.merge(slot.cloud)
         latency_s = seen.mean_s if self.statistic == "mean" else seen.quantile_s(0.95)
-        open_since_s = [run.oldest_arrival_s for run in self.open.values() if run.lane == HOME or not home_only]
+        served = [run for run in self.open.values() if not run.isolating]
+        open_since_s = [run.oldest_arrival_s for run in served if run.lane == HOME or not home_only]
         if self.waiting_since_s is not None:
             open_since_s.append(self.waiting_since_s)
         return max(latency_s, now_s - min(open_since_s, default=now_s))
@@ -238,6 +241,16 @@ class Profiler:
             profile.slot.raw_bytes[lane] += raw_bytes
             profile.slot.sent_bytes[lane] += sent_bytes
 
+    def isolating(self, query: str, *, first_seq: int, lane: str) -> None:
+        """A lane looks for bad rows in a run: how long that takes is no latency by which a VM is rented.
+
+        From now on the run counts for nothing here; once it is given to a lane again it counts.
+        """
+        open_runs = self._queries[query].open
+        run = open_runs.get(first_seq)
+        if run is not None and run.lane == lane:
+            open_runs[first_seq] = replace(run, isolating=True)
+
     def completed(
         self,
         query: str,
@@ -256,7 +269,7 @@ class Profiler:
         """
         profile = self._queries[query]
         run = profile.open.pop(first_seq, None)
-        if run is None:
+        if run is None or run.isolating:
             return
         slot = profile.slot
         latency_s = max(0.0, completed_s - mean_arrival_s)

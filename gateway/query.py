@@ -20,8 +20,10 @@ from gateway.gate import ByteGate
 from gateway.identity import claim
 from gateway.ingress import Ingress, RunLimits
 from gateway.lane import Lane
+from gateway.letters import LetterLog
+from gateway.moves import Loss
 from gateway.opening import Opener
-from gateway.pipeline import Loss, Pipeline
+from gateway.pipeline import Pipeline
 from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.runbook import Run
@@ -34,9 +36,14 @@ from infra.clock import Clock
 from infra.failpoints import reached
 from infra.link.channel import LinkLost
 from infra.messages import QueryPlan
+from policies.poison import BadRows
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
+
+
+class BrokenQueryError(Exception):
+    """The query itself is at fault, and what to do."""
 
 
 class LaneFailedError(Exception):
@@ -101,7 +108,11 @@ class RunningQuery:
         self.tally = Tally()
         self._more = asyncio.Event()
         self._replaying = asyncio.Lock()
-        self.dead_letters = DeadLetterFile(folder / "dead-letters.jsonl", config.dead_letters.limit_bytes)
+        # Outlives a start, so that a query that fails again and again is known for it.
+        self._bad_rows = BadRows(config.dead_letters.most)
+        letters = folder / "dead-letters.jsonl"
+        told = LetterLog(name, letters, self.tally, clock)
+        self.dead_letters = DeadLetterFile(letters, config.dead_letters.limit_bytes, told.added)
 
     def _take(self, run: Run) -> None:
         if self.on_run is not None:
@@ -159,6 +170,7 @@ class RunningQuery:
             log=log,
             sink=sink,
             dead_letters=self.dead_letters,
+            bad_rows=self._bad_rows,
             flush_s=None if order is None else order.flush_s,
             ordered=order is not None,
             gate=self._gate,
@@ -168,6 +180,7 @@ class RunningQuery:
             on_acknowledge=self._acknowledge,
             on_commit=self._tell_committed if self._stateful else lambda _: None,
             on_failed=self._lane_failed,
+            on_broken=self._is_broken,
             on_overdue=lambda reason: self._on_overdue(self.name, reason),
         )
 
@@ -287,6 +300,9 @@ class RunningQuery:
             self._error = self._error or LaneFailedError(reason)
         else:
             self._on_failed(self.name, lane, reason)
+
+    def _is_broken(self, reason: str) -> None:
+        self._error = self._error or BrokenQueryError(reason)
 
     def failure(self) -> BaseException | None:
         """Return why the query cannot go on, if it cannot."""

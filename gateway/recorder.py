@@ -77,6 +77,7 @@ class Recorder:
             results=tally.results,
             shed=tally.shed,
             late=tally.late_results,
+            dead_letters=tally.dead_letters,
             out_of_order=tally.disordered_events,
             latency_ms=_spread(tally.latency),
             delivery_ms=_spread(tally.delivery),
@@ -106,7 +107,8 @@ def tallies_text(tallies: Mapping[str, Tally]) -> str:
     """Return a line for each query: events by lane, results, latency."""
     return "\n".join(
         f"{name}: {dict(tally.events_by_lane)} events by lane, {tally.shed} shed, {tally.results} results, "
-        f"mean latency {tally.latency.mean_s:.2f} s, delivered after {tally.delivery.mean_s:.2f} s, "
+        f"{tally.dead_letters} dead letters, mean latency {tally.latency.mean_s:.2f} s, "
+        f"delivered after {tally.delivery.mean_s:.2f} s, "
         f"{tally.sent_bytes} of {tally.raw_bytes} bytes sent"
         for name, tally in tallies.items()
     )

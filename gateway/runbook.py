@@ -116,6 +116,10 @@ class RunBook:
         self._done.add(first_seq, last_seq)
         return self._drop(lane, first_seq, last_seq), True
 
+    def is_done(self, first_seq: int, last_seq: int) -> bool:
+        """Whether these runs were completed before."""
+        return self._done.covers(first_seq, last_seq)
+
     def _drop(self, lane: str, first_seq: int, last_seq: int) -> list[Run]:
         dropped = _taken(self._open.get(lane, {}), first_seq, last_seq)
         for key in [key for key in self._tried if first_seq <= key <= last_seq]:

@@ -20,6 +20,7 @@ class Tally:
         self.results = 0
         self.late_results = 0
         self.disordered_events = 0
+        self.dead_letters = 0
         self._highest_seq = -1
         self.raw_bytes = 0
         self.sent_bytes = 0

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from engines.code import CodeError
 from gateway.connection import QueryRefusedError
 from gateway.home import Home, Seat
-from gateway.pipeline import Loss
+from gateway.moves import Loss
 from gateway.profiler import Profiler
 from gateway.query import LaneFailedError, RunningQuery
 from gateway.sinks.base import FencedError, SinkError

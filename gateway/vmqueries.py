@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from gateway.connection import Connection, QueryRefusedError
-from gateway.pipeline import Loss
+from gateway.moves import Loss
 from gateway.query import RunningQuery
 from gateway.together import all_or_none
 from infra.link.channel import LinkLost

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 Channel = Literal["control", "data"]
 SwitchClass = Literal["stateless", "whole"]
@@ -196,6 +196,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         checkpoint_dir: where a stateful query keeps its state on this host; empty for a throwaway.
         max_batch_runs: at most this many runs in one micro-batch.
         result_codec: how results are packed: ``none`` or ``zstd``.
+        bad_rows_most: as soon as more of 1,000 consecutive rows fail, a stateless query is broken; 0: never.
         analyse_only: plan and schemas are wanted, nothing is started.
     """
 
@@ -209,6 +210,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     checkpoint_dir: str = ""
     max_batch_runs: int = 16
     result_codec: Literal["none", "zstd"] = "none"
+    bad_rows_most: int = 0
     analyse_only: bool = False
 
 
@@ -244,11 +246,15 @@ class QueryRefused(Message, frozen=True, kw_only=True):
 
 
 class QueryFailed(Message, frozen=True, kw_only=True):
-    """An open query died and could not be helped; its open runs must go elsewhere."""
+    """An open query died and could not be helped; its open runs must go elsewhere.
+
+    ``broken`` says that the query itself is at fault, not this host: no other host will do better.
+    """
 
     query: str
     epoch: int
     reason: str
+    broken: bool = False
 
 
 class CloseQuery(Message, frozen=True, kw_only=True):
@@ -280,6 +286,26 @@ class Poison(msgspec.Struct, frozen=True, kw_only=True):
 
     row: int
     reason: str
+
+
+def too_many_bad_rows(most: int, first_reason: str) -> str:
+    """Return why a query is broken of whose 1,000 rows more than ``most`` fail."""
+    return (
+        f"more than {most} of 1,000 rows fail, which dead_letters.most does not allow: the query is broken rather than "
+        f"its data. The first of them says: {first_reason}. Mend the query, its schema or the source; raise "
+        "dead_letters.most if such rows are to become dead letters"
+    )
+
+
+class Isolating(Message, frozen=True, kw_only=True):
+    """A run failed in its micro-batch, and the host looks for the rows at fault beside the query's next runs.
+
+    How long that takes says nothing of what the host can serve.
+    """
+
+    query: str
+    epoch: int
+    first_seq: int
 
 
 class Completed(Message, frozen=True, kw_only=True):
@@ -378,6 +404,7 @@ AnyMessage = (
     | QueryFailed
     | CloseQuery
     | Run
+    | Isolating
     | Completed
     | Committed
     | Credit

@@ -84,6 +84,10 @@ class LaneWatch:
         """Note that another lane has answered a run."""
         self._sent.pop(first_seq, None)
 
+    def set_aside(self, first_seq: int) -> None:
+        """Note that a run takes longer for a reason of its own: it is not overdue, and its answer tells nothing."""
+        self._sent.pop(first_seq, None)
+
     def overdue(self, now_s: float) -> list[int]:
         """Return the first seqs of runs that have become overdue; each sending of a run is given twice as long."""
         late = [

@@ -105,9 +105,18 @@ class Runs(Section):
 
 
 class DeadLetters(Section):
-    """When the file of dead letters has reached ``limit``, the query stands until they are replayed or it is raised."""
+    """When the file of dead letters has reached ``limit``, the query stands until they are replayed or it is raised.
+
+    When more than ``most`` of the last 1,000 rows fail, the query is taken for broken, not its data; 100% allows all.
+    """
 
     limit_bytes: Annotated[Size, Field(ge=1024)] = Field(default=1_000_000_000, alias="limit")
+    most: Share = 0.2
+
+    @property
+    def bad_rows_most(self) -> int:
+        """Return how many of 1,000 consecutive rows an engine host may find bad; 0 for all of them."""
+        return 0 if self.most == 1 else max(1, int(self.most * 1000))
 
 
 def _pauses(value: object) -> object:

@@ -64,6 +64,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
         shed: input events that were not taken in, as the budget was spent.
         results: result rows released to the sink.
         late: result rows released after later ones, and marked so.
+        dead_letters: events and undecodable records without a result, which are kept with their reason.
         out_of_order: events that were completed after later ones, before they were put in order.
         latency_ms: processing latency over all lanes (completion of a run in its lane minus arrival).
         delivery_ms: release to the sink minus arrival, reorder wait included.
@@ -79,6 +80,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     wan_bytes: WanBytes
     vms: Vms
     out_of_order: int = 0
+    dead_letters: int = 0
     shed: int = 0
 
 

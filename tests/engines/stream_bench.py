@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from engines.answers import Answer
 from engines.feed import FeedServer, pack
 from engines.query import understand
 from engines.session import sibling
 from engines.stateful import StatefulStream
-from engines.stateless import Answer, StatelessStream
+from engines.stateless import StatelessStream
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
 

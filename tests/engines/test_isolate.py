@@ -1,64 +1,76 @@
-"""Bisection: few tries, every good row answered, order kept."""
+"""Which rows fail, found by judging slices: every bad row and no other, in few looks."""
 
 from __future__ import annotations
 
-import math
+import random
+from collections.abc import Sequence
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.isolate import BrokenError, isolate
+from engines.isolate import JOB_SPANS, WINDOW_ROWS, Span, TooManyBadError, isolate
+
+ROWS = 2000
 
 
 class Query:
-    """Fails when it meets a bad number, and counts its tries."""
+    """Fails over each slice that holds a bad row, and counts the slices and jobs."""
 
     def __init__(self, bad: set[int]) -> None:
         self.bad = bad
-        self.tries = 0
+        self.spans = 0
+        self.jobs = 0
+        self.alone: set[int] = set()
 
-    def __call__(self, rows: pa.RecordBatch) -> pa.Table:
-        self.tries += rows.num_rows > 0
-        numbers = rows.column("n").to_pylist()
-        found = [number for number in numbers if number in self.bad]
-        if found:
-            raise ValueError(f"bad {found[0]}")
-        return pa.table({"n": numbers})
-
-
-def batch(count: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"n": list(range(count))})
+    def __call__(self, spans: Sequence[Span]) -> list[str]:
+        assert 0 < len(spans) <= JOB_SPANS
+        self.jobs += 1
+        self.spans += len(spans)
+        self.alone |= {first for first, end in spans if end - first == 1}
+        return [next((f"bad {row}" for row in range(*span) if row in self.bad), "") for span in spans]
 
 
-def numbers(tables: list[pa.Table]) -> list[int]:
-    return [number for table in tables for number in table.column("n").to_pylist()]
-
-
-@given(st.integers(1, 2_000), st.data())
-def test_each_poison_row_is_found_in_log_tries(count: int, data: st.DataObject) -> None:
-    bad = data.draw(st.sets(st.integers(0, count - 1), max_size=5))
+@given(st.integers(0, ROWS), st.data())
+def test_exactly_the_rows_that_fail_alone_are_found(count: int, data: st.DataObject) -> None:
+    bad = data.draw(st.sets(st.integers(0, count - 1), max_size=40)) if count else set()
     query = Query(bad)
-    tables, poison = isolate(batch(count), query, str, max_tries=10_000)
-    assert numbers(tables) == [number for number in range(count) if number not in bad]
-    assert [(each.row, each.reason) for each in poison] == [(number, f"bad {number}") for number in sorted(bad)]
-    assert query.tries <= len(bad) * (math.ceil(math.log2(count)) + 1) + 1
+    assert list(isolate(count, query).items()) == [(row, f"bad {row}") for row in sorted(bad)]
+    assert bad <= query.alone
 
 
-def test_tries_are_bounded_and_what_was_not_tried_is_reported() -> None:
-    query = Query(set(range(500, 1_000)))
-    tables, poison = isolate(batch(1_000), query, str, max_tries=30)
-    assert query.tries == 30
-    assert numbers(tables) == list(range(500))
-    assert [each.row for each in poison] == list(range(500, 1_000))
-    assert poison[0].reason == "bad 500"
-    assert "too many rows that fail" in poison[-1].reason
+@pytest.mark.parametrize(("bad", "spans_most"), [(0, 63), (1, 75), (6, 150), (20, 310), (500, 2063), (ROWS, 2063)])
+def test_few_bad_rows_take_few_looks_and_many_at_most_one_a_row(bad: int, spans_most: int) -> None:
+    rows = set(random.Random(bad).sample(range(ROWS), bad))
+    query = Query(rows)
+    assert set(isolate(ROWS, query)) == rows
+    assert query.spans <= spans_most
+    assert query.jobs <= 12
 
 
-def test_a_query_that_fails_without_rows_is_broken() -> None:
-    def broken(rows: pa.RecordBatch) -> pa.Table:
-        raise RuntimeError(f"no engine for {rows.num_rows} rows")
+def test_a_slice_that_fails_only_once_blames_no_row() -> None:
+    query = Query({40})
 
-    with pytest.raises(BrokenError, match="no engine for 0 rows"):
-        isolate(batch(10), broken, str)
+    def flaky(spans: Sequence[Span]) -> list[str]:
+        verdicts = query(spans)
+        query.bad = set()
+        return verdicts
+
+    assert isolate(ROWS, flaky) == {}
+
+
+@given(st.sets(st.integers(0, 3 * WINDOW_ROWS - 1), max_size=60), st.integers(1, 40))
+def test_it_stops_where_too_many_of_consecutive_rows_fail(bad: set[int], most: int) -> None:
+    worst = max((sum(row <= other < row + WINDOW_ROWS for other in bad) for row in bad), default=0)
+    if worst > most:
+        with pytest.raises(TooManyBadError, match=rf"^bad {min(bad)}$"):
+            isolate(3 * WINDOW_ROWS, Query(bad), most)
+    else:
+        assert set(isolate(3 * WINDOW_ROWS, Query(bad), most)) == bad
+
+
+def test_a_run_of_which_all_rows_fail_is_given_up_early() -> None:
+    query = Query(set(range(ROWS)))
+    with pytest.raises(TooManyBadError):
+        isolate(ROWS, query, 200)
+    assert query.spans <= 63 + 2 * JOB_SPANS

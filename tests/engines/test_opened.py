@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from engines.answers import Answer
 from engines.checkpoints import Progress
 from engines.feed import FeedClosed, Item
 from engines.opened import CREDIT_BYTES, Opened, Owner, Ticket
 from engines.query import Query, RefusedError
-from engines.stateless import Answer
 from engines.tables import unpack
 from infra.messages import AnyMessage, Completed, Credit, Dictionary, OpenQuery, Poison, QueryFailed, QueryPlan, Run
 from infra.payload.decoder import Decoder

@@ -29,6 +29,7 @@ from gateway.sources.threaded import ThreadedSource
 from gateway.statistics import Tally
 from infra.clock import SystemClock
 from infra.messages import Poison
+from policies.poison import BadRows
 from policies.signals import HOME
 
 RETIRE_BYTES = 2_000
@@ -91,6 +92,7 @@ async def main(folder: Path, mode: str) -> None:
         log=log,
         sink=opened(sink),
         dead_letters=letters,
+        bad_rows=BadRows(0.2),
         flush_s=0.02,
         ordered=True,
         gate=gate,
@@ -100,6 +102,7 @@ async def main(folder: Path, mode: str) -> None:
         on_acknowledge=lambda position: source.acknowledge(position),
         on_commit=lambda _: None,
         on_failed=lambda lane, reason: sys.exit(f"{lane}: {reason}"),
+        on_broken=sys.exit,
     )
     lines = ThreadedSource(LinesSource(folder / "in.jsonl.gz", loops=2))
     source = WithReplays(lines, ReplayFiles(folder / "replay"))

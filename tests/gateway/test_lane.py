@@ -10,7 +10,7 @@ from gateway_doubles import FakeHost, ManualClock, events, until
 
 from gateway.lane import NO_BATCH, Answer, Lane
 from gateway.runbook import Run
-from infra.messages import Poison, Predicate, QueryFailed
+from infra.messages import Isolating, Poison, Predicate, QueryFailed
 
 EVEN_TEXT = Predicate(op="ends_with", column=("text",), value="0")
 
@@ -22,6 +22,8 @@ class Owner:
     answers: list[Answer] = field(default_factory=list)
     sent: list[tuple[int, int, int]] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
+    isolating: list[int] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
     rooms: int = 0
 
     def on_answer(self, answer: Answer) -> None:
@@ -32,6 +34,12 @@ class Owner:
 
     def on_room(self) -> None:
         self.rooms += 1
+
+    def on_isolating(self, lane: str, first_seq: int) -> None:
+        self.isolating.append(first_seq)
+
+    def on_broken(self, reason: str) -> None:
+        self.broken.append(reason)
 
     def on_failed(self, lane: str, reason: str) -> None:
         self.failed.append((lane, reason))
@@ -211,3 +219,56 @@ async def test_answers_for_what_is_not_here_change_nothing_of_the_lane() -> None
         host.answer(50, 59)
         await until(lambda: len(owner.answers) == 1)
         assert lane.open_events == 5
+
+
+async def test_a_run_that_is_isolated_is_open_but_takes_no_room_is_not_overdue_and_is_no_service() -> None:
+    host, owner, clock = FakeHost("vm1"), Owner(), ManualClock()
+    async with running(host, owner, clock) as lane:
+        lane.put(run(0, 9))
+        lane.put(run(10, 19))
+        await until(lambda: len(host.runs) == 2)
+        clock.advance(1.0)
+        host.answer(10, 19)
+        await until(lambda: len(owner.answers) == 1)
+        lane.put(run(20, 29))
+        await until(lambda: len(host.runs) == 3)
+        rate_per_s = lane.rate_per_s
+        assert rate_per_s == 10.0
+        assert not lane.has_room
+        for first_seq in (0, 20):
+            host.link.say(Isolating(query="q", epoch=1, first_seq=first_seq))
+        await until(lambda: owner.isolating == [0, 20])
+        assert lane.has_room
+        assert not lane.idle
+        clock.advance(3600.0)
+        assert lane.overdue() == []
+        assert lane.silence_s is None
+        host.answer(0, 9, [], poison=[Poison(row=i, reason="bad") for i in range(10)])
+        host.answer(20, 29)
+        await until(lambda: len(owner.answers) == 3)
+        assert lane.idle
+        assert lane.rate_per_s == rate_per_s
+        assert owner.answers[1].poison == tuple((seq, "bad") for seq in range(10))
+        lane.put(run(30, 39))
+        clock.advance(3600.0)
+        assert lane.silence_s is not None
+
+
+async def test_isolated_runs_leave_room_only_as_long_as_there_is_credit() -> None:
+    host, owner = FakeHost("vm1", credit_bytes=10), Owner()
+    async with running(host, owner) as lane:
+        lane.put(run(0, 99))
+        await until(lambda: len(host.runs) == 1)
+        host.link.say(Isolating(query="q", epoch=1, first_seq=0))
+        await until(lambda: owner.isolating == [0])
+        assert not lane.has_room
+        host.consume(host.runs[0])
+        await until(lambda: lane.has_room)
+
+
+async def test_a_query_that_is_at_fault_itself_is_no_failure_of_its_lane() -> None:
+    host, owner = FakeHost("vm1"), Owner()
+    async with running(host, owner):
+        host.link.say(QueryFailed(query="q", epoch=1, reason="too many", broken=True))
+        await until(lambda: owner.broken == ["too many"])
+        assert owner.failed == []

@@ -22,7 +22,7 @@ from gateway import opening as opening_module
 from gateway.config import load
 from gateway.connection import Connection
 from gateway.hosts import dial
-from gateway.pipeline import Loss
+from gateway.moves import Loss
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from infra.clock import SystemClock

@@ -14,7 +14,7 @@ from test_lossy_hosts import ORACLE, Hosts, deliver, results, running
 from gateway import opening as opening_module
 from gateway.connection import Connection
 from gateway.hosts import InService, dial
-from gateway.pipeline import Loss
+from gateway.moves import Loss
 from gateway.rotation import Rotation
 from infra.clock import SystemClock
 from infra.link.channel import LinkLost

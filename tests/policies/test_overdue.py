@@ -67,3 +67,12 @@ def test_what_the_link_holds_back_is_no_silence() -> None:
     lane.sent(1, 1, 300.0, 290.0)
     assert lane.silence_s(319.0, held_back=False) is None
     assert lane.silence_s(321.0, held_back=False) == 31.0
+
+
+def test_a_run_that_is_set_aside_is_not_overdue_and_teaches_nothing() -> None:
+    lane = watch(1.0)
+    lane.sent(7, 1, 0.0, 0.0)
+    lane.set_aside(7)
+    assert lane.overdue(10_000.0) == []
+    lane.answered(7, 10_000.0)
+    assert lane.usual_s == 1.0

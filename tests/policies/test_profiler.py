@@ -229,3 +229,28 @@ def test_queries_are_kept_apart() -> None:
 def test_a_slot_without_length_is_refused() -> None:
     with pytest.raises(ValueError, match="slot"):
         Profiler(0.0, {"q": "mean"})
+
+
+def test_a_run_that_is_isolated_counts_neither_while_it_is_open_nor_when_it_is_completed() -> None:
+    told = Told()
+    for run in (0, 1):
+        told.dispatched(run)
+    told.profiler.isolating("q", first_seq=0, lane=HOME)
+    told.completed(1, arrival_s=0.0, at_s=0.5, batch=(1, 0.1))
+    slot = told.slot(60.0)
+    assert (slot.latency_s, slot.open_events, slot.open_runs) == (0.5, {}, 0)
+    told.completed(0, arrival_s=0.0, at_s=100.0, batch=(2, 50.0))
+    slot = told.slot(101.0)
+    assert (slot.latency_s, slot.completed_events, slot.busy_s) == (0.0, {}, {})
+    assert slot.out_of_order_share == 0.0
+    assert slot.rates == {HOME: pytest.approx(1000.0)}
+
+
+def test_an_isolated_run_that_is_given_to_another_lane_counts_again() -> None:
+    told = Told()
+    told.dispatched(0, "vm1")
+    told.profiler.isolating("q", first_seq=0, lane="vm1")
+    told.profiler.lane_closed("vm1")
+    told.dispatched(0, HOME)
+    told.profiler.isolating("q", first_seq=0, lane="vm1")
+    assert told.slot(7.0).latency_s == 7.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
@@ -17,6 +18,31 @@ signed = udf(lambda name: SIGN + name, "string")
 
 def shout(events: DataFrame) -> DataFrame:
     return events.where("name IS NOT NULL").select("id", signed("name").alias("name"))
+
+
+def _no_seven(number: int) -> int:
+    if number % 100 == 7:
+        raise ValueError("no sevens")
+    return number
+
+
+def _fails_once(name: str) -> int:
+    if not Path(name).exists():
+        Path(name).touch()
+        raise RuntimeError("the machine was busy")
+    return 1
+
+
+no_seven = udf(lambda number: _no_seven(number), "int")
+first_fails = udf(lambda name: _fails_once(name), "int")
+
+
+def no_sevens(events: DataFrame) -> DataFrame:
+    return events.select("id", no_seven("id").alias("n"))
+
+
+def fails_once(events: DataFrame) -> DataFrame:
+    return events.select(first_fails("name").alias("n"))
 
 
 def totals(events: DataFrame) -> DataFrame:
