@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from engines.opened import CREDIT_BYTES, Engine, Opened, Owner
 from engines.query import KnownQueries, Query, RefusedError
 from engines.reasons import why
 from engines.scratch import remove_own, sweep
-from engines.session import build_session, jvm_runs, runtime_ahead, stop_session
+from engines.session import build_session, exit_code, is_ending, jvm_runs, runtime_ahead, stop_session
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
 from engines.threads import in_thread
@@ -36,6 +37,7 @@ from infra.messages import (
     CloseQuery,
     Committed,
     Dictionary,
+    HostEnding,
     OpenQuery,
     QueryReady,
     QueryRefused,
@@ -50,6 +52,9 @@ _BOOT_S = 240.0
 _WORKER_LATE = "Python worker failed to connect back"
 _OPEN_TRIES = 3
 _OPEN_S = 150.0
+_OUT_OF_MEMORY = 52  # Spark's own code, SparkExitCode.OOM
+# Where Spark has stopped, its JVM ends, or else the host does.
+_JVM_ENDS_S = 10.0
 _LOOK_S = 0.25
 """How often the host looks whether its JVM runs and whether a gateway was here."""
 
@@ -120,6 +125,7 @@ class Host:
         clock: Clock,
         on_end: Callable[[End], None] = lambda _: None,
     ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._on_end = on_end
         self._user_data = user_data
         self._settings = settings
@@ -188,7 +194,26 @@ class Host:
             if away_s > self._user_data.orphan_after_s:
                 self._stop(f"no gateway for {away_s:.0f} s")
             if self._session.done() and not jvm_runs(self._session.result()):
-                self._stop("Spark's JVM ended", code=1)
+                await self._jvm_ended(self._session.result())
+
+    async def _jvm_ended(self, session: SparkSession) -> None:
+        """End, and tell the gateway first which queries Spark ran then."""
+        activities = {name: slot.opened.activity for name, slot in self._slots.items() if slot.opened is not None}
+        known = {name: activity for name, activity in activities.items() if activity is not None}
+        suspects = [name for name, activity in known.items() if activity.is_fatal]
+        suspects = suspects or [name for name, activity in known.items() if activity.ran_just_now]
+        await self._server.tell(HostEnding(suspects=tuple(suspects)))
+        code = exit_code(session)
+        why = {_OUT_OF_MEMORY: " (out of memory)"}.get(code or 0, "")
+        self._stop(f"Spark's JVM ended with exit code {code}{why}", code=1)
+
+    def _died(self, opened: Opened, reason: str) -> None:
+        """Tell the owner of a query that it died, unless Spark ends: then the host does. Called on any thread."""
+        if is_ending(self._session.result()):
+            stop = partial(self._stop, f"Spark has stopped: {reason}", 1)
+            self._loop.call_soon_threadsafe(self._loop.call_later, _JVM_ENDS_S, stop)
+        else:
+            opened.died(reason)
 
     async def _hear_notice(self) -> None:
         """Tell the gateway when the provider says that it takes this machine back, if it is one of that kind."""
@@ -259,6 +284,8 @@ class Host:
                 reason = f"query {spec.query} was not open within {_OPEN_S:.0f} s"
                 await self._server.send(session, QueryRefused(query=spec.query, epoch=spec.epoch, reason=reason))
             except Exception as error:
+                if await in_thread(is_ending, base):
+                    return  # the host ends, whatever the query is like
                 reason = str(error) if isinstance(error, RefusedError) else f"query {spec.query}: {why(error)}"
                 _log.warning("refused: %s", reason)
                 await self._server.send(session, QueryRefused(query=spec.query, epoch=spec.epoch, reason=reason))
@@ -287,7 +314,7 @@ class Host:
         return _ready(query, spec, engine.progress)
 
     def _engine(self, query: Query, opened: Opened) -> Engine:
-        parts = query, self._feeds, self._clock, opened.answer, opened.died
+        parts = query, self._feeds, self._clock, opened.answer, partial(self._died, opened)
         for tries_left in reversed(range(_OPEN_TRIES)):
             engine: StatelessStream | StatefulStream
             if query.plan.switch_class == "stateless":

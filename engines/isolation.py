@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from engines.activity import Activity
 from engines.answers import Answer, OnAnswers
 from engines.feed import Item
 from engines.isolate import BrokenError, Span, TooManyBadError, isolate
@@ -69,6 +70,7 @@ class Isolation:
         on_answers: gets each answer, on that thread.
         on_broken: gets the reason when the query is at fault, not its rows. Nothing is judged after that.
         on_death: gets the reason when judging itself fails. Nothing is judged after that.
+        activity: notes when Spark runs the query.
         run_s: how long one run may take.
     """
 
@@ -79,6 +81,7 @@ class Isolation:
         on_answers: OnAnswers,
         on_broken: OnDeath,
         on_death: OnDeath,
+        activity: Activity,
         run_s: float = RUN_S,
     ) -> None:
         self._query = query
@@ -87,6 +90,7 @@ class Isolation:
         self._on_answers = on_answers
         self._on_broken = on_broken
         self._on_death = on_death
+        self._activity = activity
         self._run_s = run_s
         self._changed = threading.Condition()
         self._untried: deque[_Held] = deque()
@@ -235,7 +239,8 @@ class Isolation:
         """
         self._check(held)
         try:
-            return ask()
+            with self._activity.running():
+                return ask()
         finally:
             self._check(held)
 

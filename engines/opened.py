@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
+from engines.activity import Activity
 from engines.answers import Answer
 from engines.checkpoints import Progress
 from engines.feed import FeedClosed, Item, pack
@@ -71,6 +72,11 @@ class Engine(Protocol):
         """Return where it went on when it was opened."""
         ...
 
+    @property
+    def activity(self) -> Activity:
+        """Return what Spark does for it."""
+        ...
+
     def put(self, parts: Sequence[pa.Buffer], tag: object, first_seq: int, end_seq: int) -> None:
         """Append a run; blocks while too much waits. Raises FeedClosed, or ValueError if it is not the next."""
         ...
@@ -124,6 +130,11 @@ class Opened:
         self._engine = engine
         self._decoder = Decoder(engine.query.input_schema)
         self._encoder = Encoder(engine.query.result_schema, codecs=CodecPolicy(engine.query.spec.result_codec))
+
+    @property
+    def activity(self) -> Activity | None:
+        """Return what Spark does for the query; None before it runs and after it was closed."""
+        return None if self._engine is None else self._engine.activity
 
     def can_serve(self, query: Query) -> bool:
         """Tell whether what runs is this very query, alive, and may be handed to another session."""

@@ -190,6 +190,20 @@ def jvm_runs(session: SparkSession) -> bool:
     return process is None or process.poll() is None
 
 
+def is_ending(session: SparkSession) -> bool:
+    """Tell whether Spark was stopped under its queries, or its JVM answers no more."""
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001 - PySpark has no public way to ask
+    except Exception:  # whatever the bridge to a JVM raises that is gone
+        return True
+
+
+def exit_code(session: SparkSession) -> int | None:
+    """Return the exit code of the JVM behind a session; None while it runs."""
+    process = _jvm_process(session)
+    return None if process is None else process.poll()
+
+
 def stop_session(session: SparkSession, *, within_s: float = 10.0) -> None:
     """Stop Spark and its JVM, which is killed after so long; an error while stopping leaves nothing more to do."""
     process = _jvm_process(session)

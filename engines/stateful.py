@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from engines import checkpoints
+from engines.activity import Activity
 from engines.answers import Answer, OnAnswers
 from engines.checkpoints import CheckpointError, Progress
 from engines.feed import Feed, FeedServer
@@ -35,6 +36,7 @@ class StatefulStream:
         on_death: gets the reason when the query cannot go on.
 
     Attributes:
+        activity: what Spark does for it.
         progress: where it goes on; runs must be put from ``progress.resume_seq`` on, without gaps.
 
     Raises:
@@ -45,6 +47,7 @@ class StatefulStream:
         self, query: Query, server: FeedServer, clock: Clock, on_answers: OnAnswers, on_death: OnDeath
     ) -> None:
         self.query = query
+        self.activity = Activity(clock)
         self._server = server
         self._clock = clock
         self._on_answers = on_answers
@@ -133,7 +136,8 @@ class StatefulStream:
             # Spark plans a first micro-batch even if nothing has come; without the state of this one there is no next.
             frame.toArrow()
             return
-        rows = one_batch(frame.toArrow(), self.query.result_schema)
+        with self.activity.running():
+            rows = one_batch(frame.toArrow(), self.query.result_schema)
         self._on_answers([Answer(items, rows, (), batch_id, self._clock.now() - self.feed.planned_at_s)])
         self._wait_for_sink(items[-1].end - 1)
         self.feed.release(items[-1].end)

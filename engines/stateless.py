@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import spark_partition_id
 
+from engines.activity import Activity
 from engines.answers import Answer, OnAnswers, OnItems
 from engines.checkpoints import Progress
 from engines.feed import Feed, FeedServer, Item
@@ -41,6 +42,7 @@ class StatelessStream:
 
     Attributes:
         progress: nothing to go on from.
+        activity: what Spark does for it.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class StatelessStream:
     ) -> None:
         self.query = query
         self.progress = Progress()
+        self.activity = Activity(clock)
         self._clock = clock
         self._on_answers = on_answers
         self._on_death = on_death
@@ -66,7 +69,7 @@ class StatelessStream:
         self.feed = Feed(0, query.spec.max_batch_runs if self._narrow else 1, FEED_BYTES, clock)
         self._checkpoint = scratch_folder("stream")
         self._stream = Stream(query, server, self.feed, self._checkpoint, self._batch, self._died)
-        self._isolation = Isolation(query, clock, on_answers, self._is_broken, self._cannot_isolate)
+        self._isolation = Isolation(query, clock, on_answers, self._is_broken, self._cannot_isolate, self.activity)
 
     def open(self) -> None:
         """Start, and return once an empty micro-batch went through.
@@ -130,7 +133,8 @@ class StatelessStream:
         items = self.feed.planned
         tagged = [item for item in items if item.tag is not None]
         try:
-            tables = self._evaluated(frame, items)
+            with self.activity.running():
+                tables = self._evaluated(frame, items)
         except Exception:
             if self._stream.stopping or not tagged:
                 raise

@@ -14,6 +14,7 @@ from infra.messages import (
     CloseQuery,
     Completed,
     Credit,
+    HostEnding,
     HostReady,
     Isolating,
     OpenQuery,
@@ -147,6 +148,8 @@ class Connection:
             case Reclaimed():
                 if not self._reclaimed.done():
                     self._reclaimed.set_result(max(0.0, message.in_s))
+            case HostEnding():
+                self.accused = message.suspects
             case QueryReady() | QueryRefused():
                 answer = self._opening.get((message.query, message.epoch))
                 if answer is None or answer.done():

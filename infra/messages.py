@@ -376,6 +376,12 @@ class Reclaimed(Message, frozen=True, kw_only=True):
     in_s: float
 
 
+class HostEnding(Message, frozen=True, kw_only=True):
+    """Sent by a host whose JVM has ended: the queries that Spark ran then, one of which may have ended it."""
+
+    suspects: tuple[str, ...]
+
+
 class Shutdown(Message, frozen=True, kw_only=True):
     """The host shall end itself."""
 
@@ -412,6 +418,7 @@ AnyMessage = (
     | Ping
     | Pong
     | Reclaimed
+    | HostEnding
     | Shutdown
     | Bye
 )

@@ -148,14 +148,17 @@ class HostServer:
     async def mark_ready(self, boot_s: float) -> None:
         """Say that the warm-up batch is done; a gateway that is connected is told."""
         self.ready = True
-        if self._current is not None:
-            await self.send(self._current.name, HostReady(boot_s=boot_s))
+        await self.tell(HostReady(boot_s=boot_s))
 
     async def mark_reclaimed(self, in_s: float) -> None:
         """Say that the provider takes this machine back in so long; a gateway that comes later is told too."""
         self._reclaimed_s = self._clock.now() + in_s
+        await self.tell(Reclaimed(in_s=in_s))
+
+    async def tell(self, message: AnyMessage) -> None:
+        """Send a message to the present session, if there is one."""
         if self._current is not None:
-            await self.send(self._current.name, Reclaimed(in_s=in_s))
+            await self.send(self._current.name, message)
 
     async def receive(self) -> tuple[str, AnyMessage | SessionStarted | SessionEnded, bytes]:
         """Return the next message and the session it belongs to; each session begins and ends with an event.

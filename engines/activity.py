@@ -1,0 +1,53 @@
+"""What Spark does for one query on a host: it tells which query is suspected when Spark's JVM ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from infra.clock import Clock
+
+_FATAL: Final = "java.lang.OutOfMemoryError"
+# A JVM that ends breaks off what it runs some moments before its end is noticed.
+_JUST_NOW_S: Final = 5.0
+
+
+class Activity:
+    """Notes when Spark runs a query; on whatever thread.
+
+    Args:
+        clock: time.
+
+    Attributes:
+        is_fatal: whether Spark answered with an error that ends its JVM.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._running = 0
+        self._failed_s: float | None = None
+        self.is_fatal = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Note while the block lasts that Spark runs the query, and whether that fails."""
+        with self._lock:
+            self._running += 1
+        try:
+            yield
+        except Exception as error:
+            self._failed_s = self._clock.now()
+            self.is_fatal = self.is_fatal or _FATAL in str(error)
+            raise
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    @property
+    def ran_just_now(self) -> bool:
+        """Whether Spark runs the query, or failed to some seconds ago."""
+        failed_s = self._failed_s
+        return self._running > 0 or (failed_s is not None and self._clock.now() - failed_s < _JUST_NOW_S)
