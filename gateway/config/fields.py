@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, ClassVar, Final, NoReturn, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from gateway.config import units
@@ -28,6 +28,43 @@ class Section(BaseModel):
     """Base of every part of the config: read-only, and an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Checked(Section):
+    """A part of the config whose fields must fit together.
+
+    Attributes:
+        CHECKS: what looks at how fields fit together, each with the fields that it needs.
+    """
+
+    CHECKS: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
+    _mistaken: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @property
+    def mistaken(self) -> frozenset[str]:
+        """Return the fields that could not be read; there are none in a config that was loaded."""
+        return self._mistaken
+
+    def findings(self) -> list[Finding]:
+        """Return what is wrong between the fields that could be read."""
+        return [
+            finding
+            for check, needed in self.CHECKS
+            if self._mistaken.isdisjoint(needed)
+            for finding in getattr(self, check)()
+        ]
+
+    @classmethod
+    def of_readable(cls, values: dict[str, Any], mistaken: frozenset[str]) -> Self:
+        """Return a part of the fields that could be read, to ask for its findings.
+
+        Args:
+            values: by the names in the file; None for those that could not be read.
+            mistaken: the fields that could not be read.
+        """
+        part = cls.model_construct(**values)
+        part._mistaken = mistaken  # noqa: SLF001 -- its own kind
+        return part
 
 
 class Finding(BaseModel):

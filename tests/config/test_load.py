@@ -266,3 +266,78 @@ def test_any_document_is_a_config_or_a_config_error(tmp_path: Path, tree: dict[s
         load(path, {})
     lines = path.read_text(encoding="utf-8").count("\n") + 1
     assert all(1 <= problem.line <= lines for problem in caught.value.problems)
+
+
+FOUR = """\
+gateway:
+  state_dir: ./state
+cloud:
+  provider: process
+  max_vms: 2
+  boot: 10s
+  billing: {period: 60s, minimum: 60s, usd_per_hour: 0.10, usd_per_gb_sent: 0.09}
+  budget: {usd_per_day: 5}
+queries:
+  a:
+    source: {type: file, path: mail.jsonl.gz}
+    schema: id STRING
+    sql: SELECT id FROM events
+    sink: {type: file, path: out/a}
+    qos: {latency: 2}
+  b:
+    source: {type: file, path: mail.jsonl.gz}
+    schema: id STRING
+    sql: SELECT id FROM events
+    sink: {type: file, path: out/a}
+    qos: {latency: 2s}
+  c:
+    source: {type: query, name: nobody}
+    schema: id STRING
+    sql: SELECT id FROM events
+    sink: {type: file, path: out/c}
+    qos: {latency: 2s}
+    order: {by: sent}
+  d:
+    source: {type: query, name: a}
+    schema: id STRING
+    sql: SELECT id FROM events
+    sink: {type: file, path: out/d}
+    qos: {latency: 2s}
+    policy: {type: static, vms: 3}
+    ordr: off
+"""
+
+
+def test_the_mistakes_of_all_queries_are_reported_at_once(write: Write) -> None:
+    path = write()
+    path.write_text(FOUR)
+    assert [(line, key) for line, key, _ in problems(path)] == [
+        (15, "queries.a.qos.latency"),
+        (20, "queries.b.sink.path"),
+        (23, "queries.c.source.name"),
+        (28, "queries.c.order.by"),
+        (35, "queries.d.policy.vms"),
+        (36, "queries.d.ordr"),
+    ]
+
+
+def test_a_mistake_elsewhere_does_not_hide_those_of_queries(write: Write) -> None:
+    path = write(("max_vms: 2", "max_vms: two"), ("name: first", "name: frist"))
+    assert [(line, key) for line, key, _ in problems(path)] == [
+        (5, "cloud.max_vms"),
+        (17, "queries.second.source.name"),
+    ]
+
+
+def test_nothing_is_said_of_how_a_mistaken_part_fits_the_others(write: Write) -> None:
+    # The upstream's sink and order cannot be read: whether its results can be, nobody knows yet.
+    path = write(("path: out/first", "pth: out/first"), (QOS, f"{QOS}\n    order: {{bye: sent}}"))
+    found = [(line, key) for line, key, _ in problems(path)]
+    assert found == [(14, "queries.first.sink.path"), (14, "queries.first.sink.pth"), (16, "queries.first.order.bye")]
+
+
+@pytest.mark.parametrize("queries", ["queries: []", "queries: {a: 1}", "queries: {a: {}}", "queries:"])
+def test_queries_that_hold_nothing_readable_are_answered(write: Write, queries: str) -> None:
+    path = write()
+    path.write_text(path.read_text().partition("queries:")[0] + queries)
+    assert all(key.startswith("queries") for _, key, _ in problems(path))
