@@ -118,7 +118,7 @@ def goes_away(query: Query, plan: QueryPlan, max_vms: int) -> str:
     if query.switching.mode == "off":
         return "stays at home: mode is off"
     if max_vms == 0:
-        return "stays at home: max_vms is 0"
+        return "stays at home: there is no cloud (max_vms is 0)"
     if plan.switch_class == "whole":
         return "stays at home: moving a query's state is not available yet"
     return "" if plan.switchable else "stays at home: splitting could change its answer"

@@ -89,7 +89,7 @@ def _parse(path: Path) -> CommentedMap:
     except YAMLError as error:
         raise ConfigError([Problem(path, 1, "", f"is not YAML: {error}")]) from error
     if not isinstance(document, CommentedMap):
-        text = "holds no sections; begin with gateway:, private:, cloud: and queries: (see examples/email.yaml)"
+        text = "holds no sections; begin with gateway: and queries: (see examples/email.yaml)"
         raise ConfigError([Problem(path, 1, "", text)])
     return document
 

@@ -21,7 +21,7 @@ from gateway.config.policy import Policy, policy_findings
 from gateway.config.query import Codec, Order, Payload, Qos, Query, Runs, Switching, Thresholds
 from gateway.config.s3 import S3Sink, shared_prefix
 from gateway.config.sinks import FileSink, Sink
-from gateway.config.sites import Api, Cloud, EmulateLink, Gateway, Private, Spark
+from gateway.config.sites import Api, Cloud, CloudOrNone, EmulateLink, Gateway, Private, Spark
 from gateway.config.sources import FileSource, QuerySource, Replay, Source, Step
 
 __all__ = [
@@ -61,7 +61,7 @@ __all__ = [
 
 
 class Config(Checked):
-    """The whole file."""
+    """The whole file; without ``cloud`` everything stays at home."""
 
     CHECKS = (
         ("_sink_findings", ("queries",)),
@@ -72,7 +72,7 @@ class Config(Checked):
 
     gateway: Gateway
     private: Private = Private()
-    cloud: Cloud
+    cloud: CloudOrNone = Field(default_factory=Cloud.none)
     queries: dict[QueryName, Query] = Field(min_length=1, max_length=256)
     _folder: Path = PrivateAttr(default=Path())
 

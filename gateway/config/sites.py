@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, IPvAnyAddress, model_validator
+from pydantic import BeforeValidator, Field, IPvAnyAddress, model_validator
 
 from gateway.config.billing import Billing, Budget, billing_findings, billing_terms, size_prices
 from gateway.config.fields import (
@@ -154,6 +154,13 @@ class Cloud(Rented):
         """What an hour of each size costs, where sizes have prices of their own."""
         return size_prices(self.provider, self.billing, self)
 
+    @classmethod
+    def none(cls) -> Self:
+        """Return what stands for no cloud: no VM may be rented."""
+        billing = {"period": "60s", "minimum": "60s", "usd_per_hour": 0.0, "usd_per_gb_sent": 0.0}
+        said = {"provider": "process", "max_vms": 0, "boot": "0s", "billing": billing, "budget": {"usd_per_day": 0.0}}
+        return cls.model_validate(said)
+
     def _namespace_findings(self) -> list[Finding]:
         findings = []
         if len(self.namespaces) < self.max_vms:
@@ -163,3 +170,10 @@ class Cloud(Rented):
             what = "VMs in namespaces are as far away as these are; take emulate_link or namespaces away"
             findings.append(Finding(key=("emulate_link",), what=what))
         return findings
+
+
+def _none_is_no_cloud(value: object) -> object:
+    return Cloud.none() if value == "none" else value
+
+
+CloudOrNone = Annotated[Cloud, BeforeValidator(_none_is_no_cloud, json_schema_input_type=Cloud | Literal["none"])]

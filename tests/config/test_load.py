@@ -155,10 +155,7 @@ def test_the_text_of_a_problem_is_file_line_key(write: Write) -> None:
 def test_a_missing_section_is_named(write: Write, tmp_path: Path) -> None:
     path = tmp_path / "half.yaml"
     path.write_text("gateway: {state_dir: x}\n")
-    assert [(key, text) for _, key, text in problems(path)] == [
-        ("cloud", "is missing; add it"),
-        ("queries", "is missing; add it"),
-    ]
+    assert [(key, text) for _, key, text in problems(path)] == [("queries", "is missing; add it")]
 
 
 @pytest.mark.parametrize(
@@ -341,3 +338,28 @@ def test_queries_that_hold_nothing_readable_are_answered(write: Write, queries: 
     path = write()
     path.write_text(path.read_text().partition("queries:")[0] + queries)
     assert all(key.startswith("queries") for _, key, _ in problems(path))
+
+
+@pytest.mark.parametrize("said", ["", "cloud: none\n"])
+def test_without_a_cloud_no_vm_may_be_rented(write: Write, said: str) -> None:
+    path = write()
+    before, _, after = path.read_text().partition("cloud:")
+    path.write_text(f"{before}{said}queries:{after.partition('queries:')[2]}")
+    cloud = load(path, {}).cloud
+    assert (cloud.max_vms, cloud.terms.usd_per_hour, cloud.budget.usd_per_day) == (0, 0.0, 0.0)
+
+
+def test_a_word_that_is_no_cloud_is_answered_with_the_keys(write: Write) -> None:
+    path = write()
+    before, _, after = path.read_text().partition("cloud:")
+    path.write_text(f"{before}cloud: aws\nqueries:{after.partition('queries:')[2]}")
+    ((line, key, text),) = problems(path)
+    assert (line, key) == (3, "cloud")
+    assert "must hold keys, not 'aws'; the keys here are" in text
+    assert "provider" in text
+
+
+def test_the_json_schema_allows_a_config_without_a_cloud() -> None:
+    schema = Config.model_json_schema()
+    assert "cloud" not in schema["required"]
+    assert {"const": "none", "type": "string"} in schema["properties"]["cloud"]["anyOf"]
