@@ -6,11 +6,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
+from types import MappingProxyType
 
 from gateway.config.models import Config
 from gateway.connection import Connection, QueryRefusedError
 from gateway.hosts import HomeHost, InService, NotSettledError
+from gateway.mastercheck import see_master
 from gateway.outage import Outage
 from gateway.pipeline import Loss
 from gateway.profiler import Profiler
@@ -42,8 +45,8 @@ class Home:
         profiler: hears when its lane is gone.
         clock: time.
         keep_standby: keep a second host ready, which takes over.
-        probe: blocks, and raises OSError while the disk with the queries' state takes nothing; a lost host is not
-            started again before it does.
+        probes: what a host cannot do without, by name: each blocks, and raises OSError while it is away. A lost host is
+            not started again before all are there.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class Home:
         clock: Clock,
         *,
         keep_standby: bool,
-        probe: Callable[[], None] = lambda: None,
+        probes: Mapping[str, Callable[[], None]] = MappingProxyType({}),
     ) -> None:
         self._host = make_host()
         self._standby = Standby(make_host, tags, self._warm, clock) if keep_standby else None
@@ -63,9 +66,9 @@ class Home:
         self._queries = queries
         self._profiler = profiler
         self._clock = clock
-        self._probe = probe
-        self._disk = Outage(clock, (OSError,))
-        self._disk_failed = False
+        self._probes = dict(probes)
+        self._outage = Outage(clock, (OSError,))
+        self._outage_seen = False
         self._connection: Connection | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._given_up: str | None = None
@@ -108,7 +111,7 @@ class Home:
     @property
     def trouble(self) -> str:
         """Why a lost host is not started again yet; empty when all is well."""
-        return self._disk.why
+        return self._outage.why
 
     @property
     def failure(self) -> str | None:
@@ -214,16 +217,17 @@ class Home:
                 for query in self._queries.values():
                     await query.lose_home(loss)
                 self._profiler.lane_closed(HOME)
-                await self._disk.outlast("the state_dir", self._try_disk)
+                for what, look in self._probes.items():
+                    await self._outage.outlast(what, partial(self._try, look))
                 why = await self._restart()
-            if self._disk_failed:
-                self._disk_failed = False
-                # A query may have lost its host to a full disk, again and again: that says nothing against the host.
+            if self._outage_seen:
+                self._outage_seen = False
+                # A full disk or a master that is away may cost many a host: that says nothing against the host.
                 losses.clear()
 
-    async def _try_disk(self) -> None:
-        self._disk_failed = self._disk_failed or not self._disk.healthy
-        await run_to_end(self._probe)
+    async def _try(self, look: Callable[[], None]) -> None:
+        self._outage_seen = self._outage_seen or not self._outage.healthy
+        await run_to_end(look)
 
     def _all_got_on(self) -> bool:
         """Tell whether each query completed something since the last loss, or has nothing to do."""
@@ -290,5 +294,8 @@ def make_home(
         profiler,
         clock,
         keep_standby=private.standby,
-        probe=lambda: probe(state_dir),
+        probes={
+            "the state_dir": lambda: probe(state_dir),
+            "the private Spark": partial(see_master, private.spark.master),
+        },
     )

@@ -157,8 +157,8 @@ Address = Annotated[str, _matching(r"(\[[0-9a-fA-F:]+\]|[^\s:]+):\d{1,5}", "writ
 Master = Annotated[
     str,
     _matching(
-        r"local(\[(\d+|\*)\])?|spark://\S+|k8s://\S+|yarn",
-        "write local[N], spark://host:port, k8s://… or yarn",
+        r"local(\[(\d+|\*)\])?|spark://[^\s,/]+:\d{1,5}(,[^\s,/]+:\d{1,5})*|k8s://\S+|yarn",
+        "write local[N], spark://host:port (several: spark://host:port,host:port), k8s://… or yarn",
     ),
 ]
 FunctionName = Annotated[

@@ -281,7 +281,7 @@ async def test_a_full_disk_is_waited_out_before_the_home_host_is_started_again(t
         if full:
             raise OSError(28, "No space left on device")
 
-    home._probe = probe
+    home._probes["the state_dir"] = probe
     await site.daemon._begin()
     for losses in range(7):
         full = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +16,7 @@ from gateway import hosts
 from gateway.connection import Connection, QueryRefusedError
 from gateway.home import Home
 from gateway.hosts import HomeHost
+from gateway.mastercheck import MasterAwayError
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority
 from tests.leaping_clock import LeapingClock
@@ -70,7 +71,14 @@ class Query:
 class Site:
     """A ``Home`` over machines in memory."""
 
-    def __init__(self, folder: Path, *, cloud: MemoryCloud | None = None, keep_standby: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        cloud: MemoryCloud | None = None,
+        keep_standby: bool = True,
+        master: Callable[[], None] = lambda: None,
+    ) -> None:
         self.cloud = cloud or MemoryCloud()
         self.query = Query()
         authority, taken = Authority.open(folder / "trust"), set[str]()
@@ -81,6 +89,7 @@ class Site:
             cast("Any", SimpleNamespace(lane_closed=lambda _: None)),
             LeapingClock(),
             keep_standby=keep_standby,
+            probes={"the private Spark": master},
         )
 
     async def begin(self) -> None:
@@ -232,4 +241,26 @@ async def test_losses_between_which_the_query_got_on_are_lived_with_and_others_a
             assert site.home.failure is None
     await until(lambda: site.home.failure is not None)
     assert site.home.failure == "the private engine host was lost 5 times in a short time, now: kill -9"
+    await site.end()
+
+
+async def test_a_master_that_is_away_is_waited_for_and_costs_no_host(tmp_path: Path, links: Links) -> None:
+    away = False
+
+    def master() -> None:
+        if away:
+            raise MasterAwayError("nobody there")
+
+    site = Site(tmp_path, keep_standby=False, master=master)
+    await site.begin()
+    for number in range(8):  # more often than a host may be lost in a short time
+        away = True
+        links.all[-1].lose("Spark died")
+        await until(lambda: site.home.trouble != "")
+        assert site.home.trouble == "the private Spark: private.spark.master: nobody there"
+        assert len(links.all) == number + 1, "no host is tried meanwhile"
+        away = False
+        await until(lambda: site.query.said.count("restart") == number + 1)  # noqa: B023 -- waited for here
+        assert site.home.trouble == ""
+    assert site.home.failure is None
     await site.end()
