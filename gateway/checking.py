@@ -42,11 +42,12 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
     """
     from engines.query import RefusedError, understand
     from engines.session import build_session, stop_session
+    from engines.sparkconf import equal_everywhere
     from gateway.codepath import code_path_for
 
     begin("starting Spark to read the queries' plans (some 15 s)")
     workdir = Path(tempfile.mkdtemp(prefix="spillway-check-"))
-    session = build_session("local[1]", workdir, 1)
+    session = build_session("local[1]", workdir, 1, conf=equal_everywhere(config.private.spark.conf))
     found: dict[str, Analysed] = {}
     try:
         for name, query in config.queries.items():

@@ -282,11 +282,13 @@ def make_home(
         clock,
         max_vms=2 if private.standby else 1,
         master=private.spark.master,
+        spark_conf=private.spark.settings,
         cpu_sets=[private.cpus] if private.cpus else [],
     )
     taken: set[str] = set()
     # A host of another version would serve other code.
     tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
+    tags["spark"] = private.spark.fingerprint
     return Home(
         lambda: HomeHost(machines, authority, config.gateway.orphan_after_s, clock, taken),
         tags,

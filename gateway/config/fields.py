@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, NoReturn, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from engines.sparkconf import why_owned
 from gateway.config import units
 
 # Words of the design that this version does not serve yet: a clearer answer than "unknown".
@@ -169,4 +170,34 @@ CpuSet = Annotated[
     str,
     BeforeValidator(lambda value: str(value) if isinstance(value, int) and not isinstance(value, bool) else value),
     _matching(r"\d+(-\d+)?(,\d+(-\d+)?)*", "write CPU numbers, as in 0 or 0-1,3"),
+]
+
+
+def _settable(name: str) -> str:
+    if why := why_owned(name):
+        raise ValueError(f"is Spillway's own: {why}; take it away")
+    return name
+
+
+def _enough(memory_bytes: int) -> int:
+    if memory_bytes < _DRIVER_BYTES_MIN:
+        raise ValueError(f"is too little: Spark does not start with less than {units.SIZE.format(_DRIVER_BYTES_MIN)}")
+    return memory_bytes
+
+
+def _spelled(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+_DRIVER_BYTES_MIN: Final = 512 * 2**20
+DriverMemory = Annotated[Size, AfterValidator(_enough)]
+SparkSetting = Annotated[
+    str,
+    _matching(r"spark\.[^\s=]+", "Spark's settings begin with spark. and hold no blank, as in spark.executor.memory"),
+    AfterValidator(_settable),
+]
+SparkValue = Annotated[
+    str, Field(max_length=10_000), BeforeValidator(_spelled, json_schema_input_type=str | int | float | bool)
 ]

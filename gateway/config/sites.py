@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, IPvAnyAddress, model_validator
 
+from engines.sparkconf import DRIVER_MEMORY
 from gateway.config.billing import Billing, Budget, billing_findings, billing_terms, size_prices
 from gateway.config.fields import (
     Address,
     AnyPath,
     CpuSet,
+    DriverMemory,
     Duration,
     Finding,
     LinkRate,
@@ -18,6 +22,8 @@ from gateway.config.fields import (
     Master,
     QueryName,
     Section,
+    SparkSetting,
+    SparkValue,
     refuse,
 )
 from gateway.config.rented import Name, Provider, Rented, rented_findings
@@ -72,9 +78,31 @@ class Gateway(Section):
 
 
 class Spark(Section):
-    """How Spark is started at home."""
+    """How Spark is started at home.
+
+    Attributes:
+        master: as Spark understands it.
+        memory_bytes: heap of the engine host's JVM: Spark's driver, and with ``local`` its executors. Default: 1 GiB,
+            Spark's own. Executors of a cluster get theirs by ``conf: {spark.executor.memory: 4g}``.
+        conf: Spark's own settings. Those that begin with ``spark.sql.`` are given to rented machines, too, since they
+            can change answers; all others are for home alone.
+    """
 
     master: Master = "local[1]"
+    memory_bytes: DriverMemory | None = Field(default=None, alias="memory")
+    conf: dict[SparkSetting, SparkValue] = Field(default_factory=dict, max_length=256)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Return all that the engine host at home is started with beside Spillway's own settings."""
+        memory = {} if self.memory_bytes is None else {DRIVER_MEMORY: f"{self.memory_bytes >> 20}m"}
+        return {**self.conf, **memory}
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what tells these settings from others; they themselves may hold secrets. Empty if there are none."""
+        text = json.dumps(self.settings, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16] if self.settings else ""
 
 
 class Private(Section):

@@ -363,3 +363,66 @@ def test_the_json_schema_allows_a_config_without_a_cloud() -> None:
     schema = Config.model_json_schema()
     assert "cloud" not in schema["required"]
     assert {"const": "none", "type": "string"} in schema["properties"]["cloud"]["anyOf"]
+
+
+def with_spark(write: Write, said: str) -> Path:
+    return write(("cloud:", f"private:\n  spark:\n    master: local[1]\n    {said}\ncloud:"))
+
+
+def test_spark_settings_are_spelled_as_spark_does(write: Write) -> None:
+    said = "memory: 2GiB\n    conf: {spark.sql.caseSensitive: true, spark.executor.cores: 2, spark.executor.memory: 4g}"
+    spark = load(with_spark(write, said), {}).private.spark
+    assert spark.settings == {
+        "spark.sql.caseSensitive": "true",
+        "spark.executor.cores": "2",
+        "spark.executor.memory": "4g",
+        "spark.driver.memory": "2048m",
+    }
+
+
+def test_other_spark_settings_have_another_fingerprint(write: Write) -> None:
+    said = ["memory: 2GiB", "memory: 3GiB", "conf: {spark.executor.cores: 2}", "conf: {spark.executor.cores: 3}"]
+    prints = {load(with_spark(write, each), {}).private.spark.fingerprint for each in said}
+    assert len(prints) == 4
+    assert load(write(), {}).private.spark.fingerprint == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "key", "says"),
+    [
+        ("conf: {spark.sql.ansi.enabled: false}", "conf.spark.sql.ansi.enabled", "answers at home and in the cloud"),
+        ("conf: {spark.sql.session.timeZone: CET}", "conf.spark.sql.session.timeZone", "compared under 'UTC'"),
+        ("conf: {spark.driver.memory: 2g}", "conf.spark.driver.memory", "write private.spark.memory instead"),
+        ("conf: {spark.master: yarn}", "conf.spark.master", "write private.spark.master instead"),
+        ("conf: {executor.memory: 2g}", "conf.executor.memory", "begin with spark."),
+        ("conf: {spark.executor.memory: [1]}", "conf.spark.executor.memory", "string"),
+        ("memory: 100MB", "memory", "less than 512MiB"),
+        ("memory: 2", "memory", "GiB"),
+        ("memry: 2GiB", "memry", 'did you mean "memory"?'),
+    ],
+)
+def test_a_mistake_in_spark_settings_is_answered(write: Write, said: str, key: str, says: str) -> None:
+    ((line, found, text),) = problems(with_spark(write, said))
+    assert (line, found) == (6, f"private.spark.{key}")
+    assert says in text
+
+
+@pytest.mark.parametrize(
+    ("master", "right"),
+    [
+        ("spark://a:7077", True),
+        ("spark://a:7077,b:7077", True),
+        ("spark://a", False),
+        ("spark://a:7077,b", False),
+        ("k8s://https://a:6443", True),
+        ("yarn", True),
+        ("mesos://a:5050", False),
+    ],
+)
+def test_masters(write: Write, master: str, right: bool) -> None:
+    path = write(("cloud:", f"private: {{spark: {{master: '{master}'}}}}\ncloud:"))
+    if right:
+        assert load(path, {}).private.spark.master == master
+    else:
+        ((_, key, text),) = problems(path)
+        assert (key, "spark://host:port" in text) == ("private.spark.master", True)
