@@ -12,7 +12,7 @@ import pyarrow as pa
 from engines.code import query_hash
 from gateway.config.models import Query
 from gateway.connection import Connection
-from gateway.deadletters import DeadLetterFile, ReplayRefusedError
+from gateway.deadletters import DEAD_LETTERS, DeadLetterFile, ReplayRefusedError
 from gateway.gate import ByteGate
 from gateway.identity import claim
 from gateway.ingress import Ingress, RunLimits
@@ -98,7 +98,7 @@ class RunningQuery:
         self.tally = Tally()
         self._more = asyncio.Event()
         self._replaying = asyncio.Lock()
-        self.dead_letters = DeadLetterFile(folder / "dead-letters.jsonl", config.dead_letters.limit_bytes)
+        self.dead_letters = DeadLetterFile(folder / DEAD_LETTERS, config.dead_letters.limit_bytes)
 
     def _take(self, run: Run) -> None:
         if self.on_run is not None:
