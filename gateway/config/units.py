@@ -81,7 +81,7 @@ class Unit:
         if match is None or not meant:
             return ""
         instead = " or ".join(match["number"] + name for name in meant)
-        return f'"{text}" can be read in more than one way; write {instead}: {self._hint()}'
+        return f'"{text}" can be read in more than one way; write {instead} (the units are {self._listed()}, as in {self.example})'
 
     def format(self, value: float) -> str:
         """Return the shortest text that parses to ``value``, not below one of its unit if that can be."""
@@ -95,9 +95,11 @@ class Unit:
         return Decimal(match["number"]) * self._scales[self._name_of(match["unit"])] if match else Decimal(-1)
 
     def _hint(self) -> str:
+        return f"write a number with its unit ({self._listed()}), as in {self.example}"
+
+    def _listed(self) -> str:
         *some, last = self._scales
-        listed = f"{', '.join(some)} or {last}" if some else last
-        return f"write a number with its unit ({listed}), as in {self.example}"
+        return f"{', '.join(some)} or {last}" if some else last
 
 
 def _in_any_case(word: str) -> str:

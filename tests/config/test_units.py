@@ -157,6 +157,6 @@ def test_the_case_and_spacing_of_a_duration_do_not_matter(
 def test_a_size_that_can_be_read_in_two_ways_is_answered_with_both(prefix: str, rest: str, number: int) -> None:
     with pytest.raises(UnitError) as caught:
         units.size_bytes(f"{number}{prefix}{rest}")
-    for right in re.findall(r"write (\S+) or (\S+):", str(caught.value))[0]:
+    for right in re.findall(r"write (\S+) or (\S+) ", str(caught.value))[0]:
         power = "KMG".index(prefix.upper()) + 1
         assert units.size_bytes(right) in (number * 1000**power, number * 1024**power)
