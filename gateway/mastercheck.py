@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import struct
 import threading
 import time
 from typing import Final
@@ -14,6 +15,10 @@ from typing import Final
 KEY: Final = ("private", "spark", "master")
 _WITHIN_S: Final = 5.0
 _PORTS: Final = {"http": 80, "https": 443}
+# A frame of Spark's own protocol: its length, the type of a request for a stream, the stream's name with its length. No
+# master has this stream, and each says so. A connection alone proves little: a proxy or a firewall may take any.
+_STREAM: Final = b"/files/spillway"
+_HELLO: Final = struct.pack(">qbI", 8 + 1 + 4 + len(_STREAM), 6, len(_STREAM)) + _STREAM
 
 
 class MasterAwayError(OSError):
@@ -29,7 +34,9 @@ class MasterAwayError(OSError):
 
 
 def see_master(master: str, within_s: float = _WITHIN_S) -> None:
-    """Connect to a master and hang up; of several addresses, one that answers is enough. Blocks.
+    """See that a master answers; of several addresses, one is enough. Blocks.
+
+    A standalone master is asked something in Spark's protocol; of Kubernetes a connection is enough.
 
     Args:
         master: as Spark understands it; ``local`` and ``yarn`` name nobody who could be asked.
@@ -42,9 +49,10 @@ def see_master(master: str, within_s: float = _WITHIN_S) -> None:
     if not addresses:
         return
     answers: queue.Queue[tuple[str, str]] = queue.Queue()
+    hello = _HELLO if master.startswith("spark://") else b""
     for host, port in addresses:
         # Threads that nobody waits for: looking up a name may take longer, and cannot be broken off.
-        threading.Thread(target=_try, args=(host, port, within_s, answers), daemon=True).start()
+        threading.Thread(target=_try, args=(host, port, hello, within_s, answers), daemon=True).start()
     failed = {f"{host}:{port}": f"no answer within {within_s:g} s" for host, port in addresses}
     deadline_s = time.monotonic() + within_s
     for _ in addresses:
@@ -77,10 +85,14 @@ def _address(text: str, standard: int) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _try(host: str, port: int, within_s: float, answers: queue.Queue[tuple[str, str]]) -> None:
+def _try(host: str, port: int, hello: bytes, within_s: float, answers: queue.Queue[tuple[str, str]]) -> None:
     trouble = ""
     try:
-        socket.create_connection((host, port), timeout=within_s).close()
+        with socket.create_connection((host, port), timeout=within_s) as connection:
+            if hello:
+                connection.sendall(hello)
+                # One that wants TLS or a password hangs up, which is an answer, too.
+                trouble = "something else answers: HTTP" if connection.recv(5) == b"HTTP/" else ""
     except TimeoutError:
         trouble = f"no answer within {within_s:g} s"
     except OSError as error:

@@ -81,7 +81,8 @@ class Unit:
         if match is None or not meant:
             return ""
         instead = " or ".join(match["number"] + name for name in meant)
-        return f'"{text}" can be read in more than one way; write {instead} (the units are {self._listed()}, as in {self.example})'
+        units = f"the units are {self._listed()}, as in {self.example}"
+        return f'"{text}" can be read in more than one way; write {instead} ({units})'
 
     def format(self, value: float) -> str:
         """Return the shortest text that parses to ``value``, not below one of its unit if that can be."""

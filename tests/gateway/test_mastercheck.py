@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import socket
+import socketserver
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,10 +31,41 @@ queries:
 """
 
 
+class Answering(socketserver.ThreadingTCPServer):
+    """Says ``answer`` to whoever has said something; hangs up at once if that is empty, and never if it is None."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, answer: bytes | None) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answer = answer
+        self.over = threading.Event()
+
+
+class Handler(socketserver.BaseRequestHandler):
+    server: Answering
+
+    def handle(self) -> None:
+        if self.server.answer is None:
+            self.server.over.wait(60)
+        elif self.server.answer and self.request.recv(100):
+            self.request.sendall(self.server.answer)
+
+
+@contextmanager
+def answering(answer: bytes | None) -> Iterator[int]:
+    with Answering(answer) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server.server_address[1]
+        server.over.set()
+        server.shutdown()
+
+
 @pytest.fixture
 def listening() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
+    with answering(b"\0\0\0\0\0\0\0\x0d\x08\0\0\0\0") as port:
+        yield port
 
 
 @pytest.fixture
@@ -68,6 +102,8 @@ def test_addresses(master: str, addresses: list[tuple[str, int]]) -> None:
 def test_a_master_that_answers_is_seen(listening: int) -> None:
     see_master(f"spark://127.0.0.1:{listening}")
     see_master(f"k8s://http://127.0.0.1:{listening}")
+    with answering(b"") as port:
+        see_master(f"spark://127.0.0.1:{port}")  # as one does that wants TLS
     see_master("local[1]")
 
 
@@ -85,6 +121,15 @@ def test_each_address_that_does_not_answer_is_named(silent: int) -> None:
     assert said.startswith("private.spark.master: no Spark master answers at ")
     assert f"127.0.0.1:{silent} (no answer within 0.5 s)" in said
     assert f"127.0.0.1:{closed} (Connection refused)" in said
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [(None, "no answer within 0.5 s"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "something else answers: HTTP")],
+)
+def test_taking_a_connection_is_not_enough_for_a_master(answer: bytes | None, says: str) -> None:
+    with answering(answer) as port, pytest.raises(MasterAwayError, match=says):
+        see_master(f"spark://127.0.0.1:{port}", within_s=0.5)
 
 
 def test_an_impossible_port_is_no_answer() -> None:
