@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -67,11 +67,13 @@ class HostSettings:
         workdir: a folder of this host alone; Spark's files, its certificate and ``host.json`` go there.
         master: Spark's master.
         cores: tasks at a time.
+        conf: the user's Spark settings.
     """
 
     workdir: Path
     master: str
     cores: int
+    conf: Mapping[str, str] = field(default_factory=dict)
 
 
 class HostFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +133,7 @@ class Host:
         self._settings = settings
         self._clock = clock
         identity = HostIdentity.open(user_data, settings.workdir / "identity")
-        self._server = HostServer(identity, user_data, runtime_ahead(), clock=clock)
+        self._server = HostServer(identity, user_data, runtime_ahead(settings.conf), clock=clock)
         self._feeds = FeedServer()
         self._slots: dict[str, _Slot] = {}
         self._known = KnownQueries()
@@ -174,7 +176,9 @@ class Host:
         try:
             async with asyncio.timeout(_BOOT_S):
                 await in_thread(sweep)
-                session = await in_thread(build_session, settings.master, settings.workdir, settings.cores)
+                session = await in_thread(
+                    lambda: build_session(settings.master, settings.workdir, settings.cores, conf=settings.conf)
+                )
                 self._session.set_result(session)
                 await in_thread(warm_up, session, self._feeds, self._clock)
         except TimeoutError:

@@ -9,7 +9,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -17,30 +19,12 @@ from pyspark.sql import SparkSession
 from engines import pythondaemon
 from engines.classarchive import java_program, use_options
 from engines.scratch import scratch_folder
+from engines.sparkconf import SQL, TIMEZONE, equal_everywhere
 from infra.messages import PROTOCOL, Runtime
 
 _JAVA_MIN = 17
-_TIMEZONE = "UTC"
+_NO_CONF: Mapping[str, str] = MappingProxyType({})
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
-# Offset and commit logs on a local or memory file system: 14 ms a batch instead of 58.
-_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-_SQL = {
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Rows that are looked at one by one must run as tasks, not be folded away while planning.
-    "spark.sql.execution.arrow.localRelationThreshold": "0b",
-    "spark.sql.session.timeZone": _TIMEZONE,
-    # Adaptive execution computes shuffles before it hands a micro-batch over: a row that fails there ends the query.
-    "spark.sql.adaptive.streaming.stateless.enabled": "false",
-    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
-    # Results belong to seq numbers; a micro-batch without events would have none.
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    "spark.sql.streaming.numRecentProgressUpdates": "4",
-    "spark.sql.streaming.stopTimeout": "30s",
-    "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
-}
 
 
 class SessionError(Exception):
@@ -71,8 +55,11 @@ def java_version() -> str:
     return found[1]
 
 
-def runtime_ahead() -> Runtime:
+def runtime_ahead(conf: Mapping[str, str] = _NO_CONF) -> Runtime:
     """Return what the session will be before it is up, so that a booting host can greet a gateway.
+
+    Args:
+        conf: the user's settings.
 
     Raises:
         SessionError: Java is missing or too old.
@@ -82,13 +69,14 @@ def runtime_ahead() -> Runtime:
         spark=pyspark.__version__,
         java=java_version(),
         python=_python(),
-        timezone=_TIMEZONE,
+        timezone=TIMEZONE,
         ansi=True,
+        settings=equal_everywhere(conf),
     )
 
 
-def runtime_of(session: SparkSession) -> Runtime:
-    """Return what the running session is."""
+def runtime_of(session: SparkSession, conf: Mapping[str, str] = _NO_CONF) -> Runtime:
+    """Return what the running session is; of its settings those that are in ``conf``."""
     java = session.sparkContext._jvm.System.getProperty("java.specification.version")  # type: ignore[union-attr]  # noqa: SLF001
     return Runtime(
         protocol=PROTOCOL,
@@ -97,10 +85,13 @@ def runtime_of(session: SparkSession) -> Runtime:
         python=_python(),
         timezone=str(session.conf.get("spark.sql.session.timeZone")),
         ansi=session.conf.get("spark.sql.ansi.enabled") == "true",
+        settings={name: str(session.conf.get(name)) for name in equal_everywhere(conf)},
     )
 
 
-def build_session(master: str, workdir: Path, cores: int, *, jvm_options: str | None = None) -> SparkSession:
+def build_session(
+    master: str, workdir: Path, cores: int, *, jvm_options: str | None = None, conf: Mapping[str, str] = _NO_CONF
+) -> SparkSession:
     """Start Spark for one engine host.
 
     Args:
@@ -108,11 +99,12 @@ def build_session(master: str, workdir: Path, cores: int, *, jvm_options: str | 
         workdir: a folder of this host alone; Spark's own files go below it.
         cores: how many tasks run at a time, and so how many shuffle partitions are worth having.
         jvm_options: for the driver's JVM; None lets it use this machine's archive of classes if there is one.
+        conf: the user's settings; none of them is one that Spillway owns.
 
     Raises:
         SessionError: Java is missing, the session is not as it was announced, or an executor cannot run our Python.
     """
-    ahead = runtime_ahead()
+    ahead = runtime_ahead(conf)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # It would log 6 kB of JSON for each error that Spark raises; the host says what failed and why.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -120,10 +112,10 @@ def build_session(master: str, workdir: Path, cores: int, *, jvm_options: str | 
         shutil.rmtree(workdir / left, ignore_errors=True)
     builder = SparkSession.Builder().appName("spillway").master(master)
     options = use_options() if jvm_options is None else jvm_options
-    for name, value in _settings(master, workdir, cores, options).items():
+    for name, value in {**_settings(master, workdir, cores, options), **conf}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    differences = ahead.differences(runtime_of(session))
+    differences = ahead.differences(runtime_of(session, conf))
     if differences:
         raise SessionError(
             f"Spark came up other than announced: {'; '.join(differences)}; check SPARK_HOME, SPARK_CONF_DIR"
@@ -136,7 +128,7 @@ def build_session(master: str, workdir: Path, cores: int, *, jvm_options: str | 
 def sibling(session: SparkSession) -> SparkSession:
     """Return a session with views and settings of its own in the same Spark, set up like every other."""
     new = session.newSession()
-    for name, value in _SQL.items():
+    for name, value in SQL.items():
         new.conf.set(name, value)
     return new
 
@@ -153,7 +145,7 @@ def _settings(master: str, workdir: Path, cores: int, jvm_options: str) -> dict[
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    settings |= _SQL
+    settings |= SQL
     if is_local(master):
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         settings |= {

@@ -41,7 +41,7 @@ def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = No
         cores = len(os.sched_getaffinity(0))
         told = UserData.from_json(user_data.read_bytes())
         workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        settings = HostSettings(workdir=workdir.resolve(), master=master or f"local[{cores}]", cores=cores)
+        settings = HostSettings(workdir.resolve(), master or f"local[{cores}]", cores, told.spark_conf)
         end = asyncio.run(_run(told, settings))
     except (SessionError, TrustError, ValueError, OSError) as error:
         _log.error("cannot start: %s", error)

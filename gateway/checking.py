@@ -42,11 +42,12 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
     """
     from engines.query import RefusedError, understand
     from engines.session import build_session, stop_session
+    from engines.sparkconf import equal_everywhere
     from gateway.codepath import code_path_for
 
     begin("starting Spark to read the queries' plans (some 15 s)")
     workdir = Path(tempfile.mkdtemp(prefix="spillway-check-"))
-    session = build_session("local[1]", workdir, 1)
+    session = build_session("local[1]", workdir, 1, conf=equal_everywhere(config.private.spark.conf))
     found: dict[str, Analysed] = {}
     try:
         for name, query in config.queries.items():
@@ -118,7 +119,7 @@ def goes_away(query: Query, plan: QueryPlan, max_vms: int) -> str:
     if query.switching.mode == "off":
         return "stays at home: mode is off"
     if max_vms == 0:
-        return "stays at home: max_vms is 0"
+        return "stays at home: there is no cloud (max_vms is 0)"
     if plan.switch_class == "whole":
         return "stays at home: moving a query's state is not available yet"
     return "" if plan.switchable else "stays at home: splitting could change its answer"

@@ -12,14 +12,22 @@ from engines.session import SessionError
 from gateway.checking import analyse, explain, source_text
 from gateway.config import Config
 from gateway.config.load import problem_at
+from gateway.mastercheck import KEY, MasterAwayError, see_master
 
 FAILED = 1
 BAD_INPUT = 2
 
 
 def show(path: Path, config: Config) -> int:
-    """Plan and explain all queries; return the exit code: 1 without Spark, 2 when it refuses a query."""
+    """Plan and explain all queries; return the exit code: 1 without Spark or its master, 2 when it refuses a query."""
     out, err = Console(), Console(stderr=True)
+    code = 0
+    try:
+        see_master(config.private.spark.master)
+    except MasterAwayError as error:
+        # The queries' plans do not need it.
+        code = FAILED
+        err.print(str(problem_at(path, KEY, error.why)), style="red", markup=False, soft_wrap=True)
     try:
         with err.status("") as status:
             found = analyse(config, status.update)
@@ -27,7 +35,6 @@ def show(path: Path, config: Config) -> int:
         err.print(f"the config is valid, but the queries cannot be planned: {error}", style="red", markup=False)
         err.print("spillway check --no-plan validates without Spark", markup=False)
         return FAILED
-    code = 0
     for name, query in config.queries.items():
         analysed = found[name]
         if analysed.refusal:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from engines.sparkconf import equal_everywhere
 from gateway.codepath import code_path_for
 from gateway.config.models import Cloud as CloudConfig
 from gateway.config.models import Config
@@ -38,7 +40,8 @@ def make_cloud(config: Config, clock: Clock) -> Cloud:
     from infra.clouds.rented import RentedCloud
 
     within_s = boot_within_s(config.cloud)
-    scripts = BootScripts(config.cloud, lambda: code_of(config), within_s)
+    conf = equal_everywhere(config.private.spark.conf)
+    scripts = BootScripts(config.cloud, lambda: code_of(config), within_s, conf)
     memory = config.gateway.state_dir / "unfit-kinds.json"
     return RentedCloud(account_of(config.cloud), scripts.script, clock, boot_within_s=within_s, memory=memory)
 
@@ -79,12 +82,20 @@ class BootScripts:
         cloud: what the user wrote.
         code: returns the user's code, contents by path.
         boot_within_s: a machine ends itself when its engine host was not started after so long.
+        spark_conf: the user's Spark settings that every host must have.
     """
 
-    def __init__(self, cloud: CloudConfig, code: Callable[[], dict[str, bytes]], boot_within_s: float) -> None:
+    def __init__(
+        self,
+        cloud: CloudConfig,
+        code: Callable[[], dict[str, bytes]],
+        boot_within_s: float,
+        spark_conf: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._cloud = cloud
         self._code = code
         self._boot_within_s = boot_within_s
+        self._spark_conf = spark_conf
         self._stored: str | None = None
         self._storing = asyncio.Lock()
 
@@ -105,6 +116,7 @@ class BootScripts:
         # An image has the code in the same place as a bundle: both are made by the same commands.
         notice = {} if self._cloud.spot is None else {NOTICE: self._cloud.provider}
         told = msgspec.structs.replace(told, extra={**told.extra, **notice, CODE_PATH: CODE})
+        told = told.with_spark_conf(self._spark_conf)
         delete_self = _delete_self(self._cloud)
         return boot_script(told, bundle, install_within_s=self._boot_within_s, delete_self=delete_self)
 
@@ -160,6 +172,7 @@ def _processes(config: Config, clock: Clock) -> ProcessCloud:
         max_vms=config.cloud.max_vms,
         boot_s=config.cloud.boot_s,
         warm=config.cloud.warm,
+        spark_conf=equal_everywhere(config.private.spark.conf),
         cpu_sets=cloud_cpu_sets(available_cpus(), private),
         places=[
             Place(("ip", "netns", "exec", namespace), str(address))

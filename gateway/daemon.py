@@ -25,6 +25,7 @@ from gateway.fitting import Fitter
 from gateway.home import make_home
 from gateway.hosts import prepare_warm
 from gateway.logs import begin_logging, in_a_sentence
+from gateway.mastercheck import see_master
 from gateway.moneyview import log_bill, money
 from gateway.ownership import Ownership, owned_fleet
 from gateway.profiler import Profiler
@@ -38,6 +39,7 @@ from gateway.sources.base import SourceError
 from gateway.statefiles import StateError, owned, queries_without_config
 from gateway.statusview import status_text
 from gateway.supervision import Supervision
+from gateway.threads import run_to_end
 from gateway.together import all_or_none
 from gateway.tracefile import recorded
 from infra.clock import Clock, SystemClock
@@ -116,9 +118,7 @@ class Daemon:
         self._cloud = make_cloud(config, clock)
         self._queries = {name: self._make_query(name) for name in config.upstream_first}
         for folder in queries_without_config(self._state_dir / "queries", config.queries):
-            _LOG.warning(
-                "%s holds the state of a query that is not in the config: remove it if it is done with", folder
-            )
+            _LOG.warning("%s holds the state of a query that is not in the config: remove it if you are done", folder)
         self._home = make_home(config, self._authority, self._queries, clock)
         self._supervision = Supervision(config, self._queries, self._home, self._profiler, clock, self._on_open)
         self._stop = asyncio.Event()
@@ -168,6 +168,7 @@ class Daemon:
 
     async def _begin(self) -> None:
         """Take over or give back what an earlier gateway rented, get the hosts, open the queries."""
+        await run_to_end(lambda: see_master(self._config.private.spark.master))
         self._actuator.deal_with_leftovers()
         await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
         self._home.watch()

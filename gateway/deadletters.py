@@ -17,6 +17,8 @@ from gateway.intervals import IntervalSet
 from gateway.statefiles import StateError, make_folder, sync_folder, write_atomically
 from infra.failpoints import reached
 
+DEAD_LETTERS = "dead-letters.jsonl"
+"""The name of the file in a query's part of the state_dir."""
 KEPT_BYTES = 1 << 16
 LIMIT_BYTES = 1_000_000_000
 # No page cache has larger pages.

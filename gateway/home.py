@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -14,6 +16,7 @@ from gateway.config.models import Config
 from gateway.connection import Connection, QueryRefusedError
 from gateway.hostkeeper import HostKeeper
 from gateway.hosts import HomeHost, InService
+from gateway.mastercheck import see_master
 from gateway.query import RunningQuery
 from gateway.standby import Standby
 from gateway.statefiles import probe
@@ -56,7 +59,7 @@ class Home:
         clock: time.
         keep_standby: keep a second shared host ready, which takes over.
         own_hosts: each query has a host of its own; none is shared.
-        probe: see ``HostKeeper``.
+        probes: see ``HostKeeper``.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class Home:
         *,
         keep_standby: bool,
         own_hosts: bool = False,
-        probe: Callable[[], None] = lambda: None,
+        probes: Mapping[str, Callable[[], None]] = MappingProxyType({}),
     ) -> None:
         self._queries = queries
         self._clock = clock
@@ -79,13 +82,13 @@ class Home:
         self._trial = Trial(lambda: make_host("trial"), tags, clock)
         names = list(queries) if own_hosts else []
         self._own = {
-            name: self._keeper(f"the engine host of query {name}", [name], make_host, f"query {name}", tags, probe)
+            name: self._keeper(f"the engine host of query {name}", [name], make_host, f"query {name}", tags, probes)
             for name in names
         }
         shared = [name for name in queries if name not in self._own]
         standby = Standby(lambda: make_host(HOME), tags, self._warm, clock) if keep_standby and shared else None
         self._shared = (
-            self._keeper("the private engine host", shared, make_host, HOME, tags, probe, standby) if shared else None
+            self._keeper("the private engine host", shared, make_host, HOME, tags, probes, standby) if shared else None
         )
 
     def _keeper(
@@ -95,7 +98,7 @@ class Home:
         make_host: MakeHost,
         role: str,
         tags: Mapping[str, str],
-        probe: Callable[[], None],
+        probes: Mapping[str, Callable[[], None]],
         standby: Standby | None = None,
     ) -> HostKeeper:
         keeper = HostKeeper(
@@ -104,7 +107,7 @@ class Home:
             tags,
             self._clock,
             standby=standby,
-            probe=probe,
+            probes=probes,
             all_got_on=lambda: self._all_got_on(keeper, queries),
         )
         return keeper
@@ -286,11 +289,13 @@ def make_home(config: Config, authority: Authority, queries: Mapping[str, Runnin
         # One for suspects besides.
         max_vms=1 + (len(queries) if own_hosts else 1) + (1 if private.standby else 0),
         master=private.spark.master,
+        spark_conf=private.spark.settings,
         cpu_sets=[private.cpus] if private.cpus else [],
     )
     taken: set[str] = set()
     # A host of another version would serve other code.
     tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
+    tags["spark"] = private.spark.fingerprint
     return Home(
         lambda role: HomeHost(machines, authority, config.gateway.orphan_after_s, clock, taken, role),
         tags,
@@ -298,5 +303,8 @@ def make_home(config: Config, authority: Authority, queries: Mapping[str, Runnin
         clock,
         keep_standby=private.standby,
         own_hosts=own_hosts,
-        probe=lambda: probe(state_dir),
+        probes={
+            "the state_dir": lambda: probe(state_dir),
+            "the private Spark": partial(see_master, private.spark.master),
+        },
     )

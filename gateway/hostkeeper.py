@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 
 from gateway.connection import Connection
 from gateway.hosts import HomeHost, InService, NotSettledError
@@ -33,8 +35,8 @@ class HostKeeper:
         tags: what the host must have been started with; one with other tags is replaced.
         clock: time.
         standby: keeps a second host ready, which takes over; or None.
-        probe: blocks, and raises OSError while the disk with the queries' state takes nothing; a lost host is not
-            started again before it does.
+        probes: what a host cannot do without, by name: each blocks, and raises OSError while it is away. A lost host is
+            not started again before all are there.
         all_got_on: returns whether each query completed something since the last call, or has nothing to do.
 
     Attributes:
@@ -49,7 +51,7 @@ class HostKeeper:
         clock: Clock,
         *,
         standby: Standby | None = None,
-        probe: Callable[[], None] = lambda: None,
+        probes: Mapping[str, Callable[[], None]] = MappingProxyType({}),
         all_got_on: Callable[[], bool] = lambda: True,
     ) -> None:
         self._name = name
@@ -57,10 +59,10 @@ class HostKeeper:
         self._standby = standby
         self._tags = dict(tags)
         self._clock = clock
-        self._probe = probe
+        self._probes = dict(probes)
         self._all_got_on = all_got_on
-        self._disk = Outage(clock, (OSError,))
-        self._disk_failed = False
+        self._outage = Outage(clock, (OSError,))
+        self._outage_seen = False
         self._launch_trouble = ""
         self._connection: Connection | None = None
         self._available = asyncio.Event()
@@ -97,7 +99,7 @@ class HostKeeper:
     @property
     def trouble(self) -> str:
         """Why a lost host is not started again yet; empty when all is well."""
-        return self._disk.why or self._launch_trouble
+        return self._outage.why or self._launch_trouble
 
     @property
     def mistake(self) -> BaseException | None:
@@ -164,10 +166,11 @@ class HostKeeper:
             if self._all_got_on():
                 losses.clear()
             losses.append(lost_s)
-            await self._disk.outlast("the state_dir", self._try_disk)
-            if self._disk_failed:
-                # A host may have been lost to a full disk, again and again: that says nothing against the next one.
-                self._disk_failed = False
+            for what, probe in self._probes.items():
+                await self._outage.outlast(what, partial(self._try, probe))
+            if self._outage_seen:
+                # A full disk or a master that is away may cost many a host: that says nothing against the next one.
+                self._outage_seen = False
                 losses.clear()
             if len(losses) == _LOSSES_MAX and losses[-1] - losses[0] < _LOSSES_S:
                 often = (
@@ -176,9 +179,9 @@ class HostKeeper:
                 await self._pause(often, pauses)
             await self._launch(lost_s)
 
-    async def _try_disk(self) -> None:
-        self._disk_failed = self._disk_failed or not self._disk.healthy
-        await run_to_end(self._probe)
+    async def _try(self, probe: Callable[[], None]) -> None:
+        self._outage_seen = self._outage_seen or not self._outage.healthy
+        await run_to_end(probe)
 
     async def _launch(self, lost_s: float) -> None:
         """Take the standby host, or find or launch one; try again until there is one."""

@@ -14,7 +14,7 @@ from engines.code import query_hash
 from gateway.commitnews import CommitNews
 from gateway.config.models import Query
 from gateway.connection import Connection
-from gateway.deadletters import DeadLetterFile, ReplayRefusedError
+from gateway.deadletters import DEAD_LETTERS, DeadLetterFile, ReplayRefusedError
 from gateway.endpoints import Endpoints
 from gateway.gate import ByteGate
 from gateway.identity import claim
@@ -110,7 +110,7 @@ class RunningQuery:
         self._replaying = asyncio.Lock()
         # Outlives a start, so that a query that fails again and again is known for it.
         self._bad_rows = BadRows(config.dead_letters.most)
-        letters = folder / "dead-letters.jsonl"
+        letters = folder / DEAD_LETTERS
         told = LetterLog(name, letters, self.tally, clock)
         self.dead_letters = DeadLetterFile(letters, config.dead_letters.limit_bytes, told.added)
 

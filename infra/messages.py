@@ -80,7 +80,15 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
-    """All that must be equal at two sites for a query to give the same answers there."""
+    """All that must be equal at two sites for a query to give the same answers there.
+
+    Attributes:
+        protocol: of the link.
+        spark: its version; likewise ``java`` and ``python``.
+        timezone: of the session.
+        ansi: whether the session follows the SQL standard.
+        settings: those of the user that can change an answer.
+    """
 
     protocol: int
     spark: str
@@ -88,6 +96,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     timezone: str
     ansi: bool
+    settings: dict[str, str] = {}
 
     def differences(self, other: Runtime) -> list[str]:
         """Return one sentence for each field in which ``other`` differs."""

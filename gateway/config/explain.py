@@ -16,6 +16,13 @@ Key = tuple[str | int, ...]
 
 # Variables that could not be filled in have a problem of their own; what follows from them is noise.
 _UNFILLED: Final = "${"
+# What people call some of the words, by the word that is right.
+_ALSO_CALLED: Final = {
+    "ec2": ("aws", "amazon"),
+    "gce": ("google", "gcp"),
+    "digitalocean": ("do",),
+    "process": ("local", "localhost"),
+}
 
 
 def explain(error: ValidationError, data: dict[str, Any]) -> Iterator[tuple[Key, str]]:
@@ -105,7 +112,8 @@ def _unknown_key_text(key: Key, schema: dict[str, Any], data: dict[str, Any]) ->
 
 
 def _did_you_mean(word: str, candidates: list[str]) -> str:
-    near = difflib.get_close_matches(word, candidates, n=1, cutoff=0.5)
+    called = [right for right in candidates if word.lower() in (right, *_ALSO_CALLED.get(right, ()))]
+    near = called or difflib.get_close_matches(word, candidates, n=1, cutoff=0.5)
     return f' (did you mean "{near[0]}"?)' if near else ""
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, ClassVar, Final, NoReturn, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from engines.sparkconf import why_owned
 from gateway.config import units
 
 # Words of the design that this version does not serve yet: a clearer answer than "unknown".
@@ -28,6 +29,43 @@ class Section(BaseModel):
     """Base of every part of the config: read-only, and an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Checked(Section):
+    """A part of the config whose fields must fit together.
+
+    Attributes:
+        CHECKS: what looks at how fields fit together, each with the fields that it needs.
+    """
+
+    CHECKS: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
+    _mistaken: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @property
+    def mistaken(self) -> frozenset[str]:
+        """Return the fields that could not be read; there are none in a config that was loaded."""
+        return self._mistaken
+
+    def findings(self) -> list[Finding]:
+        """Return what is wrong between the fields that could be read."""
+        return [
+            finding
+            for check, needed in self.CHECKS
+            if self._mistaken.isdisjoint(needed)
+            for finding in getattr(self, check)()
+        ]
+
+    @classmethod
+    def of_readable(cls, values: dict[str, Any], mistaken: frozenset[str]) -> Self:
+        """Return a part of the fields that could be read, to ask for its findings.
+
+        Args:
+            values: by the names in the file; None for those that could not be read.
+            mistaken: the fields that could not be read.
+        """
+        part = cls.model_construct(**values)
+        part._mistaken = mistaken  # noqa: SLF001 -- its own kind
+        return part
 
 
 class Finding(BaseModel):
@@ -120,8 +158,8 @@ Address = Annotated[str, _matching(r"(\[[0-9a-fA-F:]+\]|[^\s:]+):\d{1,5}", "writ
 Master = Annotated[
     str,
     _matching(
-        r"local(\[(\d+|\*)\])?|spark://\S+|k8s://\S+|yarn",
-        "write local[N], spark://host:port, k8s://… or yarn",
+        r"local(\[(\d+|\*)\])?|spark://[^\s,/]+:\d{1,5}(,[^\s,/]+:\d{1,5})*|k8s://\S+|yarn",
+        "write local[N], spark://host:port (several: spark://host:port,host:port), k8s://… or yarn",
     ),
 ]
 FunctionName = Annotated[
@@ -132,4 +170,34 @@ CpuSet = Annotated[
     str,
     BeforeValidator(lambda value: str(value) if isinstance(value, int) and not isinstance(value, bool) else value),
     _matching(r"\d+(-\d+)?(,\d+(-\d+)?)*", "write CPU numbers, as in 0 or 0-1,3"),
+]
+
+
+def _settable(name: str) -> str:
+    if why := why_owned(name):
+        raise ValueError(f"is Spillway's own: {why}; take it away")
+    return name
+
+
+def _enough(memory_bytes: int) -> int:
+    if memory_bytes < _DRIVER_BYTES_MIN:
+        raise ValueError(f"is too little: Spark does not start with less than {units.SIZE.format(_DRIVER_BYTES_MIN)}")
+    return memory_bytes
+
+
+def _spelled(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+_DRIVER_BYTES_MIN: Final = 512 * 2**20
+DriverMemory = Annotated[Size, AfterValidator(_enough)]
+SparkSetting = Annotated[
+    str,
+    _matching(r"spark\.[^\s=]+", "Spark's settings begin with spark. and hold no blank, as in spark.executor.memory"),
+    AfterValidator(_settable),
+]
+SparkValue = Annotated[
+    str, Field(max_length=10_000), BeforeValidator(_spelled, json_schema_input_type=str | int | float | bool)
 ]

@@ -16,6 +16,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from gateway.config.explain import Key, explain
 from gateway.config.models import Config
+from gateway.config.partial import unseen
 
 _FILE_BYTES_MAX: Final = 2**20
 _VARIABLE: Final = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
@@ -56,10 +57,12 @@ def load(path: Path, environ: Mapping[str, str] | None = None) -> Config:
     document = _parse(path)
     reader = _Reader(path, document, os.environ if environ is None else environ)
     plain = reader.plain(document, ())
+    context = {"folder": path.absolute().parent}
     try:
-        config = Config.model_validate(plain, context={"folder": path.absolute().parent})
+        config = Config.model_validate(plain, context=context)
     except ValidationError as error:
-        found = [reader.problem(key, text) for key, text in explain(error, plain)]
+        wrong = dict.fromkeys([*explain(error, plain), *unseen(plain, context)])
+        found = [reader.problem(key, text) for key, text in wrong]
         raise ConfigError(reader.problems + found) from error
     if reader.problems:
         raise ConfigError(reader.problems)
@@ -86,7 +89,7 @@ def _parse(path: Path) -> CommentedMap:
     except YAMLError as error:
         raise ConfigError([Problem(path, 1, "", f"is not YAML: {error}")]) from error
     if not isinstance(document, CommentedMap):
-        text = "holds no sections; begin with gateway:, private:, cloud: and queries: (see examples/email.yaml)"
+        text = "holds no sections; begin with gateway: and queries: (see examples/email.yaml)"
         raise ConfigError([Problem(path, 1, "", text)])
     return document
 

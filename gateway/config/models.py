@@ -13,7 +13,7 @@ from typing import Self
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
 from gateway.config.billing import Billing, Budget
-from gateway.config.fields import Finding, QueryName, Section, folder_of, refuse
+from gateway.config.fields import Checked, Finding, QueryName, folder_of, refuse
 from gateway.config.http import HttpSink, HttpSource
 from gateway.config.kafka import KafkaSink, KafkaSource
 from gateway.config.mqtt import MqttSink, MqttSource
@@ -21,7 +21,7 @@ from gateway.config.policy import Policy, policy_findings
 from gateway.config.query import Codec, Order, Payload, Qos, Query, Runs, Switching, Thresholds
 from gateway.config.s3 import S3Sink, shared_prefix
 from gateway.config.sinks import FileSink, Sink
-from gateway.config.sites import Api, Cloud, EmulateLink, Gateway, Private, Spark
+from gateway.config.sites import Api, Cloud, CloudOrNone, EmulateLink, Gateway, Private, Spark
 from gateway.config.sources import FileSource, QuerySource, Replay, Source, Step
 
 __all__ = [
@@ -60,12 +60,19 @@ __all__ = [
 ]
 
 
-class Config(Section):
-    """The whole file."""
+class Config(Checked):
+    """The whole file; without ``cloud`` everything stays at home."""
+
+    CHECKS = (
+        ("_sink_findings", ("queries",)),
+        ("_upstream_findings", ("queries",)),
+        ("_cycle_findings", ("queries",)),
+        ("_policy_findings", ("queries", "gateway", "cloud")),
+    )
 
     gateway: Gateway
     private: Private = Private()
-    cloud: Cloud
+    cloud: CloudOrNone = Field(default_factory=Cloud.none)
     queries: dict[QueryName, Query] = Field(min_length=1, max_length=256)
     _folder: Path = PrivateAttr(default=Path())
 
@@ -82,14 +89,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _queries_fit_together(self, info: ValidationInfo) -> Self:
         self._folder = folder_of(info)
-        refuse(
-            [
-                *self._sink_findings(),
-                *self._upstream_findings(),
-                *self._cycle_findings(),
-                *self._policy_findings(),
-            ]
-        )
+        refuse(self.findings())
         return self
 
     def _upstreams(self) -> dict[str, list[str]]:
@@ -113,6 +113,7 @@ class Config(Section):
         return [
             Finding(key=("queries", name, "policy", *finding.key), what=finding.what)
             for name, query in self.queries.items()
+            if query.mistaken.isdisjoint(("policy", "switching"))
             for finding in policy_findings(
                 query.policy,
                 mode=query.switching.mode,
@@ -147,6 +148,8 @@ class Config(Section):
         query = self.queries.get(upstream)
         if query is None:
             return f'there is no query "{upstream}"; the queries are {", ".join(self.queries)}'
+        if not query.mistaken.isdisjoint(("sink", "order")):
+            return None
         if not isinstance(query.sink, FileSink):
             return f'query "{upstream}" has a sink of type {query.sink.type}; only results in a file sink can be read'
         if query.sink.format != "jsonl":

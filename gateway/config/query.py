@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gateway.config.ddl import top_level_columns
-from gateway.config.fields import Duration, Finding, FunctionName, LongerThanZero, Section, Share, Size, not_yet, refuse
+from gateway.config.fields import (
+    Checked,
+    Duration,
+    Finding,
+    FunctionName,
+    LongerThanZero,
+    Section,
+    Share,
+    Size,
+    not_yet,
+    refuse,
+)
 from gateway.config.kafka import KafkaSource, circle_findings
 from gateway.config.policy import Policy, ReactivePolicy
 from gateway.config.sinks import Sink
@@ -149,14 +160,26 @@ class OnFailure(Section):
         return RestartTerms(first_s=self.restart_s[0], most_s=self.restart_s[1], give_up_after_s=self.give_up_after_s)
 
 
-class Query(Section):
+def _has_columns(ddl: str) -> str:
+    top_level_columns(ddl)
+    return ddl
+
+
+class Query(Checked):
     """One query: where its events come from, what is computed, where results go, and what is promised.
 
     ``drift`` says what becomes of an event whose fields are not those of ``schema`` (see docs/schema-drift.md).
     """
 
+    CHECKS = (
+        ("_text_findings", ("sql", "function")),
+        ("_column_findings", ("schema_ddl", "payload", "order", "source")),
+        ("_threshold_findings", ("switching", "qos")),
+        ("_circle_findings", ("source", "sink")),
+    )
+
     source: Source
-    schema_ddl: str = Field(alias="schema", min_length=1)
+    schema_ddl: Annotated[str, AfterValidator(_has_columns)] = Field(alias="schema", min_length=1)
     sql: str | None = None
     function: FunctionName | None = None
     sink: Sink
@@ -172,22 +195,9 @@ class Query(Section):
     dead_letters: DeadLetters = DeadLetters()
     on_failure: OnFailure = OnFailure()
 
-    @field_validator("schema_ddl")
-    @classmethod
-    def _has_columns(cls, ddl: str) -> str:
-        top_level_columns(ddl)
-        return ddl
-
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        refuse(
-            [
-                *self._text_findings(),
-                *self._column_findings(),
-                *self._threshold_findings(),
-                *circle_findings(self.source, self.sink),
-            ]
-        )
+        refuse(self.findings())
         return self
 
     @property
@@ -208,6 +218,9 @@ class Query(Section):
         if self.sql is not None and not self.sql.strip():
             return [Finding(key=("sql",), what="is empty; write a SELECT over the view events")]
         return []
+
+    def _circle_findings(self) -> list[Finding]:
+        return circle_findings(self.source, self.sink)
 
     def _column_findings(self) -> list[Finding]:
         columns = top_level_columns(self.schema_ddl)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import hashlib
+import json
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, IPvAnyAddress, model_validator
+from pydantic import BeforeValidator, Field, IPvAnyAddress, model_validator
 
+from engines.sparkconf import DRIVER_MEMORY
 from gateway.config.billing import Billing, Budget, billing_findings, billing_terms, size_prices
 from gateway.config.fields import (
     Address,
     AnyPath,
     CpuSet,
+    DriverMemory,
     Duration,
     Finding,
     LinkRate,
@@ -18,6 +22,8 @@ from gateway.config.fields import (
     Master,
     QueryName,
     Section,
+    SparkSetting,
+    SparkValue,
     refuse,
 )
 from gateway.config.rented import Name, Provider, Rented, rented_findings
@@ -72,9 +78,31 @@ class Gateway(Section):
 
 
 class Spark(Section):
-    """How Spark is started at home."""
+    """How Spark is started at home.
+
+    Attributes:
+        master: as Spark understands it.
+        memory_bytes: heap of the engine host's JVM: Spark's driver, and with ``local`` its executors. Default: 1 GiB,
+            Spark's own. Executors of a cluster get theirs by ``conf: {spark.executor.memory: 4g}``.
+        conf: Spark's own settings. Those that begin with ``spark.sql.`` are given to rented machines, too, since they
+            can change answers; all others are for home alone.
+    """
 
     master: Master = "local[1]"
+    memory_bytes: DriverMemory | None = Field(default=None, alias="memory")
+    conf: dict[SparkSetting, SparkValue] = Field(default_factory=dict, max_length=256)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Return all that the engine host at home is started with beside Spillway's own settings."""
+        memory = {} if self.memory_bytes is None else {DRIVER_MEMORY: f"{self.memory_bytes >> 20}m"}
+        return {**self.conf, **memory}
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what tells these settings from others; they themselves may hold secrets. Empty if there are none."""
+        text = json.dumps(self.settings, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16] if self.settings else ""
 
 
 class Private(Section):
@@ -164,6 +192,13 @@ class Cloud(Rented):
         """What an hour of each size costs, where sizes have prices of their own."""
         return size_prices(self.provider, self.billing, self)
 
+    @classmethod
+    def none(cls) -> Self:
+        """Return what stands for no cloud: no VM may be rented."""
+        billing = {"period": "60s", "minimum": "60s", "usd_per_hour": 0.0, "usd_per_gb_sent": 0.0}
+        said = {"provider": "process", "max_vms": 0, "boot": "0s", "billing": billing, "budget": {"usd_per_day": 0.0}}
+        return cls.model_validate(said)
+
     def _namespace_findings(self) -> list[Finding]:
         findings = []
         if len(self.namespaces) < self.max_vms:
@@ -173,3 +208,10 @@ class Cloud(Rented):
             what = "VMs in namespaces are as far away as these are; take emulate_link or namespaces away"
             findings.append(Finding(key=("emulate_link",), what=what))
         return findings
+
+
+def _none_is_no_cloud(value: object) -> object:
+    return Cloud.none() if value == "none" else value
+
+
+CloudOrNone = Annotated[Cloud, BeforeValidator(_none_is_no_cloud, json_schema_input_type=Cloud | Literal["none"])]

@@ -52,7 +52,8 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
     clock = SystemClock()
     workdir = Path(tempfile.mkdtemp(prefix="spillway-profile-"))
     tell("starting Spark")
-    session = build_session(config.private.spark.master, workdir, 1)
+    spark = config.private.spark
+    session = build_session(spark.master, workdir, 1, conf=spark.settings)
     feeds = FeedServer()
     measured: dict[str, Measured] = {}
     try:

@@ -10,12 +10,14 @@ import pyarrow as pa
 
 from gateway.config.models import FileSource, HttpSource, KafkaSource, MqttSource, QuerySource
 from gateway.config.models import Source as SourceConfig
+from gateway.deadletters import DEAD_LETTERS
 from gateway.journal.journal import Journal
 from gateway.replay import DueTimes
 from gateway.sources import files
 from gateway.sources.base import Source
 from gateway.sources.http import HttpReceiver
 from gateway.sources.journaled import JournaledSource
+from gateway.sources.judging import Judge
 from gateway.sources.results import ResultsSource
 from gateway.sources.threaded import ThreadedSource
 from infra.clock import Clock
@@ -78,7 +80,10 @@ def _http_source(config: HttpSource, context: SourceContext) -> Source:
         clock=context.clock,
         remember_keys_s=config.remember_keys_s,
     )
-    return JournaledSource(journal, HttpReceiver(config, journal), strict=context.strict)
+    judge = Judge(lambda lines: source.dead_among(lines), context.clock)
+    receiver = HttpReceiver(config, journal, judge, context.folder / DEAD_LETTERS)
+    source = JournaledSource(journal, receiver, strict=context.strict)
+    return source
 
 
 def make_schedule(config: SourceConfig, schema: pa.Schema, context: SourceContext) -> DueTimes | None:

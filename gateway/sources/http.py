@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from gateway.config.http import HttpSource
 from gateway.journal.journal import Journal, JournalFullError
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.httpbody import ENCODINGS, BadBodyError, TooLargeError, split_lines, unpack
+from gateway.sources.judging import Judge, Verdict
 
 _LOG = logging.getLogger(__name__)
 KEY_CHARS_MAX: Final = 255
@@ -36,6 +38,8 @@ _DIGEST_BYTES: Final = 16
 _HELP = (
     "POST JSON lines here, one object a line; Content-Encoding gzip or zstd is understood.\n"
     'The answer is 200 once all of them are safe on the disk: {{"records": 2, "duplicate": false}}.\n'
+    "Lines that are no events of the query's schema are kept as dead letters, and the answer says so: taken and\n"
+    "dead_lettered (how many), first_reason, dead_letters (the file they go to).\n"
     "With an Idempotency-Key header (up to {key_chars} characters) a request may be sent again for {keep_s:g} s.\n"
     "429 and 503: nothing was taken; send it again after Retry-After seconds.\n"
 )
@@ -93,11 +97,15 @@ class HttpReceiver:
     Args:
         config: what the user wrote.
         journal: open while the receiver is started; remembers keys.
+        judge: says for an answer which lines are no events.
+        dead_letters: the file that such lines go to when the source reads them.
     """
 
-    def __init__(self, config: HttpSource, journal: Journal) -> None:
+    def __init__(self, config: HttpSource, journal: Journal, judge: Judge, dead_letters: Path) -> None:
         self._config = config
         self._journal = journal
+        self._judge = judge
+        self._dead_letters = dead_letters
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._in_flight: dict[str, _InFlight] = {}
@@ -164,7 +172,7 @@ class HttpReceiver:
 
     async def _post(self, request: web.Request) -> web.Response:
         try:
-            count, duplicate = await self._answer(request)
+            answer = await self._answer(request)
         except _Refused as refused:
             return _json({"error": str(refused)}, refused.status, refused.headers)
         except TooLargeError as error:
@@ -177,10 +185,10 @@ class HttpReceiver:
         except OSError as error:
             why = f"the disk does not take it ({error.strerror or error}); send it again later"
             return _json({"error": why}, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": str(_DISK_RETRY_S)})
-        return _json({"records": count, "duplicate": duplicate}, HTTPStatus.OK)
+        return _json(answer, HTTPStatus.OK)
 
-    async def _answer(self, request: web.Request) -> tuple[int, bool]:
-        """Return how many records the request has, and whether they were there before it."""
+    async def _answer(self, request: web.Request) -> dict[str, object]:
+        """Return how many records the request has, whether they were there before it, and what of them is no event."""
         self._check_token(request)
         key = _key_of(request)
         encoding = _encoding_of(request)
@@ -192,12 +200,23 @@ class HttpReceiver:
         self._requests += 1
         try:
             with _Share(self._bodies) as share:
-                return await self._take(key, await self._body_of(request, encoding, share))
+                body = await self._body_of(request, encoding, share)
+                lines = split_lines(body)
+                count, duplicate = await self._take(key, body, lines)
+                return {"records": count, "duplicate": duplicate, **self._told(await self._judge.verdict(lines), count)}
         finally:
             self._requests -= 1
 
-    async def _take(self, key: str, body: bytes) -> tuple[int, bool]:
-        lines = split_lines(body)
+    def _told(self, verdict: Verdict, count: int) -> dict[str, object]:
+        """Return what an answer says of lines that are no events; nothing where all are."""
+        told: dict[str, object] = {} if verdict.looked_at == count else {"looked_at": verdict.looked_at}
+        if verdict.first is not None:
+            number, why = verdict.first
+            told |= {"taken": count - verdict.dead, "dead_lettered": verdict.dead}
+            told |= {"first_reason": f"record {number + 1}: {why}", "dead_letters": str(self._dead_letters)}
+        return told
+
+    async def _take(self, key: str, body: bytes, lines: list[bytes]) -> tuple[int, bool]:
         digest = hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
         if not key:
             return await self._append(lines, key, digest), False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -157,6 +158,10 @@ class JournaledSource:
             more=records.end.record < self._journal.next_record,
         )
 
+    def dead_among(self, records: list[bytes]) -> list[tuple[int, str]]:
+        """Return number and reason of each record that is no event; the source is open. Blocks."""
+        return self._decoder.dead_among(records)
+
     async def finished(self) -> bool:
         """See ``Source.finished``: senders may always send more."""
         return False
@@ -200,7 +205,19 @@ class _JsonDecoder:
         self._lines = LineDecoder(schema if at < 0 else schema.remove(at), strict=strict)
 
     def decode(self, records: Records) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
-        lines, dead = list(records.records), []
+        batch, dead = self._decoded(records.records)
+        at = self._schema.get_field_index(TOPIC)
+        if at < 0:
+            return batch, dead
+        gone = {i for i, _ in dead}
+        topics = [topic for i, topic in enumerate(records.topics) if i not in gone]
+        return _with_column(batch, self._schema, at, topics), dead
+
+    def dead_among(self, records: Sequence[bytes]) -> list[tuple[int, str]]:
+        return self._decoded(records)[1]
+
+    def _decoded(self, records: Sequence[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+        lines, dead = list(records), []
         for i, line in enumerate(lines):
             problem = _problem(line)
             if problem:
@@ -208,13 +225,7 @@ class _JsonDecoder:
                 lines[i] = b""
                 dead.append((i, problem))
         batch, undecodable = self._lines.decode(lines)
-        dead = sorted([*dead, *undecodable])
-        at = self._schema.get_field_index(TOPIC)
-        if at < 0:
-            return batch, dead
-        gone = {i for i, _ in dead}
-        topics = [topic for i, topic in enumerate(records.topics) if i not in gone]
-        return _with_column(batch, self._schema, at, topics), dead
+        return batch, sorted([*dead, *undecodable])
 
 
 class _RawDecoder:
@@ -234,6 +245,9 @@ class _RawDecoder:
         columns = {VALUE: records.records, TOPIC: records.topics}
         arrays = [pa.array(columns[field.name], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), []
+
+    def dead_among(self, _: Sequence[bytes]) -> list[tuple[int, str]]:
+        return []
 
 
 def _problem(line: bytes) -> str:

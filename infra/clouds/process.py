@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -63,6 +64,7 @@ class ProcessCloud(Cloud):
         boot_s: the emulated boot time; only ``warm`` uses it.
         warm: hand out hosts that ``prepare`` started.
         master: Spark master of each worker.
+        spark_conf: the user's Spark settings for each worker.
         cpu_sets: dealt round robin to the VMs; empty means not pinned.
         places: dealt round robin to the VMs; empty means that all simply run on this machine.
         worker_command: the program, before the arguments that each worker gets.
@@ -78,6 +80,7 @@ class ProcessCloud(Cloud):
         boot_s: float = 0.0,
         warm: bool = False,
         master: str = "local[1]",
+        spark_conf: Mapping[str, str] = MappingProxyType({}),
         cpu_sets: Sequence[str] = (),
         places: Sequence[Place] = (),
         worker_command: Sequence[str] = WORKER_COMMAND,
@@ -89,6 +92,7 @@ class ProcessCloud(Cloud):
         self._boot_s = boot_s
         self._warm = warm
         self._master = master
+        self._spark_conf = dict(spark_conf)
         self._cpu_sets = tuple(cpu_sets)
         self._places = tuple(places)
         self._worker_command = tuple(worker_command)
@@ -109,7 +113,7 @@ class ProcessCloud(Cloud):
         if not self._warm:
             return []
         for record in self._registry.all():
-            if record.stage == "pool" and not self._runs(record):
+            if record.stage == "pool" and not self._is_as_new(record):
                 await self._end(record)
         missing = self._max_vms - len(self._registry.all())
         new = [self._new_record("warm", {}, stage="pool") for _ in range(missing)]
@@ -133,7 +137,7 @@ class ProcessCloud(Cloud):
         record = self._registry.get(node_id)
         if record is None:
             return
-        if record.boot == "emulated" and self._warm and self._runs(record):
+        if record.boot == "emulated" and self._warm and self._is_as_new(record):
             self._take_back(record)
         else:
             await self._end(record)
@@ -179,6 +183,13 @@ class ProcessCloud(Cloud):
         self._registry.put(record)
         return record.node(runs=True)
 
+    def _is_as_new(self, record: Record) -> bool:
+        """Tell whether a host runs, and with the settings that a new one would have."""
+        if not self._runs(record):
+            return False
+        told = UserData.from_json(self._registry.user_data_file(record.id).read_bytes())
+        return told.spark_conf == self._spark_conf
+
     def _take_back(self, record: Record) -> None:
         self._registry.put(msgspec.structs.replace(record, stage="pool", name="warm", tags={}, boot="real"))
 
@@ -218,6 +229,7 @@ class ProcessCloud(Cloud):
 
     def _spawn(self, record: Record, told: UserData) -> Record:
         begin: tuple[str, ...] = ()
+        told = told.with_spark_conf(self._spark_conf)
         if self._places:
             place = self._places[record.place % len(self._places)]
             begin, told = place.command, msgspec.structs.replace(told, listen_host=place.address)

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import secrets
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -41,6 +41,8 @@ CODE_PATH = "code_path"
 """Key of ``UserData.extra``: the folder where a machine of another site has the user's code."""
 NOTICE = "notice"
 """Key of ``UserData.extra``: whose metadata service tells a machine that it is taken back; only spare ones have it."""
+SPARK_CONF = "spark_conf"
+"""Key of ``UserData.extra``: the user's Spark settings for this host, a JSON object of strings."""
 GATEWAY_NAME = "gateway"
 _CA, _GATEWAY = "ca.pem", "gateway.pem"
 _NEXT_CA, _NEXT_GATEWAY = "next-ca.pem", "next-gateway.pem"
@@ -101,6 +103,25 @@ class UserData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if len(data.token) != TOKEN_BYTES or not 0 <= data.listen_port < 1 << 16:
             raise TrustError("the user data holds no token of 32 bytes, or no port between 0 and 65535")
         return data
+
+    def with_spark_conf(self, conf: Mapping[str, str]) -> UserData:
+        """Return it for a host with these Spark settings."""
+        extra = {name: value for name, value in self.extra.items() if name != SPARK_CONF}
+        if conf:
+            extra[SPARK_CONF] = msgspec.json.encode(dict(conf), order="sorted").decode()
+        return msgspec.structs.replace(self, extra=extra)
+
+    @property
+    def spark_conf(self) -> dict[str, str]:
+        """The user's Spark settings for this host.
+
+        Raises:
+            TrustError: they are no JSON object of strings.
+        """
+        try:
+            return msgspec.json.decode(self.extra.get(SPARK_CONF, "{}"), type=dict[str, str])
+        except msgspec.DecodeError as error:
+            raise TrustError(f"the Spark settings in the user data cannot be read: {error}") from error
 
 
 class Authority:

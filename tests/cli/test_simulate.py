@@ -57,6 +57,18 @@ def test_a_vm_helps_and_costs(tmp_path: Path) -> None:
     assert after["mean_s"] < 0.6 * before["mean_s"]  # type: ignore[has-type]
 
 
+def test_without_a_cloud_all_stays_at_home_and_costs_nothing(tmp_path: Path) -> None:
+    no_cloud = "gateway: {state_dir: state}\nqueries:" + CONFIG.partition("queries:")[2]
+    report = tmp_path / "report.json"
+    result = simulate(tmp_path, "--for", "30s", "--report", str(report), config=no_cloud)
+    assert result.exit_code == 0, result.output
+    outcomes = json.loads(report.read_text())
+    alone, configured = outcomes["private only"], outcomes["as configured"]
+    assert configured["queries"] == alone["queries"]
+    assert configured["queries"][0]["events"] > 0
+    assert configured["usd"] == 0
+
+
 def test_a_query_that_may_not_be_split_stays_home(tmp_path: Path) -> None:
     outcomes = measured(tmp_path, "--for", "60s", "--stays-home", "words")
     assert outcomes["as configured"] == outcomes["private only"]

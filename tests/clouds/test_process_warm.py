@@ -152,3 +152,18 @@ async def test_no_more_than_max_vms(make_cloud: MakeCloud) -> None:
         await cloud.create("two", TAGS, user_data("two"))
     await cloud.destroy(node.id)
     await cloud.close()
+
+
+async def test_a_host_with_other_spark_settings_is_not_handed_out_again(
+    make_cloud: MakeCloud, workers: Workers
+) -> None:
+    first = make_cloud(warm=True, spark_conf={"spark.sql.caseSensitive": "true"})
+    await first.prepare(user_data)
+    lent = await first.create("lent", TAGS, user_data("a"))
+    before = workers()
+    second = make_cloud(warm=True)
+    await second.prepare(user_data)
+    assert len(set(workers()) & set(before)) == 1, "the one that is lent goes on, the one in the pool is replaced"
+    await second.destroy(lent.id)
+    assert not set(workers()) & set(before)
+    await second.close()

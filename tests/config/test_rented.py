@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engines.sparkconf import equal_everywhere
 from gateway.clouds import BootScripts, account_of, make_cloud
 from gateway.config import Config, ConfigError, load
 from gateway.config.rented import Credentials
@@ -204,6 +205,15 @@ async def test_a_gce_machine_that_may_delete_itself_has_an_account_and_no_secret
     assert account_of(config.cloud).machine_account == email
     assert account_of(loaded(write, GCE).cloud).machine_account is None
     assert account_of(loaded(write, f"{OPENSTACK}\n  self_delete: {{id: a, secret: b}}").cloud).machine_account is None
+
+
+async def test_a_machine_is_told_the_spark_settings_that_answers_depend_on(write: Write) -> None:
+    conf = "cloud:", "private: {spark: {conf: {spark.sql.caseSensitive: true, spark.executor.cores: 2}}}\ncloud:"
+    spark = load(write(conf), {}).private.spark
+    scripts = BootScripts(loaded(write, GCE).cloud, dict, 900.0, equal_everywhere(spark.conf))
+    script = await scripts.script(UserData(host="vm-1", ca_pem="none", token=new_token()))
+    (line,) = [line for line in script.splitlines() if line.startswith('{"host"')]
+    assert UserData.from_json(line).spark_conf == {"spark.sql.caseSensitive": "true"}
 
 
 def test_where_only_deleting_stops_the_bill_a_dead_gateway_s_vms_cost_on(write: Write) -> None:

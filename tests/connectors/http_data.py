@@ -22,6 +22,7 @@ from gateway.config.http import HttpSource
 from gateway.journal.journal import Journal
 from gateway.sources.http import HttpReceiver
 from gateway.sources.journaled import JournaledSource
+from gateway.sources.judging import Judge
 from infra.clock import Clock, SystemClock
 
 
@@ -58,8 +59,10 @@ def parts_of(
         clock=clock or SystemClock(),
         remember_keys_s=config.remember_keys_s,
     )
-    receiver = HttpReceiver(config, journal)
-    return journal, receiver, JournaledSource(journal, receiver)
+    judge = Judge(lambda lines: source.dead_among(lines), SystemClock())
+    receiver = HttpReceiver(config, journal, judge, folder / "dead-letters.jsonl")
+    source = JournaledSource(journal, receiver)
+    return journal, receiver, source
 
 
 def server_certificate(folder: Path) -> tuple[Path, Path]:

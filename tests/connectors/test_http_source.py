@@ -10,7 +10,7 @@ import ssl
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -19,9 +19,14 @@ from http_data import Site, parts_of, server_certificate, site
 from journal_data import HUGE, SetClock, everything
 from source_contract import SCHEMA, events, read
 
+from gateway.config.http import HttpSource
 from gateway.position import Position
 from gateway.sources import http as http_module
 from gateway.sources.base import SourceError
+from gateway.sources.choose import SourceContext, make_source
+from gateway.sources.http import HttpReceiver
+from gateway.sources.journaled import JournaledSource
+from infra.clock import SystemClock
 
 TWO = b'{"id": "a", "n": 1}\r\n\n  {"id": "b", "n": 2}'
 
@@ -55,6 +60,48 @@ async def test_a_short_help_for_who_only_looks(tmp_path: Path) -> None:
             assert answer.status == 405
         async with at.client.post(at.url + "/else", data=TWO) as answer:
             assert answer.status == 404
+
+
+# -------------------------------------------------------------------------------------------------------- dead letters
+
+BROKEN = [b'{"id": "a", "n": 1}', b"{broken", b'{"id": "b", "n": "two"}', b'{"id": "c", "n": 3}', b"null"]
+
+
+async def test_lines_that_are_no_events_are_counted_in_the_answer(tmp_path: Path) -> None:
+    async with site(tmp_path) as at:
+        status, answer, _ = await at.post(b"\n".join(BROKEN))
+        assert (status, answer["records"], answer["duplicate"]) == (200, 5, False)
+        assert (answer["taken"], answer["dead_lettered"]) == (2, 3)
+        assert answer["dead_letters"] == str(tmp_path / "dead-letters.jsonl")
+        chunks = await read(at.source, 5)
+        dead = [record for chunk in chunks for record in chunk.dead]
+        assert [record.raw for record in dead] == [BROKEN[1], BROKEN[2], BROKEN[4]]
+        assert answer["first_reason"] == f"record 2: {dead[0].reason}"
+        assert [event["id"] for event in events(chunks)] == ["a", "c"]
+
+
+async def test_a_request_of_broken_lines_alone_is_kept_and_answered_so(tmp_path: Path) -> None:
+    async with site(tmp_path) as at:
+        status, answer, _ = await at.post(b"no\nevent\n", Idempotency_Key="k")
+        assert status == 200
+        assert (answer["records"], answer["taken"], answer["dead_lettered"]) == (2, 0, 2)
+        assert await everything(at.journal) == [b"no", b"event"]
+        _, again, _ = await at.post(b"no\nevent\n", Idempotency_Key="k")
+        assert again == {**answer, "duplicate": True}
+
+
+async def test_the_answer_names_the_file_where_the_query_keeps_them(tmp_path: Path) -> None:
+    config = HttpSource.model_validate({"type": "http", "listen": "127.0.0.1:0"})
+    context = SourceContext("q", "owner", tmp_path, SystemClock(), lambda _: (tmp_path, lambda: True))
+    source = make_source(config, context)
+    assert isinstance(source, JournaledSource)
+    await source.open(SCHEMA)
+    try:
+        url = f"http://127.0.0.1:{cast('HttpReceiver', source._receiver).port}/events"
+        async with aiohttp.ClientSession() as client, client.post(url, data=b"broken") as answer:
+            assert (await answer.json())["dead_letters"] == str(tmp_path / "dead-letters.jsonl")
+    finally:
+        await source.close()
 
 
 # ---------------------------------------------------------------------------------------------------------------- keys

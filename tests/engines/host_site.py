@@ -8,10 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
@@ -142,14 +143,19 @@ class OpenedHere:
 
 @asynccontextmanager
 async def host_process(
-    folder: Path, *, master: str = "local[2]", orphan_after_s: float = 300.0, extra: Sequence[str] = ()
+    folder: Path,
+    *,
+    master: str = "local[2]",
+    orphan_after_s: float = 300.0,
+    extra: Sequence[str] = (),
+    spark_conf: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[HostProcess]:
     """Start ``python -m engines.worker``, wait until it listens, and enrol it; its session is killed afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     authority = Authority.open(folder / "trust")
     token = new_token()
     told = UserData(host="host-1", ca_pem=authority.ca_pem, token=token, orphan_after_s=orphan_after_s)
-    (folder / "user-data.json").write_text(told.to_json())
+    (folder / "user-data.json").write_text(told.with_spark_conf(spark_conf).to_json())
     workdir = folder / "work"
     command = [sys.executable, "-m", "engines.worker", "--user-data", str(folder / "user-data.json")]
     command += ["--workdir", str(workdir), "--master", master, *extra]

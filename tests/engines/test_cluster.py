@@ -9,6 +9,7 @@ from host_site import host_process
 from spark_cluster import cluster
 
 import engines
+from gateway.mastercheck import see_master
 from infra.messages import OpenQuery, QueryRefused
 
 pytestmark = pytest.mark.spark
@@ -34,6 +35,7 @@ async def test_runs_reach_executors_that_have_only_spark(tmp_path: Path, monkeyp
     driver.mkdir()
     hidden = [driver, USER, Path(engines.__path__[0])]
     with cluster(tmp_path / "cluster", hidden) as master:
+        see_master(master)
         async with host_process(driver, master=master) as host, host.gateway() as gateway:
             await gateway.until_ready()
             query = await gateway.open(SHOUT)

@@ -15,6 +15,7 @@ from gateway import hosts
 from gateway.connection import Connection
 from gateway.hostkeeper import HostKeeper
 from gateway.hosts import HomeHost
+from gateway.mastercheck import MasterAwayError
 from gateway.standby import Standby
 from infra.link.trust import Authority
 from tests.leaping_clock import LeapingClock
@@ -45,7 +46,7 @@ class Site:
         self.cold = asyncio.Event()
         self.cold.set()
         self.got_on = True
-        self.disk_is_full = False
+        self.disk_is_full = self.master_is_away = False
         self.clock = LeapingClock()
         authority, taken = Authority.open(folder / "trust"), set[str]()
         make_host = lambda: HomeHost(self.cloud, authority, 60.0, self.clock, taken)  # noqa: E731
@@ -55,7 +56,7 @@ class Site:
             TAGS,
             self.clock,
             standby=Standby(make_host, TAGS, self._warm, self.clock) if keep_standby else None,
-            probe=self._probe,
+            probes={"the state_dir": self._probe, "the private Spark": self._see_master},
             all_got_on=lambda: self.got_on,
         )
 
@@ -68,6 +69,10 @@ class Site:
     def _probe(self) -> None:
         if self.disk_is_full:
             raise OSError(28, "No space left on device")
+
+    def _see_master(self) -> None:
+        if self.master_is_away:
+            raise MasterAwayError("nobody there")
 
     async def begin(self) -> None:
         await self.keeper.connect()
@@ -247,4 +252,19 @@ async def test_a_full_disk_is_waited_out_before_the_host_is_started_again(tmp_pa
         assert len(links.all) == losses + 1, "no host is started meanwhile"
         site.disk_is_full = False
         await until(lambda losses=losses: len(links.all) == losses + 2 and site.keeper.trouble == "")  # type: ignore[misc]
+    await site.end()
+
+
+async def test_a_master_that_is_away_is_waited_for_and_costs_no_host(tmp_path: Path, links: Links) -> None:
+    site = Site(tmp_path, keep_standby=False)
+    await site.begin()
+    site.got_on = False
+    for number in range(8):  # more often than a host may be lost in a short time
+        site.master_is_away = True
+        links.all[-1].lose("Spark died")
+        await until(lambda: site.keeper.trouble != "")
+        assert site.keeper.trouble == "the private Spark: private.spark.master: nobody there"
+        assert len(links.all) == number + 1, "no host is tried meanwhile"
+        site.master_is_away = False
+        await until(lambda number=number: len(links.all) == number + 2 and site.keeper.trouble == "")  # type: ignore[misc]
     await site.end()

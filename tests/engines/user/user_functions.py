@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql.functions import udf, window
+from pyspark.sql.functions import lit, udf, window
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, ValueState
 
 SIGN = "+"
@@ -49,6 +49,15 @@ def totals(events: DataFrame) -> DataFrame:
     """Return for each name the sum of its ids so far, once a micro-batch has events of that name."""
     return events.groupBy("name").transformWithState(
         statefulProcessor=_Totals(), outputStructType="name STRING, total BIGINT", outputMode="append", timeMode="None"
+    )
+
+
+def told(events: DataFrame) -> DataFrame:
+    """Return with each event what the session and its JVM were told: a setting, and the bytes of heap."""
+    session = events.sparkSession
+    heap_bytes = session.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
+    return events.select(
+        "id", lit(session.conf.get("spark.sql.caseSensitive")).alias("setting"), lit(heap_bytes).alias("heap_bytes")
     )
 
 
