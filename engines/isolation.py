@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ from engines.tables import one_batch, unpack
 from engines.verdicts import EVALUATION_ERRORS, Verdicts
 from infra.clock import Clock
 from infra.messages import Poison, too_many_bad_rows
+
+_log = logging.getLogger("spillway.host")
 
 HELD_BYTES = 64 << 20
 """Decoded rows that wait to be judged, at most (the runs of one micro-batch are always taken)."""
@@ -117,15 +120,16 @@ class Isolation:
     def forget(self) -> None:
         """Drop all runs, the one that is being judged too: their owner is gone."""
         with self._changed:
-            group, begun = self._group, self._thread is not None
+            group = self._group
             self._owners += 1
             waiting = [*self._untried, *self._failed]
             self._held_bytes -= sum(held.item.size_bytes for held in waiting)
             self._untried.clear()
             self._failed.clear()
             self._changed.notify_all()
-        if begun:
-            self._cancel(group)
+        if waiting:
+            # Whoever calls does not wait for Spark.
+            threading.Thread(target=self._cancel, args=[group], name=f"forget-{self._name}", daemon=True).start()
 
     def close(self) -> None:
         """End; returns when Spark has nothing more to do for it, or after some seconds."""
@@ -138,6 +142,12 @@ class Isolation:
     # ------------------------------------------------------------------------------------------- on the own thread
 
     def _work(self) -> None:
+        try:
+            self._judge_all()
+        except Exception as error:
+            self._end(self._on_death, f"looking for rows that fail: {why(error)}")
+
+    def _judge_all(self) -> None:
         session = sibling(self._query.base)
         # Of pools that use equal parts Spark serves the one whose name comes first, and `~` comes after all letters.
         session.sparkContext.setLocalProperty("spark.scheduler.pool", f"~{self._name}")
@@ -153,8 +163,6 @@ class Isolation:
                 continue
             except BrokenError as error:
                 self._end(self._on_broken, str(error))
-            except Exception as error:
-                self._end(self._on_death, f"looking for rows that fail: {why(error)}")
 
     def _end(self, tell: OnDeath, reason: str) -> None:
         with self._changed:
@@ -279,7 +287,10 @@ class Isolation:
     def _cancel(self, group: str) -> None:
         """Cancel the jobs of a group, also one that is just about to begin."""
         context = self._query.base.sparkContext
-        context._jsc.sc().cancelJobGroupAndFutureJobs(group)  # noqa: SLF001 - PySpark's method leaves out future ones
+        try:
+            context._jsc.sc().cancelJobGroupAndFutureJobs(group)  # noqa: SLF001 - PySpark's method leaves out future ones
+        except Exception as error:
+            _log.info("the jobs of %s cannot be cancelled, Spark has ended: %s", group, why(error))
 
 
 def _taken(rows: pa.RecordBatch, wanted: Sequence[int]) -> pa.RecordBatch:

@@ -45,6 +45,14 @@ async def test_runs_reach_executors_that_have_only_spark(tmp_path: Path, monkeyp
             for first in range(0, 600, 100):
                 assert found[first] == [{"id": n, "name": f"+n{n}"} for n in range(first, first + 100) if n % 7]
 
+            # What judges rows in the executors' JVM comes to them from the driver.
+            sql = "SELECT CAST(name AS INT) AS n FROM events"
+            cast = await gateway.open(OpenQuery(query="c", epoch=1, schema_ddl="name STRING", sql=sql))
+            await cast.send(0, [{"name": "x" if row in (3, 40) else str(row)} for row in range(50)])
+            ((message, batch),) = await cast.completed(1)
+            assert [poison.row for poison in message.poison] == [3, 40]
+            assert batch.to_pylist() == [{"n": row} for row in range(50) if row not in (3, 40)]
+
             sql = "SELECT DISTINCT id FROM events"
             state = str(tmp_path / "state")
             await gateway.link.send(OpenQuery(query="d", epoch=1, schema_ddl="id INT", sql=sql, checkpoint_dir=state))

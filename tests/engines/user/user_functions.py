@@ -34,11 +34,16 @@ def _fails_once(name: str) -> int:
 
 
 no_seven = udf(lambda number: _no_seven(number), "int")
+whole_number = udf(lambda name: int(name), "int")
 first_fails = udf(lambda name: _fails_once(name), "int")
 
 
 def no_sevens(events: DataFrame) -> DataFrame:
     return events.select("id", no_seven("id").alias("n"))
+
+
+def whole_numbers(events: DataFrame) -> DataFrame:
+    return events.select("id", whole_number("name").alias("n"))
 
 
 def fails_once(events: DataFrame) -> DataFrame:

@@ -1,0 +1,54 @@
+"""Rows that fail their query: exactly they are dead letters, whatever the speed, and no VM is rented for them."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import Gateway
+
+ROWS = 2000
+BAD = set(random.Random(14).sample(range(ROWS), 20))
+GOAL_S = 10.0
+
+
+def query(folder: Path, name: str, **replay: Any) -> dict[str, Any]:
+    source: dict[str, Any] = {"type": "file", "path": str(folder / "in.jsonl")}
+    return {
+        "source": {**source, "replay": replay} if replay else source,
+        "schema": "id INT, v STRING",
+        "sql": "SELECT id, CAST(v AS INT) AS n FROM events",
+        "sink": {"type": "file", "path": str(folder / "out" / name)},
+        "qos": {"latency": "20s"},
+    }
+
+
+def test_twenty_bad_rows_of_two_thousand_are_the_only_dead_letters_at_any_speed(
+    tmp_path: Path, state_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"id": row, "v": f"x{row}" if row in BAD else str(row)} for row in range(ROWS)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    queries = {"fast": query(tmp_path, "fast"), "played": query(tmp_path, "played", rate="500/s")}
+    gateway = Gateway(tmp_path, state_dir, queries)
+    gateway.run_until_drained()
+    delivered = next(line for line in gateway.log.read_text().splitlines() if "fast: {" in line)
+    with capsys.disabled():
+        print(f"\n{delivered} (goal: {GOAL_S:g} s)")
+    for name in queries:
+        assert gateway.rows(name) == [{"id": row, "n": row} for row in range(ROWS) if row not in BAD]
+        path = state_dir / "queries" / name / "dead-letters.jsonl"
+        letters = [json.loads(line) for line in path.read_text().splitlines()]
+        assert {letter["seq"] for letter in letters} == BAD
+        assert len(letters) == len(BAD)
+        for letter in letters:
+            assert json.loads(letter["raw"]) == rows[letter["seq"]]
+            assert f"'x{letter['seq']}'" in letter["reason"]
+        assert f"{name}: " in gateway.log.read_text()
+    assert gateway.log.read_text().count("20 dead letters") == len(queries)
+    totals = gateway.totals()
+    assert totals["dead_letters"] == len(BAD)
+    assert totals["vms"]["started"] == 0
