@@ -13,8 +13,9 @@ from fleet_doubles import Dialler, MemoryCloud, boot_error
 from gateway_doubles import FakeLink, settle, until
 
 from gateway import hosts
+from gateway.config.models import Config
 from gateway.connection import Connection, QueryRefusedError
-from gateway.home import Home
+from gateway.home import Home, make_home
 from gateway.hosts import HomeHost
 from gateway.mastercheck import MasterAwayError
 from infra.link.channel import LinkLost
@@ -264,3 +265,18 @@ async def test_a_master_that_is_away_is_waited_for_and_costs_no_host(tmp_path: P
         assert site.home.trouble == ""
     assert site.home.failure is None
     await site.end()
+
+
+def test_a_host_with_other_spark_settings_has_other_tags(tmp_path: Path) -> None:
+    def tags(spark: dict[str, Any]) -> dict[str, str]:
+        query = {"source": {"type": "http", "listen": "127.0.0.1:0"}, "schema": "id STRING", "sql": "SELECT 1"}
+        query |= {"sink": {"type": "file", "path": str(tmp_path / "out")}, "qos": {"latency": "1s"}}
+        said = {"gateway": {"state_dir": str(tmp_path)}, "private": {"spark": spark}, "queries": {"q": query}}
+        config = Config.model_validate(said)
+        nothing = cast("Any", SimpleNamespace())
+        return make_home(config, nothing, {}, nothing, LeapingClock())._tags
+
+    some, other = tags({"memory": "1GiB"}), tags({"memory": "2GiB"})
+    assert tags({}).keys() == {"version", "master", "cpus"}
+    assert some["spark"] != other["spark"]
+    assert some == tags({"memory": "1GiB"})
