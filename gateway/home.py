@@ -295,7 +295,8 @@ def make_home(config: Config, authority: Authority, queries: Mapping[str, Runnin
     taken: set[str] = set()
     # A host of another version would serve other code.
     tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
-    tags["spark"] = private.spark.fingerprint
+    if private.spark.settings:
+        tags["spark"] = private.spark.fingerprint
     return Home(
         lambda role: HomeHost(machines, authority, config.gateway.orphan_after_s, clock, taken, role),
         tags,

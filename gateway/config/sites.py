@@ -100,9 +100,9 @@ class Spark(Section):
 
     @property
     def fingerprint(self) -> str:
-        """Return what tells these settings from others; they themselves may hold secrets. Empty if there are none."""
+        """Return what tells these settings from others; they themselves may hold secrets."""
         text = json.dumps(self.settings, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16] if self.settings else ""
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Private(Section):
