@@ -121,7 +121,7 @@ class StatefulStream:
             )
         try:
             folder = checkpoints.new_start(Path(spec.checkpoint_dir))
-            self.progress: Progress = checkpoints.progress_of(folder)
+            self.progress: Progress = checkpoints.progress_of(folder, spec.begin_seq)
         except (CheckpointError, OSError) as error:
             raise RefusedError(f"query {spec.query}: {why(error)}") from error
         return folder

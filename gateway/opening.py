@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from gateway.config.models import Payload, Query
 from gateway.connection import Connection
-from gateway.identity import Identity
+from gateway.identity import Identity, checkpoints
 from gateway.lane import Lane, LaneOwner
 from gateway.runbook import BATCH_RUNS_MAX
 from infra.clock import Clock
@@ -60,6 +61,18 @@ class Opening:
         return Encoder(schema, needed=needed, predicates=predicates, codecs=codecs), predicates
 
 
+def definition_of(name: str, config: Query, code_path: str) -> OpenQuery:
+    """Return what a query of the config is for a host; ``code_path`` is where the user's functions are found."""
+    return OpenQuery(
+        query=name,
+        epoch=0,
+        schema_ddl=config.schema_ddl,
+        sql=config.sql or "",
+        function=config.function or "",
+        code_path=code_path if config.function else "",
+    )
+
+
 class Opener:
     """Opens one query on hosts.
 
@@ -77,14 +90,18 @@ class Opener:
         self._config = config
         self._folder = folder
         self._on_failed = on_failed
-        self.definition = OpenQuery(
-            query=name,
-            epoch=0,
-            schema_ddl=config.schema_ddl,
-            sql=config.sql or "",
-            function=config.function or "",
-            code_path=code_path if config.function else "",
-        )
+        self.definition = definition_of(name, config, code_path)
+
+    def of(self, definition: OpenQuery) -> Opener:
+        """Return an opener of the same query by another definition."""
+        other = copy(self)
+        other.definition = definition
+        return other
+
+    async def analyse(self, connection: Connection, epoch: int) -> QueryReady:
+        """Ask a host what it makes of the query, which is not opened; see ``Connection.open_query``."""
+        message = msgspec.structs.replace(self.definition, epoch=epoch, analyse_only=True)
+        return await connection.open_query(message, lambda *_: None, _OPEN_DEADLINE_S)
 
     async def open_at(self, connection: Connection, identity: Identity) -> Opening:
         """Open the query; see ``Connection.open_query`` for what it raises."""
@@ -95,7 +112,8 @@ class Opener:
             epoch=identity.epoch,
             code_hash=identity.code_hash,
             max_batch_runs=BATCH_RUNS_MAX,
-            checkpoint_dir=str(self._folder / "checkpoints") if home else "",
+            checkpoint_dir=str(checkpoints(self._folder, identity)) if home else "",
+            begin_seq=identity.begin_seq,
             result_codec="zstd" if compressed else "none",
         )
         opening = Opening(connection, self._config.payload, self._on_failed)

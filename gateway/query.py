@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pyarrow as pa
 
-from engines.code import query_hash
 from gateway.config.models import Query
 from gateway.connection import Connection
 from gateway.deadletters import DeadLetterFile, ReplayRefusedError
 from gateway.gate import ByteGate
-from gateway.identity import claim
+from gateway.identity import Identity
 from gateway.ingress import Ingress, RunLimits
+from gateway.intervals import IntervalSet
 from gateway.kafka.clients import shared_group
-from gateway.opening import Opener
+from gateway.opening import Opener, Opening
 from gateway.outage import Outage
 from gateway.pipeline import Loss, Pipeline
 from gateway.position import Position
@@ -27,10 +28,12 @@ from gateway.runlog import LogHead, RunLog
 from gateway.sinks.base import Sink, SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
 from gateway.sinks.owned import OwnedSink
+from gateway.sources import looking
 from gateway.sources.base import SourceUnavailableError
 from gateway.sources.choose import SourceContext, make_schedule, make_source
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.statistics import Tally
+from gateway.takingover import TakeOver, settle_source
 from gateway.threads import run_to_end
 from infra.clock import Clock
 from infra.failpoints import reached
@@ -93,6 +96,7 @@ class RunningQuery:
         self._served_per_s = 0.0
         self._started = False
         self._reads_on = True
+        self._only_finishes = False
         self._home: Connection | None = None
         self.plan: QueryPlan | None = None
         self.tally = Tally()
@@ -115,21 +119,46 @@ class RunningQuery:
             StateError: the state on disk is of another query or damaged.
             SourceError: the source cannot be read.
         """
-        code_hash = query_hash(self._opener.definition)
-        self._identity = await run_to_end(lambda: claim(self.name, self._folder, code_hash))
-        self._home = home
+        state = TakeOver(self.name, self.config, self._folder, self._opener, self._clock)
+        await self.begin(home, self._opener, await state.identity(home, self))
+
+    async def committed(self, identity: Identity) -> IntervalSet:
+        """See ``Deliverer.committed``."""
+        self._identity = identity
+        sink = await self._open_sink()
+        await sink.close()
+        return sink.committed
+
+    async def _open_sink(self) -> OwnedSink:
+        sink = OwnedSink(make_sink(self.config.sink, self._sink_context()), self._why_not_write)
+        await Outage(self._clock, (SinkUnavailableError,)).outlast(f"{self.name}'s sink", sink.open)
+        return sink
+
+    async def begin(self, home: Connection, opener: Opener, identity: Identity, *, only_finish: bool = False) -> None:
+        """See ``Deliverer.begin``."""
+        self._home, self._identity, self._only_finishes = home, identity, only_finish
+        async with AsyncExitStack() as undo:
+            await self._begin(await opener.open_at(home, identity), undo)
+            undo.pop_all()
+        self._started = True
+
+    async def _begin(self, opening: Opening, undo: AsyncExitStack) -> None:
+        """Let events flow; ``undo`` gets what closes the files again if something is in the way."""
         # What an earlier start held is gone with its pipeline.
         self._gate = ByteGate(self._held_bytes)
-        opening = await self._opener.open_at(home, self._identity)
         ready = opening.ready
         self.plan = ready.plan
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
         head = LogHead(self._identity.owner, self._clock.wall())
         log = self._log = await asyncio.to_thread(RunLog, self._folder / "runs.log", head)
+        undo.push_async_callback(run_to_end, log.close)
         order = self.config.order
-        sink = OwnedSink(make_sink(self.config.sink, self._sink_context()), self._why_not_write)
-        await Outage(self._clock, (SinkUnavailableError,)).outlast(f"{self.name}'s sink", sink.open)
+        sink = await self._open_sink()
+        undo.push_async_callback(sink.close)
         stateful = self._stateful
+        resume_seq = ready.resume_seq if stateful else None
+        if looking.is_local(self.config.source):
+            await self._settle_source(sink, resume_seq)
         self.pipeline = Pipeline(
             self.name,
             stateful=stateful,
@@ -151,10 +180,13 @@ class RunningQuery:
         self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
         self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
         self._reading = asyncio.create_task(
-            self._read(sink, ready.resume_seq if stateful else None, ready.resume_end_seq), name=f"read {self.name}"
+            self._read(sink, resume_seq, ready.resume_end_seq), name=f"read {self.name}"
         )
         self._tasks.append(self._reading)
-        self._started = True
+
+    async def _settle_source(self, sink: Sink, resume_seq: int | None) -> None:
+        wall_s = self._clock.wall()
+        await settle_source(self.name, self.config, self._folder, self._log, sink.committed, resume_seq, wall_s)
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog) -> Ingress:
         strict = self.config.drift == "strict"
@@ -169,7 +201,10 @@ class RunningQuery:
             source=self._source,
             log=log,
             dead_letters=self.dead_letters,
-            schedule=await run_to_end(lambda: make_schedule(self.config.source, schema, context)),
+            # What is finished for a definition that is gone is not read by a schedule.
+            schedule=await run_to_end(lambda: make_schedule(self.config.source, schema, context))
+            if not self._only_finishes
+            else None,
             limits=RunLimits(runs.max_events, runs.max_bytes, runs.linger_s),
             gate=self._gate,
             clock=self._clock,
@@ -200,9 +235,11 @@ class RunningQuery:
         reached("source.acknowledge.after")
 
     async def _read(self, sink: Sink, resume_seq: int | None, planned_end_seq: int) -> None:
+        if not looking.is_local(self.config.source):
+            await self.ingress.settle(lambda: self._settle_source(sink, resume_seq))
         await self.ingress.recover(sink.committed, resume_seq, planned_end_seq)
         await self.pipeline.forget_committed()
-        while self._reads_on:
+        while self._reads_on and not self._only_finishes:
             self._more.clear()
             await self.ingress.run()
             # The last records may hold no event, so that no commit tells of them.

@@ -113,6 +113,7 @@ class Query(Section):
     """One query: where its events come from, what is computed, where results go, and what is promised.
 
     ``drift`` says what becomes of an event whose fields are not those of ``schema`` (see docs/schema-drift.md).
+    ``new_epoch`` lets a changed definition of a stateful query give up the old one's state (docs/changing-a-query.md).
     """
 
     source: Source
@@ -130,6 +131,7 @@ class Query(Section):
     runs: Runs = Runs()
     drift: Literal["lenient", "strict"] = "lenient"
     dead_letters: DeadLetters = DeadLetters()
+    new_epoch: bool = False
 
     @field_validator("schema_ddl")
     @classmethod
