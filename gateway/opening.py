@@ -98,11 +98,6 @@ class Opener:
         other.definition = definition
         return other
 
-    async def analyse(self, connection: Connection, epoch: int) -> QueryReady:
-        """Ask a host what it makes of the query, which is not opened; see ``Connection.open_query``."""
-        message = msgspec.structs.replace(self.definition, epoch=epoch, analyse_only=True)
-        return await connection.open_query(message, lambda *_: None, _OPEN_DEADLINE_S)
-
     async def open_at(self, connection: Connection, identity: Identity) -> Opening:
         """Open the query; see ``Connection.open_query`` for what it raises."""
         home = connection.name == HOME
@@ -121,7 +116,7 @@ class Opener:
         opening.ready = await connection.open_query(message, opening.hear, _OPEN_DEADLINE_S)
         return opening
 
-    async def warm(self, connection: Connection, identity: Identity) -> None:
+    async def warm(self, connection: Connection, code_hash: str) -> None:
         """Run the query once without events on a host that stands by, and leave nothing of it there.
 
         Raises:
@@ -132,7 +127,7 @@ class Opener:
         folder = self._folder / "warm-checkpoints"
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         message = msgspec.structs.replace(
-            self.definition, code_hash=identity.code_hash, max_batch_runs=BATCH_RUNS_MAX, checkpoint_dir=str(folder)
+            self.definition, code_hash=code_hash, max_batch_runs=BATCH_RUNS_MAX, checkpoint_dir=str(folder)
         )
         await connection.open_query(message, lambda *_: None, _OPEN_DEADLINE_S)
         await connection.close_query(message.query, message.epoch)

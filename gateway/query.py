@@ -338,7 +338,7 @@ class RunningQuery:
 
     async def warm(self, connection: Connection) -> None:
         """See ``Opener.warm``."""
-        await self._opener.warm(connection, self._identity)
+        await self._opener.warm(connection, self._identity.code_hash)
 
     async def lose_home(self, loss: Loss | None = None) -> None:
         """The home host is gone: a stateless query's runs wait or go to the cloud; a stateful query stands still."""

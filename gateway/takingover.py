@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from engines.code import query_hash
 from gateway.config.models import FileSink, Query
 from gateway.connection import Connection
 from gateway.identity import Identity, claim, holds_state, read_identity, redefine, remove_old_checkpoints
@@ -91,7 +92,8 @@ class TakeOver:
         return identity
 
     async def _change(self, old: Identity, home: Connection, deliverer: Deliverer) -> None:
-        await self.opener.analyse(home, old.epoch)
+        # Whether it can run at all is known before anything of the old one is given up.
+        await self.opener.warm(home, await run_to_end(lambda: query_hash(self.opener.definition)))
         stateful = await run_to_end(lambda: holds_state(self.folder, old))
         if stateful and not self.config.new_epoch:
             raise StateError(why_state_is_kept(self.name))

@@ -75,10 +75,10 @@ class Engine:
         if asked.sql.startswith("NONSENSE"):
             self.host.link.say(QueryRefused(query="q", epoch=asked.epoch, reason="it is nonsense"))
             return
-        if not asked.analyse_only:
+        if asked.epoch:  # else it is only tried out
             self.opened[asked.epoch] = asked
         stateful = asked.sql.startswith("COUNT")
-        if stateful and not asked.analyse_only:
+        if stateful:
             offsets = Path(asked.checkpoint_dir) / "1" / "offsets"
             offsets.mkdir(parents=True, exist_ok=True)
             (offsets / "0").touch()
