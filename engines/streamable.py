@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
+from engines.conditions import scala_items
 from engines.query import Query, RefusedError
 from engines.reasons import why
 from engines.scratch import scratch_folder
@@ -12,8 +14,11 @@ from engines.session import sibling
 from engines.stream import check_streaming
 
 
-def check_streams(query: Query) -> None:
+def check_streams(query: Query) -> tuple[str, ...]:
     """Plan a query over a stream of files that is never started, and let Spark judge it for append mode.
+
+    Returns:
+        The files and folders of this machine that it reads beside the events.
 
     Raises:
         RefusedError: it would not run.
@@ -27,9 +32,17 @@ def check_streams(query: Query) -> None:
         spark: Any = jvm.org.apache.spark.sql
         plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
         spark.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, spark.streaming.OutputMode.Append())
+        return tuple(dict.fromkeys(_local_files(plan)))
     except RefusedError:
         raise
     except Exception as error:  # the user's function and Spark may raise anything
         raise RefusedError(f"query {query.spec.query}: {why(error)}") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _local_files(plan: Any) -> Iterator[str]:
+    for leaf in scala_items(plan.collectLeaves()):
+        if leaf.getClass().getSimpleName() == "LogicalRelation" and hasattr(leaf.relation(), "location"):
+            paths = (path.toUri() for path in scala_items(leaf.relation().location().rootPaths()))
+            yield from (str(uri.getPath()) for uri in paths if uri.getScheme() == "file")

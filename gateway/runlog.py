@@ -257,6 +257,20 @@ class RunLog:
             sync_folder(self._path.parent)
 
 
+def peek(path: Path) -> tuple[LogHead, list[RunRecord]] | None:
+    """Return what a log holds, which may be another gateway's; None where there is none. Nothing is changed.
+
+    Raises:
+        StateError: it has no head.
+    """
+    if not path.exists():
+        return None
+    records = [record for line in path.read_bytes().split(b"\n")[:-1] if (record := _parse(line)) is not None]
+    if not records or not isinstance(records[0], LogHead):
+        raise StateError(f"{path}: no readable head: restore the file, or start with an empty state_dir")
+    return records[0], [record for record in records[1:] if isinstance(record, RunRecord)]
+
+
 def _parse(line: bytes) -> LogHead | RunRecord | None:
     crc, _, body = line.partition(b" ")
     try:

@@ -57,12 +57,8 @@ async def look(config: SourceConfig, folder: Path, known: Mark | None, needed: P
         case KafkaSource():
             found = await _topics(config)
             return look_at_topics(config.brokers, found.cluster, found.ids, known)
-        case MqttSource():
-            return look_at_journal(f"the MQTT topics {', '.join(config.topics)} at {config.host}", known)
-        case HttpSource():
-            return look_at_journal(f"POST to {config.listen}{config.path}", known)
-        case FileSource():
-            return await run_to_end(lambda: look_at_files(config, folder, known, needed))
+        case _:
+            return await run_to_end(lambda: look_here(config, folder, known, needed))
 
 
 async def _topics(config: KafkaSource) -> Topics:
@@ -78,8 +74,13 @@ async def _topics(config: KafkaSource) -> Topics:
         raise SourceError(str(error)) from error
 
 
-def look_at_files(config: FileSource, folder: Path, known: Mark | None, needed: Position) -> Look:
-    """See ``look``. Blocks; changes nothing."""
+def look_here(config: FileSource | MqttSource | HttpSource, folder: Path, known: Mark | None, needed: Position) -> Look:
+    """See ``look``: a source of which all is on this machine. Blocks; changes nothing."""
+    match config:
+        case MqttSource():
+            return look_at_journal(f"the MQTT topics {', '.join(config.topics)} at {config.host}", known)
+        case HttpSource():
+            return look_at_journal(f"POST to {config.listen}{config.path}", known)
     try:
         if not config.path.is_dir():
             return look_at_file(config.path, known)
