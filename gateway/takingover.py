@@ -19,7 +19,7 @@ from gateway.intervals import IntervalSet
 from gateway.opening import Opener
 from gateway.runlog import LogHead, RunLog, RunRecord
 from gateway.sources import looking
-from gateway.sources.marks import described
+from gateway.sources.marks import KafkaMark, described
 from gateway.statefiles import StateError
 from gateway.threads import run_to_end
 from infra.clock import Clock
@@ -224,5 +224,5 @@ async def settle_source(
     kept = look.kept(position)
     await run_to_end(lambda: log.begin_source(look.mark, kept, wall_s))
     text = "query %s: its state was of %s, and the source is %s now (%s): all that was read is in the sink, and %s"
-    where = "what is new in it is read from its start" if kept.offsets else "it is read from its start"
+    where = "it begins where start says" if isinstance(look.mark, KafkaMark) else "it is read from its start"
     _LOG.warning(text, name, old, new, look.changed, f"{where}, as seq {log.next_seq}")

@@ -25,6 +25,7 @@ from aiokafka.protocol.types import (
 )
 
 from gateway.kafka.clients import close_client, start_client
+from gateway.kafka.partitions import no_topic
 
 _NO_ID: Final = UUID(int=0)
 
@@ -127,9 +128,10 @@ class _Request(Request[_RequestStruct]):  # type: ignore[misc]  # aiokafka has n
 
 
 async def topics_of(settings: Mapping[str, Any], topics: Sequence[str]) -> Topics:
-    """Ask the brokers who they and the topics are; a topic that does not exist is left out.
+    """Ask the brokers who they and the topics are.
 
     Raises:
+        SourceError: a topic does not exist.
         KafkaError: the brokers do not answer.
     """
     admin = AIOKafkaAdminClient(**settings)
@@ -137,8 +139,8 @@ async def topics_of(settings: Mapping[str, Any], topics: Sequence[str]) -> Topic
         await start_client(admin)
         try:
             answer = await admin._send_request(_Request(topics))  # noqa: SLF001 -- the only way to send one of our own
-        except (NotImplementedError, IncompatibleBrokerVersion):
-            # Brokers before Kafka 2.8.
+        except (RuntimeError, IncompatibleBrokerVersion):
+            # Brokers before Kafka 2.8: aiokafka finds no version of the request that they know.
             found = await admin.describe_cluster()
             return Topics(str(found["cluster_id"] or ""), dict.fromkeys(topics, ""))
     finally:
@@ -146,7 +148,7 @@ async def topics_of(settings: Mapping[str, Any], topics: Sequence[str]) -> Topic
     ids = {}
     for code, name, number, *_ in answer.topics:
         if for_code(code) is UnknownTopicOrPartitionError:
-            continue
+            raise no_topic(name, settings)
         if code:
             raise for_code(code)(name)
         ids[name] = "" if number == _NO_ID.bytes else str(UUID(bytes=number))

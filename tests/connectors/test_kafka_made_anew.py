@@ -6,14 +6,17 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
 from kafka_broker import Broker
 from kafka_sources import lines, make_source, put
 from source_contract import DEADLINE_S, SCHEMA, read, rows
 
 from gateway.config.kafka import KafkaSource as KafkaSourceConfig
+from gateway.kafka import topicids
 from gateway.kafka.clients import client_settings
 from gateway.kafka.topicids import Topics, topics_of
 from gateway.position import Position
+from gateway.sources.base import SourceError
 from gateway.sources.looking import look
 from gateway.sources.marks import FileMark, KafkaMark
 
@@ -22,31 +25,52 @@ def config(broker: Broker, *topics: str) -> KafkaSourceConfig:
     return KafkaSourceConfig.model_validate({"type": "kafka", "brokers": broker.brokers, "topics": topics})
 
 
-async def made_anew(broker: Broker, topic: str) -> None:
-    """Delete a topic, and make it again once it is gone."""
+async def until_there(broker: Broker, topic: str, *, there: bool) -> None:
+    """Wait until the broker says so."""
     gives_up_s = time.monotonic() + DEADLINE_S
-    async with broker.admin() as admin:
-        await admin.delete_topics([topic])
-    while topic in (await topics_of(client_settings(config(broker, topic)), [topic])).ids:
+    while there != await is_there(broker, topic):
         assert time.monotonic() < gives_up_s
         await asyncio.sleep(0.05)
-    await broker.create_topic(topic)
+
+
+async def is_there(broker: Broker, topic: str) -> bool:
+    try:
+        return bool(await topics_of(client_settings(config(broker, topic)), [topic]))
+    except SourceError:
+        return False
+
+
+async def made(broker: Broker, name: str | None = None) -> str:
+    """Create a topic, and return its name once all know it."""
+    topic = await broker.create_topic(name)
+    await until_there(broker, topic, there=True)
+    return topic
+
+
+async def made_anew(broker: Broker, topic: str) -> None:
+    """Delete a topic, and make it again once it is gone."""
+    async with broker.admin() as admin:
+        await admin.delete_topics([topic])
+    await until_there(broker, topic, there=False)
+    await made(broker, topic)
 
 
 async def test_a_topic_has_an_id_of_its_own(broker: Broker) -> None:
-    one, two = await broker.create_topic(), await broker.create_topic()
+    one, two = await made(broker), await made(broker)
     settings = client_settings(config(broker, one))
-    found = await topics_of(settings, [one, two, "nobody-made-this"])
+    found = await topics_of(settings, [one, two])
     assert set(found.ids) == {one, two}
     assert len({*found.ids.values(), ""}) == 3
     assert found.cluster
+    with pytest.raises(SourceError, match='there is no topic "nobody-made-this"'):
+        await topics_of(settings, [one, "nobody-made-this"])
     assert await topics_of(settings, [two]) == Topics(found.cluster, {two: found.ids[two]})
 
 
 async def test_positions_in_a_topic_that_was_made_anew_begin_anew_and_others_go_on(
     broker: Broker, tmp_path: Path
 ) -> None:
-    stays, goes = await broker.create_topic(), await broker.create_topic()
+    stays, goes = await made(broker), await made(broker)
     both = config(broker, stays, goes)
     first = await look(both, tmp_path, None, Position())
     assert not first.changed
@@ -60,7 +84,7 @@ async def test_positions_in_a_topic_that_was_made_anew_begin_anew_and_others_go_
 
 
 async def test_records_of_a_topic_that_was_made_anew_are_all_read(broker: Broker, tmp_path: Path) -> None:
-    topic = await broker.create_topic()
+    topic = await made(broker)
     await put(broker, topic, lines(rows(0, 19)))
     known = (await look(config(broker, topic), tmp_path, None, Position())).mark
     source = make_source(broker, topic)
@@ -80,7 +104,7 @@ async def test_records_of_a_topic_that_was_made_anew_are_all_read(broker: Broker
 
 
 async def test_a_topic_that_is_read_no_more_is_remembered(broker: Broker, tmp_path: Path) -> None:
-    one, two = await broker.create_topic(), await broker.create_topic()
+    one, two = await made(broker), await made(broker)
     mark = (await look(config(broker, one, two), tmp_path, None, Position())).mark
     fewer = await look(config(broker, one), tmp_path, mark, Position())
     assert not fewer.changed
@@ -90,7 +114,7 @@ async def test_a_topic_that_is_read_no_more_is_remembered(broker: Broker, tmp_pa
 
 
 async def test_another_cluster_or_another_kind_of_source_is_another_source(broker: Broker, tmp_path: Path) -> None:
-    topic = await broker.create_topic()
+    topic = await made(broker)
     mark = (await look(config(broker, topic), tmp_path, None, Position())).mark
     assert isinstance(mark, KafkaMark)
     moved = KafkaMark("elsewhere:9092", "another-cluster", mark.topics)
@@ -99,3 +123,13 @@ async def test_another_cluster_or_another_kind_of_source_is_another_source(broke
     assert "another-cluster" in found.changed
     assert found.kept(position) == Position(5)
     assert "another kind" in (await look(config(broker, topic), tmp_path, FileMark("a", 1, "x"), position)).changed
+
+
+async def test_brokers_that_know_no_ids_are_told_apart_by_their_cluster(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await made(broker)
+    settings = client_settings(config(broker, topic))
+    known = await topics_of(settings, [topic])
+    monkeypatch.setattr(topicids._RequestStruct, "API_VERSION", 99)
+    assert await topics_of(settings, [topic]) == Topics(known.cluster, {topic: ""})

@@ -87,14 +87,31 @@ async def test_state_that_cannot_be_read_is_a_refusal(site: Site) -> None:
     assert "cannot be read" in (await checked(site)).refusal
 
 
+UP: dict[str, Any] = {"source": {"type": "query", "name": "up"}}
+
+
+def upstream(site: Site, owner: str) -> None:
+    """Let another query have ten results."""
+    state, out = site.folder / "state/queries/up", site.folder / "up"
+    state.mkdir(parents=True, exist_ok=True)
+    (state / "query.json").write_text(json.dumps({"owner": owner, "code_hash": "", "epoch": 1}))
+    out.mkdir(exist_ok=True)
+    rows = "".join(json.dumps({"id": i, "text": owner}) + "\n" for i in range(10))
+    (out / f"{0:010d}-{0:012d}-{9:012d}.jsonl").write_text(rows)
+
+
 async def test_another_querys_results_are_known_by_their_owner(site: Site) -> None:
     for owner, said in (("one", ""), ("two", "it was begun anew")):
-        upstream = site.folder / "state/queries/up"
-        upstream.mkdir(parents=True, exist_ok=True)
-        (upstream / "query.json").write_text(json.dumps({"owner": owner, "code_hash": "", "epoch": 1}))
-        (site.folder / "up").mkdir(exist_ok=True)
-        (site.folder / "up" / f"{0:010d}-{0:012d}-{9:012d}.jsonl").write_text(
-            "".join(json.dumps({"id": i, "text": owner}) + "\n" for i in range(10))
-        )
-        assert said in (await checked(site, source={"type": "query", "name": "up"})).text
+        upstream(site, owner)
+        assert said in (await checked(site, **UP)).text
     assert site.ids() == [*range(10), *range(10)]
+
+
+async def test_results_that_were_read_and_are_numbered_anew_are_refused(site: Site) -> None:
+    upstream(site, "one")
+    await site.read_only(**UP)
+    upstream(site, "two")
+    assert "10 events that were read from the results of query up" in (await checked(site, **UP)).refusal
+    upstream(site, "one")
+    await checked(site, **UP)
+    assert site.ids() == list(range(10))

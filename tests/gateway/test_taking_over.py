@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from query_site import Engine, Site, at
 
-from gateway import delivery
+from gateway import delivery, takingover
 from gateway import runlog as runlog_module
 from gateway.position import Position
 from gateway.runlog import LogHead, RunLog
@@ -230,6 +230,30 @@ async def test_from_a_file_to_a_folder_and_back_nothing_is_skipped(site: Site) -
     site.write("in.jsonl", range(50, 60))
     await site.drain()
     assert site.ids() == [*range(10), *range(20, 30), *range(50, 60)]
+
+
+@pytest.mark.parametrize("where", ["begin_source", "note_source", "redefine", "claim", "remove_old_checkpoints"])
+async def test_a_start_that_dies_anywhere_in_it_loses_and_repeats_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    site.write("in/a.jsonl", range(10))
+    site.write("in/b.jsonl", range(10, 20))
+    site.write("new/a.jsonl", range(30, 40))
+    await site.drain(sql="COUNT old", **at("in"))
+    said = {"sql": "COUNT new", "new_epoch": True, **at("new")}
+    owner = RunLog if where.endswith("source") else takingover
+
+    def dies(*_: object) -> None:
+        raise ConnectionAbortedError("kill -9")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, where, dies)
+        if where == "note_source":
+            await site.drain(**said)  # it is called only where the source is the same
+        with pytest.raises(ConnectionAbortedError):
+            await site.drain(**said)
+    await site.drain(**said)
+    assert site.rows() == [(i, "COUNT old") for i in range(20)] + [(i, "COUNT new") for i in range(30, 40)]
 
 
 @settings(max_examples=25)
