@@ -29,6 +29,7 @@ from engines.query import Query, understand
 from engines.session import build_session, stop_session
 from engines.stateful import StatefulStream
 from engines.stateless import Answer
+from gateway.configstate import CLAIM_NAME
 from gateway.position import Position
 from gateway.reorder import Release
 from gateway.runbook import BATCH_RUNS_MAX
@@ -267,6 +268,8 @@ class Gateway:
             RuntimeError: they were not, in time, or are not what the readings say.
         """
         log = self._folder / "gateway.log"
+        # The state_dir, which belongs to one config at a time, is shared.
+        (self._state_dir / CLAIM_NAME).unlink(missing_ok=True)
         with log.open("wb") as file:
             command = [sys.executable, "-m", "gateway", "run", str(self._folder / "config.yaml"), "--keep-hosts"]
             process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)

@@ -86,16 +86,20 @@ def _leave_schemas(folder: Path) -> None:
             entry.unlink()
 
 
-def progress_of(folder: Path) -> Progress:
+def progress_of(folder: Path, begin_seq: int = 0) -> Progress:
     """Read where a checkpoint's query goes on.
+
+    Args:
+        folder: of a start.
+        begin_seq: where a query begins that has committed nothing.
 
     Raises:
         CheckpointError: its offset log is not one of ours.
     """
     offsets, commits = _batches(folder / "offsets"), _batches(folder / "commits")
     if not offsets:
-        return Progress()
-    done = _end_of(folder, commits[-1]) if commits else 0
+        return Progress(begin_seq, begin_seq)
+    done = _end_of(folder, commits[-1]) if commits else begin_seq
     planned = [batch for batch in offsets if not commits or batch > commits[-1]]
     return Progress(done, _end_of(folder, planned[0]) if planned else done)
 

@@ -6,10 +6,11 @@ import hashlib
 import importlib
 import importlib.machinery
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from engines.sqltext import ddl_tokens, sql_tokens
 from infra.messages import OpenQuery
 
 _MAX_FILES = 2_000
@@ -23,11 +24,27 @@ class CodeError(Exception):
 def query_hash(query: OpenQuery) -> str:
     """Return the hash of what a query is: its SQL or function, that function's sources, its schema.
 
+    How SQL and schema are laid out does not count; see ``engines.sqltext``.
+
     Raises:
         CodeError: the function's module cannot be found.
     """
+    sql, schema = "\0".join(sql_tokens(query.sql)), "\0".join(ddl_tokens(query.schema_ddl))
+    return _hash_of(query, (sql, query.function, schema))
+
+
+def former_hash(query: OpenQuery) -> str:
+    """Return the hash as state of earlier versions has it: over the texts to the letter.
+
+    Raises:
+        CodeError: the function's module cannot be found.
+    """
+    return _hash_of(query, (query.sql, query.function, query.schema_ddl))
+
+
+def _hash_of(query: OpenQuery, texts: Sequence[str]) -> str:
     digest = hashlib.sha256()
-    for part in (query.sql, query.function, query.schema_ddl):
+    for part in texts:
         _add(digest, part.encode())
     if query.function:
         for name, path in _sources(_module_of(query.function), query.code_path):

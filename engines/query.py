@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -14,13 +14,12 @@ from pyspark.sql.types import StructType
 
 from engines import code, plan, schemas
 from engines.code import query_hash
+from engines.mistakes import EVENTS, wrong_name
 from engines.reasons import why
 from engines.scratch import scratch_folder
 from engines.session import sibling
 from infra.messages import OpenQuery, QueryPlan
 from infra.payload.body import check_schema
-
-EVENTS = "events"
 
 
 class RefusedError(Exception):
@@ -78,7 +77,7 @@ class KnownQueries:
 
 
 def _definition(spec: OpenQuery) -> OpenQuery:
-    return msgspec.structs.replace(spec, epoch=0, checkpoint_dir="", analyse_only=False)
+    return msgspec.structs.replace(spec, epoch=0, checkpoint_dir="", begin_seq=0, analyse_only=False)
 
 
 def understand(base: SparkSession, spec: OpenQuery) -> Query:
@@ -131,7 +130,7 @@ def _analysed(
             events = plan.empty_events(session, columns, folder)
         except pa.ArrowException as error:
             raise RefusedError(f"query {spec.query}: its schema has a type that Parquet lacks: {why(error)}") from error
-        frame = _built(spec, build, events)
+        frame = _built(spec, build, events, columns.names)
         result_schema = _result_schema(spec, frame)
         try:
             found = plan.analyse(frame, columns)
@@ -142,13 +141,15 @@ def _analysed(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _built(spec: OpenQuery, build: Callable[[DataFrame], DataFrame], events: DataFrame) -> DataFrame:
+def _built(
+    spec: OpenQuery, build: Callable[[DataFrame], DataFrame], events: DataFrame, columns: Sequence[str]
+) -> DataFrame:
     try:
         return build(events)
     except RefusedError:
         raise
     except Exception as error:  # the user's code may raise anything
-        raise RefusedError(f"query {spec.query}: {why(error)}") from error
+        raise RefusedError(f"query {spec.query}: {wrong_name(error, columns) or why(error)}") from error
 
 
 def _result_schema(spec: OpenQuery, frame: DataFrame) -> pa.Schema:

@@ -7,6 +7,8 @@ import re
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from engines.mistakes import not_streaming
+
 _MAX_CHARACTERS = 500
 _TRACE_LINE = re.compile(r"^\s*(File \"|at |Traceback|~*\^|\.\.\. \d+ more|Caused by: )")
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Warning)\b.*")
@@ -15,6 +17,8 @@ _JAVA_CLASS = re.compile(r"^(?:\w+\.)+\w+(?:Error|Exception): (?=\[[A-Z])")
 
 def why(error: BaseException) -> str:
     """Return the cause of an error as one bounded line: a UDF's own exception, or Spark's condition and text."""
+    if said := not_streaming(error):
+        return said
     text = str(error)
     if isinstance(error, Py4JJavaError):
         text = str(error.java_exception)

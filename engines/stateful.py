@@ -23,6 +23,17 @@ from engines.stateless import FEED_BYTES
 from engines.stream import OnDeath, Stream, Warmth, put_warm_up
 from engines.tables import one_batch
 from infra.clock import Clock
+from infra.messages import QueryPlan
+
+
+def why_no_state_there(master: str, query: str, plan: QueryPlan) -> str:
+    """Say why a query cannot run on a Spark; empty if it can."""
+    if plan.switch_class != "whole" or is_local(master):
+        return ""
+    return (
+        f"query {query} holds state ({plan.reason}); its checkpoint is on this machine's disk, which executors of "
+        f"{master} do not see: run it on a local master"
+    )
 
 
 class StatefulStream:
@@ -118,14 +129,11 @@ class StatefulStream:
             raise RefusedError(
                 f"query {spec.query} holds state ({self.query.plan.reason}) and got no checkpoint folder"
             )
-        if not is_local(master):
-            raise RefusedError(
-                f"query {spec.query} holds state ({self.query.plan.reason}); its checkpoint is on this machine's disk, "
-                f"which executors of {master} do not see: run it on a local master"
-            )
+        if no := why_no_state_there(master, spec.query, self.query.plan):
+            raise RefusedError(no)
         try:
             folder = checkpoints.new_start(Path(spec.checkpoint_dir))
-            self.progress: Progress = checkpoints.progress_of(folder)
+            self.progress: Progress = checkpoints.progress_of(folder, spec.begin_seq)
         except (CheckpointError, OSError) as error:
             raise RefusedError(f"query {spec.query}: {why(error)}") from error
         return folder

@@ -81,7 +81,7 @@ class Stream:
             reader = session.readStream.format(FORMAT).schema(self._query.columns)
             events = reader.option("socket", self._server.address).option("feed", self._name).load()
             result = self._query.build(events)
-            _check_streaming(result, self._query)
+            check_streaming(result, self._query)
             writer = result.writeStream.foreachBatch(self._on_batch).outputMode("append").queryName(self._name)
             self._running = writer.option("checkpointLocation", self._checkpoint.as_uri()).start()
         except RefusedError:
@@ -143,7 +143,12 @@ class Warmth:
             raise RefusedError(f"query {query}: it fails even without events: {self._death}")
 
 
-def _check_streaming(result: DataFrame, query: Query) -> None:
+def check_streaming(result: DataFrame, query: Query) -> None:
+    """Refuse a query that would never see an event.
+
+    Raises:
+        RefusedError: its frame is none over a stream.
+    """
     if not result.isStreaming:
         raise RefusedError(f"query {query.spec.query}: it does not read the view events")
 

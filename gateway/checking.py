@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +23,15 @@ _WORDED = {"starts_with": "starts with", "ends_with": "ends with", "contains": "
 
 @dataclass(frozen=True)
 class Analysed:
-    """What Spark says of a query: ``plan`` and ``results``, or why it refuses it (``refusal``)."""
+    """What Spark says of a query: ``plan`` and ``results``, or why it would not be started (``refusal``).
+
+    ``files`` are the tables that it reads from this machine's disk.
+    """
 
     plan: QueryPlan | None = None
     results: pa.Schema | None = None
     refusal: str = ""
+    files: tuple[str, ...] = ()
 
 
 def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]:
@@ -43,6 +47,8 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
     from engines.query import RefusedError, understand
     from engines.session import build_session, stop_session
     from engines.sparkconf import equal_everywhere
+    from engines.stateful import why_no_state_there
+    from engines.streamable import check_streams
     from gateway.codepath import code_path_for
 
     begin("starting Spark to read the queries' plans (some 15 s)")
@@ -55,7 +61,9 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
             code_path = code_path_for(query.function, config.folder)
             try:
                 understood = understand(session, opening(name, query, code_path))
-                found[name] = Analysed(plan=understood.plan, results=understood.result_schema)
+                files = check_streams(understood)
+                refusal = why_no_state_there(config.private.spark.master, name, understood.plan)
+                found[name] = Analysed(understood.plan, understood.result_schema, refusal, files)
             except RefusedError as error:
                 found[name] = Analysed(refusal=str(error))
     finally:
@@ -77,13 +85,14 @@ def opening(name: str, query: Query, code_path: str) -> OpenQuery:
     )
 
 
-def explain(query: Query, found: Analysed, max_vms: int) -> Iterator[tuple[str, str]]:
+def explain(query: Query, found: Analysed, max_vms: int, master: str = "local[1]") -> Iterator[tuple[str, str]]:
     """Yield label and text of each line about a query that Spark accepts.
 
     Args:
         query: what the user wrote.
         found: what Spark says; must not be a refusal.
         max_vms: from the config's cloud.
+        master: of the private Spark.
     """
     plan = found.plan
     if plan is None:
@@ -97,6 +106,8 @@ def explain(query: Query, found: Analysed, max_vms: int) -> Iterator[tuple[str, 
         yield "codecs", codecs_text(query.payload)
         yield "thresholds", thresholds_text(query.thresholds)
     yield "order", order_text(query)
+    if found.files and away_from_here(master):
+        yield "files", files_text(found.files, master)
     if found.results is not None:
         yield "results", ", ".join(f"{field.name} {field.type}" for field in found.results)
 
@@ -192,6 +203,19 @@ def order_text(query: Query) -> str:
     if query.order is None:
         return "off: results leave as they are completed"
     return f"by {query.order.by}; a gap is waited for at most {units.DURATION.format(query.order.flush_s)}"
+
+
+def away_from_here(master: str) -> bool:
+    """Whether the executors of a Spark are, or may be, other machines."""
+    return not master.startswith("local")
+
+
+def files_text(files: Sequence[str], master: str) -> str:
+    """Say which tables executors will not find if only this machine has them."""
+    return (
+        f"{', '.join(files)} must lie at the same path on each executor of {master}: where it does not, the query "
+        "fails with its first event. Put it where all of them read (s3a://, hdfs://, a shared folder)"
+    )
 
 
 def source_text(query: Query) -> str:

@@ -77,14 +77,10 @@ def check(
     config: ConfigPath,
     no_plan: Annotated[bool, typer.Option("--no-plan", help="Only validate; do not ask Spark for plans.")] = False,
 ) -> None:
-    """Validate a config, then explain what would happen to each query and why."""
-    loaded = _loaded(config)
-    if no_plan:
-        typer.echo(f"{config}: ok ({len(loaded.queries)} queries)")
-        return
+    """Say all that run would refuse of a config and the state it finds; explain what would happen to each query."""
     from gateway.checkview import show
 
-    raise typer.Exit(show(config, loaded))
+    raise typer.Exit(show(config, plan=not no_plan))
 
 
 @main.command(epilog="Example: spillway schema > spillway.schema.json")

@@ -17,6 +17,7 @@ from gateway.books import Books
 from gateway.clouds import make_cloud
 from gateway.codepath import code_path_for
 from gateway.config.models import Config, FileSink
+from gateway.configstate import owned_by
 from gateway.connection import QueryRefusedError
 from gateway.deadletters import ReplayRefusedError
 from gateway.decisions import DecisionLog
@@ -36,7 +37,7 @@ from gateway.scheduler import Scheduler
 from gateway.settings import scheduler_settings, unattended_s
 from gateway.sinks.base import FencedError, SinkError
 from gateway.sources.base import SourceError
-from gateway.statefiles import StateError, owned, queries_without_config
+from gateway.statefiles import StateError, queries_without_config
 from gateway.statusview import status_text
 from gateway.supervision import Supervision
 from gateway.threads import run_to_end
@@ -73,7 +74,7 @@ def run(
     """
     begin_logging()
     try:
-        with owned(config.gateway.state_dir):
+        with owned_by(config):
             return asyncio.run(_run_as_owner(config, until_drained, report, record, keep_hosts))
     except (StateError, SourceError, FencedError, SinkError, ApiError, QueryRefusedError) as error:
         _LOG.error("%s", error)

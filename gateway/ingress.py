@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -114,6 +114,11 @@ class Ingress:
             return 0 if backlog is None else backlog.records
         due = self._schedule.due_count(self._clock.now() - self._started_s)
         return max(0, due - self._log.position.record)
+
+    async def settle(self, action: Callable[[], Awaitable[None]]) -> None:
+        """Let ``action`` find out where the source goes on, as soon as the source can be reached."""
+        await self._source_outage.outlast("the source", action)
+        self._newest_us = self._newest_before()
 
     async def recover(self, done: IntervalSet, from_seq: int | None = None, planned_end_seq: int = 0) -> None:
         """Cut again, exactly as they were, the logged runs that are not in ``done``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from gateway.config.models import Payload, Query
 from gateway.connection import Connection
-from gateway.identity import Identity
+from gateway.identity import Identity, checkpoints
 from gateway.lane import Lane, LaneOwner
 from gateway.runbook import BATCH_RUNS_MAX
 from infra.clock import Clock
@@ -60,6 +61,19 @@ class Opening:
         return Encoder(schema, needed=needed, predicates=predicates, codecs=codecs), predicates
 
 
+def definition_of(name: str, config: Query, code_path: str) -> OpenQuery:
+    """Return what a query of the config is for a host; ``code_path`` is where the user's functions are found."""
+    return OpenQuery(
+        query=name,
+        epoch=0,
+        schema_ddl=config.schema_ddl,
+        sql=config.sql or "",
+        function=config.function or "",
+        code_path=code_path if config.function else "",
+        bad_rows_most=config.dead_letters.bad_rows_most,
+    )
+
+
 class Opener:
     """Opens one query on hosts.
 
@@ -77,15 +91,13 @@ class Opener:
         self._config = config
         self._folder = folder
         self._on_failed = on_failed
-        self.definition = OpenQuery(
-            query=name,
-            epoch=0,
-            schema_ddl=config.schema_ddl,
-            sql=config.sql or "",
-            function=config.function or "",
-            code_path=code_path if config.function else "",
-            bad_rows_most=config.dead_letters.bad_rows_most,
-        )
+        self.definition = definition_of(name, config, code_path)
+
+    def of(self, definition: OpenQuery) -> Opener:
+        """Return an opener of the same query by another definition."""
+        other = copy(self)
+        other.definition = definition
+        return other
 
     async def open_at(self, connection: Connection, identity: Identity) -> Opening:
         """Open the query; see ``Connection.open_query`` for what it raises."""
@@ -96,7 +108,8 @@ class Opener:
             epoch=identity.epoch,
             code_hash=identity.code_hash,
             max_batch_runs=BATCH_RUNS_MAX,
-            checkpoint_dir=str(self._folder / "checkpoints") if home else "",
+            checkpoint_dir=str(checkpoints(self._folder, identity)) if home else "",
+            begin_seq=identity.begin_seq,
             result_codec="zstd" if compressed else "none",
         )
         opening = Opening(connection, self._config.payload, self._on_failed)
@@ -104,7 +117,7 @@ class Opener:
         opening.ready = await connection.open_query(message, opening.hear, _OPEN_DEADLINE_S)
         return opening
 
-    async def warm(self, connection: Connection, identity: Identity) -> None:
+    async def warm(self, connection: Connection, code_hash: str) -> None:
         """Run the query once without events on a host that stands by, and leave nothing of it there.
 
         Raises:
@@ -115,7 +128,7 @@ class Opener:
         folder = self._folder / "warm-checkpoints"
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         message = msgspec.structs.replace(
-            self.definition, code_hash=identity.code_hash, max_batch_runs=BATCH_RUNS_MAX, checkpoint_dir=str(folder)
+            self.definition, code_hash=code_hash, max_batch_runs=BATCH_RUNS_MAX, checkpoint_dir=str(folder)
         )
         await connection.open_query(message, lambda *_: None, _OPEN_DEADLINE_S)
         await connection.close_query(message.query, message.epoch)

@@ -10,27 +10,29 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from engines.code import query_hash
 from gateway.commitnews import CommitNews
 from gateway.config.models import Query
 from gateway.connection import Connection
 from gateway.deadletters import DEAD_LETTERS, DeadLetterFile, ReplayRefusedError
 from gateway.endpoints import Endpoints
 from gateway.gate import ByteGate
-from gateway.identity import claim
+from gateway.identity import Identity
 from gateway.ingress import Ingress, RunLimits
+from gateway.intervals import IntervalSet
 from gateway.lane import Lane
 from gateway.letters import LetterLog
 from gateway.moves import Loss
-from gateway.opening import Opener
+from gateway.opening import Opener, Opening
 from gateway.pipeline import Pipeline
 from gateway.position import Position
 from gateway.profiler import Profiler
 from gateway.runbook import Run
 from gateway.runlog import LogHead, RunLog
 from gateway.sinks.base import Sink
+from gateway.sources import looking
 from gateway.sources.base import SourceUnavailableError
 from gateway.statistics import Tally
+from gateway.takingover import TakeOver, settle_source
 from gateway.threads import run_to_end
 from infra.clock import Clock
 from infra.failpoints import reached
@@ -103,6 +105,7 @@ class RunningQuery:
         self._error: Exception | None = None
         self._started = False
         self._reads_on = True
+        self._only_finishes = False
         self._home: Connection | None = None
         self.plan: QueryPlan | None = None
         self.tally = Tally()
@@ -129,38 +132,52 @@ class RunningQuery:
             StateError: the state on disk is of another query or damaged.
             SourceError: the source cannot be read.
         """
-        code_hash = query_hash(self._opener.definition)
-        self._identity = await run_to_end(lambda: claim(self.name, self._folder, code_hash))
-        self._home = home
+        state = TakeOver(self.name, self.config, self._folder, self._opener, self._clock)
+        await self.begin(home, self._opener, await state.identity(home, self))
+
+    async def committed(self, identity: Identity) -> IntervalSet:
+        """See ``Deliverer.committed``."""
+        async with AsyncExitStack() as undo:
+            sink = await self._endpoints.open_sink(identity, undo, stateful=self._stateful)
+        return sink.committed
+
+    async def begin(self, home: Connection, opener: Opener, identity: Identity, *, only_finish: bool = False) -> None:
+        """See ``Deliverer.begin``. If it fails, nothing of the query is left open."""
+        self._home, self._identity, self._only_finishes = home, identity, only_finish
         self._error = None
         # What an earlier start held is gone with its pipeline.
         self._gate = ByteGate(self._held_bytes)
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._close_on, home)
-            await self._open_all(home, undo)
+            await self._open_all(await opener.open_at(home, identity), undo)
             undo.pop_all()  # from now on `stop` closes them
         self._started = True
 
-    async def _open_all(self, home: Connection, undo: AsyncExitStack) -> None:
-        """Open the query on its host, its log, sink and source; ``undo`` gets what closes each of them."""
-        opening = await self._opener.open_at(home, self._identity)
+    async def _open_all(self, opening: Opening, undo: AsyncExitStack) -> None:
+        """Open the log, the sink and the source, and let events flow; ``undo`` gets what closes each of them."""
         ready = opening.ready
         self.plan = ready.plan
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
         head = LogHead(self._identity.owner, self._clock.wall())
         log = self._log = await asyncio.to_thread(RunLog, self._folder / "runs.log", head)
-        undo.push_async_callback(asyncio.to_thread, log.close)
+        undo.push_async_callback(run_to_end, log.close)
         sink = await self._endpoints.open_sink(self._identity, undo, stateful=self._stateful)
+        resume_seq = ready.resume_seq if self._stateful else None
+        if looking.is_local(self.config.source):
+            await self._settle_source(sink, resume_seq)
         self.pipeline = self._make_pipeline(log, sink)
         self.ingress = await self._open_ingress(schema, log, undo)
         self.pipeline.set_shares(self._shares)
         self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
         self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
-        resume_seq = ready.resume_seq if self._stateful else None
         self._reading = asyncio.create_task(
             self._read(sink, resume_seq, ready.resume_end_seq), name=f"read {self.name}"
         )
         self._tasks.append(self._reading)
+
+    async def _settle_source(self, sink: Sink, resume_seq: int | None) -> None:
+        wall_s = self._clock.wall()
+        await settle_source(self.name, self.config, self._folder, self._log, sink.committed, resume_seq, wall_s)
 
     def _make_pipeline(self, log: RunLog, sink: Sink) -> Pipeline:
         order = self.config.order
@@ -191,7 +208,8 @@ class RunningQuery:
             source=self._source,
             log=log,
             dead_letters=self.dead_letters,
-            schedule=schedule,
+            # What is finished for a definition that is gone is not read by a schedule.
+            schedule=None if self._only_finishes else schedule,
             limits=RunLimits(runs.max_events, runs.max_bytes, runs.linger_s),
             gate=self._gate,
             clock=self._clock,
@@ -215,9 +233,11 @@ class RunningQuery:
         reached("source.acknowledge.after")
 
     async def _read(self, sink: Sink, resume_seq: int | None, planned_end_seq: int) -> None:
+        if not looking.is_local(self.config.source):
+            await self.ingress.settle(lambda: self._settle_source(sink, resume_seq))
         await self.ingress.recover(sink.committed, resume_seq, planned_end_seq)
         await self.pipeline.forget_committed()
-        while self._reads_on:
+        while self._reads_on and not self._only_finishes:
             self._more.clear()
             await self.ingress.run()
             # The last records may hold no event, so that no commit tells of them.
@@ -401,7 +421,7 @@ class RunningQuery:
 
     async def warm(self, connection: Connection) -> None:
         """See ``Opener.warm``."""
-        await self._opener.warm(connection, self._identity)
+        await self._opener.warm(connection, self._identity.code_hash)
 
     async def lose_home(self, loss: Loss | None = None) -> None:
         """The home host is gone: a stateless query's runs wait or go to the cloud; a stateful query stands still."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.position import Position
+from gateway.sources.marks import Mark
 from gateway.statefiles import StateError, make_folder, sync_folder, write_atomically
 from infra.failpoints import reached
 
@@ -44,7 +45,8 @@ class RunRecord(msgspec.Struct, frozen=True, tag="run"):
 class LogHead(msgspec.Struct, frozen=True, tag="head"):
     """The first line: whose log it is, when its replay began, where the runs before it ended, and their newest time.
 
-    ``shed`` counts the events that were not taken in before its position.
+    ``shed`` counts the events that were not taken in before its position. ``source`` is what all positions in the log
+    were read from; None in a log of a version that kept no mark.
     """
 
     owner: str
@@ -53,6 +55,7 @@ class LogHead(msgspec.Struct, frozen=True, tag="head"):
     position: Position = Position()
     newest: tuple[str, int] | None = None
     shed: int = 0
+    source: Mark | None = None
 
 
 _LOG = logging.getLogger(__name__)
@@ -177,6 +180,37 @@ class RunLog:
             if self._appended_bytes >= rewrite_bytes:
                 self._rewrite()
 
+    def note_source(self, mark: Mark) -> None:
+        """Keep ``mark`` as that of the source which all positions in the log are of.
+
+        Raises:
+            OSError: the disk fails; note it again.
+        """
+        with self._lock:
+            if mark != self.head.source:
+                self._replace_head(msgspec.structs.replace(self.head, source=mark), self.runs)
+
+    def begin_source(self, mark: Mark, position: Position, started_wall_s: float) -> None:
+        """Go on in another source at ``position``: the runs, all of them committed, are forgotten, and seq goes on.
+
+        One write replaces positions and mark, so that no crash leaves positions of the one with the mark of the other.
+
+        Raises:
+            OSError: the disk fails; begin it again.
+        """
+        with self._lock:
+            head = LogHead(self.head.owner, started_wall_s, self.next_seq, position, shed=self.shed_events, source=mark)
+            self._replace_head(head, [])
+
+    def _replace_head(self, head: LogHead, runs: list[RunRecord]) -> None:
+        before = self.head, self.runs
+        self.head, self.runs = head, runs
+        try:
+            self._rewrite()
+        except BaseException:
+            self.head, self.runs = before
+            raise
+
     def close(self) -> None:
         """Leave only the runs that were not retired, and close the file."""
         with self._lock:
@@ -221,6 +255,20 @@ class RunLog:
         if good_bytes < self._path.stat().st_size:
             os.truncate(self._path, good_bytes)
             sync_folder(self._path.parent)
+
+
+def peek(path: Path) -> tuple[LogHead, list[RunRecord]] | None:
+    """Return what a log holds, which may be another gateway's; None where there is none. Nothing is changed.
+
+    Raises:
+        StateError: it has no head.
+    """
+    if not path.exists():
+        return None
+    records = [record for line in path.read_bytes().split(b"\n")[:-1] if (record := _parse(line)) is not None]
+    if not records or not isinstance(records[0], LogHead):
+        raise StateError(f"{path}: no readable head: restore the file, or start with an empty state_dir")
+    return records[0], [record for record in records[1:] if isinstance(record, RunRecord)]
 
 
 def _parse(line: bytes) -> LogHead | RunRecord | None:

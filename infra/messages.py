@@ -203,6 +203,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         code_hash: sha256 of what the gateway believes the query to be (see ``engines.code``); a host that computes
             another refuses.
         checkpoint_dir: where a stateful query keeps its state on this host; empty for a throwaway.
+        begin_seq: the seq at which a stateful query without a checkpoint begins.
         max_batch_runs: at most this many runs in one micro-batch.
         result_codec: how results are packed: ``none`` or ``zstd``.
         bad_rows_most: as soon as more of 1,000 consecutive rows fail, a stateless query is broken; 0: never.
@@ -217,6 +218,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     code_path: str = ""
     code_hash: str = ""
     checkpoint_dir: str = ""
+    begin_seq: int = 0
     max_batch_runs: int = 16
     result_codec: Literal["none", "zstd"] = "none"
     bad_rows_most: int = 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from os.path import normpath
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, ClassVar, Final, NoReturn, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo
@@ -22,6 +24,7 @@ ROW_SUFFIXES: Final = (
     *(".csv", ".csv.gz", ".csv.zst"),
     *(".parquet", ".arrow", ".arrows"),
 )
+_MAIL_NAME: Final = re.compile(r"mail.*\.jsonl(\.gz)?$")
 INPUT_SUFFIXES: Final = (*ROW_SUFFIXES, ".mbox", ".mbox.gz")
 
 
@@ -127,7 +130,10 @@ def _existing_input(path: Path) -> Path:
     if not path.name.endswith(INPUT_SUFFIXES):
         raise ValueError(f"{path.name} is of no kind this reads; give one of {', '.join(INPUT_SUFFIXES)} or a folder")
     if not path.is_file():
-        raise ValueError(f"{path} does not exist; check the path (relative paths start at the config file)")
+        there = normpath(path)
+        # The examples read mail that a command makes.
+        makes = f", or make mail to play with: spillway mail {quote(there)}" if _MAIL_NAME.search(path.name) else ""
+        raise ValueError(f"{there} does not exist; check the path (relative paths start at the config file){makes}")
     return path
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,12 +24,16 @@ _VARIABLE: Final = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<def
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong: ``line`` counts from 1, ``key`` is the dotted path, ``text`` says what and what to do."""
+    """One thing wrong: ``line`` counts from 1, ``key`` is the dotted path, ``text`` says what and what to do.
+
+    ``query`` is whose; empty if it is not one query's.
+    """
 
     path: Path
     line: int
     key: str
     text: str
+    query: str = ""
 
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}: "
@@ -44,22 +48,25 @@ class ConfigError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-def load(path: Path, environ: Mapping[str, str] | None = None) -> Config:
+def load(path: Path, environ: Mapping[str, str] | None = None, *, without: Collection[str] = ()) -> Config:
     """Read, check and return a config.
 
     Args:
         path: the YAML file; relative paths in it start at its folder.
         environ: where ``${VAR}`` and ``${VAR:-default}`` come from; the process's environment by default.
+        without: queries that are left out, so that the others can be judged.
 
     Raises:
         ConfigError: with every problem that was found.
     """
     document = _parse(path)
+    for name in without:
+        document["queries"].pop(name, None)
     reader = _Reader(path, document, os.environ if environ is None else environ)
     plain = reader.plain(document, ())
     context = {"folder": path.absolute().parent}
     try:
-        config = Config.model_validate(plain, context=context)
+        config = Config.model_validate(plain, context={**context, "file": path.resolve()})
     except ValidationError as error:
         wrong = dict.fromkeys([*explain(error, plain), *unseen(plain, context)])
         found = [reader.problem(key, text) for key, text in wrong]
@@ -126,7 +133,8 @@ class _Reader:
 
     def problem(self, key: Key, text: str) -> Problem:
         """Return a problem of the line where ``key`` stands, or of the nearest section above it."""
-        return Problem(self._path, self._line(key), ".".join(map(str, key)), text)
+        query = str(key[1]) if key[:1] == ("queries",) and len(key) > 1 else ""
+        return Problem(self._path, self._line(key), ".".join(map(str, key)), text, query)
 
     def _filled(self, text: str, key: Key) -> str:
         def value(match: re.Match[str]) -> str:

@@ -75,11 +75,17 @@ class Config(Checked):
     cloud: CloudOrNone = Field(default_factory=Cloud.none)
     queries: dict[QueryName, Query] = Field(min_length=1, max_length=256)
     _folder: Path = PrivateAttr(default=Path())
+    _file: Path | None = PrivateAttr(default=None)
 
     @property
     def folder(self) -> Path:
         """Return the config file's folder: where relative paths start and user functions are found."""
         return self._folder
+
+    @property
+    def file(self) -> Path | None:
+        """Return the config file, links resolved; None for a config that is of no file."""
+        return self._file
 
     @property
     def upstream_first(self) -> list[str]:
@@ -89,6 +95,7 @@ class Config(Checked):
     @model_validator(mode="after")
     def _queries_fit_together(self, info: ValidationInfo) -> Self:
         self._folder = folder_of(info)
+        self._file = (info.context or {}).get("file")
         refuse(self.findings())
         return self
 

@@ -169,6 +169,7 @@ class Query(Checked):
     """One query: where its events come from, what is computed, where results go, and what is promised.
 
     ``drift`` says what becomes of an event whose fields are not those of ``schema`` (see docs/schema-drift.md).
+    ``new_epoch`` lets a changed definition of a stateful query give up the old one's state (docs/changing-a-query.md).
     """
 
     CHECKS = (
@@ -194,6 +195,7 @@ class Query(Checked):
     drift: Literal["lenient", "strict"] = "lenient"
     dead_letters: DeadLetters = DeadLetters()
     on_failure: OnFailure = OnFailure()
+    new_epoch: bool = False
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

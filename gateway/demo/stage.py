@@ -19,6 +19,7 @@ from ruamel.yaml import YAML
 
 from engines.email.mailbox import Mail
 from engines.email.queries import EMAIL_SQL, SCHEMA_DDL
+from gateway.configstate import CLAIM_NAME
 from gateway.demo.record import RunRecord, read_record
 from gateway.sources.mail import mail_table
 from infra.clock import Clock, SystemClock
@@ -91,6 +92,8 @@ class Stage:
         config, report, trace = folder / "config.yaml", folder / "record.json", folder / "trace.csv"
         with config.open("w") as file:
             YAML(typ="safe").dump(self._config(name, replay, query, boot_s, port), file)
+        # The runs share engine hosts by their state_dir, which belongs to one config at a time.
+        (self._folder / "state" / CLAIM_NAME).unlink(missing_ok=True)
         command = [sys.executable, "-m", "gateway", "run", str(config), "--until-drained"]
         command += ["--report", str(report), "--record", str(trace)]
         log = folder / "gateway.log"

@@ -46,11 +46,15 @@ async def partitions_of(settings: Mapping[str, Any], topics: Sequence[str]) -> l
     for topic in found:
         error = for_code(topic["error_code"])
         if error is UnknownTopicOrPartitionError:
-            raise SourceError(
-                f'there is no topic "{topic["topic"]}" at the brokers {settings["bootstrap_servers"]}: create it, or '
-                "correct topics"
-            )
+            raise no_topic(topic["topic"], settings)
         if topic["error_code"]:
             raise error(topic["topic"])
         partitions += [TopicPartition(topic["topic"], each["partition"]) for each in topic["partitions"]]
     return sorted(partitions)
+
+
+def no_topic(topic: str, settings: Mapping[str, Any]) -> SourceError:
+    """Return the error for a topic that does not exist."""
+    return SourceError(
+        f'there is no topic "{topic}" at the brokers {settings["bootstrap_servers"]}: create it, or correct topics'
+    )

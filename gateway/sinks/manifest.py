@@ -67,6 +67,21 @@ def recover(folder: Path, owner: str) -> tuple[IntervalSet, int]:
     return committed, next_release
 
 
+def peek(folder: Path, owner: str) -> IntervalSet | None:
+    """Return what ``folder`` holds of the state of ``owner``; None if it holds none of it. Nothing is changed."""
+    try:
+        manifest = msgspec.json.decode((folder / NAME).read_bytes(), type=Manifest)
+    except (OSError, msgspec.DecodeError):
+        return None  # opening the sink says what is wrong
+    if manifest.owner != owner:
+        return None
+    committed = IntervalSet(manifest.committed)
+    if manifest.pending is not None and not (folder / manifest.pending.temporary).exists():
+        for first, last in manifest.pending.intervals:
+            committed.add(first, last)
+    return committed
+
+
 def save(folder: Path, manifest: Manifest) -> None:
     """Replace the manifest durably."""
     write_atomically(folder / NAME, msgspec.json.encode(manifest))

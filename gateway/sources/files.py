@@ -31,7 +31,7 @@ def make_file_source(config: FileSource, folder: Path, clock: Clock, *, strict: 
     """
     loops = config.replay.loops if config.replay else 1
     id_field = config.replay.id_field if config.replay else None
-    if _is_mail(config, folder):
+    if is_mail(config, folder):
         return ThreadedSource(TableSource(lambda: read_mail_table(config.path), loops=loops, id_field=id_field))
     open_file = partial(open_by_name, strict=strict)
     if not config.path.is_dir():
@@ -40,7 +40,8 @@ def make_file_source(config: FileSource, folder: Path, clock: Clock, *, strict: 
     return ThreadedSource(PassesSource(files, open_file, id_field=id_field, folder=True), files.acknowledge)
 
 
-def _is_mail(config: FileSource, folder: Path) -> bool:
+def is_mail(config: FileSource, folder: Path) -> bool:
+    """Whether the source is a mailbox, in a file or a folder; ``folder`` is the query's part of the state_dir."""
     if config.path.is_dir():
         # The files of a folder may have been removed since they were taken.
         return not config.has_row_files and not (folder / NOTES_NAME).exists()
@@ -65,7 +66,7 @@ def make_schedule(config: FileSource, schema: pa.Schema, folder: Path, clock: Cl
     if replay.times is None:
         return None
     field = schema.field(replay.times)
-    if _is_mail(config, folder):
+    if is_mail(config, folder):
         column = read_mail_table(config.path).column(field.name).combine_chunks()
         times = joined_times([column_times(column)])
     else:

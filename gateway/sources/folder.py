@@ -12,6 +12,7 @@ import msgspec
 from gateway.config.fields import ROW_SUFFIXES
 from gateway.position import Position
 from gateway.sources.base import SourceError
+from gateway.sources.marks import ends_digest
 from gateway.statefiles import StateError, write_atomically
 from infra.clock import Clock
 
@@ -23,25 +24,71 @@ _REST_PER_LOOK = 4.0
 FILES_MAX = 1_000_000
 
 
-class _File(msgspec.Struct, frozen=True, array_like=True):
+class NotedFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file as it was when it was taken; what is 0 or empty was not noted by the version that wrote it."""
+
     name: str
-    size_bytes: int
+    size_bytes: int = -1
+    changed_ns: int = 0
+    digest: str = ""
+
+    def is_other(self, path: Path) -> str:
+        """Say how the file at ``path`` differs from what was taken; empty if it does not.
+
+        Raises:
+            OSError: it is not there, or cannot be read.
+        """
+        found = path.stat()
+        if self.size_bytes not in (-1, found.st_size):
+            return f"had {self.size_bytes} bytes when it was taken and has {found.st_size} now"
+        if self.digest and found.st_mtime_ns != self.changed_ns and ends_digest(path) != self.digest:
+            return "has other content than when it was taken"
+        return ""
 
 
-class _Notes(msgspec.Struct, frozen=True):
+class Notes(msgspec.Struct, frozen=True):
     """What is on disk.
 
     Attributes:
         folder: which.
         first: number of the first of ``taken``.
         taken: files by their number.
-        done: names of earlier ones that still lie in the folder.
+        done: earlier ones that still lie in the folder; names alone from a version that noted no more.
     """
 
     folder: str
     first: int = 0
-    taken: tuple[_File, ...] = ()
-    done: tuple[str, ...] = ()
+    taken: tuple[NotedFile, ...] = ()
+    done: tuple[NotedFile | str, ...] = ()
+
+    @property
+    def done_files(self) -> list[NotedFile]:
+        """Return the files that are done."""
+        return [NotedFile(file) if isinstance(file, str) else file for file in self.done]
+
+
+def read_notes(path: Path) -> Notes | None:
+    """Return the list that is kept at ``path``, if there is one.
+
+    Raises:
+        StateError: it is damaged.
+    """
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Notes)
+    except msgspec.DecodeError as error:
+        raise StateError(f"{path} cannot be read ({error}): restore it from a backup") from error
+
+
+def write_notes(path: Path, notes: Notes) -> None:
+    """Replace the list that is kept at ``path``.
+
+    Raises:
+        OSError: the disk fails.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, msgspec.json.encode(notes))
 
 
 class FolderFiles:
@@ -70,25 +117,20 @@ class FolderFiles:
         self._next_look_s = -float("inf")
         self._done_before = 0
         self._ignored_said = False
-        self._set(self._load() or _Notes(str(folder)))
+        self._set(self._load() or Notes(str(folder)))
 
-    def _load(self) -> _Notes | None:
-        if not self._path.exists():
-            return None
-        try:
-            notes = msgspec.json.decode(self._path.read_bytes(), type=_Notes)
-        except msgspec.DecodeError as error:
-            raise StateError(f"{self._path} cannot be read ({error}): restore it from a backup") from error
-        if notes.folder != str(self._folder):
+    def _load(self) -> Notes | None:
+        notes = read_notes(self._path)
+        if notes is not None and notes.folder != str(self._folder):
             raise SourceError(
                 f"the state is of the files in {notes.folder}, not of those in {self._folder}: "
                 "set the old path, or give the query another name"
             )
         return notes
 
-    def _set(self, notes: _Notes) -> None:
+    def _set(self, notes: Notes) -> None:
         self._notes = notes
-        self._known = {file.name for file in notes.taken} | set(notes.done)
+        self._known = {file.name for file in (*notes.taken, *notes.done_files)}
 
     def at(self, number: int) -> Path | None:
         """See ``Files.at``."""
@@ -100,16 +142,16 @@ class FolderFiles:
             raise SourceError(f"file {number} of {self._folder} was done and is forgotten: restore {self._path}")
         return self._unchanged(self._notes.taken[index]) if index < len(self._notes.taken) else None
 
-    def _unchanged(self, file: _File) -> Path:
+    def _unchanged(self, file: NotedFile) -> Path:
         path = self._folder / file.name
         try:
-            size_bytes = path.stat().st_size
+            other = file.is_other(path)
         except FileNotFoundError as error:
             raise SourceError(f"{path} was removed before all of it was done: restore it") from error
-        if size_bytes != file.size_bytes:
+        if other:
             raise SourceError(
-                f"{path} had {file.size_bytes} bytes when it was taken and has {size_bytes} now: restore it; "
-                "a file must be complete when it appears (write it elsewhere and rename it)"
+                f"{path} {other}: restore it; a file must be complete when it appears (write it elsewhere and rename "
+                "it)"
             )
         return path
 
@@ -142,29 +184,23 @@ class FolderFiles:
             return
         with os.scandir(self._folder) as entries:
             present = {entry.name: entry for entry in entries if self._is_wanted(entry)}
-        new = [file for name in sorted(present.keys() - self._known) if (file := _seen(present[name])) is not None]
+        new = [
+            file for name in sorted(present.keys() - self._known) if (file := _seen(Path(present[name]))) is not None
+        ]
         if new or not self._path.exists():
             notes = self._pruned(present.keys())
             if len(notes.taken) + len(notes.done) + len(new) > FILES_MAX:
                 raise SourceError(f"{self._folder} holds more than {FILES_MAX} files: move away those that are done")
             notes = msgspec.structs.replace(notes, taken=(*notes.taken, *new))
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._path, msgspec.json.encode(notes))
+            write_notes(self._path, notes)
             self._set(notes)
         now_s = self._clock.now()
         self._next_look_s = now_s + max(LOOK_EVERY_S, _REST_PER_LOOK * (now_s - begun_s))
 
-    def _pruned(self, present: Collection[str]) -> _Notes:
+    def _pruned(self, present: Collection[str]) -> Notes:
         """Return the notes without the done files that are not here any more."""
-        old = self._notes
-        done = max(0, self._done_before - old.first) if self._follow else 0
-        names = [*old.done, *(file.name for file in old.taken[:done])]
-        return msgspec.structs.replace(
-            old,
-            first=old.first + done,
-            taken=old.taken[done:],
-            done=tuple(name for name in names if name in present),
-        )
+        done = max(0, self._done_before - self._notes.first) if self._follow else 0
+        return pruned(self._notes, done, present)
 
     def _is_wanted(self, entry: os.DirEntry[str]) -> bool:
         if not is_candidate(entry.name):
@@ -177,9 +213,21 @@ class FolderFiles:
         return False
 
 
-def _seen(entry: os.DirEntry[str]) -> _File | None:
+def pruned(notes: Notes, done: int, present: Collection[str]) -> Notes:
+    """Return ``notes`` with the first ``done`` files taken as done; of all done ones only those ``present`` stay."""
+    files = [*notes.done_files, *notes.taken[:done]]
+    return msgspec.structs.replace(
+        notes,
+        first=notes.first + done,
+        taken=notes.taken[done:],
+        done=tuple(file for file in files if file.name in present),
+    )
+
+
+def _seen(path: Path) -> NotedFile | None:
     try:
-        return _File(entry.name, entry.stat().st_size)
+        found = path.stat()
+        return NotedFile(path.name, found.st_size, found.st_mtime_ns, ends_digest(path))
     except FileNotFoundError:
         return None  # gone again before it was taken
 

@@ -425,3 +425,21 @@ def test_masters(write: Write, master: str, right: bool) -> None:
     else:
         ((_, key, text),) = problems(path)
         assert (key, "spark://host:port" in text) == ("private.spark.master", True)
+
+
+def test_an_example_whose_mail_is_missing_says_how_to_make_it(tmp_path: Path) -> None:
+    missing = tmp_path / "no mail.jsonl.gz"
+    example = Path(__file__).parents[2] / "examples" / "email.yaml"
+    with pytest.raises(ConfigError) as caught:
+        load(example, {"SPILLWAY_MAIL": str(tmp_path / "x" / ".." / missing.name)})
+    command = str(caught.value).partition("make mail to play with: ")[2].splitlines()[0]
+    assert command == f"spillway mail '{missing}'"
+    missing.touch()
+    assert load(example, {"SPILLWAY_MAIL": str(missing)}).queries
+
+
+def test_queries_with_a_mistake_can_be_left_out(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "email.yaml"
+    (tmp_path / "mail.jsonl.gz").touch()
+    environ = {"SPILLWAY_MAIL": str(tmp_path / "mail.jsonl.gz")}
+    assert set(load(example, environ, without={"email-metrics", "none-such"}).queries) == {"email-processor"}

@@ -19,6 +19,7 @@ from ruamel.yaml import YAML
 from engines.email.generator import generate_mail
 from engines.email.mailbox import Mail
 from engines.email.queries import EMAIL_SQL, Q5_SCHEMA_DDL, SCHEMA_DDL
+from gateway.configstate import CLAIM_NAME
 from gateway.sinks.file import PartName
 
 DEADLINE_S = 240.0
@@ -85,7 +86,8 @@ class Gateway:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str) -> None:
-        """Start the process."""
+        """Start the process; the state_dir may be that of another test's config until now."""
+        (self.state_dir / CLAIM_NAME).unlink(missing_ok=True)
         command = [sys.executable, "-m", "gateway", "run", str(self.config), "--keep-hosts"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -34,9 +34,10 @@ def test_the_hash_changes_with_everything_that_makes_the_query(tmp_path: Path) -
         query_hash(replace(base, schema_ddl="a BIGINT")),
         query_hash(replace(base, function="mine:g")),
         query_hash(replace(base, function="", sql="SELECT a FROM events")),
-        query_hash(replace(base, function="", sql="SELECT a  FROM events")),
+        query_hash(replace(base, function="", sql="SELECT a + 1 FROM events")),
     }
     assert len(hashes) == 5
+    assert query_hash(replace(base, function="", sql="select a -- one\n FROM events")) in hashes
     assert query_hash(base) == query_hash(replace(base, query="other", epoch=7, max_batch_runs=1, result_codec="zstd"))
     (tmp_path / "mine.py").write_text("def f(events): return None\n")
     assert query_hash(base) not in hashes

@@ -28,6 +28,7 @@ from gateway.daemon import Daemon
 from gateway.hosts import InService
 from gateway.rotation import RotationRefusedError
 from gateway.sources.base import SourceError
+from gateway.statefiles import owned
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import BootError
 from infra.link.client import HostLink
@@ -348,7 +349,7 @@ def test_a_state_dir_that_cannot_be_is_a_sentence(tmp_path: Path, caplog: pytest
 
 def test_a_state_dir_of_another_gateway_is_bad_input(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = configured(tmp_path)
-    with daemon_module.owned(config.gateway.state_dir):
+    with owned(config.gateway.state_dir):
         assert run(config) == 2
     assert "is in use by another gateway" in caplog.text
 

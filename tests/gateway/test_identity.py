@@ -2,18 +2,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.deadletters import DeadLetterFile
-from gateway.identity import claim
+from gateway.identity import (
+    checkpoints,
+    claim,
+    holds_state,
+    read_identity,
+    redefine,
+    remove_old_checkpoints,
+)
 from gateway.position import Position
 from gateway.runlog import LogHead, RunLog
 from gateway.statefiles import StateError, owned
+from infra.messages import OpenQuery
 
+DEFINITION = OpenQuery(query="q", epoch=0, schema_ddl="id BIGINT", sql="SELECT id FROM events")
+# What the first version made of DEFINITION.
+HASH = "55952e21e35cae7a03b7f894a3e2d30db9064bf43e6b6c7ba6e2931f2de659d9"
 # A state_dir as the first version wrote it, to the letter.
 OLD = {
     "format": "1\n",
-    "queries/q/query.json": '{"owner":"0123456789abcdef","code_hash":"abc","epoch":3}',
+    "queries/q/query.json": f'{{"owner":"0123456789abcdef","code_hash":"{HASH}","epoch":3}}',
     "queries/q/runs.log": (
         '02e27bb4 {"type":"head","owner":"0123456789abcdef","started_wall_s":1700000000.25,"next_seq":10,'
         '"position":{"record":11,"part":0,"offset":990}}\n'
@@ -35,7 +47,7 @@ def old(tmp_path: Path) -> Path:
 def test_an_old_state_dir_opens(old: Path) -> None:
     with owned(old):
         folder = old / "queries" / "q"
-        assert claim("q", folder, "abc").epoch == 4
+        assert claim(folder, DEFINITION).epoch == 4
         log = RunLog(folder / "runs.log", LogHead("0123456789abcdef", 0.0))
         assert (log.next_seq, log.position, log.newest) == (20, Position(21, 0, 1890), None)
         assert [run.disordered for run in log.runs] == [True]
@@ -52,16 +64,46 @@ def test_state_of_an_older_or_newer_format_is_refused_and_left_as_it_is(old: Pat
     assert {name: (old / name).read_text() for name in OLD} == {**OLD, "format": f"{version}\n"}
 
 
-def test_a_changed_query_is_refused_with_what_to_do_and_its_state_stays(old: Path) -> None:
+def test_what_an_old_version_hashed_to_the_letter_is_still_known(old: Path) -> None:
     folder = old / "queries" / "q"
-    with pytest.raises(StateError, match=r"query q: its SQL, schema or code changed.*Drain it .*or begin anew: remove"):
-        claim("q", folder, "other")
+    kept = read_identity(folder)
+    assert kept is not None
+    assert kept.is_of(DEFINITION)
+    assert not kept.is_of(msgspec.structs.replace(DEFINITION, sql="SELECT id + 1 FROM events"))
+    assert kept.definition(DEFINITION) is None, "an old version kept no definition"
     assert {name: (old / name).read_text() for name in OLD} == OLD
-    assert claim("q", folder, "abc").owner == "0123456789abcdef"
+
+
+def test_a_claimed_state_keeps_its_definition_whatever_its_layout(old: Path) -> None:
+    folder = old / "queries" / "q"
+    assert claim(folder, DEFINITION).owner == "0123456789abcdef"
+    kept = read_identity(folder)
+    assert kept is not None
+    assert kept.is_of(msgspec.structs.replace(DEFINITION, sql="select   ID from EVENTS -- all of them"))
+    changed = msgspec.structs.replace(DEFINITION, sql="SELECT id FROM events WHERE id > 5")
+    assert not kept.is_of(changed)
+    assert kept.definition(changed) == DEFINITION
+
+
+def test_another_definition_gets_another_place_for_its_state_and_the_old_one_goes(old: Path) -> None:
+    folder = old / "queries" / "q"
+    first = claim(folder, DEFINITION)
+    assert not holds_state(folder, first)
+    (checkpoints(folder, first) / "3" / "offsets").mkdir(parents=True)
+    (checkpoints(folder, first) / "3" / "offsets" / "0").touch()
+    assert holds_state(folder, first)
+    redefine(folder, first, msgspec.structs.replace(DEFINITION, sql="SELECT 2"), 20)
+    second = read_identity(folder)
+    assert second is not None
+    assert (second.owner, second.begin_seq, second.sql) == (first.owner, 20, "SELECT 2")
+    assert checkpoints(folder, second) != checkpoints(folder, first)
+    assert not holds_state(folder, second)
+    remove_old_checkpoints(folder, second)
+    assert not checkpoints(folder, first).exists()
 
 
 def test_a_query_without_state_gets_one_of_its_own(tmp_path: Path) -> None:
-    one, two = claim("a", tmp_path / "s" / "a", "abc"), claim("b", tmp_path / "s" / "b", "abc")
+    one, two = claim(tmp_path / "s" / "a", DEFINITION), claim(tmp_path / "s" / "b", DEFINITION)
     assert one.epoch == two.epoch == 1
     assert one.owner != two.owner
 
@@ -69,4 +111,4 @@ def test_a_query_without_state_gets_one_of_its_own(tmp_path: Path) -> None:
 def test_an_unreadable_identity_is_named(old: Path) -> None:
     (old / "queries" / "q" / "query.json").write_text("{")
     with pytest.raises(StateError, match=r"query\.json cannot be read"):
-        claim("q", old / "queries" / "q", "abc")
+        claim(old / "queries" / "q", DEFINITION)

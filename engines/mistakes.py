@@ -1,0 +1,91 @@
+"""What Spark finds wrong with a query, said in the words of the config."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from pyspark.errors import PySparkException
+
+EVENTS: Final = "events"
+_NO_COLUMN: Final = ("UNRESOLVED_COLUMN.WITH_SUGGESTION", "UNRESOLVED_COLUMN.WITHOUT_SUGGESTION")
+_NAME: Final = re.compile(r"`((?:``|[^`])*)`")
+_COLUMNS_SAID: Final = 20
+
+
+def wrong_name(error: BaseException, columns: Sequence[str]) -> str:
+    """Say which column or table is not there, and what is; empty if that is not what is wrong.
+
+    Args:
+        error: what analysing the query raised.
+        columns: those of the view of events.
+    """
+    if not isinstance(error, PySparkException):
+        return ""
+    condition, said = error.getCondition() or "", error.getMessageParameters() or {}
+    if condition in _NO_COLUMN:
+        return _no_column(_names(said.get("objectName", "")), _names(said.get("proposal", "")), columns)
+    if condition == "TABLE_OR_VIEW_NOT_FOUND":
+        return _no_table(".".join(_names(said.get("relationName", ""))))
+    return ""
+
+
+def _no_column(path: list[str], proposed: list[str], columns: Sequence[str]) -> str:
+    name = path[-1] if path else ""
+    elsewhere = [other for other in proposed if other not in columns and other not in path[:-1]]
+    if elsewhere:
+        # A subquery has columns of its own.
+        return f'there is no column "{name}" where it is used; there is {_quoted(elsewhere)}'
+    near = _nearest(name, columns)
+    nearest = f'; the nearest is "{near}"' if near else ""
+    return f'there is no column "{name}" in the view {EVENTS}{nearest} (its columns are {_listed(columns)})'
+
+
+def _no_table(name: str) -> str:
+    near = f'; write "{EVENTS}"' if _nearest(name, [EVENTS]) else ""
+    return f'there is no table or view "{name}": the query\'s events are in the view "{EVENTS}"{near}'
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    """Return the known name that is most like ``name``; empty if none is."""
+    by_lower = {each.lower(): each for each in known}
+    found = get_close_matches(name.lower(), by_lower, 1, 0.5)
+    return by_lower[found[0]] if found else ""
+
+
+def _names(text: str) -> list[str]:
+    return [name.replace("``", "`") for name in _NAME.findall(text)]
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names[:_COLUMNS_SAID])
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _COLUMNS_SAID} more" if len(names) > _COLUMNS_SAID else ""
+    return ", ".join(names[:_COLUMNS_SAID]) + more
+
+
+def not_streaming(error: BaseException) -> str:
+    """Say what of a query cannot run over a stream, and what to write; empty if that is not what is wrong."""
+    if not isinstance(error, PySparkException):
+        return ""
+    said = error.getMessageParameters() or {}
+    match error.getCondition():
+        case "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION" if "watermark" in said.get("operation", ""):
+            return (
+                "it aggregates without a watermark, so that no result would ever be final: write FROM events WATERMARK "
+                "<time column> DELAY OF INTERVAL 10 MINUTES and group by window(<time column>, …) (in a function: "
+                'events.withWatermark("<time column>", "10 minutes"))'
+            )
+        case "NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING":
+            return (
+                f"{said.get('windowFunc', 'a window function')} OVER (…) has no end over a stream: group by "
+                "window(<time column>, …) with a watermark instead"
+            )
+        case "INVALID_SUBQUERY_EXPRESSION.STREAMING_QUERY":
+            return "a subquery reads the stream of events, which has no end: join, or aggregate with a watermark"
+        case _:
+            return ""

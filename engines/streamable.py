@@ -1,0 +1,48 @@
+"""Whether Spark would run a query over a stream, found out without starting it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from engines.conditions import scala_items
+from engines.query import Query, RefusedError
+from engines.reasons import why
+from engines.scratch import scratch_folder
+from engines.session import sibling
+from engines.stream import check_streaming
+
+
+def check_streams(query: Query) -> tuple[str, ...]:
+    """Plan a query over a stream of files that is never started, and let Spark judge it for append mode.
+
+    Returns:
+        The files and folders of this machine that it reads beside the events.
+
+    Raises:
+        RefusedError: it would not run.
+    """
+    session = sibling(query.base)
+    folder = scratch_folder("stream")
+    try:
+        frame = query.build(session.readStream.schema(query.columns).parquet(folder.as_uri()))
+        check_streaming(frame, query)
+        jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - what judges a plan is nowhere in the public API
+        spark: Any = jvm.org.apache.spark.sql
+        plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+        spark.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, spark.streaming.OutputMode.Append())
+        return tuple(dict.fromkeys(_local_files(plan)))
+    except RefusedError:
+        raise
+    except Exception as error:  # the user's function and Spark may raise anything
+        raise RefusedError(f"query {query.spec.query}: {why(error)}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _local_files(plan: Any) -> Iterator[str]:
+    for leaf in scala_items(plan.collectLeaves()):
+        if leaf.getClass().getSimpleName() == "LogicalRelation" and hasattr(leaf.relation(), "location"):
+            paths = (path.toUri() for path in scala_items(leaf.relation().location().rootPaths()))
+            yield from (str(uri.getPath()) for uri in paths if uri.getScheme() == "file")

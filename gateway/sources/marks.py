@@ -1,0 +1,234 @@
+"""By what a source is known again, so that a position is never used with a source that it was not read from.
+
+A mark stands in the head of the run log, beside the position that belongs to it, and both are replaced in one write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from gateway.position import Position
+
+# A file of up to so many bytes is hashed whole; of a larger one its head, its tail, and blocks evenly between them.
+_WHOLE_BYTES: Final = 4 << 20
+_END_BYTES: Final = 1 << 20
+_BLOCK_BYTES: Final = 16 << 10
+_BLOCKS: Final = 64
+_LITTLE_BYTES: Final = 4 << 10
+
+
+class FileMark(msgspec.Struct, frozen=True, tag="file"):
+    """A file, or a mailbox: its first ``size_bytes`` bytes, as they lie on the disk, come to ``digest``.
+
+    What was appended since changes nothing. How often the file is played is no part of it: a position in a pass means
+    the same in a replay of more passes or fewer.
+    """
+
+    path: str
+    size_bytes: int
+    digest: str
+
+
+class MailsMark(msgspec.Struct, frozen=True, tag="mails"):
+    """A folder of mails: the first ``count`` of them, in order of path, come to ``digest``."""
+
+    path: str
+    count: int
+    digest: str
+
+
+class FolderMark(msgspec.Struct, frozen=True, tag="folder"):
+    """A folder of files; the list beside the run log says which (see ``FolderFiles``).
+
+    ``looped``: its list is played several times over, so that a number beyond the list is one of its files again.
+    """
+
+    path: str
+    looped: bool
+
+
+class KafkaMark(msgspec.Struct, frozen=True, tag="kafka"):
+    """Topics of a cluster, each with its id; an id is empty where the brokers know none (before Kafka 2.8)."""
+
+    brokers: str
+    cluster: str
+    topics: dict[str, str]
+
+
+class ResultsMark(msgspec.Struct, frozen=True, tag="query"):
+    """Another query's results; ``owner`` is the state that numbers them."""
+
+    query: str
+    owner: str
+
+
+class JournalMark(msgspec.Struct, frozen=True, tag="journal"):
+    """What senders send, and a journal of ours keeps: a position is a place in the journal, whoever sends."""
+
+    place: str
+
+
+Mark = FileMark | MailsMark | FolderMark | KafkaMark | ResultsMark | JournalMark
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a source is now, compared with the mark of what was read.
+
+    Attributes:
+        mark: what it is now.
+        changed: how it differs, in words; empty when positions go on in it.
+        note: what to log although positions go on; may be empty.
+        kept: what is left of a position when the source has changed.
+        reset: done before the run log takes the new mark; may be done twice.
+    """
+
+    mark: Mark
+    changed: str = ""
+    note: str = ""
+    kept: Callable[[Position], Position] = lambda position: Position(replayed=position.replayed)
+    reset: Callable[[], None] = lambda: None
+
+
+def described(mark: Mark) -> str:
+    """Return what a mark is of, for a message."""
+    match mark:
+        case FileMark() | MailsMark() | FolderMark():
+            return mark.path
+        case KafkaMark():
+            return f"the topics {', '.join(sorted(mark.topics))} at {mark.brokers}"
+        case ResultsMark():
+            return f"the results of query {mark.query}"
+        case JournalMark():
+            return mark.place
+
+
+def look_at_file(path: Path, known: Mark | None) -> Look:
+    """Compare a file with the mark of the one that was read. Blocks.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        mark = FileMark(str(path), size_bytes, _digest(file, size_bytes))
+        if not isinstance(known, FileMark):
+            return Look(mark, _other_kind(known, mark))
+        if size_bytes < known.size_bytes:
+            return Look(mark, f"it has {size_bytes} bytes, and had {known.size_bytes}")
+        if _digest(file, known.size_bytes) != known.digest:
+            return Look(mark, "its content is another")
+    return Look(mark, note=_moved(known.path, mark.path))
+
+
+def look_at_mails(path: Path, known: Mark | None) -> Look:
+    """Compare a folder of mails with the mark of the one that was read. Blocks."""
+    names = [_mail_name(file.relative_to(path)) for file in sorted(path.rglob("*")) if file.is_file()]
+    mark = MailsMark(str(path), len(names), _digest_of_names(names))
+    if not isinstance(known, MailsMark):
+        return Look(mark, _other_kind(known, mark))
+    if len(names) < known.count or _digest_of_names(names[: known.count]) != known.digest:
+        return Look(mark, "other mails are in it, or come before those that were read")
+    return Look(mark, note=_moved(known.path, mark.path))
+
+
+def look_at_results(query: str, owner: str, known: Mark | None) -> Look:
+    """Compare a query's results with the mark of those that were read; ``owner`` is the state that numbers them."""
+    mark = ResultsMark(query, owner)
+    if not isinstance(known, ResultsMark):
+        return Look(mark, _other_kind(known, mark))
+    return Look(mark, "" if known.owner == owner else "it was begun anew, and numbers its results from the start")
+
+
+def look_at_journal(place: str, known: Mark | None) -> Look:
+    """Take note of where senders send to; what they sent before is in the journal wherever that was."""
+    mark = JournalMark(place)
+    if not isinstance(known, JournalMark):
+        return Look(mark, _other_kind(known, mark))
+    moved = f"it takes from {place} now, and took from {known.place}; what the journal holds of that comes first"
+    return Look(mark, note="" if known.place == place else moved)
+
+
+def look_at_topics(brokers: str, cluster: str, topics: dict[str, str], known: Mark | None) -> Look:
+    """Compare topics with the mark of those that were read; what is no more read is remembered.
+
+    Args:
+        brokers: where they are.
+        cluster: the cluster's id.
+        topics: the id of each topic that is read.
+        known: the mark of what was read.
+    """
+    if not isinstance(known, KafkaMark):
+        mark = KafkaMark(brokers, cluster, topics)
+        return Look(mark, _other_kind(known, mark))
+    if known.cluster != cluster:
+        gone, why = set(known.topics), f"the cluster is {cluster}, and was {known.cluster}"
+    else:
+        ids = ((topic, known.topics.get(topic, ""), number) for topic, number in topics.items())
+        gone = {topic for topic, old, new in ids if old and new and old != new}
+        why = f"{', '.join(sorted(gone))} was deleted and made anew" if gone else ""
+    kept = {topic: number for topic, number in known.topics.items() if topic not in gone}
+    mark = KafkaMark(brokers, cluster, {**kept, **topics})
+    return Look(mark, why, kept=lambda position: _without(position, gone))
+
+
+def ends_digest(path: Path) -> str:
+    """Return what the first and the last bytes of a file come to: enough for one of many that are complete. Blocks.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        digest = hashlib.sha256(size_bytes.to_bytes(8, "big"))
+        digest.update(file.read(_LITTLE_BYTES))
+        file.seek(max(0, size_bytes - _LITTLE_BYTES))
+        digest.update(file.read(_LITTLE_BYTES))
+    return digest.hexdigest()
+
+
+def _digest(file: BinaryIO, size_bytes: int) -> str:
+    """Return the hash of the first ``size_bytes`` of a file, or of pieces of them."""
+    digest = hashlib.sha256(size_bytes.to_bytes(8, "big"))
+    for start, length in _pieces(size_bytes):
+        file.seek(start)
+        digest.update(file.read(length))
+    return digest.hexdigest()
+
+
+def _pieces(size_bytes: int) -> list[tuple[int, int]]:
+    if size_bytes <= _WHOLE_BYTES:
+        return [(0, size_bytes)]
+    between = range(_END_BYTES, size_bytes - _END_BYTES, (size_bytes - 2 * _END_BYTES) // _BLOCKS)
+    blocks = [(start, _BLOCK_BYTES) for start in between]
+    return [(0, _END_BYTES), *blocks, (size_bytes - _END_BYTES, _END_BYTES)]
+
+
+def _digest_of_names(names: list[str]) -> str:
+    return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
+
+
+def _mail_name(path: Path) -> str:
+    """Return a mail's name without the flags that a maildir gives it."""
+    return str(path.with_name(path.name.partition(":")[0]))
+
+
+def _other_kind(known: Mark | None, mark: Mark) -> str:
+    """Say that the kind of source is another; state of a version that kept no mark is taken as it is."""
+    return "" if known is None or type(known) is type(mark) else "it is another kind of source"
+
+
+def _moved(old: str, new: str) -> str:
+    return "" if old == new else f"what was read from {old} is {new} now; it goes on there"
+
+
+def _without(position: Position, topics: set[str]) -> Position:
+    offsets = {key: offset for key, offset in position.offsets.items() if key.rpartition("/")[0] not in topics}
+    return msgspec.structs.replace(position, offsets=offsets)

@@ -1,0 +1,135 @@
+"""A topic that was deleted and made anew has other records under the same offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from kafka_broker import Broker
+from kafka_sources import lines, make_source, put
+from source_contract import DEADLINE_S, SCHEMA, read, rows
+
+from gateway.config.kafka import KafkaSource as KafkaSourceConfig
+from gateway.kafka import topicids
+from gateway.kafka.clients import client_settings
+from gateway.kafka.topicids import Topics, topics_of
+from gateway.position import Position
+from gateway.sources.base import SourceError
+from gateway.sources.looking import look
+from gateway.sources.marks import FileMark, KafkaMark
+
+
+def config(broker: Broker, *topics: str) -> KafkaSourceConfig:
+    return KafkaSourceConfig.model_validate({"type": "kafka", "brokers": broker.brokers, "topics": topics})
+
+
+async def until_there(broker: Broker, topic: str, *, there: bool) -> None:
+    """Wait until the broker says so."""
+    gives_up_s = time.monotonic() + DEADLINE_S
+    while there != await is_there(broker, topic):
+        assert time.monotonic() < gives_up_s
+        await asyncio.sleep(0.05)
+
+
+async def is_there(broker: Broker, topic: str) -> bool:
+    try:
+        return bool(await topics_of(client_settings(config(broker, topic)), [topic]))
+    except SourceError:
+        return False
+
+
+async def made(broker: Broker, name: str | None = None) -> str:
+    """Create a topic, and return its name once all know it."""
+    topic = await broker.create_topic(name)
+    await until_there(broker, topic, there=True)
+    return topic
+
+
+async def made_anew(broker: Broker, topic: str) -> None:
+    """Delete a topic, and make it again once it is gone."""
+    async with broker.admin() as admin:
+        await admin.delete_topics([topic])
+    await until_there(broker, topic, there=False)
+    await made(broker, topic)
+
+
+async def test_a_topic_has_an_id_of_its_own(broker: Broker) -> None:
+    one, two = await made(broker), await made(broker)
+    settings = client_settings(config(broker, one))
+    found = await topics_of(settings, [one, two])
+    assert set(found.ids) == {one, two}
+    assert len({*found.ids.values(), ""}) == 3
+    assert found.cluster
+    with pytest.raises(SourceError, match='there is no topic "nobody-made-this"'):
+        await topics_of(settings, [one, "nobody-made-this"])
+    assert await topics_of(settings, [two]) == Topics(found.cluster, {two: found.ids[two]})
+
+
+async def test_positions_in_a_topic_that_was_made_anew_begin_anew_and_others_go_on(
+    broker: Broker, tmp_path: Path
+) -> None:
+    stays, goes = await made(broker), await made(broker)
+    both = config(broker, stays, goes)
+    first = await look(both, tmp_path, None, Position())
+    assert not first.changed
+    position = Position(30, offsets={f"{stays}/0": 10, f"{goes}/0": 20}, replayed=3)
+    assert not (await look(both, tmp_path, first.mark, position)).changed
+    await made_anew(broker, goes)
+    second = await look(both, tmp_path, first.mark, position)
+    assert f"{goes} was deleted and made anew" in second.changed
+    assert second.kept(position) == Position(30, offsets={f"{stays}/0": 10}, replayed=3)
+    assert not (await look(both, tmp_path, second.mark, position)).changed
+
+
+async def test_records_of_a_topic_that_was_made_anew_are_all_read(broker: Broker, tmp_path: Path) -> None:
+    topic = await made(broker)
+    await put(broker, topic, lines(rows(0, 19)))
+    known = (await look(config(broker, topic), tmp_path, None, Position())).mark
+    source = make_source(broker, topic)
+    await source.open(SCHEMA)
+    position = (await read(source, 20))[-1].end
+    await source.acknowledge(position)
+    await source.close()
+    await made_anew(broker, topic)
+    await put(broker, topic, lines(rows(100, 129)))
+    found = await look(config(broker, topic), tmp_path, known, position)
+    again = make_source(broker, topic)
+    await again.open(SCHEMA)
+    await again.seek(found.kept(position))
+    numbers = [n for chunk in await read(again, 30) for n in chunk.batch.column("n").to_pylist()]
+    assert numbers == list(range(100, 130))
+    await again.close()
+
+
+async def test_a_topic_that_is_read_no_more_is_remembered(broker: Broker, tmp_path: Path) -> None:
+    one, two = await made(broker), await made(broker)
+    mark = (await look(config(broker, one, two), tmp_path, None, Position())).mark
+    fewer = await look(config(broker, one), tmp_path, mark, Position())
+    assert not fewer.changed
+    await made_anew(broker, two)
+    more = await look(config(broker, one, two), tmp_path, fewer.mark, Position())
+    assert two in more.changed
+
+
+async def test_another_cluster_or_another_kind_of_source_is_another_source(broker: Broker, tmp_path: Path) -> None:
+    topic = await made(broker)
+    mark = (await look(config(broker, topic), tmp_path, None, Position())).mark
+    assert isinstance(mark, KafkaMark)
+    moved = KafkaMark("elsewhere:9092", "another-cluster", mark.topics)
+    position = Position(5, offsets={f"{topic}/0": 5})
+    found = await look(config(broker, topic), tmp_path, moved, position)
+    assert "another-cluster" in found.changed
+    assert found.kept(position) == Position(5)
+    assert "another kind" in (await look(config(broker, topic), tmp_path, FileMark("a", 1, "x"), position)).changed
+
+
+async def test_brokers_that_know_no_ids_are_told_apart_by_their_cluster(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await made(broker)
+    settings = client_settings(config(broker, topic))
+    known = await topics_of(settings, [topic])
+    monkeypatch.setattr(topicids._RequestStruct, "API_VERSION", 99)
+    assert await topics_of(settings, [topic]) == Topics(known.cluster, {topic: ""})
