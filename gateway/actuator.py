@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 
 from gateway.connection import Connection, QueryRefusedError
 from gateway.hosts import (
@@ -23,11 +22,11 @@ from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from gateway.reaper import Reaper
 from gateway.relink import linked_again
+from gateway.vm import Vm
 from gateway.vmqueries import VmQueries
 from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Learns, Node
 from infra.link.channel import LinkLost
-from infra.link.client import Address
 from infra.link.shaper import ShapedRelay
 from infra.link.trust import Authority, TrustError, new_token
 from infra.messages import Runtime
@@ -49,25 +48,6 @@ from policies.signals import (
 
 _LOG = logging.getLogger(__name__)
 _DRAIN_POLL_S = 0.05
-
-
-@dataclass(slots=True)
-class _Vm:
-    """A VM as the actuator holds it; every field is there once the launch has come so far."""
-
-    name: str
-    ordered_s: float
-    node: Node | None = None
-    connection: Connection | None = None
-    relay: ShapedRelay | None = None
-    address: Address | None = None
-    launched: bool = False
-    given_up: bool = False
-    ending: bool = False
-    task: asyncio.Task[None] | None = None
-    listening: asyncio.Task[None] | None = None
-    draining: asyncio.Task[None] | None = None
-    relinking: asyncio.Task[Connection | None] | None = None
 
 
 class Actuator:
@@ -126,7 +106,7 @@ class Actuator:
         self._size_prices = size_prices or {}
         self._booked_s = clock.now()
         self._queries_are_open = asyncio.Event()
-        self._vms: dict[str, _Vm] = {}
+        self._vms: dict[str, Vm] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self.reaper = Reaper(cloud, tags, lambda: self._vms.keys(), clock, self._take_over)
         self.boots: set[str] = set()
@@ -141,7 +121,7 @@ class Actuator:
                 case SetShed():
                     self._queries[command.query].set_shed(command.share)
                 case StartVm():
-                    vm = self._vms[command.vm] = _Vm(command.vm, self._clock.now())
+                    vm = self._vms[command.vm] = Vm(command.vm, self._clock.now())
                     vm.task = self._begin(self._launch(vm), f"launch {vm.name}")
                 case DrainVm():
                     vm = self._vms[command.vm]
@@ -175,7 +155,7 @@ class Actuator:
         if vm is not None and vm.connection is not None and not vm.ending:
             self._begin(self._keep_off(vm, vm.connection, query, reason), f"keep {query} off {name}")
 
-    async def _keep_off(self, vm: _Vm, connection: Connection, query: str, reason: str) -> None:
+    async def _keep_off(self, vm: Vm, connection: Connection, query: str, reason: str) -> None:
         if not await self._on_vms.keep_off(query, vm.name, reason) and not vm.ending:
             vm.given_up = True
             connection.link.lose(reason)
@@ -202,7 +182,7 @@ class Actuator:
         if not booked_as or node.state != "running":
             return False
         age_s = max(0.0, self._clock.wall() - node.created_at_s)
-        vm = _Vm(node.host, self._clock.now() - age_s, node)
+        vm = Vm(node.host, self._clock.now() - age_s, node)
         try:
             connection = await self._dial(vm, node, None)
         except (LinkLost, TrustError, OSError) as error:
@@ -214,7 +194,7 @@ class Actuator:
         vm.task = self._begin(self._adopt(vm, connection), f"adopt {vm.name}")
         return True
 
-    async def _adopt(self, vm: _Vm, connection: Connection) -> None:
+    async def _adopt(self, vm: Vm, connection: Connection) -> None:
         await self._queries_are_open.wait()
         try:
             await self._open_queries(vm, connection)
@@ -239,7 +219,7 @@ class Actuator:
 
     # ------------------------------------------------------------------------------------------------------ launch
 
-    async def _launch(self, vm: _Vm) -> None:
+    async def _launch(self, vm: Vm) -> None:
         try:
             connection = await self._bring_up(vm)
         except (CloudError, LinkLost, TrustError, QueryRefusedError, OSError) as error:
@@ -261,10 +241,10 @@ class Actuator:
             ),
         )
 
-    def _usd_per_hour(self, vm: _Vm) -> float | None:
+    def _usd_per_hour(self, vm: Vm) -> float | None:
         return None if vm.node is None else self._size_prices.get(vm.node.size)
 
-    async def _watch(self, vm: _Vm, connection: Connection, ready: Callable[[str, float], Event]) -> None:
+    async def _watch(self, vm: Vm, connection: Connection, ready: Callable[[str, float], Event]) -> None:
         """Say that a VM serves the queries, and when it does no more; a link that is merely cut is made again."""
         vm.launched = True
         self._emit(ready)
@@ -283,7 +263,7 @@ class Actuator:
         if not vm.ending:
             self._emit(lambda event_id, at_s: VmLost(event_id=event_id, at_s=at_s, vm=vm.name, reason=why))
 
-    async def _link_again(self, vm: _Vm, round_trip_s: float) -> Connection | None:
+    async def _link_again(self, vm: Vm, round_trip_s: float) -> Connection | None:
         node = vm.node
         if vm.ending or vm.given_up or node is None:
             return None
@@ -304,13 +284,13 @@ class Actuator:
             vm.relinking.cancel()
         return None if vm.relinking.cancelled() else vm.relinking.result()
 
-    async def _hear_notice(self, vm: _Vm, connection: Connection) -> None:
+    async def _hear_notice(self, vm: Vm, connection: Connection) -> None:
         """Say when the provider has said that it takes a VM back."""
         ends_s = await connection.reclaimed() + self._clock.now()
         if connection.alive and not vm.ending:
             self._emit(lambda event_id, at_s: VmReclaimed(event_id=event_id, at_s=at_s, vm=vm.name, ends_s=ends_s))
 
-    async def _bring_up(self, vm: _Vm) -> Connection:
+    async def _bring_up(self, vm: Vm) -> Connection:
         await self.reaper.first_sweep()
         await self._paid()
         token = new_token()
@@ -323,7 +303,7 @@ class Actuator:
         await self._open_queries(vm, connection)
         return connection
 
-    async def _dial(self, vm: _Vm, node: Node, token: bytes | None, within_s: float = DIAL_S) -> Connection:
+    async def _dial(self, vm: Vm, node: Node, token: bytes | None, within_s: float = DIAL_S) -> Connection:
         if vm.address is None:
             vm.address = (node.address, node.port)
             if self._shape is not None:
@@ -332,7 +312,7 @@ class Actuator:
         vm.connection = await dial(vm.name, node.host, vm.address, self._authority, token, self._clock, within_s)
         return vm.connection
 
-    async def _open_queries(self, vm: _Vm, connection: Connection) -> None:
+    async def _open_queries(self, vm: Vm, connection: Connection) -> None:
         await connection.wait_ready(READY_DEADLINE_S)
         differences = self._home_runtime().differences(connection.link.hello.runtime)
         if differences:
@@ -341,7 +321,7 @@ class Actuator:
 
     # ------------------------------------------------------------------------------------------------------- ending
 
-    async def _drain(self, vm: _Vm) -> None:
+    async def _drain(self, vm: Vm) -> None:
         """Wait until nothing is open on the VM; its routes were taken away before."""
         while not self._on_vms.idle(vm.name):
             await self._clock.sleep_until(self._clock.now() + _DRAIN_POLL_S)
@@ -354,7 +334,7 @@ class Actuator:
             await self._end(vm)
         self._emit(lambda event_id, at_s: VmGone(event_id=event_id, at_s=at_s, vm=name))
 
-    async def _end(self, vm: _Vm) -> None:
+    async def _end(self, vm: Vm) -> None:
         """Let go of a VM, wherever it is in its life, and give its machine back whatever else goes wrong."""
         vm.ending = True
         # A launch is ended before its lanes are taken out, so that it adds none after that. Once it is done its task
@@ -370,13 +350,13 @@ class Actuator:
             if vm.node is not None:
                 await self.reaper.destroy(vm.node)
 
-    async def _let_go_of_link(self, vm: _Vm) -> None:
+    async def _let_go_of_link(self, vm: Vm) -> None:
         if vm.connection is not None:
             await vm.connection.close("the VM is given back")
         if vm.relay is not None:
             await vm.relay.close()
 
-    async def _detach(self, vm: _Vm, loss: Loss | None = None) -> None:
+    async def _detach(self, vm: Vm, loss: Loss | None = None) -> None:
         await self._on_vms.take_out(vm.name, loss)
         self._profiler.lane_closed(vm.name)
 

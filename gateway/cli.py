@@ -66,9 +66,9 @@ def run(
         loaded = _loaded(config)
         if record is not None and record.exists():
             _fail(f"{record} exists already: give the trace another name", BAD_INPUT)
-        from gateway import daemon
+        from gateway import running
 
-    code = daemon.run(loaded, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
+    code = running.run(loaded, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
     raise typer.Exit(code)
 
 

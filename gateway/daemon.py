@@ -12,41 +12,34 @@ from itertools import count
 from pathlib import Path
 
 from gateway.actuator import Actuator
-from gateway.api import ApiError, serve_api
+from gateway.api import serve_api
 from gateway.books import Books
 from gateway.clouds import make_cloud
 from gateway.codepath import code_path_for
 from gateway.config.models import Config, FileSink
-from gateway.configstate import owned_by
-from gateway.connection import QueryRefusedError
 from gateway.deadletters import ReplayRefusedError
 from gateway.decisions import DecisionLog
 from gateway.demo.record import Boot
 from gateway.fitting import Fitter
 from gateway.home import make_home
 from gateway.hosts import prepare_warm
-from gateway.logs import begin_logging, in_a_sentence
 from gateway.mastercheck import see_master
 from gateway.moneyview import log_bill, money
-from gateway.ownership import Ownership, owned_fleet
+from gateway.ownership import Ownership
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from gateway.recorder import Recorder, tallies_text
 from gateway.rotation import Rotation, RotationRefusedError
 from gateway.scheduler import Scheduler
 from gateway.settings import scheduler_settings, unattended_s
-from gateway.sinks.base import FencedError, SinkError
-from gateway.sources.base import SourceError
-from gateway.statefiles import StateError, queries_without_config
+from gateway.statefiles import queries_without_config
 from gateway.statusview import status_text
 from gateway.supervision import Supervision
 from gateway.threads import run_to_end
 from gateway.together import all_or_none
 from gateway.tracefile import recorded
-from infra.clock import Clock, SystemClock
-from infra.clouds.base import CloudError
-from infra.link.channel import LinkLost
-from infra.link.trust import Authority, TrustError
+from infra.clock import Clock
+from infra.link.trust import Authority
 from policies.signals import Command, DrainAll, Event, Fit, QueryOpened, SlotEnded, StopAll
 
 _LOG = logging.getLogger(__name__)
@@ -55,40 +48,6 @@ _POLL_S = 0.1
 _LAUNCHES_UNTIL_DRAINED = 5
 """After so many failed launches of an engine host in a row, a gateway that runs until drained gives up."""
 _TAG = "spillway-gateway"
-
-
-def run(
-    config: Config, *, until_drained: bool, report: Path | None, keep_hosts: bool = False, record: Path | None = None
-) -> int:
-    """Run a gateway until it is told to stop (SIGTERM, SIGINT) or, with ``until_drained``, until all is done.
-
-    Args:
-        config: what the user wrote.
-        until_drained: end once finite sources are done, every result is in its sink and every VM is given back.
-        report: where to write what happened, or None.
-        keep_hosts: leave the engine hosts running for the next start; they end themselves after ``orphan_after``.
-        record: where to write what came when, or None.
-
-    Returns:
-        The exit code: 0 ok, 1 it failed, 2 the state_dir, a source, a query or the API's address is wrong.
-    """
-    begin_logging()
-    try:
-        with owned_by(config):
-            return asyncio.run(_run_as_owner(config, until_drained, report, record, keep_hosts))
-    except (StateError, SourceError, FencedError, SinkError, ApiError, QueryRefusedError) as error:
-        _LOG.error("%s", error)
-        return 2
-    except (CloudError, TrustError, LinkLost, OSError) as error:
-        _LOG.error("the gateway cannot go on: %s", in_a_sentence(error))
-        return 1
-
-
-async def _run_as_owner(config: Config, drain: bool, report: Path | None, record: Path | None, keep_hosts: bool) -> int:
-    clock = SystemClock()
-    async with owned_fleet(config.gateway, clock) as ownership:
-        daemon = Daemon(config, clock, keep_hosts=keep_hosts, ownership=ownership)
-        return await daemon.run(drain, report, record)
 
 
 class Daemon:

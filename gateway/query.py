@@ -19,13 +19,13 @@ from gateway.gate import ByteGate
 from gateway.identity import Identity
 from gateway.ingress import Ingress, RunLimits
 from gateway.intervals import IntervalSet
-from gateway.lane import Lane
 from gateway.letters import LetterLog
 from gateway.moves import Loss
 from gateway.opening import Opener, Opening
 from gateway.pipeline import Pipeline
 from gateway.position import Position
 from gateway.profiler import Profiler
+from gateway.querystate import BrokenQueryError, LaneFailedError, QueryState
 from gateway.runbook import Run
 from gateway.runlog import LogHead, RunLog
 from gateway.sinks.base import Sink
@@ -44,15 +44,7 @@ from policies.signals import HOME
 _LOG = logging.getLogger(__name__)
 
 
-class BrokenQueryError(Exception):
-    """The query itself is at fault, and what to do."""
-
-
-class LaneFailedError(Exception):
-    """The query died on the private engine host, or got no answer from there; the message is the reason."""
-
-
-class RunningQuery:
+class RunningQuery(QueryState):
     """One query of the config, from ``start`` to ``stop``; it can be started again after that.
 
     ``on_run`` is called with (query, run) for each run that was read, if it is set.
@@ -250,11 +242,6 @@ class RunningQuery:
         if self._started:
             self.ingress.sampler.share = share
 
-    @property
-    def shed_events(self) -> int:
-        """How many events were ever shed, as the run log counts them."""
-        return self._log.shed_events if self._started else 0
-
     def read_on(self) -> None:
         """See whether there is more, although the source had ended."""
         if self._started and self._reads_on:
@@ -340,63 +327,6 @@ class RunningQuery:
             return self._endpoints.trouble
         return self.pipeline.trouble or self.ingress.trouble
 
-    @property
-    def drained(self) -> bool:
-        """Whether the source has ended and everything from it is committed."""
-        return self._started and self.ingress.finished and self.pipeline.idle
-
-    # --------------------------------------------------------------------------------------------- what others ask
-
-    @property
-    def started(self) -> bool:
-        """Whether it is open: between ``start`` and ``stop``."""
-        return self._started
-
-    @property
-    def lanes(self) -> Mapping[str, Lane]:
-        """The lanes by name; none while it is not open."""
-        return self.pipeline.lanes if self._started else {}
-
-    @property
-    def idle(self) -> bool:
-        """Whether every run that was read is committed; an unopened query has nothing under way."""
-        return not self._started or self.pipeline.idle
-
-    @property
-    def read_before(self) -> int:
-        """The first seq that was not read yet."""
-        return self._log.next_seq if self._started else 0
-
-    @property
-    def committed_before(self) -> int:
-        """Every event before this seq is committed."""
-        return self.pipeline.committed_before if self._started else 0
-
-    @property
-    def cloud_share(self) -> float:
-        """R: the part of the events that cloud lanes are to get."""
-        return self.pipeline.cloud_share if self._started else 0.0
-
-    @property
-    def shed_share(self) -> float:
-        """The part of the events that is shed now."""
-        return self.ingress.sampler.share if self._started else 0.0
-
-    def lane_idle(self, name: str) -> bool:
-        """Whether nothing of this query is open in a lane."""
-        return not self._started or self.pipeline.lane_idle(name)
-
-    def set_shares(self, shares: Mapping[str, float]) -> None:
-        """Route by these shares from now on, also after the next start."""
-        self._shares = dict(shares)
-        if self._started:
-            self.pipeline.set_shares(shares)
-
-    def end_slot(self) -> None:
-        """Tell the profiler, before a slot ends, what waits."""
-        if self._started:
-            self.pipeline.end_slot(self.ingress.oldest_unread_s(), self.ingress.due_unread_count())
-
     # ------------------------------------------------------------------------------------------------------- lanes
 
     @property
@@ -407,6 +337,12 @@ class RunningQuery:
     def switchable(self) -> bool:
         """Whether cloud lanes may take part."""
         return self.plan is not None and self.plan.switchable and not self._stateful
+
+    def set_shares(self, shares: Mapping[str, float]) -> None:
+        """Route by these shares from now on, also after the next start."""
+        self._shares = dict(shares)
+        if self._started:
+            self.pipeline.set_shares(shares)
 
     async def attach(self, connection: Connection) -> None:
         """Open the query on a host and add the lane; a cloud lane gets nothing until shares name it.

@@ -18,6 +18,10 @@ _POLL_S: Final = 0.05
 _START_S: Final = 15.0
 
 
+class NoQueryRunsError(Exception):
+    """No query could be opened when the gateway started; the message says why, for each."""
+
+
 class Supervision:
     """Begins, watches and ends the supervisors of all queries.
 
@@ -49,16 +53,15 @@ class Supervision:
         """Open all queries; return once each was opened, failed, or waits for its sink or source.
 
         Raises:
-            Exception: what the first query failed with, if all of them did: then there is nothing to run.
+            NoQueryRunsError: all of them failed.
         """
         for supervisor in self.of.values():
             supervisor.begin()
         ends_s = self._clock.now() + _START_S
         while not all(each.tried.is_set() or self._waits(each, ends_s) for each in self.of.values()):
             await self._clock.sleep_until(self._clock.now() + _POLL_S)
-        errors = [each.error for each in self.of.values() if each.state in ("failed", "given up")]
-        if len(errors) == len(self.of) and errors[0] is not None:
-            raise errors[0]
+        if len(self.failed) == len(self.of):
+            raise NoQueryRunsError("\n".join(f"query {name}: {why}" for name, why in self.failed.items()))
 
     def _waits(self, supervisor: Supervisor, ends_s: float) -> bool:
         others_run = any(each.state == "running" for each in self.of.values())

@@ -17,7 +17,8 @@ from gateway.connection import QueryRefusedError
 from gateway.home import Home, Seat
 from gateway.moves import Loss
 from gateway.profiler import Profiler
-from gateway.query import LaneFailedError, RunningQuery
+from gateway.query import RunningQuery
+from gateway.querystate import BrokenQueryError, LaneFailedError
 from gateway.sinks.base import FencedError, SinkError
 from gateway.sources.base import SourceError
 from gateway.statefiles import StateError
@@ -42,6 +43,7 @@ class HostEndedError(Exception):
 
 
 _EXPECTED = (
+    BrokenQueryError,
     CodeError,
     FencedError,
     HostEndedError,
@@ -69,7 +71,6 @@ class Supervisor:
         state: what it does now.
         reason: why it failed last, or is being opened anew; empty while it runs.
         since_wall_s: since when it has been failing (s since 1970); None while it does not.
-        error: what it failed with last.
         tried: set once it was opened, or failed, for the first time.
     """
 
@@ -101,7 +102,6 @@ class Supervisor:
         self.state: State = "opening"
         self.reason = ""
         self.since_wall_s: float | None = None
-        self.error: BaseException | None = None
         self.tried = asyncio.Event()
 
     def begin(self) -> None:
@@ -283,7 +283,7 @@ class Supervisor:
     async def _set_aside(self, error: BaseException) -> bool:
         """Stop the query and wait until it is to be opened again; return False when it is given up."""
         now_s = self._clock.now()
-        self.error, self.reason = error, str(error) or repr(error)
+        self.reason = str(error) or repr(error)
         self.since_wall_s = self.since_wall_s or self._clock.wall()
         # Whoever was fenced would fence the other writer in turn.
         pause_s = None if isinstance(error, FencedError) else self._restarts.failed(now_s)

@@ -11,69 +11,18 @@ from typing import Literal
 
 import msgspec
 
+from infra.queryplan import Predicate as Predicate
+from infra.queryplan import PredicateOp as PredicateOp
+from infra.queryplan import QueryPlan as QueryPlan
+from infra.queryplan import SwitchClass as SwitchClass
+
 PROTOCOL = 2
 
 Channel = Literal["control", "data"]
-SwitchClass = Literal["stateless", "whole"]
-PredicateOp = Literal[
-    "is_null",
-    "not_null",
-    "eq",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "in",
-    "starts_with",
-    "ends_with",
-    "contains",
-    "and",
-    "or",
-    "not",
-]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Base of every message; the struct's name is its tag on the wire."""
-
-
-# ---------------------------------------------------------------------------------------------------- what a plan says
-
-
-class Predicate(msgspec.Struct, frozen=True, kw_only=True):
-    """A row condition that may be evaluated before the WAN, with Spark's three-valued logic.
-
-    ``and``, ``or`` and ``not`` use ``children``; all others ``column`` (a path into nested structs) and ``value``
-    (a list for ``in``).
-    """
-
-    op: PredicateOp
-    column: tuple[str, ...] = ()
-    value: str | int | bool | list[str | int | bool] | None = None
-    children: tuple[Predicate, ...] = ()
-
-
-class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What Spark's own plan says about a query.
-
-    Attributes:
-        switch_class: ``stateless`` may be split at any share; ``whole`` holds state and stays in one place.
-        reason: why it is ``whole``, or why it may not be switched; empty when there is nothing to say.
-        switchable: False when splitting could change an answer (``rand()``, ``current_timestamp()``, state).
-        narrow: True when several runs may share a micro-batch because each output row still names its partition.
-        needed_schema: the Arrow schema (serialised) of the columns, nested fields pruned, that the query reads;
-            None when the plan could not be read, and then everything is sent.
-        predicates: conditions, all of which must be true for a row to matter.
-        trim_note: why ``needed_schema`` is None, or which predicates could not be taken early.
-    """
-
-    switch_class: SwitchClass
-    switchable: bool
-    narrow: bool
-    reason: str = ""
-    needed_schema: bytes | None = None
-    predicates: tuple[Predicate, ...] = ()
-    trim_note: str = ""
 
 
 # ------------------------------------------------------------------------------------------------------------ greeting

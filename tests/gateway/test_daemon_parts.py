@@ -22,6 +22,7 @@ from fleet_doubles import RUNTIME, FakeQuery
 from gateway_doubles import FakeLink, until
 
 from gateway import daemon as daemon_module
+from gateway import running
 from gateway.config import Config, load
 from gateway.connection import Connection, QueryRefusedError
 from gateway.daemon import Daemon
@@ -29,6 +30,7 @@ from gateway.hosts import InService
 from gateway.rotation import RotationRefusedError
 from gateway.sources.base import SourceError
 from gateway.statefiles import owned
+from gateway.supervision import NoQueryRunsError
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import BootError
 from infra.link.client import HostLink
@@ -231,7 +233,7 @@ async def test_a_gateway_told_to_stop_before_it_is_ready_ends_at_once(tmp_path: 
 
 async def test_a_query_that_is_refused_ends_the_start_and_leaves_no_host(site: Site) -> None:
     site.query.start_fails = QueryRefusedError("home refuses words: there is no column bdoy")
-    with pytest.raises(QueryRefusedError, match="words"):
+    with pytest.raises(NoQueryRunsError, match="query words: home refuses words: there is no column bdoy"):
         await site.daemon.run(False, None)
     assert site.said == ["connect", "stop", "stop", "end host", "close cloud"]
 
@@ -328,7 +330,7 @@ async def test_status_before_queries_are_open(site: Site) -> None:
 
 
 def run(config: Config) -> int:
-    return daemon_module.run(config, until_drained=True, report=None)
+    return running.run(config, until_drained=True, report=None)
 
 
 def test_a_port_in_use_is_a_sentence_and_bad_input(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from gateway import hosts
 from gateway.connection import Connection, QueryRefusedError
 from gateway.home import Home
 from gateway.hosts import HomeHost
-from gateway.query import LaneFailedError
+from gateway.querystate import LaneFailedError
 from gateway.sinks.base import FencedError
 from gateway.sources.base import SourceError
 from gateway.supervisor import Supervisor

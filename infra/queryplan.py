@@ -1,0 +1,61 @@
+"""What Spark's plan says about a query."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SwitchClass = Literal["stateless", "whole"]
+PredicateOp = Literal[
+    "is_null",
+    "not_null",
+    "eq",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "in",
+    "starts_with",
+    "ends_with",
+    "contains",
+    "and",
+    "or",
+    "not",
+]
+
+
+class Predicate(msgspec.Struct, frozen=True, kw_only=True):
+    """A row condition that may be evaluated before the WAN, with Spark's three-valued logic.
+
+    ``and``, ``or`` and ``not`` use ``children``; all others ``column`` (a path into nested structs) and ``value``
+    (a list for ``in``).
+    """
+
+    op: PredicateOp
+    column: tuple[str, ...] = ()
+    value: str | int | bool | list[str | int | bool] | None = None
+    children: tuple[Predicate, ...] = ()
+
+
+class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What Spark's own plan says about a query.
+
+    Attributes:
+        switch_class: ``stateless`` may be split at any share; ``whole`` holds state and stays in one place.
+        reason: why it is ``whole``, or why it may not be switched; empty when there is nothing to say.
+        switchable: False when splitting could change an answer (``rand()``, ``current_timestamp()``, state).
+        narrow: True when several runs may share a micro-batch because each output row still names its partition.
+        needed_schema: the Arrow schema (serialised) of the columns, nested fields pruned, that the query reads;
+            None when the plan could not be read, and then everything is sent.
+        predicates: conditions, all of which must be true for a row to matter.
+        trim_note: why ``needed_schema`` is None, or which predicates could not be taken early.
+    """
+
+    switch_class: SwitchClass
+    switchable: bool
+    narrow: bool
+    reason: str = ""
+    needed_schema: bytes | None = None
+    predicates: tuple[Predicate, ...] = ()
+    trim_note: str = ""
