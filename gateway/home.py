@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypedDict
 from weakref import WeakKeyDictionary
 
 from gateway.config.models import Config
@@ -20,9 +20,9 @@ from gateway.mastercheck import see_master
 from gateway.query import RunningQuery
 from gateway.standby import Standby
 from gateway.statefiles import probe
-from gateway.trial import Trial
+from gateway.trial import TRIAL, Trial
 from infra.clock import Clock
-from infra.clouds.process import ProcessCloud
+from infra.clouds.process import Place, ProcessCloud
 from infra.link.trust import Authority
 from infra.messages import Runtime
 from policies.blame import Blame, Loss
@@ -31,6 +31,14 @@ from policies.signals import HOME
 _LOG = logging.getLogger(__name__)
 # A host that has answered no query for so long, although all wait, is stuck.
 _STUCK_S = 30.0
+
+
+class StartedWith(TypedDict):
+    """What every private engine host is started with; see ``ProcessCloud``."""
+
+    master: str
+    spark_conf: Mapping[str, str]
+    cpu_sets: Sequence[str]
 
 
 class MakeHost(Protocol):
@@ -79,7 +87,7 @@ class Home:
         self._blame = Blame()
         self._opening: dict[str, tuple[Connection, float]] = {}
         self._suspects_of: WeakKeyDictionary[Connection, tuple[str, ...]] = WeakKeyDictionary()
-        self._trial = Trial(lambda: make_host("trial"), tags, clock)
+        self._trial = Trial(lambda: make_host(TRIAL), tags, clock)
         names = list(queries) if own_hosts else []
         self._own = {
             name: self._keeper(f"the engine host of query {name}", [name], make_host, f"query {name}", tags, probes)
@@ -283,22 +291,25 @@ def make_home(config: Config, authority: Authority, queries: Mapping[str, Runnin
     """Return the care for the private engine hosts that ``config`` describes."""
     private, state_dir = config.private, config.gateway.state_dir
     own_hosts = private.host == "own"
-    machines = ProcessCloud(
-        state_dir / "home",
-        clock,
-        # One for suspects besides.
-        max_vms=1 + (len(queries) if own_hosts else 1) + (1 if private.standby else 0),
-        master=private.spark.master,
-        spark_conf=private.spark.settings,
-        cpu_sets=[private.cpus] if private.cpus else [],
-    )
+    started_with: StartedWith = {
+        "master": private.spark.master,
+        "spark_conf": private.spark.settings,
+        "cpu_sets": [private.cpus] if private.cpus else [],
+    }
+    most = (len(queries) if own_hosts else 1) + (1 if private.standby else 0)
+    machines = ProcessCloud(state_dir / "home", clock, max_vms=most, **started_with)
+    # Suspects get the CPU that the others leave.
+    places = [Place(("nice", "-n", "10"), "127.0.0.1")]
+    suspects = ProcessCloud(state_dir / "trial", clock, max_vms=1, places=places, **started_with)
     taken: set[str] = set()
     # A host of another version would serve other code.
     tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
     if private.spark.settings:
         tags["spark"] = private.spark.fingerprint
     return Home(
-        lambda role: HomeHost(machines, authority, config.gateway.orphan_after_s, clock, taken, role),
+        lambda role: HomeHost(
+            suspects if role == TRIAL else machines, authority, config.gateway.orphan_after_s, clock, taken, role
+        ),
         tags,
         queries,
         clock,

@@ -67,6 +67,7 @@ def _query(supervisor: Supervisor, latency_s: float) -> dict[str, object]:
         "share_to_cloud": query.cloud_share,
         "latency_s": latency_s,
         "mean_latency_s": query.tally.latency.mean_s,
+        "median_latency_s": query.tally.latency.quantile_s(0.5),
         "dead_letters": query.dead_letters.count,
         "trouble": supervisor.trouble,
         "codecs": {name: lane.choices for name, lane in query.lanes.items()},

@@ -13,6 +13,8 @@ from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
 
 _LOG = logging.getLogger(__name__)
+TRIAL = "trial"
+"""The role of the suspects' host."""
 
 
 class Trial:

@@ -83,7 +83,9 @@ class Query(FakeQuery):
         self.dead_letters = SimpleNamespace(count=0)
         self.start_fails: Exception | None = None
         self.fails: Exception | None = None
-        self.tally = SimpleNamespace(events=0, results=0, latency=SimpleNamespace(mean_s=0.0, weight=0.0))
+        self.tally = SimpleNamespace(
+            events=0, results=0, latency=SimpleNamespace(mean_s=0.0, weight=0.0, quantile_s=lambda _: 0.0)
+        )
         self.tally.take_slot = lambda: (0, None)
         self.lanes: Any = {}
         self.committed_before = self.read_before = 0
