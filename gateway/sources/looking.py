@@ -64,12 +64,14 @@ async def look(config: SourceConfig, folder: Path, known: Mark | None, needed: P
 async def _topics(config: KafkaSource) -> Topics:
     from gateway.kafka.clients import client_settings
     from gateway.kafka.fetched import told_as_source_errors
+    from gateway.kafka.member import REQUEST_TIMEOUT_MS
     from gateway.kafka.topicids import topics_of
     from gateway.tlsfiles import BadTlsFilesError
 
     try:
         with told_as_source_errors(f"asking {config.brokers} for the ids of its topics"):
-            return await topics_of(client_settings(config), config.topics)
+            settings = {**client_settings(config), "request_timeout_ms": REQUEST_TIMEOUT_MS}
+            return await topics_of(settings, config.topics)
     except BadTlsFilesError as error:
         raise SourceError(str(error)) from error
 

@@ -1,0 +1,48 @@
+"""Topics that are made, deleted, and made anew."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from kafka_broker import Broker
+from source_contract import DEADLINE_S
+
+from gateway.config.kafka import KafkaSource as KafkaSourceConfig
+from gateway.kafka.clients import client_settings
+from gateway.kafka.topicids import topics_of
+from gateway.sources.base import SourceError
+
+
+def config(broker: Broker, *topics: str) -> KafkaSourceConfig:
+    return KafkaSourceConfig.model_validate({"type": "kafka", "brokers": broker.brokers, "topics": topics})
+
+
+async def until_there(broker: Broker, topic: str, *, there: bool) -> None:
+    """Wait until the broker says so."""
+    gives_up_s = time.monotonic() + DEADLINE_S
+    while there != await is_there(broker, topic):
+        assert time.monotonic() < gives_up_s
+        await asyncio.sleep(0.05)
+
+
+async def is_there(broker: Broker, topic: str) -> bool:
+    try:
+        return bool(await topics_of(client_settings(config(broker, topic)), [topic]))
+    except SourceError:
+        return False
+
+
+async def made(broker: Broker, name: str | None = None) -> str:
+    """Create a topic, and return its name once all know it."""
+    topic = await broker.create_topic(name)
+    await until_there(broker, topic, there=True)
+    return topic
+
+
+async def made_anew(broker: Broker, topic: str) -> None:
+    """Delete a topic, and make it again once it is gone."""
+    async with broker.admin() as admin:
+        await admin.delete_topics([topic])
+    await until_there(broker, topic, there=False)
+    await made(broker, topic)
