@@ -20,8 +20,9 @@ from engines.session import sibling
 from engines.stream import OnDeath
 from engines.tables import one_batch, unpack
 from engines.verdicts import EVALUATION_ERRORS, Verdicts
+from infra.badrows import too_many_bad_rows
 from infra.clock import Clock
-from infra.messages import Poison, too_many_bad_rows
+from infra.messages import Poison
 
 _log = logging.getLogger("spillway.host")
 

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from engines import pythondaemon
 from engines.classarchive import java_program, use_options
 from engines.scratch import scratch_folder
-from infra.messages import PROTOCOL, Runtime
+from infra.messages import PROTOCOL
+from infra.runtime import Runtime
 
 _JAVA_MIN = 17
 _TIMEZONE = "UTC"

@@ -31,7 +31,7 @@ from infra.link.channel import LinkLost
 from infra.link.client import Address
 from infra.link.shaper import ShapedRelay
 from infra.link.trust import Authority, TrustError, new_token
-from infra.messages import Runtime
+from infra.runtime import Runtime
 from policies.signals import (
     Command,
     DrainVm,

@@ -23,7 +23,7 @@ from infra.clouds.base import CloudError
 from infra.clouds.process import ProcessCloud
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority
-from infra.messages import Runtime
+from infra.runtime import Runtime
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from infra.runtime import Runtime
+
 PROTOCOL = 2
 
 Channel = Literal["control", "data"]
@@ -77,25 +79,6 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # ------------------------------------------------------------------------------------------------------------ greeting
-
-
-class Runtime(msgspec.Struct, frozen=True, kw_only=True):
-    """All that must be equal at two sites for a query to give the same answers there."""
-
-    protocol: int
-    spark: str
-    java: str
-    python: str
-    timezone: str
-    ansi: bool
-
-    def differences(self, other: Runtime) -> list[str]:
-        """Return one sentence for each field in which ``other`` differs."""
-        return [
-            f"{name}: {getattr(self, name)!r} here, {getattr(other, name)!r} there"
-            for name in self.__struct_fields__
-            if getattr(self, name) != getattr(other, name)
-        ]
 
 
 class GatewayHello(Message, frozen=True, kw_only=True):
@@ -286,15 +269,6 @@ class Poison(msgspec.Struct, frozen=True, kw_only=True):
 
     row: int
     reason: str
-
-
-def too_many_bad_rows(most: int, first_reason: str) -> str:
-    """Return why a query is broken of whose 1,000 rows more than ``most`` fail."""
-    return (
-        f"more than {most} of 1,000 rows fail, which dead_letters.most does not allow: the query is broken rather than "
-        f"its data. The first of them says: {first_reason}. Mend the query, its schema or the source; raise "
-        "dead_letters.most if such rows are to become dead letters"
-    )
 
 
 class Isolating(Message, frozen=True, kw_only=True):
