@@ -30,7 +30,7 @@ HELD_BYTES = 64 << 20
 """Decoded rows that wait to be judged, at most (the runs of one micro-batch are always taken)."""
 
 RUN_S = 300.0
-"""A run that takes longer fails the query: 2,000 rows of which all fail in a Python function take about half of it."""
+"""A run that takes longer fails the query: 2,000 rows of which all fail in a Python function take a fifth of it."""
 
 _ROUNDS = 3
 _CLOSE_S = 5.0
