@@ -3,6 +3,7 @@
 Run: python bench/isolation.py [BAD ...]
 """
 
+# ruff: noqa: SLF001 - the ways that were not taken need the insides of Spark
 from __future__ import annotations
 
 import random

@@ -17,7 +17,8 @@ from infra.link.client import HostLink
 from infra.link.identity import HostIdentity
 from infra.link.server import HostServer, SessionStarted
 from infra.link.trust import Authority, UserData, new_token
-from infra.messages import PROTOCOL, Committed, Completed, Run, Runtime
+from infra.messages import PROTOCOL, Committed, Completed, Run
+from infra.runtime import Runtime
 
 HOST = "bench-1"
 PAYLOAD = b"x" * (1 << 20)

@@ -21,7 +21,8 @@ from infra.link.credit import CreditWindow
 from infra.link.identity import HostIdentity
 from infra.link.server import HostServer
 from infra.link.trust import Authority, UserData, new_token
-from infra.messages import PROTOCOL, Credit, Run, Runtime
+from infra.messages import PROTOCOL, Credit, Run
+from infra.runtime import Runtime
 from infra.wan import Site, Wan, WanSettings
 
 HOST = "bench-1"

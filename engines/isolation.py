@@ -21,8 +21,9 @@ from engines.session import sibling
 from engines.stream import OnDeath
 from engines.tables import one_batch, unpack
 from engines.verdicts import EVALUATION_ERRORS, Verdicts
+from infra.badrows import too_many_bad_rows
 from infra.clock import Clock
-from infra.messages import Poison, too_many_bad_rows
+from infra.messages import Poison
 
 _log = logging.getLogger("spillway.host")
 
@@ -30,7 +31,7 @@ HELD_BYTES = 64 << 20
 """Decoded rows that wait to be judged, at most (the runs of one micro-batch are always taken)."""
 
 RUN_S = 300.0
-"""A run that takes longer fails the query: 2,000 rows of which all fail in a Python function take about half of it."""
+"""A run that takes longer fails the query: 2,000 rows of which all fail in a Python function take a fifth of it."""
 
 _ROUNDS = 3
 _CLOSE_S = 5.0

@@ -20,7 +20,8 @@ from engines import pythondaemon
 from engines.classarchive import java_program, use_options
 from engines.scratch import scratch_folder
 from engines.sparkconf import SQL, TIMEZONE, equal_everywhere
-from infra.messages import PROTOCOL, Runtime
+from infra.messages import PROTOCOL
+from infra.runtime import Runtime
 
 _JAVA_MIN = 17
 _NO_CONF: Mapping[str, str] = MappingProxyType({})

@@ -29,7 +29,7 @@ from infra.clouds.base import Cloud, CloudError, Learns, Node
 from infra.link.channel import LinkLost
 from infra.link.shaper import ShapedRelay
 from infra.link.trust import Authority, TrustError, new_token
-from infra.messages import Runtime
+from infra.runtime import Runtime
 from policies.signals import (
     Command,
     DrainVm,

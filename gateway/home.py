@@ -24,7 +24,7 @@ from gateway.trial import TRIAL, Trial
 from infra.clock import Clock
 from infra.clouds.process import Place, ProcessCloud
 from infra.link.trust import Authority
-from infra.messages import Runtime
+from infra.runtime import Runtime
 from policies.blame import Blame, Loss
 from policies.signals import HOME
 

@@ -22,8 +22,8 @@ from gateway.runlog import RunLog
 from gateway.sinks.base import Sink
 from gateway.statistics import Tally
 from gateway.threads import run_to_end
+from infra.badrows import too_many_bad_rows
 from infra.clock import Clock
-from infra.messages import too_many_bad_rows
 from policies.poison import BadRows
 from policies.signals import HOME
 

@@ -15,6 +15,7 @@ from infra.queryplan import Predicate as Predicate
 from infra.queryplan import PredicateOp as PredicateOp
 from infra.queryplan import QueryPlan as QueryPlan
 from infra.queryplan import SwitchClass as SwitchClass
+from infra.runtime import Runtime
 
 PROTOCOL = 2
 
@@ -26,34 +27,6 @@ class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 # ------------------------------------------------------------------------------------------------------------ greeting
-
-
-class Runtime(msgspec.Struct, frozen=True, kw_only=True):
-    """All that must be equal at two sites for a query to give the same answers there.
-
-    Attributes:
-        protocol: of the link.
-        spark: its version; likewise ``java`` and ``python``.
-        timezone: of the session.
-        ansi: whether the session follows the SQL standard.
-        settings: those of the user that can change an answer.
-    """
-
-    protocol: int
-    spark: str
-    java: str
-    python: str
-    timezone: str
-    ansi: bool
-    settings: dict[str, str] = {}
-
-    def differences(self, other: Runtime) -> list[str]:
-        """Return one sentence for each field in which ``other`` differs."""
-        return [
-            f"{name}: {getattr(self, name)!r} here, {getattr(other, name)!r} there"
-            for name in self.__struct_fields__
-            if getattr(self, name) != getattr(other, name)
-        ]
 
 
 class GatewayHello(Message, frozen=True, kw_only=True):
@@ -246,15 +219,6 @@ class Poison(msgspec.Struct, frozen=True, kw_only=True):
 
     row: int
     reason: str
-
-
-def too_many_bad_rows(most: int, first_reason: str) -> str:
-    """Return why a query is broken of whose 1,000 rows more than ``most`` fail."""
-    return (
-        f"more than {most} of 1,000 rows fail, which dead_letters.most does not allow: the query is broken rather than "
-        f"its data. The first of them says: {first_reason}. Mend the query, its schema or the source; raise "
-        "dead_letters.most if such rows are to become dead letters"
-    )
 
 
 class Isolating(Message, frozen=True, kw_only=True):

@@ -30,8 +30,8 @@ from infra.messages import (
     RenewGrant,
     RenewProof,
     RenewRequest,
-    Runtime,
 )
+from infra.runtime import Runtime
 
 __all__ = ["HostServer", "LinkLost", "SessionEnded", "SessionStarted"]
 

@@ -18,8 +18,9 @@ from infra.clock import SystemClock
 from infra.link.identity import HostIdentity
 from infra.link.server import HostServer
 from infra.link.trust import UserData
-from infra.messages import PROTOCOL, Completed, Credit, OpenQuery, QueryPlan, QueryReady, Run, Runtime
+from infra.messages import PROTOCOL, Completed, Credit, OpenQuery, QueryPlan, QueryReady, Run
 from infra.payload import CodecPolicy, Decoder, Encoder
+from infra.runtime import Runtime
 
 RUNTIME = Runtime(protocol=PROTOCOL, spark="4.3.0", java="21", python="3.11", timezone="UTC", ansi=True)
 PLAN = QueryPlan(switch_class="stateless", switchable=True, narrow=True)

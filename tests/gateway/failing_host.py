@@ -15,7 +15,8 @@ from infra.link.identity import HostIdentity
 from infra.link.secret_files import write_private
 from infra.link.server import HostServer, SessionStarted
 from infra.link.trust import UserData
-from infra.messages import PROTOCOL, Runtime
+from infra.messages import PROTOCOL
+from infra.runtime import Runtime
 
 RUNTIME = Runtime(protocol=PROTOCOL, spark="4.3.0", java="21", python="3.11", timezone="UTC", ansi=True)
 

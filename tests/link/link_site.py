@@ -13,7 +13,8 @@ from infra.link.client import HostLink, LinkLost, enrol
 from infra.link.identity import HostIdentity
 from infra.link.server import HostServer, SessionEnded, SessionStarted
 from infra.link.trust import Authority, UserData, new_token
-from infra.messages import PROTOCOL, AnyMessage, Completed, Run, Runtime
+from infra.messages import PROTOCOL, AnyMessage, Completed, Run
+from infra.runtime import Runtime
 
 HOST = "cloud-1"
 RUNTIME = Runtime(protocol=PROTOCOL, spark="4.3.0", java="21", python="3.11", timezone="UTC", ansi=True)

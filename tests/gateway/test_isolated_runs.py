@@ -1,0 +1,57 @@
+"""Runs in which a host finds bad rows: what is completed, what breaks the query, and what counts as latency."""
+
+from __future__ import annotations
+
+from gateway_doubles import until
+from test_pipeline import Query, query
+
+from infra.messages import Isolating, Poison, QueryFailed
+from policies.signals import HOME
+
+__all__ = ["query"]
+
+
+async def test_a_run_of_which_too_many_rows_fail_is_not_completed_and_the_query_is_broken(query: Query) -> None:
+    async with query.running():
+        home = query.add_host(HOME)
+        for first in range(0, 2000, 500):
+            query.offer(first, first + 499)
+        await until(lambda: len(home.runs) == 2)
+        bad = [Poison(row=i, reason=f"bad {i}") for i in range(150)]
+        home.answer(0, 499, range(150, 500), poison=bad)
+        await until(lambda: query.pipeline.committed_before == 500, query.clock, 0.1)
+        home.answer(500, 999, range(650, 1000), poison=bad)
+        await until(lambda: bool(query.broken))
+        await query.pass_time(3.0)
+        assert query.pipeline.committed_before == 500
+        assert not query.pipeline.idle
+        for said in ("more than 200 of 1,000 rows", "bad 0", "dead_letters.most"):
+            assert said in query.broken[0]
+    assert query.ids() == [*range(150, 500)]
+    assert query.letters.count == 150
+
+
+async def test_a_host_that_finds_the_query_at_fault_breaks_it_not_its_lane(query: Query) -> None:
+    async with query.running():
+        home = query.add_host(HOME)
+        home.link.say(QueryFailed(query="q", epoch=1, reason="it fails even without rows", broken=True))
+        await until(lambda: query.broken == ["it fails even without rows"])
+        assert query.failed == []
+
+
+async def test_a_run_that_is_isolated_is_no_latency_by_which_a_vm_is_rented_but_is_delivered_late(query: Query) -> None:
+    async with query.running():
+        home = query.add_host(HOME)
+        query.offer(0, 9)
+        await until(lambda: len(home.runs) == 1)
+        home.link.say(Isolating(query="q", epoch=1, first_seq=0))
+        await until(lambda: query.profiler._queries["q"].open[0].isolating)
+        query.clock.advance(50.0)
+        query.pipeline.end_slot(None, 0)
+        (slot,) = query.profiler.end_slot(query.clock.now())
+        home.answer(0, 9, [1])
+        await query.all_committed()
+        (after,) = query.profiler.end_slot(query.clock.now())
+        assert (slot.latency_s, after.latency_s) == (0.0, 0.0)
+        assert query.pipeline.tally.latency.mean_s >= 50.0
+        assert query.pipeline.tally.delivery.mean_s >= 50.0
