@@ -34,6 +34,8 @@ def values_of(annotation: Any, depth: int = 2) -> st.SearchStrategy[Any]:
         return st.one_of([values_of(each, depth) for each in arguments])
     if origin is list:
         return st.lists(values_of(arguments[0], depth), max_size=3)
+    if origin is dict:
+        return st.dictionaries(values_of(arguments[0], depth), values_of(arguments[1], depth), max_size=3)
     if origin is tuple:
         if depth == 0:
             return st.just(())

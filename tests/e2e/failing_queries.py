@@ -1,0 +1,129 @@
+"""Ten queries on one engine host: seven that work, and three that fail in three ways."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.harness import Gateway, end_hosts, parts_in, rows_in, until
+
+GOOD = [f"good-{number}" for number in range(7)]
+BAD = ("raises", "out-of-memory", "read-only")
+RATE_PER_S = 20
+FATAL_ID = 100
+"""The event over which one query uses up the memory of its JVM, 5 s after the first."""
+
+FUNCTIONS = """\
+from pyspark.sql.functions import udf
+
+
+@udf("string")
+def _raise(text):
+    raise ValueError("it always raises")
+
+
+def raises(events):
+    return events.select("id", _raise("text").alias("text"))
+"""
+
+
+class ReadOnly:
+    """A folder that can be made read-only, also for root: then it is a file system of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        self._is_mounted = os.geteuid() == 0
+        if self._is_mounted:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "spillway-test", str(folder)], check=True)
+
+    def take_away(self) -> None:
+        """Let nobody write there from now on."""
+        if self._is_mounted:
+            subprocess.run(["mount", "-o", "remount,ro", str(self.folder)], check=True)
+        else:
+            self.folder.chmod(0o555)
+
+    def end(self) -> None:
+        """Let the folder be removed."""
+        if self._is_mounted:
+            subprocess.run(["umount", str(self.folder)], check=True)
+        else:
+            self.folder.chmod(0o755)
+
+
+def query(folder: Path, name: str, events: int, **what: str) -> dict[str, Any]:
+    """Return a query as a config entry; its events come at ``RATE_PER_S``."""
+    source = folder / f"{events}.jsonl"
+    if not source.exists():
+        lines = (json.dumps({"id": number, "text": f"event {number}"}) for number in range(events))
+        source.write_text("\n".join(lines) + "\n")
+    return {
+        "source": {"type": "file", "path": str(source), "replay": {"rate": f"{RATE_PER_S}/s"}},
+        "schema": "id BIGINT, text STRING",
+        **what,
+        "sink": {"type": "file", "path": str(folder / "out" / name)},
+        "qos": {"latency": "5s"},
+        "runs": {"linger": "1s"},
+        "on_failure": {"restart": "2s..4s"},
+    }
+
+
+def queries(folder: Path, seconds: int, *, with_bad: bool) -> dict[str, Any]:
+    """Return the good queries, whose events come for so many seconds, and ``with_bad`` the others."""
+    (folder / "failing_functions.py").write_text(FUNCTIONS)
+    events = seconds * RATE_PER_S
+    found = {
+        name: query(folder, name, events, sql=f"SELECT id, concat(text, ' of {name}') AS text FROM events")
+        for name in GOOD
+    }
+    if with_bad:
+        memory = f"CASE WHEN id = {FATAL_ID} THEN length(repeat(text, 200000000)) ELSE 0 END"
+        found["raises"] = query(folder, "raises", events, function="failing_functions:raises")
+        found["out-of-memory"] = query(folder, "out-of-memory", events, sql=f"SELECT id, {memory} AS n FROM events")
+        found["read-only"] = query(folder, "read-only", events, sql="SELECT id FROM events")
+    return found
+
+
+def check_good(folder: Path, events: int) -> None:
+    """See that each good query has exactly its results, in order."""
+    for name in GOOD:
+        wanted = [{"id": number, "text": f"event {number} of {name}"} for number in range(events)]
+        assert rows_in(folder / "out" / name) == wanted, name
+
+
+def latencies_s(gateway: Gateway, name: str) -> list[float]:
+    """Return, for each event of a query, the time from when it was due until the part with its result was there."""
+    log = gateway.state_dir / "queries" / name / "runs.log"
+    head = json.loads(log.read_bytes().splitlines()[0].partition(b" ")[2])
+    sink = gateway.folder / "out" / name
+    found = []
+    for part in parts_in(sink):
+        path = sink / str(part)
+        there_s = path.stat().st_mtime - head["started_wall_s"]
+        found += [there_s - json.loads(line)["id"] / RATE_PER_S for line in path.read_bytes().splitlines()]
+    return found
+
+
+def play(folder: Path, seconds: int, *, with_bad: bool) -> tuple[int, Gateway, dict[str, float]]:
+    """Run a gateway until it ends; return its exit code, and the median latency of each good query in seconds."""
+    folder.mkdir()
+    read_only = ReadOnly(folder / "out" / "read-only")
+    gateway = Gateway(folder, folder / "state", queries(folder, seconds, with_bad=with_bad), {"max_vms": 0})
+    try:
+        gateway.start("--until-drained")
+        if with_bad:
+            until(lambda: len(parts_in(folder / "out" / "read-only")) > 2, "results before the folder is read-only")
+            read_only.take_away()
+        code = gateway.wait(600)
+    finally:
+        if gateway.process is not None and gateway.process.poll() is None:
+            gateway.kill()
+        end_hosts(gateway.state_dir)
+        read_only.end()
+    check_good(folder, seconds * RATE_PER_S)
+    return code, gateway, {name: statistics.median(latencies_s(gateway, name)) for name in GOOD}
