@@ -53,6 +53,8 @@ _WORKER_LATE = "Python worker failed to connect back"
 _OPEN_TRIES = 3
 _OPEN_S = 150.0
 _OUT_OF_MEMORY = 52  # Spark's own code, SparkExitCode.OOM
+# By somebody else, as a process or as Java says it: that is no query's doing.
+_KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT})
 # Where Spark has stopped, its JVM ends, or else the host does.
 _JVM_ENDS_S = 10.0
 _LOOK_S = 0.25
@@ -201,15 +203,20 @@ class Host:
                 await self._jvm_ended(self._session.result())
 
     async def _jvm_ended(self, session: SparkSession) -> None:
-        """End, and tell the gateway first which queries Spark ran then."""
-        activities = {name: slot.opened.activity for name, slot in self._slots.items() if slot.opened is not None}
-        known = {name: activity for name, activity in activities.items() if activity is not None}
-        suspects = [name for name, activity in known.items() if activity.is_fatal]
-        suspects = suspects or [name for name, activity in known.items() if activity.ran_just_now]
-        await self._server.tell(HostEnding(suspects=tuple(suspects)))
+        """End; where the JVM ended by itself, tell the gateway first which queries Spark ran then."""
         code = exit_code(session)
-        why = {_OUT_OF_MEMORY: " (out of memory)"}.get(code or 0, "")
+        if code not in _KILLED:
+            await self._server.tell(HostEnding(suspects=self._suspects()))
+        why = " (out of memory)" if code == _OUT_OF_MEMORY else ""
         self._stop(f"Spark's JVM ended with exit code {code}{why}", code=1)
+
+    def _suspects(self) -> tuple[str, ...]:
+        """Return the queries that hit a fatal error; if none did, those that Spark ran just now or was opening."""
+        found = {name: slot.opened.activity for name, slot in self._slots.items() if slot.opened is not None}
+        known = {name: activity for name, activity in found.items() if activity is not None}
+        fatal = tuple(name for name, activity in known.items() if activity.is_fatal)
+        opening = [name for name, slot in self._slots.items() if slot.lock.locked()]
+        return fatal or tuple({*opening, *(name for name, activity in known.items() if activity.ran_just_now)})
 
     def _died(self, opened: Opened, reason: str) -> None:
         """Tell the owner of a query that it died, unless Spark ends: then the host does. Called on any thread."""

@@ -25,7 +25,7 @@ from infra.clock import Clock
 from infra.clouds.process import Place, ProcessCloud
 from infra.link.trust import Authority
 from infra.runtime import Runtime
-from policies.blame import Blame, Loss
+from policies.blame import Blame, HostLoss, Waiting
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
@@ -245,14 +245,14 @@ class Home:
 
     def _suspects(self, connection: Connection) -> tuple[str, ...]:
         now_s = self._clock.now()
-        waiting_s = {name: now_s - at_s for name, (host, at_s) in self._opening.items() if host is connection}
+        waiting = {name: Waiting(now_s - at_s) for name, (host, at_s) in self._opening.items() if host is connection}
         for name, query in self._queries.items():
             lane = query.lanes.get(HOME)
             if lane is not None and lane.connection is connection and (waited_s := lane.waiting_s) is not None:
-                waiting_s[name] = waited_s
+                waiting[name] = Waiting(waited_s, query.committed_before, query.read_before)
         if any(keeper.connection is connection for keeper in self._own.values()):
-            return tuple(waiting_s)
-        suspects = self._blame.suspects(Loss(now_s, waiting_s, connection.accused))
+            return tuple(waiting)
+        suspects = self._blame.suspects(HostLoss(now_s, waiting, connection.accused))
         self._trial.accuse(suspects)
         return suspects
 

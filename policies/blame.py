@@ -1,32 +1,47 @@
 """Which queries are suspected when an engine host ends, and in which order each is tried alone. Pure.
 
-A query can end the host that it shares with others, for instance by using up the memory of its JVM. The host itself
-names the queries whose micro-batch was running when it noticed that its JVM had ended. Where the whole host process is
-gone, nobody is suspected at first: machines reboot and operators kill. If the next host is lost soon after, the
-suspects are the queries that waited for answers both times.
+A query can end the host that it shares with others, for instance by using up the memory of its JVM. Where the JVM
+ended by itself, the host names the queries that Spark ran then. Where somebody killed it, or the whole host is gone,
+nobody is suspected at first: machines reboot and operators kill. If the next host is lost soon after, the suspects are
+the queries that have not got through what was under way at the first loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 REPEATED_WITHIN_S = 900.0
 """Two losses of a host within this time are taken to have one cause."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class Waiting:
+    """A query that waited for answers from a host when it was lost, or was being opened there.
+
+    Attributes:
+        for_s: for how long it had got no answer.
+        committed_before: every event before this seq was in its sink; -1 while it is opened.
+        read_before: the first seq that it had not read.
+    """
+
+    for_s: float
+    committed_before: int = -1
+    read_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostLoss:
     """A host that was lost.
 
     Attributes:
         at_s: when, on the gateway's monotonic clock.
-        waiting_s: for each query that waited for answers from the host, for how long it had got none.
+        waiting: the queries that waited for it, by name.
         named: the queries that the host itself named as it ended.
     """
 
     at_s: float
-    waiting_s: Mapping[str, float]
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
     named: Sequence[str] = ()
 
 
@@ -34,19 +49,23 @@ class Blame:
     """Remembers the last loss of one host, to compare it with the next."""
 
     def __init__(self) -> None:
-        self._last: Loss | None = None
+        self._last: HostLoss | None = None
 
-    def suspects(self, loss: Loss) -> tuple[str, ...]:
+    def suspects(self, loss: HostLoss) -> tuple[str, ...]:
         """Return the queries to try alone, the most suspicious first.
 
         The query that has waited longest comes first: its micro-batch is the one that did not end.
         """
         last, self._last = self._last, loss
+        names: list[str] = []
         if loss.named:
             names = list(loss.named)
         elif last is not None and loss.at_s - last.at_s <= REPEATED_WITHIN_S:
-            before = set(last.waiting_s) | set(last.named)
-            names = [name for name in loss.waiting_s if name in before]
-        else:
-            names = []
-        return tuple(sorted(names, key=lambda name: (-loss.waiting_s.get(name, 0.0), name)))
+            names = [name for name, now in loss.waiting.items() if _is_stuck(last.waiting.get(name), now)]
+        waited_s = {name: loss.waiting[name].for_s for name in names if name in loss.waiting}
+        return tuple(sorted(names, key=lambda name: (-waited_s.get(name, 0.0), name)))
+
+
+def _is_stuck(before: Waiting | None, now: Waiting) -> bool:
+    """Tell whether a query has not got through what it had read at the loss before."""
+    return before is not None and now.committed_before < before.read_before

@@ -17,7 +17,7 @@ from engines.email.mailbox import Mail
 from tests.e2e.harness import Gateway, email_query, metrics_query, until, write_mail
 from tests.e2e.test_exactly_once import expected_rows, expected_windows
 
-TOOK = "a standby host has the queries after"
+TOOK = "a standby host is ready after"
 READY = "a standby of the private engine host is ready"
 
 
