@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from stream_bench import DEADLINE_S, Bench, Running
 
 from engines.feed import Item
@@ -129,6 +131,26 @@ def test_a_query_of_which_too_many_rows_fail_is_broken_soon_and_no_row_is_blamed
     assert "CAST_INVALID_INPUT" in noted.broken[0]
     assert running.collected.answers == []
     assert not running.stream.can_change_owner
+
+
+class FailsAlways:
+    """Judges as of a query that nothing is right for any more."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def results(self, rows: pa.RecordBatch) -> pa.Table:
+        raise PySparkException(f"no engine for {rows.num_rows} rows")
+
+
+def test_a_query_that_fails_without_rows_is_broken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engines.isolation.Verdicts", FailsAlways)
+    running = bench.open(CAST)
+    noted = Noted(running)
+    running.put("bad", rows_of({1}, 3))
+    assert noted.told.wait(DEADLINE_S)
+    assert noted.broken == ["it fails even without rows: no engine for 0 rows"]
+    assert running.collected.answers == []
 
 
 def test_a_run_that_takes_too_long_breaks_the_query_and_is_not_dropped(bench: Bench) -> None:

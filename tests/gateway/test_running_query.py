@@ -15,7 +15,7 @@ from gateway.deadletters import ReplayRefusedError, dead_letter
 from gateway.profiler import Profiler
 from gateway.query import RunningQuery
 from infra.clock import SystemClock
-from infra.messages import CloseQuery, OpenQuery, QueryPlan
+from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan
 from policies.overdue import Patience
 
 CONFIG = """\
@@ -167,3 +167,16 @@ async def test_a_stateful_query_whose_answer_is_lost_is_opened_again_from_its_ch
     await until(lambda: len(host.runs) == 2)
     assert [(run.first_seq, run.epoch) for run in host.runs] == [(0, 1), (0, 2)]
     await host.connection.close("done")
+
+
+async def test_a_query_that_is_at_fault_itself_says_so_until_it_is_started_anew(query: RunningQuery) -> None:
+    first = await opened(query, restart=False)
+    assert query.failure() is None
+    first.link.say(QueryFailed(query="q", epoch=1, reason="more than 200 of 1,000 rows fail", broken=True))
+    await until(lambda: query.failure() is not None)
+    assert str(query.failure()) == "more than 200 of 1,000 rows fail"
+    await query.stop()
+    second = await opened(query, restart=False)
+    assert query.failure() is None
+    await first.connection.close("done")
+    await second.connection.close("done")
