@@ -22,6 +22,7 @@ class Activity:
 
     Attributes:
         is_fatal: whether Spark answered with an error that ends its JVM.
+        since_s: when Spark began with what it ran last.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -30,17 +31,19 @@ class Activity:
         self._running = 0
         self._failed_s: float | None = None
         self.is_fatal = False
+        self.since_s = clock.now()
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Note while the block lasts that Spark runs the query, and whether that fails."""
         with self._lock:
+            self.since_s = self.since_s if self._running else self._clock.now()
             self._running += 1
         try:
             yield
         except Exception as error:
             self._failed_s = self._clock.now()
-            self.is_fatal = self.is_fatal or _FATAL in str(error)
+            self.is_fatal = self.is_fatal or _FATAL in _text(error)
             raise
         finally:
             with self._lock:
@@ -51,3 +54,10 @@ class Activity:
         """Whether Spark runs the query, or failed to some seconds ago."""
         failed_s = self._failed_s
         return self._running > 0 or (failed_s is not None and self._clock.now() - failed_s < _JUST_NOW_S)
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # the text is asked of the JVM, which may have ended meanwhile
+        return ""

@@ -211,12 +211,16 @@ class Host:
         self._stop(f"Spark's JVM ended with exit code {code}{why}", code=1)
 
     def _suspects(self) -> tuple[str, ...]:
-        """Return the queries that hit a fatal error; if none did, those that Spark ran just now or was opening."""
+        """Return the queries that hit a fatal error; if none did, those that Spark ran just now or was opening.
+
+        The one that Spark has run for longest comes first: its micro-batch is the one that did not end.
+        """
         found = {name: slot.opened.activity for name, slot in self._slots.items() if slot.opened is not None}
         known = {name: activity for name, activity in found.items() if activity is not None}
         fatal = tuple(name for name, activity in known.items() if activity.is_fatal)
         opening = [name for name, slot in self._slots.items() if slot.lock.locked()]
-        return fatal or tuple({*opening, *(name for name, activity in known.items() if activity.ran_just_now)})
+        running = [name for name, activity in known.items() if activity.ran_just_now and name not in opening]
+        return fatal or (*opening, *sorted(running, key=lambda name: known[name].since_s))
 
     def _died(self, opened: Opened, reason: str) -> None:
         """Tell the owner of a query that it died, unless Spark ends: then the host does. Called on any thread."""

@@ -37,7 +37,7 @@ class HostLoss:
     Attributes:
         at_s: when, on the gateway's monotonic clock.
         waiting: the queries that waited for it, by name.
-        named: the queries that the host itself named as it ended.
+        named: the queries that the host itself named as it ended, the most suspicious first.
     """
 
     at_s: float
@@ -52,18 +52,14 @@ class Blame:
         self._last: HostLoss | None = None
 
     def suspects(self, loss: HostLoss) -> tuple[str, ...]:
-        """Return the queries to try alone, the most suspicious first.
-
-        The query that has waited longest comes first: its micro-batch is the one that did not end.
-        """
+        """Return the queries to try alone, the most suspicious first: as the host says, or who has waited longest."""
         last, self._last = self._last, loss
-        names: list[str] = []
         if loss.named:
-            names = list(loss.named)
-        elif last is not None and loss.at_s - last.at_s <= REPEATED_WITHIN_S:
-            names = [name for name, now in loss.waiting.items() if _is_stuck(last.waiting.get(name), now)]
-        waited_s = {name: loss.waiting[name].for_s for name in names if name in loss.waiting}
-        return tuple(sorted(names, key=lambda name: (-waited_s.get(name, 0.0), name)))
+            return tuple(loss.named)
+        if last is None or loss.at_s - last.at_s > REPEATED_WITHIN_S:
+            return ()
+        stuck = [name for name, now in loss.waiting.items() if _is_stuck(last.waiting.get(name), now)]
+        return tuple(sorted(stuck, key=lambda name: (-loss.waiting[name].for_s, name)))
 
 
 def _is_stuck(before: Waiting | None, now: Waiting) -> bool:
