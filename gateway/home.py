@@ -208,10 +208,10 @@ class Home:
         return Seat(await keeper.ready(), on_trial=False)
 
     def lose(self, query: str, reason: str) -> None:
-        """Give up the host of a query, on which it is stuck; the query is suspected of being the cause."""
+        """Give up the host of a query, which is stuck."""
         keeper = self._own.get(query, self._shared)
         assert keeper is not None, "a query without a host of its own shares one"
-        keeper.lose(query, reason)
+        keeper.lose(reason)
 
     @contextmanager
     def opening(self, query: str, connection: Connection) -> Iterator[None]:
@@ -226,12 +226,14 @@ class Home:
         """Whether the config gives the query a host of its own."""
         return query in self._own
 
-    def answers(self, connection: Connection, query: str) -> bool:
-        """Whether a host answered another query than this one in the last seconds, so that it is not stuck."""
-        lanes = [other.lanes.get(HOME) for name, other in self._queries.items() if name != query]
-        return any(
-            lane.connection is connection and (lane.waiting_s or 0.0) < _STUCK_S for lane in lanes if lane is not None
-        )
+    def is_stuck(self, connection: Connection, query: str = "") -> bool:
+        """Whether a host has answered no query for long although it has work; ``query`` does not count."""
+        waited_s = [
+            lane.waiting_s or 0.0
+            for name, other in self._queries.items()
+            if name != query and (lane := other.lanes.get(HOME)) is not None and lane.connection is connection
+        ]
+        return all(each >= _STUCK_S for each in waited_s)
 
     def lost(self, connection: Connection) -> tuple[str, ...]:
         """Return the queries that are suspected of having ended a host; call it before their lanes are taken out.

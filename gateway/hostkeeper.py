@@ -139,10 +139,9 @@ class HostKeeper:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
 
-    def lose(self, query: str, reason: str) -> None:
-        """Give the host up, because ``query`` is stuck on it; another takes its place."""
+    def lose(self, reason: str) -> None:
+        """Give the host up, because it is stuck; another takes its place."""
         if self._connection is not None:
-            self._connection.accused = (query,)
             self._connection.link.lose(reason)
 
     async def end(self, *, keep: bool) -> None:

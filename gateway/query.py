@@ -162,9 +162,8 @@ class RunningQuery(QueryState):
         self.pipeline.set_shares(self._shares)
         self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
         self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
-        self._reading = asyncio.create_task(
-            self._read(sink, resume_seq, ready.resume_end_seq), name=f"read {self.name}"
-        )
+        reading = self._read(sink, resume_seq, ready.resume_end_seq)
+        self._reading = asyncio.create_task(reading, name=f"read {self.name}")
         self._tasks.append(self._reading)
 
     async def _settle_source(self, sink: Sink, resume_seq: int | None) -> None:
@@ -293,7 +292,7 @@ class RunningQuery(QueryState):
 
     async def close_on_hosts(self) -> None:
         """Let the hosts that it is open on stop it. Call it before ``stop``."""
-        for lane in [*self.lanes.values()]:
+        for lane in tuple(self.lanes.values()):
             await self._close_on(lane.connection)
 
     async def _close_on(self, host: Connection) -> None:
@@ -361,6 +360,8 @@ class RunningQuery(QueryState):
 
     async def lose_home(self, loss: Loss | None = None) -> None:
         """The home host is gone: a stateless query's runs wait or go to the cloud; a stateful query stands still."""
+        if isinstance(self._error, LaneFailedError):
+            self._error = None  # it was the host's
         if self._stateful:
             await self.stop()
         else:

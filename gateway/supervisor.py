@@ -204,7 +204,7 @@ class Supervisor:
             except LinkLost:
                 return await self._host_lost(seat)
             except TimeoutError as error:
-                if not seat.on_trial and not self._home.answers(seat.connection, self._name):
+                if not seat.on_trial and self._home.is_stuck(seat.connection, self._name):
                     self._home.lose(self._name, f"query {self._name} cannot be opened: {error}")
                 return error
             except Exception as error:
@@ -218,6 +218,8 @@ class Supervisor:
             self._news.clear()
             failure = self.query.failure()
             if isinstance(failure, LaneFailedError):
+                if not seat.on_trial and self._home.is_stuck(seat.connection):
+                    self._home.lose(self._name, f"query {self._name}: {failure}")
                 with suppress(TimeoutError):
                     await asyncio.wait_for(seat.connection.lost(), _HOST_ENDS_S)
             if not seat.connection.alive:

@@ -50,6 +50,7 @@ class Query:
         self.error: BaseException | None = None
         self.on: object = None
         self.waits = True
+        self.waited_s = 1.0
         self.trouble = ""
         self.idle = self.drained = self.started = False
         self.read_before = 10
@@ -62,7 +63,7 @@ class Query:
     def lanes(self) -> dict[str, Any]:
         if self._connection is None:
             return {}
-        waiting_s = 1.0 if self.waits else None
+        waiting_s = self.waited_s if self.waits else None
         return {"home": SimpleNamespace(connection=self._connection, waiting_s=waiting_s)}
 
     def failure(self) -> BaseException | None:
@@ -233,6 +234,19 @@ async def test_a_query_that_dies_with_its_host_has_not_failed(site: Site) -> Non
     site.links.all[0].lose("Spark's JVM ended")
     await until(lambda: len(site.links.all) == 2 and site.a.on is site.links.all[1])
     assert site.supervisors["a"].failures == 0
+
+
+async def test_a_host_that_answers_no_query_is_replaced_and_one_that_answers_another_is_not(site: Site) -> None:
+    site.a.waited_s = 100.0
+    site.a.error = LaneFailedError("it got no answer for 100 s")
+    await site.state("a", "failed")
+    assert len(site.links.all) == 1, "the other query is answered"
+    await site.state("a", "running", step_s=1.0)
+    site.b.waited_s = 100.0
+    site.a.error = LaneFailedError("it got no answer for 100 s")
+    await until(lambda: _looked(site) and len(site.links.all) == 2 and site.b.on is site.links.all[1])
+    assert site.supervisors["a"].failures == 0
+    assert "failed" not in [supervisor.state for supervisor in site.supervisors.values()]
 
 
 async def test_the_guilty_one_is_found_alone_and_the_other_suspect_is_cleared(site: Site) -> None:
