@@ -34,6 +34,7 @@ RUN_S = 300.0
 """A run that takes longer fails the query: 2,000 rows of which all fail in a Python function take a fifth of it."""
 
 _ROUNDS = 3
+_REST_MOST_S = 2.0
 _CLOSE_S = 5.0
 
 T = TypeVar("T")
@@ -227,13 +228,22 @@ class Isolation:
             # Runs that may be good do not wait for this one.
             while (other := self._first_untried()) is not None:
                 self._try_alone(other)
-            return self._asked(held, lambda: self._verdicts.of(rows, spans))
+            began_s = self._clock.now()
+            verdicts = self._asked(held, lambda: self._verdicts.of(rows, spans))
+            self._rest(held, self._clock.now() - began_s)
+            return verdicts
 
         most = self._query.spec.bad_rows_most
         try:
             return isolate(rows.num_rows, judge, most)
         except TooManyBadError as error:
             raise BrokenError(too_many_bad_rows(most, str(error))) from error
+
+    def _rest(self, held: _Held, worked_s: float) -> None:
+        """Leave the CPUs to the others for as long as a job took; new Python workers use more of them than tasks do."""
+        with self._changed:
+            wanted = lambda: self._ended or held.group != self._group or bool(self._untried)  # noqa: E731
+            self._changed.wait_for(wanted, min(worked_s, _REST_MOST_S))
 
     def _first_untried(self) -> _Held | None:
         with self._changed:

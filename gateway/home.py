@@ -301,7 +301,7 @@ def make_home(config: Config, authority: Authority, queries: Mapping[str, Runnin
     most = (len(queries) if own_hosts else 1) + (1 if private.standby else 0)
     machines = ProcessCloud(state_dir / "home", clock, max_vms=most, **started_with)
     # Suspects get the CPU that the others leave.
-    places = [Place(("nice", "-n", "10"), "127.0.0.1")]
+    places = [Place(("nice", "-n", "19"), "127.0.0.1")]
     suspects = ProcessCloud(state_dir / "trial", clock, max_vms=1, places=places, **started_with)
     taken: set[str] = set()
     # A host of another version would serve other code.

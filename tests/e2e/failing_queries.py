@@ -69,7 +69,6 @@ def query(folder: Path, name: str, events: int, **what: str) -> dict[str, Any]:
         "sink": {"type": "file", "path": str(folder / "out" / name)},
         "qos": {"latency": "5s"},
         "runs": {"linger": "1s"},
-        "on_failure": {"restart": "2s..30s"},
     }
 
 
