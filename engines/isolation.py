@@ -228,10 +228,7 @@ class Isolation:
             # Runs that may be good do not wait for this one.
             while (other := self._first_untried()) is not None:
                 self._try_alone(other)
-            began_s = self._clock.now()
-            verdicts = self._asked(held, lambda: self._verdicts.of(rows, spans))
-            self._rest(held, self._clock.now() - began_s)
-            return verdicts
+            return self._asked(held, lambda: self._verdicts.of(rows, spans))
 
         most = self._query.spec.bad_rows_most
         try:
@@ -240,10 +237,9 @@ class Isolation:
             raise BrokenError(too_many_bad_rows(most, str(error))) from error
 
     def _rest(self, held: _Held, worked_s: float) -> None:
-        """Leave the CPUs to the others for as long as a job took; new Python workers use more of them than tasks do."""
+        """Leave the CPUs to others for as long as Spark worked; planning and new Python workers know no pools."""
         with self._changed:
-            wanted = lambda: self._ended or held.group != self._group or bool(self._untried)  # noqa: E731
-            self._changed.wait_for(wanted, min(worked_s, _REST_MOST_S))
+            self._changed.wait_for(lambda: self._ended or held.group != self._group, min(worked_s, _REST_MOST_S))
 
     def _first_untried(self) -> _Held | None:
         with self._changed:
@@ -257,10 +253,12 @@ class Isolation:
             BrokenError: it takes too long.
         """
         self._check(held)
+        began_s = self._clock.now()
         try:
             with self._activity.running():
                 return ask()
         finally:
+            self._rest(held, self._clock.now() - began_s)
             self._check(held)
 
     def _check(self, held: _Held) -> None:

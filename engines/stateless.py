@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,6 +25,8 @@ from infra.clock import Clock
 _PARTITION = "_spillway_partition"
 FEED_BYTES = 64 << 20
 """Decoded rows that wait for Spark, at most (one run is always taken)."""
+_FAILURES_IN_A_ROW = 3
+_PAUSE_MOST_S = 2.0
 
 
 class StatelessStream:
@@ -64,6 +67,8 @@ class StatelessStream:
         self._on_isolating = on_isolating
         self._on_broken = on_broken or on_death
         self._broken = ""
+        self._failures = 0
+        self._closing = threading.Event()
         self._warmth = Warmth()
         self._narrow = query.plan.narrow
         self.feed = Feed(0, query.spec.max_batch_runs if self._narrow else 1, FEED_BYTES, clock)
@@ -113,6 +118,7 @@ class StatelessStream:
 
     def close(self) -> None:
         """Stop; what is not answered will not be."""
+        self._closing.set()
         self._isolation.close()
         self._stream.stop()
         shutil.rmtree(self._checkpoint, ignore_errors=True)
@@ -140,13 +146,21 @@ class StatelessStream:
                 raise
             self._on_isolating(tagged)
             self._isolation.put(tagged, batch_id)
+            self._pause()
         else:
+            self._failures = 0
             batch_s = self._clock.now() - self.feed.planned_at_s
             answers = [Answer((item,), rows, (), batch_id, batch_s) for item, rows in zip(items, tables, strict=True)]
             self._on_answers([answer for answer in answers if answer.items[0].tag is not None])
         if items:
             self.feed.release(items[-1].end)
         self._warmth.warmed()
+
+    def _pause(self) -> None:
+        """Leave the CPUs to other queries for a while when one micro-batch after another fails."""
+        self._failures += 1
+        if self._failures >= _FAILURES_IN_A_ROW:
+            self._closing.wait(min(_PAUSE_MOST_S, 2.0 * (self._clock.now() - self.feed.planned_at_s)))
 
     def _evaluated(self, frame: DataFrame, items: Sequence[Item]) -> list[pa.RecordBatch]:
         schema = self.query.result_schema
