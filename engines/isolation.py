@@ -76,6 +76,7 @@ class Isolation:
         on_broken: gets the reason when the query is at fault, not its rows. Nothing is judged after that.
         on_death: gets the reason when judging itself fails. Nothing is judged after that.
         activity: notes when Spark runs the query.
+        rest: returns for how many times as long as Spark worked the CPUs are left to others then.
         run_s: how long one run may take.
     """
 
@@ -87,6 +88,7 @@ class Isolation:
         on_broken: OnDeath,
         on_death: OnDeath,
         activity: Activity,
+        rest: Callable[[], float] = lambda: 0.0,
         run_s: float = RUN_S,
     ) -> None:
         self._query = query
@@ -96,6 +98,7 @@ class Isolation:
         self._on_broken = on_broken
         self._on_death = on_death
         self._activity = activity
+        self._rest_times = rest
         self._run_s = run_s
         self._changed = threading.Condition()
         self._untried: deque[_Held] = deque()
@@ -237,9 +240,10 @@ class Isolation:
             raise BrokenError(too_many_bad_rows(most, str(error))) from error
 
     def _rest(self, held: _Held, worked_s: float) -> None:
-        """Leave the CPUs to others for as long as Spark worked; planning and new Python workers know no pools."""
+        """Leave the CPUs to others for a while; planning and new Python workers know no pools."""
+        rest_s = min(self._rest_times() * worked_s, _REST_MOST_S)
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or held.group != self._group, min(worked_s, _REST_MOST_S))
+            self._changed.wait_for(lambda: self._ended or held.group != self._group, rest_s)
 
     def _first_untried(self) -> _Held | None:
         with self._changed:

@@ -26,7 +26,9 @@ _PARTITION = "_spillway_partition"
 FEED_BYTES = 64 << 20
 """Decoded rows that wait for Spark, at most (one run is always taken)."""
 _FAILURES_IN_A_ROW = 3
-_PAUSE_MOST_S = 2.0
+"""From so many micro-batches on that fail one after another, the query leaves most of the CPUs to others."""
+_REST_TIMES = 3.0
+_REST_MOST_S = 2.0
 
 
 class StatelessStream:
@@ -74,7 +76,9 @@ class StatelessStream:
         self.feed = Feed(0, query.spec.max_batch_runs if self._narrow else 1, FEED_BYTES, clock)
         self._checkpoint = scratch_folder("stream")
         self._stream = Stream(query, server, self.feed, self._checkpoint, self._batch, self._died)
-        self._isolation = Isolation(query, clock, on_answers, self._is_broken, self._cannot_isolate, self.activity)
+        self._isolation = Isolation(
+            query, clock, on_answers, self._is_broken, self._cannot_isolate, self.activity, self._rest
+        )
 
     def open(self) -> None:
         """Start, and return once an empty micro-batch went through.
@@ -146,7 +150,8 @@ class StatelessStream:
                 raise
             self._on_isolating(tagged)
             self._isolation.put(tagged, batch_id)
-            self._pause()
+            self._failures += 1
+            self._closing.wait(min(_REST_MOST_S, self._rest() * (self._clock.now() - self.feed.planned_at_s)))
         else:
             self._failures = 0
             batch_s = self._clock.now() - self.feed.planned_at_s
@@ -156,11 +161,9 @@ class StatelessStream:
             self.feed.release(items[-1].end)
         self._warmth.warmed()
 
-    def _pause(self) -> None:
-        """Leave the CPUs to other queries for a while when one micro-batch after another fails."""
-        self._failures += 1
-        if self._failures >= _FAILURES_IN_A_ROW:
-            self._closing.wait(min(_PAUSE_MOST_S, 2.0 * (self._clock.now() - self.feed.planned_at_s)))
+    def _rest(self) -> float:
+        """Return for how many times as long as Spark worked the CPUs are left to other queries then."""
+        return _REST_TIMES if self._failures >= _FAILURES_IN_A_ROW else 0.0
 
     def _evaluated(self, frame: DataFrame, items: Sequence[Item]) -> list[pa.RecordBatch]:
         schema = self.query.result_schema
