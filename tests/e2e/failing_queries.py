@@ -83,6 +83,7 @@ def queries(folder: Path, seconds: int, *, with_bad: bool) -> dict[str, Any]:
     if with_bad:
         memory = f"CASE WHEN id = {FATAL_ID} THEN length(repeat(text, 200000000)) ELSE 0 END"
         found["raises"] = query(folder, "raises", events, function="failing_functions:raises")
+        found["raises"]["dead_letters"] = {"most": "2%"}
         found["out-of-memory"] = query(folder, "out-of-memory", events, sql=f"SELECT id, {memory} AS n FROM events")
         found["read-only"] = query(folder, "read-only", events, sql="SELECT id FROM events")
     return found
