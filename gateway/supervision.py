@@ -89,9 +89,9 @@ class Supervision:
 
     @property
     def delivered(self) -> bool:
-        """Whether all that was read is in the sinks; of a query that has failed, nothing more is delivered now."""
-        running = [each for each in self.of.values() if each.state not in ("failed", "given up")]
-        return all(each.state == "running" and each.query.idle for each in running)
+        """Whether all that was read is in the sinks; of a query that is not open, nothing is delivered now."""
+        # A stateful query that runs is not open while its host is replaced.
+        return all(each.query.idle and (each.query.started or each.state != "running") for each in self.of.values())
 
     @property
     def failed(self) -> dict[str, str]:

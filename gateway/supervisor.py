@@ -42,6 +42,10 @@ class HostEndedError(Exception):
     """The query ended the engine host on which it ran alone; the message says how."""
 
 
+class _HostGoneError(Exception):
+    """The host of a query is gone, and the query goes on with the next one."""
+
+
 _EXPECTED = (
     BrokenQueryError,
     CodeError,
@@ -182,22 +186,30 @@ class Supervisor:
 
     async def _run_on(self, seat: Seat) -> BaseException | None:
         """Run on one host; return why the query failed, or None when the host is gone or the query leaves it."""
-        failed = await self._open(seat, lambda: self.query.restart_home(seat.connection))
-        if failed is not None or not seat.connection.alive:
-            return failed
+        try:
+            failed = await self._open(seat, lambda: self.query.restart_home(seat.connection))
+            return failed or await self._serve(seat)
+        except _HostGoneError:
+            return None
+        finally:
+            self._on_trial = False
+
+    async def _serve(self, seat: Seat) -> BaseException | None:
+        """Say that the query is open, and watch it; return as ``_run_on`` does."""
         self._opened_s = self._clock.now()
         self._restarts.began(self._opened_s)
         self.state, self.reason, self.since_wall_s = "running", "", None
         self.tried.set()
         self._on_open(self.query, seat.on_trial)
         self._on_trial = seat.on_trial
-        try:
-            return await self._watch(seat)
-        finally:
-            self._on_trial = False
+        return await self._watch(seat)
 
     async def _open(self, seat: Seat, opening: Callable[[], Coroutine[None, None, None]]) -> BaseException | None:
-        """Open the query; return why it failed, or None when it is open or its host is gone."""
+        """Open the query; return why it failed, or None when it is open.
+
+        Raises:
+            _HostGoneError: its host is gone, and the query is not known to have ended it.
+        """
         with self._home.opening(self._name, seat.connection):
             try:
                 await opening()
@@ -243,8 +255,12 @@ class Supervisor:
 
     # --------------------------------------------------------------------------------------------- lost hosts, trials
 
-    async def _host_lost(self, seat: Seat) -> BaseException | None:
-        """Go on without the host; return a failure if the query ended it."""
+    async def _host_lost(self, seat: Seat) -> BaseException:
+        """Return the failure of a query that ended its host.
+
+        Raises:
+            _HostGoneError: it is not known to have done so, and goes on without the host.
+        """
         reason = await seat.connection.lost()
         suspects = self._home.lost(seat.connection)
         self._profiler.lane_closed(HOME, self._name)
@@ -256,14 +272,14 @@ class Supervisor:
             return HostEndedError(f"it ended the engine host on which it ran alone: {reason}")
         if self._name not in suspects:
             await self.query.lose_home(Loss(reason, self._clock.now()))
-            return None
+            raise _HostGoneError
         _LOG.warning(
             "query %s may have ended the engine host (%s): it runs alone until that is known", self._name, reason
         )
         self.state, self.reason = "opening", f"it may have ended its engine host ({reason})"
         self._tried_before_seq = self.query.read_before
         await self.query.stop()
-        return None
+        raise _HostGoneError
 
     @property
     def _trial_is_over(self) -> bool:

@@ -76,7 +76,7 @@ class Query(FakeQuery):
         super().__init__()
         self.said = said
         self.plan = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
-        self.drained = self.idle = False
+        self.drained = self._idle = False
         self.trouble = ""
         self.shed_events = 0
         self.shed_share = self.cloud_share = 0.0
@@ -90,6 +90,14 @@ class Query(FakeQuery):
         self.lanes: Any = {}
         self.committed_before = self.read_before = 0
         self.end_slot = lambda: None
+
+    @property
+    def idle(self) -> bool:
+        return not self.started or self._idle
+
+    @idle.setter
+    def idle(self, idle: bool) -> None:
+        self._idle = idle
 
     async def attach(self, connection: Connection) -> None:
         pass
