@@ -50,6 +50,7 @@ class Query:
         self.error: BaseException | None = None
         self.on: object = None
         self.waits = True
+        self.loses_host = False
         self.waited_s = 1.0
         self.trouble = ""
         self.idle = self.drained = self.started = False
@@ -79,6 +80,10 @@ class Query:
         self.said.append("open")
         self._connection, self.on = connection, connection.link
         self.error, self.started = None, True
+        if self.loses_host:
+            self.loses_host = False
+            cast("FakeLink", connection.link).lose("kill -9")
+            await connection.lost()
 
     async def lose_home(self, loss: object = None) -> None:
         self.said.append("lose home")
@@ -224,6 +229,16 @@ async def test_a_lost_host_is_no_failure(site: Site) -> None:
     await until(lambda: len(site.links.all) == 2 and site.a.on is site.links.all[1] and site.b.on is site.links.all[1])
     assert site.a.said == ["open", "lose home", "open"]
     assert site.opened == [("a", False), ("b", False)] * 2
+
+
+async def test_a_host_that_is_lost_just_after_the_query_was_opened_is_let_go_of(tmp_path: Path, links: Links) -> None:
+    site = Site(tmp_path, links)
+    site.a.loses_host = True
+    await site.begin()
+    await until(lambda: len(site.links.all) == 2 and site.a.on is site.links.all[1])
+    assert site.a.said == ["open", "lose home", "open"]
+    assert site.supervisors["a"].failures == 0
+    await site.end()
 
 
 async def test_a_query_that_dies_with_its_host_has_not_failed(site: Site) -> None:
