@@ -61,8 +61,9 @@ class Trial:
         if self._connection is None or not self._connection.alive:
             await self._end_host()
             self._host = self._make_host()
-            connection = self._connection = await self._host.connect(self._tags)
+            connection = await self._host.connect(self._tags)
             await self._host.wait_ready(connection)
+            self._connection = connection
         return self._connection
 
     async def acquit(self, name: str) -> None:
