@@ -21,7 +21,6 @@ class Activity:
         clock: time.
 
     Attributes:
-        is_fatal: whether Spark answered with an error that ends its JVM.
         since_s: when Spark began with what it ran last.
     """
 
@@ -30,7 +29,7 @@ class Activity:
         self._lock = threading.Lock()
         self._running = 0
         self._failed_s: float | None = None
-        self.is_fatal = False
+        self._fatal_s: float | None = None
         self.since_s = clock.now()
 
     @contextmanager
@@ -43,7 +42,8 @@ class Activity:
             yield
         except Exception as error:
             self._failed_s = self._clock.now()
-            self.is_fatal = self.is_fatal or _FATAL in _text(error)
+            if _FATAL in _text(error):
+                self._fatal_s = self._failed_s
             raise
         finally:
             with self._lock:
@@ -52,8 +52,15 @@ class Activity:
     @property
     def ran_just_now(self) -> bool:
         """Whether Spark runs the query, or failed to some seconds ago."""
-        failed_s = self._failed_s
-        return self._running > 0 or (failed_s is not None and self._clock.now() - failed_s < _JUST_NOW_S)
+        return self._running > 0 or self._is_just_now(self._failed_s)
+
+    @property
+    def ran_out_of_memory_just_now(self) -> bool:
+        """Whether Spark answered so some seconds ago; a JVM ends if more than one task was short of memory."""
+        return self._is_just_now(self._fatal_s)
+
+    def _is_just_now(self, at_s: float | None) -> bool:
+        return at_s is not None and self._clock.now() - at_s < _JUST_NOW_S
 
 
 def _text(error: Exception) -> str:

@@ -50,7 +50,7 @@ _FROM_THE_START = Progress()
 _BOOT_S = 240.0
 # Spark gives a Python worker 10 s to come up and has no setting for it: on a busy machine that is no fault of a query.
 _WORKER_LATE = "Python worker failed to connect back"
-_OPEN_TRIES = 3
+_OPEN_TRIES = 6
 _OPEN_S = 150.0
 _OUT_OF_MEMORY = 52  # Spark's own code, SparkExitCode.OOM
 # By somebody else, as a process or as Java says it: that is no query's doing.
@@ -211,13 +211,13 @@ class Host:
         self._stop(f"Spark's JVM ended with exit code {code}{why}", code=1)
 
     def _suspects(self) -> tuple[str, ...]:
-        """Return the queries that hit a fatal error; if none did, those that Spark ran just now or was opening.
+        """Return the queries that ran out of memory; if none did, those that Spark ran just now or was opening.
 
         The one that Spark has run for longest comes first: its micro-batch is the one that did not end.
         """
         found = {name: slot.opened.activity for name, slot in self._slots.items() if slot.opened is not None}
         known = {name: activity for name, activity in found.items() if activity is not None}
-        fatal = tuple(name for name, activity in known.items() if activity.is_fatal)
+        fatal = tuple(name for name, activity in known.items() if activity.ran_out_of_memory_just_now)
         opening = [name for name, slot in self._slots.items() if slot.lock.locked()]
         running = [name for name, activity in known.items() if activity.ran_just_now and name not in opening]
         return fatal or (*opening, *sorted(running, key=lambda name: known[name].since_s))

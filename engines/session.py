@@ -140,6 +140,8 @@ def _settings(master: str, workdir: Path, cores: int, jvm_options: str) -> dict[
     settings = {
         "spark.driver.extraJavaOptions": f"{places} {jvm_options}",
         "spark.local.dir": str(_made(workdir / "spark")),
+        # A row that needs too much memory fails its task and is found like any other; it does not end the host for all.
+        "spark.executor.killOnFatalError.depth": "0",
         "spark.scheduler.mode": "FAIR",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.warehouse.dir": (workdir / "warehouse").as_uri(),

@@ -51,6 +51,8 @@ public final class Verdict implements org.apache.spark.api.java.function.Functio
             reason = error.toString();
         } catch (StackOverflowError error) {
             reason = error.toString();
+        } catch (OutOfMemoryError error) {
+            reason = error.toString();
         }
         return java.util.Collections.singletonList(reason.getBytes("UTF-8")).iterator();
     }

@@ -6,6 +6,7 @@ import json
 import os
 import statistics
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ GOOD = [f"good-{number}" for number in range(7)]
 BAD = ("raises", "out-of-memory", "read-only")
 RATE_PER_S = 20
 FATAL_ID = 100
-"""The event over which one query uses up the memory of its JVM, 5 s after the first."""
+"""The event from which on one query asks for more memory than its JVM has, or ends it: 5 s after the first."""
 
 FUNCTIONS = """\
 from pyspark.sql.functions import udf
@@ -81,17 +82,28 @@ def queries(folder: Path, seconds: int, *, with_bad: bool) -> dict[str, Any]:
         for name in GOOD
     }
     if with_bad:
-        memory = f"CASE WHEN id = {FATAL_ID} THEN length(repeat(text, 200000000)) ELSE 0 END"
+        memory = f"CASE WHEN id >= {FATAL_ID} THEN length(repeat(text, 200000000)) ELSE 0 END"
         found["raises"] = query(folder, "raises", events, function="failing_functions:raises")
-        found["raises"]["dead_letters"] = {"most": "2%"}
         found["out-of-memory"] = query(folder, "out-of-memory", events, sql=f"SELECT id, {memory} AS n FROM events")
+        for name in ("raises", "out-of-memory"):
+            found[name]["dead_letters"] = {"most": "2%"}
         found["read-only"] = query(folder, "read-only", events, sql="SELECT id FROM events")
     return found
 
 
-def check_good(folder: Path, events: int) -> None:
+def with_one_that_ends_its_jvm(folder: Path, seconds: int) -> dict[str, Any]:
+    """Return a good query, and one that ends the JVM of its engine host."""
+    exits = f"CASE WHEN id = {FATAL_ID} THEN java_method('java.lang.System', 'exit', 3) ELSE text END"
+    events = seconds * RATE_PER_S
+    return {
+        GOOD[0]: query(folder, GOOD[0], events, sql=f"SELECT id, concat(text, ' of {GOOD[0]}') AS text FROM events"),
+        "exits": query(folder, "exits", events, sql=f"SELECT id, {exits} AS text FROM events"),
+    }
+
+
+def check_good(folder: Path, events: int, names: Sequence[str] = GOOD) -> None:
     """See that each good query has exactly its results, in order."""
-    for name in GOOD:
+    for name in names:
         wanted = [{"id": number, "text": f"event {number} of {name}"} for number in range(events)]
         assert rows_in(folder / "out" / name) == wanted, name
 
