@@ -6,7 +6,7 @@ import functools
 import sys
 from pathlib import Path
 
-from gateway import clouds, daemon, home
+from gateway import clouds, home, running
 from gateway.config import load
 from infra.clouds.process import ProcessCloud
 
@@ -16,4 +16,4 @@ if __name__ == "__main__":
     without_spark = functools.partial(ProcessCloud, worker_command=WORKER)
     for module in (clouds, home):
         setattr(module, "ProcessCloud", without_spark)  # noqa: B010 -- a class by name, as the modules know it
-    sys.exit(daemon.run(load(Path(sys.argv[1])), until_drained=True, report=Path(sys.argv[2])))
+    sys.exit(running.run(load(Path(sys.argv[1])), until_drained=True, report=Path(sys.argv[2])))
