@@ -86,7 +86,7 @@ def queries(folder: Path, seconds: int, *, with_bad: bool) -> dict[str, Any]:
         found["raises"] = query(folder, "raises", events, function="failing_functions:raises")
         found["out-of-memory"] = query(folder, "out-of-memory", events, sql=f"SELECT id, {memory} AS n FROM events")
         for name in ("raises", "out-of-memory"):
-            found[name]["dead_letters"] = {"most": "2%"}
+            found[name] |= {"dead_letters": {"most": "2%"}, "on_failure": {"restart": "1s..5m"}}
         found["read-only"] = query(folder, "read-only", events, sql="SELECT id FROM events")
     return found
 
