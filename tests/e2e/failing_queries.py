@@ -16,7 +16,7 @@ GOOD = [f"good-{number}" for number in range(7)]
 BAD = ("raises", "out-of-memory", "read-only")
 RATE_PER_S = 20
 FATAL_ID = 100
-"""The event, 5 s after the first, at which one query ends its JVM, and from which on another asks for too much memory."""
+"""The event, 5 s after the first, at which one query ends its JVM and from which on one asks for too much memory."""
 
 FUNCTIONS = """\
 from pyspark.sql.functions import udf
