@@ -37,6 +37,7 @@ _OWNED: Final = {
     "spark.driver.extraJavaOptions": "it says where an engine host logs; write spark.driver.defaultJavaOptions instead",
     "spark.local.dir": "each engine host has a folder of its own",
     "spark.sql.warehouse.dir": "each engine host has a folder of its own",
+    "spark.executor.killOnFatalError.depth": "a row that needs too much memory must fail alone, and not end the host",
     "spark.scheduler.mode": "the queries of an engine host take turns by it",
     "spark.python.daemon.module": "an engine host starts Python workers by a program of its own",
     "spark.python.unix.domain.socket.enabled": "an engine host keeps these sockets in a folder of its own",
