@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.console import Console
 
-from gateway.config.units import UnitError, duration_s, link_bits_per_s, share_fraction
+from gateway.config.words.units import UnitError, duration_s, link_bits_per_s, share_fraction
 from infra.wan import Wan, WanError, WanSettings
 
 _RATE: Final = re.compile(r"(?P<number>[0-9.]+) ?(?P<scale>[kmg]?)bit(/s)?", re.IGNORECASE)

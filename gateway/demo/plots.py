@@ -7,8 +7,8 @@ from itertools import chain, pairwise
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from gateway.demo.record import Mark, RunRecord, Slot
 from gateway.demo.report import TITLES, Mode, Report, Runs, Settings
+from gateway.views.runrecord import Mark, RunRecord, Slot
 
 COLOURS: dict[Mode, str] = {"private_only": "#5b6472", "elastic": "#d9730d", "elastic_compressed": "#1667c7"}
 THRESHOLD = "#b3261e"

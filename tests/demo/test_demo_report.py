@@ -10,9 +10,9 @@ from rich.console import Console
 
 from gateway.demo import plots
 from gateway.demo.page import write_page
-from gateway.demo.record import Mark, read_record, write_record
 from gateway.demo.report import ModeRun, Report, Runs, make_report, shortfalls, summary_table, write_report
 from gateway.demo.verify import Verdict
+from gateway.views.runrecord import Mark, read_record, write_record
 
 
 def test_a_record_comes_back_from_its_file(tmp_path: Path, runs: Runs) -> None:
