@@ -155,11 +155,12 @@ def demo(
 
         raise typer.Exit(play(mail, out))
     from gateway.demo import across
+    from gateway.demo.behind import WanTextError, parse_wan
     from gateway.demo.stage import MAX_VMS
 
     try:
-        across.parse_wan(wan)
-    except across.WanTextError as error:
+        parse_wan(wan)
+    except WanTextError as error:
         _fail(str(error), BAD_INPUT)
     raise typer.Exit(across.play(mail, out, wan, MAX_VMS))
 

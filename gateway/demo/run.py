@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from engines.email.generator import generate_mail
 from engines.email.mailbox import Mail, read_mail
-from gateway.demo.across import Behind
+from gateway.demo.behind import Behind
 from gateway.demo.load import Segment, distinct_mails, event_count, loops_needed, two_spikes
 from gateway.demo.page import write_page
 from gateway.demo.report import (

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from gateway.demo.plots import THRESHOLD, finished, vm_lives
 from gateway.simulate.contest import Contest
 from gateway.simulate.fluid.tally import Point
 from gateway.simulate.fluid.world import FluidOutcome
+from gateway.views.figures import THRESHOLD, finished, vm_lives
 from gateway.views.runrecord import Mark, MarkKind
 from policies.query import QuerySettings
 
