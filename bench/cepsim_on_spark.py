@@ -47,7 +47,7 @@ from engines.simulated.metrics import Entry, Happening, Latency, Throughput
 from engines.simulated.placement import Vm
 from engines.simulated.query import Consumer, Edge, Operator, Producer, Query, WindowedOperator, constant
 from gateway.simulate.calibration import PAPER_MIPS
-from gateway.simulate.microbatches import Cutting, EngineCosts, Play
+from gateway.simulate.runs.microbatches import Cutting, EngineCosts, Play
 
 PARTS = (0.1, 0.3, 0.6, 0.85, 1.0, 1.2)
 WINDOWS = 6

@@ -29,12 +29,12 @@ from engines.query import Query, understand
 from engines.session import build_session, stop_session
 from engines.stateful import StatefulStream
 from engines.stateless import Answer
-from gateway.configstate import CLAIM_NAME
-from gateway.position import Position
-from gateway.reorder import Release
-from gateway.runbook import BATCH_RUNS_MAX
-from gateway.runlog import LogHead, RunLog, RunRecord
-from gateway.sinks.file import FileSink, PartName
+from gateway.config.configstate import CLAIM_NAME
+from gateway.connectors.position import Position
+from gateway.query.flow.reorder import Release
+from gateway.query.flow.runbook import BATCH_RUNS_MAX
+from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
+from gateway.sinks.parts.filesink import FileSink, PartName
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from gateway.config.kafka import KafkaSource as KafkaSourceConfig
-from gateway.sources.kafka import KafkaSource
+from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "connectors"))

@@ -30,12 +30,12 @@ import numpy as np
 
 from engines.simulated.generators import Trace
 from gateway.config import load
-from gateway.demo.record import RunRecord, read_record
-from gateway.scheduler import Scheduler
+from gateway.core.decide.scheduler import Scheduler
 from gateway.simulate.calibration import Calibration, MeasuredBoot, read_calibration
 from gateway.simulate.contest import fluid_world
 from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.plan import Recorded, plan, read_trace
+from gateway.views.runrecord import RunRecord, read_record
 from policies.arrays import Array, IntArray
 from policies.signals import HOME, Command, Event, SlotEnded
 

@@ -17,9 +17,10 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from gateway.demo.across import parse_wan, play
-from gateway.demo.record import RunRecord, read_record
+from gateway.demo.across import play
+from gateway.demo.behind import parse_wan
 from gateway.demo.stage import MAX_VMS
+from gateway.views.runrecord import RunRecord, read_record
 from infra.clouds.cpus import available_cpus
 from infra.wan import Wan
 

@@ -22,7 +22,7 @@ import time
 
 import numpy as np
 
-from gateway.scheduler import SchedulerSettings
+from gateway.core.decide.scheduler import SchedulerSettings
 from gateway.simulate.fluid.options import FluidOptions, FluidQuery, Site, Spikes
 from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Machines

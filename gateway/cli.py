@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
-from gateway.loading import loading
+from infra.loading import loading
 
 if TYPE_CHECKING:
     from gateway.config import Config
@@ -66,9 +66,9 @@ def run(
         loaded = _loaded(config)
         if record is not None and record.exists():
             _fail(f"{record} exists already: give the trace another name", BAD_INPUT)
-        from gateway import running
+        from gateway import start
 
-    code = running.run(loaded, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
+    code = start.run(loaded, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
     raise typer.Exit(code)
 
 
@@ -78,7 +78,7 @@ def check(
     no_plan: Annotated[bool, typer.Option("--no-plan", help="Only validate; do not ask Spark for plans.")] = False,
 ) -> None:
     """Say all that run would refuse of a config and the state it finds; explain what would happen to each query."""
-    from gateway.checkview import show
+    from gateway.views.check.checkview import show
 
     raise typer.Exit(show(config, plan=not no_plan))
 
@@ -110,7 +110,7 @@ def why(
     loaded = _loaded(config)
     if query is not None and query not in loaded.queries:
         _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
-    from gateway.telling import sentences
+    from gateway.views.telling import sentences
 
     names = list(loaded.queries) if query is None else [query]
     lines = _asked(config, loaded, "/why", _STATUS_WITHIN_S) if at is None else _decided(loaded, names, at)
@@ -155,11 +155,12 @@ def demo(
 
         raise typer.Exit(play(mail, out))
     from gateway.demo import across
+    from gateway.demo.behind import WanTextError, parse_wan
     from gateway.demo.stage import MAX_VMS
 
     try:
-        across.parse_wan(wan)
-    except across.WanTextError as error:
+        parse_wan(wan)
+    except WanTextError as error:
         _fail(str(error), BAD_INPUT)
     raise typer.Exit(across.play(mail, out, wan, MAX_VMS))
 
@@ -193,9 +194,9 @@ def simulate(
 ) -> None:
     """Try a config in virtual time: latency and money, beside the private cluster alone or by policy."""
     loaded = _loaded(config)
-    from gateway.config.units import UnitError
+    from gateway.config.words.units import UnitError
     from gateway.simulate import calibration, command, contest, plan
-    from gateway.simulate.query import BrokenPromiseError
+    from gateway.simulate.runs.simulatedquery import BrokenPromiseError
 
     asked = command.Asked(
         served=served,
@@ -285,7 +286,7 @@ def mail(
     if source is not None and not source.exists():
         _fail(f"{source} does not exist; give an mbox file (.gz too) or a folder of mails", BAD_INPUT)
     from engines.email.mailbox import MailReport
-    from gateway.mailfile import chosen_mail, write_mail
+    from gateway.demo.mailfile import chosen_mail, write_mail
 
     report = MailReport()
     try:
@@ -307,7 +308,7 @@ def image(
 ) -> None:
     """Write what a cloud image is baked with: Spillway as it is here, the config's own code, and the script."""
     loaded = _loaded(config)
-    from gateway.image import write_image_files
+    from gateway.fleet.image import write_image_files
     from infra.clouds.bundle import BundleError
 
     try:
@@ -337,7 +338,7 @@ def lab_up(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="For consoles and logs.")] = Path("build/lab"),
 ) -> None:
     """Run an EC2 on this machine (root; moto): instances are network namespaces that run their user data."""
-    from gateway import lab as machines
+    from gateway.demo import lab as machines
 
     raise typer.Exit(machines.up(folder))
 
@@ -370,8 +371,8 @@ def _asked(config: Path, loaded: Config, path: str, within_s: float, *, post: bo
 
 def _decided(loaded: Config, queries: list[str], at: str) -> dict[str, Any]:
     """Return what the ledger on this machine says of some queries at a time; no gateway need run."""
-    from gateway.decisions import decision_at
-    from gateway.telling import moment
+    from gateway.views.decisions import decision_at
+    from gateway.views.telling import moment
     from infra.clock import SystemClock
 
     try:

@@ -11,35 +11,35 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from gateway.actuator import Actuator
-from gateway.api import serve_api
-from gateway.books import Books
-from gateway.clouds import make_cloud
-from gateway.codepath import code_path_for
+from gateway.config.codepath import code_path_for
 from gateway.config.models import Config, FileSink
-from gateway.deadletters import ReplayRefusedError
-from gateway.decisions import DecisionLog
-from gateway.demo.record import Boot
-from gateway.fitting import Fitter
-from gateway.home import make_home
-from gateway.hosts import prepare_warm
-from gateway.mastercheck import see_master
-from gateway.moneyview import log_bill, money
-from gateway.ownership import Ownership
-from gateway.profiler import Profiler
-from gateway.query import RunningQuery
-from gateway.recorder import Recorder, tallies_text
-from gateway.rotation import Rotation, RotationRefusedError
-from gateway.scheduler import Scheduler
-from gateway.settings import scheduler_settings, unattended_s
-from gateway.statefiles import queries_without_config
-from gateway.statusview import status_text
-from gateway.supervision import Supervision
-from gateway.threads import run_to_end
-from gateway.together import all_or_none
-from gateway.tracefile import recorded
+from gateway.config.settings import scheduler_settings, unattended_s
+from gateway.core.decide.profiler import Profiler
+from gateway.core.decide.scheduler import Scheduler
+from gateway.fleet.actuator import Actuator
+from gateway.fleet.books import Books
+from gateway.fleet.clouds import make_cloud
+from gateway.fleet.fitting import Fitter
+from gateway.fleet.ownership import Ownership
+from gateway.hosts.enrol import prepare_warm
+from gateway.hosts.mastercheck import see_master
+from gateway.hosts.rotation import Rotation, RotationRefusedError
+from gateway.journal.deadletters import ReplayRefusedError
+from gateway.query.running import RunningQuery
+from gateway.query.supervision.home import make_home
+from gateway.query.supervision.supervision import Supervision
+from gateway.views.api import serve_api
+from gateway.views.decisions import DecisionLog
+from gateway.views.moneyview import log_bill, money
+from gateway.views.recorder import Recorder, tallies_text
+from gateway.views.runrecord import Boot
+from gateway.views.statusview import status_text
+from gateway.views.tracefile import recorded
 from infra.clock import Clock
 from infra.link.trust import Authority
+from infra.statefiles import queries_without_config
+from infra.threads import run_to_end
+from infra.together import all_or_none
 from policies.signals import Command, DrainAll, Event, Fit, QueryOpened, SlotEnded, StopAll
 
 _LOG = logging.getLogger(__name__)

@@ -1,9 +1,9 @@
 """How long a plan holds the event loop: made on the loop itself, or on the gateway's thread.
 
 On the loop it holds it for as long as it takes. On a thread the interpreter's lock changes hands between any two steps
-once a turn is over (``gateway.fitting``), so the loop waits for a turn and one step at most. A step is what happens
-between two events of the interpreter's profile: calls and returns, of numpy's functions, too. CPU time counts, since
-others use the machine; what a step does without the lock, as most of numpy does, is counted like the rest.
+once a turn is over (``gateway.fleet.fitting``), so the loop waits for a turn and one step at most. A step is what
+happens between two events of the interpreter's profile: calls and returns, of numpy's functions, too. CPU time counts,
+since others use the machine; what a step does without the lock, as most of numpy does, is counted like the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from gateway.fitting import TURN_S
+from gateway.fleet.fitting import TURN_S
 from planning.document import table
 from planning.timing import HISTORY, STATES, WINDOW_S
 from policies.advice import Advice, Seen, Site, StandingVm

@@ -3,7 +3,7 @@
 CEPSim hands events on from tick to tick, and closes a window when its time has come (III-B). Such an engine takes what
 has come since its last micro-batch, works on it as a whole, and closes a window only in a micro-batch that begins after
 an event behind the window's end was seen (the watermark). When micro-batches begin and how long they take is not said
-here: see ``gateway.simulate.microbatches``.
+here: see ``gateway.simulate.runs.microbatches``.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from gateway.config.fields import Duration, Finding, LongerThanZero, Section, Usd
 from gateway.config.rented import Provider, Rented
+from gateway.config.words.fields import Duration, Finding, LongerThanZero, Section, Usd
 from infra.clouds.prices import listed_usd_per_hour
 from infra.clouds.profiles import PROFILES
 from policies.billing import BillingTerms

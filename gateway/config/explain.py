@@ -9,8 +9,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config.fields import LATER
 from gateway.config.models import Config
+from gateway.config.words.fields import LATER
 
 Key = tuple[str | int, ...]
 

@@ -13,16 +13,16 @@ from typing import Self
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
 from gateway.config.billing import Billing, Budget
-from gateway.config.fields import Checked, Finding, QueryName, folder_of, refuse
-from gateway.config.http import HttpSink, HttpSource
-from gateway.config.kafka import KafkaSink, KafkaSource
-from gateway.config.mqtt import MqttSink, MqttSource
+from gateway.config.connectors.http import HttpSink, HttpSource
+from gateway.config.connectors.kafka import KafkaSink, KafkaSource
+from gateway.config.connectors.mqtt import MqttSink, MqttSource
+from gateway.config.connectors.s3 import S3Sink, shared_prefix
+from gateway.config.connectors.sinks import FileSink, Sink
+from gateway.config.connectors.sources import FileSource, QuerySource, Replay, Source, Step
 from gateway.config.policy import Policy, policy_findings
-from gateway.config.query import Codec, Order, Payload, Qos, Query, Runs, Switching, Thresholds
-from gateway.config.s3 import S3Sink, shared_prefix
-from gateway.config.sinks import FileSink, Sink
+from gateway.config.queries import Codec, Order, Payload, Qos, Query, Runs, Switching, Thresholds
 from gateway.config.sites import Api, Cloud, CloudOrNone, EmulateLink, Gateway, Private, Spark
-from gateway.config.sources import FileSource, QuerySource, Replay, Source, Step
+from gateway.config.words.fields import Checked, Finding, QueryName, folder_of, refuse
 
 __all__ = [
     "Api",

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError, create_model
 
-from gateway.config.fields import QueryName, Section
 from gateway.config.models import Config, Query
+from gateway.config.words.fields import QueryName, Section
 
 Key = tuple[str | int, ...]
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(QueryName)

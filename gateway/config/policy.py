@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gateway.config.fields import Duration, Finding, LongerThanZero, Section, Share, Usd, refuse
+from gateway.config.words.fields import Duration, Finding, LongerThanZero, Section, Share, Usd, refuse
 
 _WINDOWS_MOST: Final = 120
 _DAY_S: Final = 86_400.0

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from gateway.config.fields import Finding, LongerThanZero, Section
-from gateway.config.s3 import Bucket
+from gateway.config.connectors.s3 import Bucket
+from gateway.config.words.fields import Finding, LongerThanZero, Section
 from infra.clouds.profiles import PROFILES
 
 Provider = Literal["process", "ec2", "openstack", "gce", "digitalocean"]

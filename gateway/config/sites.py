@@ -10,7 +10,9 @@ from pydantic import BeforeValidator, Field, IPvAnyAddress, model_validator
 
 from engines.sparkconf import DRIVER_MEMORY
 from gateway.config.billing import Billing, Budget, billing_findings, billing_terms, size_prices
-from gateway.config.fields import (
+from gateway.config.connectors.s3 import Bucket, Folder
+from gateway.config.rented import Name, Provider, Rented, rented_findings
+from gateway.config.words.fields import (
     Address,
     AnyPath,
     CpuSet,
@@ -26,8 +28,6 @@ from gateway.config.fields import (
     SparkValue,
     refuse,
 )
-from gateway.config.rented import Name, Provider, Rented, rented_findings
-from gateway.config.s3 import Bucket, Folder
 from infra.clouds.profiles import PROFILES
 from policies.billing import BillingTerms
 

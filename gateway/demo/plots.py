@@ -7,18 +7,17 @@ from itertools import chain, pairwise
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from gateway.demo.record import Mark, RunRecord, Slot
 from gateway.demo.report import TITLES, Mode, Report, Runs, Settings
+from gateway.views.figures import THRESHOLD, finished, vm_lives
+from gateway.views.runrecord import RunRecord, Slot
 
 COLOURS: dict[Mode, str] = {"private_only": "#5b6472", "elastic": "#d9730d", "elastic_compressed": "#1667c7"}
-THRESHOLD = "#b3261e"
 VM_FILL = {
     "starting": "rgba(240, 180, 60, 0.22)",
     "up": "rgba(60, 160, 90, 0.14)",
     "stopping": "rgba(120,120,120,0.16)",
 }
 ELASTIC: tuple[Mode, ...] = ("elastic", "elastic_compressed")
-TIME_AXIS = "time since the first event was due (s)"
 
 
 def input_rate(runs: Runs, report: Report) -> go.Figure:
@@ -116,22 +115,6 @@ def share_and_bytes(runs: Runs, settings: Settings) -> go.Figure:
     return finished(figure, height=560)
 
 
-def vm_lives(marks: tuple[Mark, ...], end_s: float) -> list[tuple[str, str, float, float]]:
-    """Return (vm, phase, from, to) for each phase of each VM; what has no end mark lasts until ``end_s``.
-
-    The phases are ``starting`` (start to ready), ``up`` (ready to stop) and ``stopping`` (stop to gone).
-    """
-    phase_after = {"vm_start": "starting", "vm_ready": "up", "vm_stop": "stopping", "vm_gone": ""}
-    lives = []
-    for vm in dict.fromkeys(mark.vm for mark in marks):
-        own = sorted((mark for mark in marks if mark.vm == vm), key=lambda mark: mark.at_s)
-        ends = [*(mark.at_s for mark in own[1:]), end_s]
-        for mark, until_s in zip(own, ends, strict=True):
-            if phase := phase_after[mark.kind]:
-                lives.append((vm, phase, mark.at_s, max(mark.at_s, until_s)))
-    return lives
-
-
 def _add_vm_life(figure: go.Figure, record: RunRecord, row: int) -> None:
     end_s = max(chain((slot.at_s for slot in record.slots), (mark.at_s for mark in record.marks)), default=0.0)
     for _, phase, from_s, to_s in vm_lives(record.marks, end_s):
@@ -197,19 +180,3 @@ def _megabits_per_s(slots: tuple[Slot, ...], sizes: list[int]) -> list[float]:
     ends_s = _times(slots)
     lengths_s = [end_s - start_s for start_s, end_s in pairwise([0.0, *ends_s])]
     return [8e-6 * size / max(length_s, 1e-3) for size, length_s in zip(sizes, lengths_s, strict=True)]
-
-
-def finished(figure: go.Figure, height: int, *, legend: bool = True, right: int = 24) -> go.Figure:
-    """Give a figure over time its looks; ``right`` is room for what stands beside it, in pixels."""
-    figure.update_layout(
-        template="plotly_white",
-        height=height,
-        margin={"l": 70, "r": right, "t": 56 if legend else 32, "b": 56},
-        hovermode="x unified",
-        showlegend=legend,
-        legend={"orientation": "h", "yref": "container", "y": 0.995, "yanchor": "top", "x": 0, "xanchor": "left"},
-        font={"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": "#1f2937"},
-    )
-    figure.update_xaxes(title=None, rangemode="tozero", showline=True, linecolor="#d1d5db")
-    figure.update_xaxes(title=TIME_AXIS, selector=lambda axis: axis.showticklabels is not False)
-    return figure

@@ -9,8 +9,8 @@ import msgspec
 from rich.table import Table
 
 from gateway.demo.load import Segment
-from gateway.demo.record import Boot, RunRecord, Spread, Vms, WanBytes
 from gateway.demo.verify import Verdict
+from gateway.views.runrecord import Boot, RunRecord, Spread, Vms, WanBytes
 
 Mode = Literal["private_only", "elastic", "elastic_compressed"]
 

@@ -13,10 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from engines.email.generator import generate_mail
 from engines.email.mailbox import Mail, read_mail
-from gateway.demo.across import Behind
+from gateway.demo.behind import Behind
 from gateway.demo.load import Segment, distinct_mails, event_count, loops_needed, two_spikes
 from gateway.demo.page import write_page
-from gateway.demo.record import RunRecord
 from gateway.demo.report import (
     TITLES,
     Mode,
@@ -37,6 +36,7 @@ from gateway.demo.stage import (
     StageError,
 )
 from gateway.demo.verify import Expected, verify
+from gateway.views.runrecord import RunRecord
 
 _GENERATED: Final = 4000
 _SEED: Final = 1

@@ -19,9 +19,9 @@ from ruamel.yaml import YAML
 
 from engines.email.mailbox import Mail
 from engines.email.queries import EMAIL_SQL, SCHEMA_DDL
-from gateway.configstate import CLAIM_NAME
-from gateway.demo.record import RunRecord, read_record
-from gateway.sources.mail import mail_table
+from gateway.config.configstate import CLAIM_NAME
+from gateway.sources.files.mail import mail_table
+from gateway.views.runrecord import RunRecord, read_record
 from infra.clock import Clock, SystemClock
 from infra.clouds.cpus import available_cpus
 from infra.clouds.process import ProcessCloud

@@ -22,8 +22,8 @@ from gateway.journal.segments import (
     released_record,
     segments_in,
 )
-from gateway.statefiles import StateError, sync_folder
 from infra.failpoints import reached
+from infra.statefiles import StateError, sync_folder
 
 _LOG = logging.getLogger(__name__)
 

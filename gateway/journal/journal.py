@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gateway.gate import ByteGate
+from gateway.connectors.position import Position
 from gateway.journal.files import Entry, JournalFiles
 from gateway.journal.frames import BODY_BYTES_MAX, encode_body
 from gateway.journal.keys import SeenKey, SeenKeys
 from gateway.journal.reading import PositionReader, Records
-from gateway.position import Position
-from gateway.statefiles import StateError
-from gateway.threads import run_to_end
 from infra.clock import Clock
+from infra.gate import ByteGate
+from infra.statefiles import StateError
+from infra.threads import run_to_end
 
 # What may be in memory on its way to the disk before an append waits.
 _PENDING_BYTES_MAX: Final = 32 * 2**20

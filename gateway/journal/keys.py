@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.statefiles import StateError, sync_folder, write_atomically
+from infra.statefiles import StateError, sync_folder, write_atomically
 
 _LOG = logging.getLogger(__name__)
 

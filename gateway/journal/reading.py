@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gateway.connectors.position import Position
 from gateway.journal.frames import SEGMENT_HEAD_BYTES
 from gateway.journal.segments import Frame, Segment, SegmentReader
-from gateway.position import Position
-from gateway.statefiles import StateError
+from infra.statefiles import StateError
 
 _MARKS_MAX: Final = 4096
 _NO_END: Final = 1 << 62

@@ -21,7 +21,7 @@ from gateway.journal.frames import (
     encode_segment_head,
     is_torn,
 )
-from gateway.statefiles import StateError, sync_folder, write_atomically
+from infra.statefiles import StateError, sync_folder, write_atomically
 
 _NAME = re.compile(r"(\d{8,})-(\d{16,})\.journal")
 _RELEASED = "released"

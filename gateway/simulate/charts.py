@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from gateway.demo.plots import THRESHOLD, finished, vm_lives
-from gateway.demo.record import Mark, MarkKind
 from gateway.simulate.contest import Contest
 from gateway.simulate.fluid.tally import Point
 from gateway.simulate.fluid.world import FluidOutcome
+from gateway.views.figures import THRESHOLD, finished, vm_lives
+from gateway.views.runrecord import Mark, MarkKind
 from policies.query import QuerySettings
 
 _COLOURS = ("#5b6472", "#d9730d", "#1667c7", "#2e8b57", "#8e44ad", "#b8860b", "#c2185b", "#00838f")

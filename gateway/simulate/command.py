@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gateway.config import Config
-from gateway.config.units import duration_s, rate_per_s
+from gateway.config.words.units import duration_s, rate_per_s
 from gateway.simulate import contest, plan
 from gateway.simulate.calibration import Calibration, read_calibration
 from gateway.simulate.options import WorldOptions

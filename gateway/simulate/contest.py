@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from engines.simulated.generators import Poisson
 from gateway.config import Config
 from gateway.config.policy import Policy, ReactivePolicy, policy_findings
-from gateway.settings import scheduler_settings
+from gateway.config.settings import scheduler_settings
 from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FromGenerators, Site
 from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
 from gateway.simulate.options import WorldOptions

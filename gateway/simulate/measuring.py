@@ -16,14 +16,14 @@ from engines.query import Query as Understood
 from engines.query import RefusedError, understand
 from engines.session import build_session, stop_session
 from engines.timing import Timed, time_batches
-from gateway.checking import opening
-from gateway.codepath import code_path_for
 from gateway.config import Config
+from gateway.config.codepath import code_path_for
 from gateway.config.models import FileSource, Query
-from gateway.runbook import BATCH_RUNS_MAX
+from gateway.query.flow.runbook import BATCH_RUNS_MAX
 from gateway.simulate.calibration import PAPER_MIPS, Calibration, Measured
 from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
+from gateway.views.check.checking import opening
 from infra.clock import SystemClock
 
 SIZES = (1, 250, 500, 1000, 2000, 4000)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from engines.simulated.boot import BootTimes, LogNormal
 from engines.simulated.generators import Bursts, Generator, Uniform
-from gateway.profiler import Statistic
-from gateway.scheduler import SchedulerSettings
+from gateway.core.decide.profiler import Statistic
+from gateway.core.decide.scheduler import SchedulerSettings
 from policies.billing import BillingTerms
 from policies.ledger import Budget
 from policies.overdue import Patience

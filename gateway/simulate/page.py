@@ -5,10 +5,10 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from gateway.demo.page import figure_section, whole_page
 from gateway.simulate.charts import frontier, latencies, lives, over_time
 from gateway.simulate.contest import Contest
 from gateway.simulate.fluid.world import FluidOutcome
+from gateway.views.page import figure_section, whole_page
 from policies.query import QuerySettings
 
 _HEADING = (

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from engines.simulated.generators import Generator, Trace, Uniform
 from gateway.config import Config
-from gateway.config.query import Query
-from gateway.config.sources import FileSource, QuerySource
-from gateway.settings import scheduler_settings
+from gateway.config.connectors.sources import FileSource, QuerySource
+from gateway.config.queries import Query
+from gateway.config.settings import scheduler_settings
 from gateway.simulate.calibration import Calibration, Measured
 from gateway.simulate.options import Machines, QueryOptions, WorldOptions
-from gateway.simulate.world import World, WorldOutcome
+from gateway.simulate.runs.world import World, WorldOutcome
 from policies.query import QuerySettings
 
 _BITS_PER_BYTE = 8

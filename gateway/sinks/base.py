@@ -7,9 +7,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from gateway.intervals import IntervalSet
-from gateway.position import Position
-from gateway.reorder import Release
+from gateway.connectors.position import Position
+from gateway.core.intervals import IntervalSet
+from gateway.query.flow.reorder import Release
 
 Rows = Release[pa.RecordBatch]
 

@@ -11,10 +11,10 @@ from gateway.config.models import HttpSink as HttpSinkConfig
 from gateway.config.models import KafkaSink, S3Sink
 from gateway.config.models import MqttSink as MqttSinkConfig
 from gateway.config.models import Sink as SinkConfig
-from gateway.objectstores import make_store
+from gateway.connectors.objectstores import make_store
 from gateway.sinks.base import Sink
-from gateway.sinks.file import FileSink
-from gateway.sinks.http import HttpSink
+from gateway.sinks.httpsink import HttpSink
+from gateway.sinks.parts.filesink import FileSink
 from gateway.sinks.progress import ProgressFile
 from gateway.sinks.threaded import ThreadedSink
 from infra.clock import Clock
@@ -51,9 +51,9 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
                 lambda: FileSink(config.path, owner=context.owner, format=config.format, ordered=context.ordered)
             )
         case KafkaSink():
-            from gateway.sinks import kafka  # heavy, and few queries want it
+            from gateway.sinks.kafka import kafkasink  # heavy, and few queries want it
 
-            return kafka.KafkaSink(
+            return kafkasink.KafkaSink(
                 config,
                 query=context.query,
                 owner=context.owner,
@@ -61,7 +61,7 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
                 offsets_group=context.offsets_group,
             )
         case MqttSinkConfig():
-            from gateway.sinks.mqtt import MqttSink
+            from gateway.sinks.mqttsink import MqttSink
 
             progress = ProgressFile(context.folder / "progress.json", context.owner)
             return MqttSink(config, progress, query=context.query, owner=context.owner)
@@ -69,11 +69,11 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
             progress = ProgressFile(context.folder / "progress.json", context.owner)
             return HttpSink(config, progress, owner=context.owner, clock=context.clock)
         case S3Sink():
-            from gateway.sinks import s3
+            from gateway.sinks.parts import s3sink
 
             writer = secrets.token_hex(8)
             return ThreadedSink(
-                lambda: s3.S3Sink(
+                lambda: s3sink.S3Sink(
                     lambda: make_store(config),
                     owner=context.owner,
                     epoch=context.epoch,

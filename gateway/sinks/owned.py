@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gateway.intervals import IntervalSet
-from gateway.position import Position
+from gateway.connectors.position import Position
+from gateway.core.intervals import IntervalSet
 from gateway.sinks.base import FencedError, Rows, Sink
 
 

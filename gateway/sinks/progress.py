@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.intervals import IntervalSet
-from gateway.statefiles import StateError, write_atomically
-from gateway.threads import run_to_end
+from gateway.core.intervals import IntervalSet
+from infra.statefiles import StateError, write_atomically
+from infra.threads import run_to_end
 
 
 class _Progress(msgspec.Struct, frozen=True):

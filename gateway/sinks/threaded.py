@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 
-from gateway.intervals import IntervalSet
-from gateway.position import Position
+from gateway.connectors.position import Position
+from gateway.core.intervals import IntervalSet
 from gateway.sinks.base import BlockingSink, Rows, SinkError
-from gateway.threads import run_to_end
+from infra.threads import run_to_end
 
 # A full disk is waited out; none of these goes away by waiting.
 _REFUSALS = frozenset(

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from gateway.position import Position
+from gateway.connectors.position import Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from gateway.config.models import FileSource, HttpSource, KafkaSource, MqttSource, QuerySource
 from gateway.config.models import Source as SourceConfig
-from gateway.deadletters import DEAD_LETTERS
+from gateway.journal.deadletters import DEAD_LETTERS
 from gateway.journal.journal import Journal
-from gateway.replay import DueTimes
-from gateway.sources import files
 from gateway.sources.base import Source
-from gateway.sources.http import HttpReceiver
+from gateway.sources.files import filesource
+from gateway.sources.http.httpsource import HttpReceiver
+from gateway.sources.http.judging import Judge
 from gateway.sources.journaled import JournaledSource
-from gateway.sources.judging import Judge
 from gateway.sources.results import ResultsSource
+from gateway.sources.schedule import DueTimes
 from gateway.sources.threaded import ThreadedSource
 from infra.clock import Clock
 
@@ -50,15 +50,15 @@ def make_source(config: SourceConfig, context: SourceContext) -> Source:
         case QuerySource():
             return ThreadedSource(ResultsSource(*context.upstream(config.name)))
         case FileSource():
-            return files.make_file_source(config, context.folder, context.clock, strict=context.strict)
+            return filesource.make_file_source(config, context.folder, context.clock, strict=context.strict)
         case KafkaSource():
-            from gateway.sources.kafka import KafkaSource as KafkaReader
+            from gateway.sources.kafka.kafkasource import KafkaSource as KafkaReader
 
             return KafkaReader(
                 config, query=context.query, owner=context.owner, clock=context.clock, strict=context.strict
             )
         case MqttSource():
-            from gateway.sources.mqtt import make_mqtt_source
+            from gateway.sources.mqtt.mqttsource import make_mqtt_source
 
             return make_mqtt_source(
                 config,
@@ -93,4 +93,4 @@ def make_schedule(config: SourceConfig, schema: pa.Schema, context: SourceContex
     """
     if not isinstance(config, FileSource):
         return None
-    return files.make_schedule(config, schema, context.folder, context.clock)
+    return filesource.make_schedule(config, schema, context.folder, context.clock)

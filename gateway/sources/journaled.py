@@ -9,13 +9,13 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
+from gateway.connectors.position import Position
 from gateway.journal.journal import Journal
 from gateway.journal.reading import Records
-from gateway.position import Position
 from gateway.sources.base import Backlog, Chunk, DeadRecord, SourceError, SourceUnavailableError
-from gateway.sources.jsonlines import LineDecoder
-from gateway.statefiles import StateError
-from gateway.threads import run_to_end
+from gateway.sources.rows.jsonlines import LineDecoder
+from infra.statefiles import StateError
+from infra.threads import run_to_end
 
 _LOG = logging.getLogger(__name__)
 VALUE = "_value"

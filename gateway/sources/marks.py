@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from gateway.position import Position
+from gateway.connectors.position import Position
 
 # A file of up to so many bytes is hashed whole; of a larger one its head, its tail, and blocks evenly between them.
 _WHOLE_BYTES: Final = 4 << 20

@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from gateway.deadletters import DeadLetter
-from gateway.position import Position
+from gateway.connectors.position import Position
+from gateway.journal.deadletters import DeadLetter
 from gateway.sources.base import Backlog, Chunk, DeadRecord, Source, SourceError
-from gateway.sources.jsonlines import LineDecoder
-from gateway.statefiles import sync_folder
-from gateway.threads import run_to_end
+from gateway.sources.rows.jsonlines import LineDecoder
 from infra.failpoints import reached
+from infra.statefiles import sync_folder
+from infra.threads import run_to_end
 
 _UNBOUNDED = 1 << 62
 _CARRIAGE = bytes.maketrans(b"\r\n", b"  ")

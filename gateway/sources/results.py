@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.position import Position
-from gateway.sinks.file import PartName
+from gateway.connectors.position import Position
+from gateway.sinks.parts.filesink import PartName
 from gateway.sources.base import Chunk, DeadRecord
-from gateway.sources.jsonlines import LineDecoder
+from gateway.sources.rows.jsonlines import LineDecoder
 
 SEQ_COLUMN = "_seq"
 

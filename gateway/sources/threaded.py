@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from gateway.position import Position
+from gateway.connectors.position import Position
 from gateway.sources.base import Backlog, BlockingSource, Chunk, SourceError
-from gateway.threads import run_to_end
+from infra.threads import run_to_end
 
 _UNBOUNDED_BYTES = 1 << 62
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from gateway import checking
 from gateway.config import Query
 from gateway.config.models import Payload
+from gateway.views.check import checking
 from infra.messages import Predicate, QueryPlan
 
 STATELESS = QueryPlan(switch_class="stateless", switchable=True, narrow=True)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from engines.email.generator import generate_mail
 from gateway.cli import main
-from gateway.mailfile import write_mail
+from gateway.demo.mailfile import write_mail
 
 CONFIG = """\
 gateway:

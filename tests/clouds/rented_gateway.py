@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.books import Books
-from gateway.reaper import Reaper
+from gateway.fleet.books import Books
+from gateway.fleet.reaper import Reaper
 from infra.clock import Clock, SystemClock
 from infra.clouds.libcloud_dialects import Account
 from infra.clouds.rented import RentedCloud

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from s3_server import S3Server
 
-from gateway.clouds import BootScripts
 from gateway.config.models import Cloud
+from gateway.fleet.clouds import BootScripts
 from infra.clouds import bundle
 from infra.clouds.base import OrderError
 from infra.clouds.bundle import BundleError, constraints, make_bundle, user_code

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from s3_server import FaultProxy, Request, S3Server
 
-from gateway.reaper import Reaper
+from gateway.fleet.reaper import Reaper
 from infra.clock import SystemClock
 from tests.clouds.ec2_lab import Ec2Lab
 from tests.clouds.rented_gateway import TAGS, TERMS, books_in, rented

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.ddl import top_level_columns
+from gateway.config.words.ddl import top_level_columns
 
 
 def test_names_and_types_of_the_top_level() -> None:

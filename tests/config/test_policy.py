@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import Config, ConfigError, load
-from gateway.settings import scheduler_settings
+from gateway.config.settings import scheduler_settings
 from policies.choose import make_policy
 from policies.plain import CpuOptions, StaticOptions
 from policies.planner import PlannerOptions

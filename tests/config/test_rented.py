@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from engines.sparkconf import equal_everywhere
-from gateway.clouds import BootScripts, account_of, make_cloud
 from gateway.config import Config, ConfigError, load
 from gateway.config.rented import Credentials
-from gateway.settings import unattended_s
+from gateway.config.settings import unattended_s
+from gateway.fleet.clouds import BootScripts, account_of, make_cloud
 from infra.clock import SystemClock
 from infra.clouds.rented import RentedCloud
 from infra.link.trust import UserData, new_token

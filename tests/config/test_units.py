@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config import units
-from gateway.config.units import Unit, UnitError
+from gateway.config.words import units
+from gateway.config.words.units import Unit, UnitError
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ from cryptography.x509.oid import NameOID
 from journal_data import LIMIT_BYTES
 from source_contract import SCHEMA
 
-from gateway.config.http import HttpSource
+from gateway.config.connectors.http import HttpSource
 from gateway.journal.journal import Journal
-from gateway.sources.http import HttpReceiver
+from gateway.sources.http.httpsource import HttpReceiver
+from gateway.sources.http.judging import Judge
 from gateway.sources.journaled import JournaledSource
-from gateway.sources.judging import Judge
 from infra.clock import Clock, SystemClock
 
 

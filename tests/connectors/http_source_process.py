@@ -9,7 +9,7 @@ from pathlib import Path
 from http_data import parts_of
 from source_contract import SCHEMA
 
-from gateway.statefiles import write_atomically
+from infra.statefiles import write_atomically
 
 
 async def main(folder: Path) -> None:

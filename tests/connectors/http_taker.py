@@ -8,8 +8,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.config.http import HttpSink as HttpSinkConfig
-from gateway.sinks.http import HttpSink
+from gateway.config.connectors.http import HttpSink as HttpSinkConfig
+from gateway.sinks.httpsink import HttpSink
 from gateway.sinks.progress import ProgressFile
 from infra.clock import Clock, SystemClock
 

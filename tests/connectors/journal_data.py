@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from gateway.connectors.position import Position
 from gateway.journal.journal import Journal
-from gateway.position import Position
 from infra.clock import Clock, SystemClock
 
 LIMIT_BYTES = 1 << 20

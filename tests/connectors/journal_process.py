@@ -14,9 +14,9 @@ from pathlib import Path
 
 from journal_data import everything, opened
 
+from gateway.connectors.position import Position
 from gateway.journal.journal import Journal
-from gateway.position import Position
-from gateway.statefiles import write_atomically
+from infra.statefiles import write_atomically
 
 AT_ONCE = 4
 _NUMBER = struct.Struct("<Q")

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 from source_contract import SCHEMA
 
-from gateway.config.kafka import KafkaSource as KafkaSourceConfig
-from gateway.sources.kafka import KafkaSource
+from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from kafka_broker import Broker
 
-from gateway.config.kafka import KafkaSink as KafkaSinkConfig
-from gateway.sinks.kafka import KafkaSink
+from gateway.config.connectors.kafka import KafkaSink as KafkaSinkConfig
+from gateway.sinks.kafka.kafkasink import KafkaSink
 
 READ_S = 60.0
 

@@ -8,10 +8,10 @@ import time
 from kafka_broker import Broker
 from source_contract import DEADLINE_S
 
-from gateway.config.kafka import KafkaSource as KafkaSourceConfig
-from gateway.kafka.clients import client_settings
-from gateway.kafka.topicids import topics_of
+from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.connectors.kafkaclients import client_settings
 from gateway.sources.base import SourceError
+from gateway.sources.kafka.topicids import topics_of
 
 
 def config(broker: Broker, *topics: str) -> KafkaSourceConfig:

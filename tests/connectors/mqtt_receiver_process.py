@@ -17,7 +17,7 @@ import msgspec
 from mqtt_subject import make_source
 from source_contract import SCHEMA
 
-from gateway.position import Position
+from gateway.connectors.position import Position
 from gateway.sources.base import SourceUnavailableError
 
 

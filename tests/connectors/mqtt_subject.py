@@ -8,8 +8,8 @@ from typing import Any
 
 from mosquitto import Mosquitto, Peer
 
-from gateway.config.mqtt import MqttSource as MqttSourceConfig
-from gateway.sources.mqtt import MqttSource, make_mqtt_source
+from gateway.config.connectors.mqtt import MqttSource as MqttSourceConfig
+from gateway.sources.mqtt.mqttsource import MqttSource, make_mqtt_source
 from infra.clock import SystemClock
 
 TOPIC = "plant/power"

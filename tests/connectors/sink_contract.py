@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 
-from gateway.intervals import IntervalSet
-from gateway.position import Position
-from gateway.reorder import Release
+from gateway.connectors.position import Position
+from gateway.core.intervals import IntervalSet
+from gateway.query.flow.reorder import Release
 from gateway.sinks.base import FencedError, Rows, Sink
-from gateway.statefiles import StateError
+from infra.statefiles import StateError
 
 RESULT = pa.schema([("id", pa.int64()), ("text", pa.string()), ("tags", pa.list_(pa.string()))])
 SEED = 20261121

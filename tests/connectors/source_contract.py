@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from gateway.position import Position
+from gateway.connectors.position import Position
 from gateway.sources.base import Chunk, Source
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])

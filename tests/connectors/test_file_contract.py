@@ -13,9 +13,9 @@ import pytest
 from source_contract import SCHEMA, SourceContract, SourceSubject, events, read, rows
 
 from gateway.sources.base import Source
-from gateway.sources.folder import NOTES_NAME, FolderFiles
-from gateway.sources.formats import open_by_name
-from gateway.sources.passes import FixedFiles, PassesSource
+from gateway.sources.files.folder import NOTES_NAME, FolderFiles
+from gateway.sources.files.formats.choosing import open_by_name
+from gateway.sources.files.formats.passes import FixedFiles, PassesSource
 from gateway.sources.threaded import ThreadedSource
 from infra.clock import SystemClock
 

@@ -9,7 +9,7 @@ import pytest
 from sink_contract import SinkContract
 
 from gateway.sinks.base import Sink
-from gateway.sinks.file import FileSink
+from gateway.sinks.parts.filesink import FileSink
 from gateway.sinks.threaded import ThreadedSink
 
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from sink_contract import at, release
 from source_contract import events, read
 
-from gateway.config.http import HttpSink, HttpSource
+from gateway.config.connectors.http import HttpSink, HttpSource
 from gateway.config.models import Sink as SinkConfig
 from gateway.config.models import Source as SourceConfig
 from gateway.sinks.base import SinkUnavailableError

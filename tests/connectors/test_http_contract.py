@@ -15,7 +15,7 @@ from sink_contract import SinkContract
 from source_contract import SCHEMA, SourceContract
 
 from gateway.sinks.base import Sink
-from gateway.sources.http import HttpReceiver
+from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.journaled import JournaledSource
 
 

@@ -14,7 +14,7 @@ import aiohttp
 from http_data import parts_of
 from source_contract import HUGE, SCHEMA
 
-from gateway.position import Position
+from gateway.connectors.position import Position
 
 SEED = 20261121
 KILLS = 6

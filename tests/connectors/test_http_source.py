@@ -19,12 +19,12 @@ from http_data import Site, parts_of, server_certificate, site
 from journal_data import HUGE, SetClock, everything
 from source_contract import SCHEMA, events, read
 
-from gateway.config.http import HttpSource
-from gateway.position import Position
-from gateway.sources import http as http_module
+from gateway.config.connectors.http import HttpSource
+from gateway.connectors.position import Position
 from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
-from gateway.sources.http import HttpReceiver
+from gateway.sources.http import httpsource as http_module
+from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.journaled import JournaledSource
 from infra.clock import SystemClock
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from journal_data import HUGE, SetClock, everything, opened
 
+from gateway.connectors.position import Position
 from gateway.journal.journal import Journal, JournalFullError
-from gateway.position import Position
-from gateway.statefiles import StateError
 from infra.clock import SystemClock
+from infra.statefiles import StateError
 
 
 async def test_what_was_appended_is_read_in_order_now_and_after_a_restart(tmp_path: Path) -> None:

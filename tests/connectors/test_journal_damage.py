@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.connectors.position import Position
 from gateway.journal.files import Entry, JournalFiles
 from gateway.journal.frames import HEAD_BYTES, SEGMENT_HEAD_BYTES, decode_head, encode_body
 from gateway.journal.reading import PositionReader
-from gateway.position import Position
-from gateway.statefiles import StateError
+from infra.statefiles import StateError
 
 # A group is what one fsync makes durable: some appends, each of some records.
 Group = list[list[bytes]]

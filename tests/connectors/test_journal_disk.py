@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from journal_data import everything, opened
 
+from gateway.connectors.position import Position
 from gateway.journal import journal as journals
-from gateway.position import Position
 from infra import failpoints
 
 DEADLINE_S = 60.0

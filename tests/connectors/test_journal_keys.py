@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from journal_data import SetClock, opened
 
+from gateway.connectors.position import Position
 from gateway.journal.keys import SeenKey, SeenKeys
-from gateway.position import Position
-from gateway.statefiles import StateError
+from infra.statefiles import StateError
 
 KEEP_S = 100.0
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journal_data import HUGE, SetClock, everything
 
+from gateway.connectors.position import Position
 from gateway.journal.journal import Journal, JournalFullError
-from gateway.position import Position
 
 LIMIT_BYTES = 3000
 SEGMENT_BYTES = 400

@@ -11,8 +11,8 @@ import pytest
 from journal_data import HUGE, LIMIT_BYTES, SetClock
 from source_contract import SCHEMA, SourceContract, events, read
 
+from gateway.connectors.position import Position
 from gateway.journal.journal import Journal
-from gateway.position import Position
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.journaled import JournaledSource
 from infra.clock import SystemClock

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sources.judging import TURN_LINES, Judge
+from gateway.sources.http.judging import TURN_LINES, Judge
 from infra.clock import SystemClock
 
 

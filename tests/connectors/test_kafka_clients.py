@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.kafka.clients import close_client
+from gateway.connectors.kafkaclients import close_client
 
 
 async def test_a_client_is_closed_though_who_closes_it_is_cancelled() -> None:

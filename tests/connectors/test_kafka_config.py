@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateway.config.kafka import KafkaSource
-from gateway.config.query import Query
-from gateway.kafka.clients import client_settings
+from gateway.config.connectors.kafka import KafkaSource
+from gateway.config.queries import Query
+from gateway.connectors.kafkaclients import client_settings
 
 GOOD = {"type": "kafka", "brokers": "b:9092", "topics": ["t"]}
 HEADERS = "_headers ARRAY<STRUCT<key: STRING, value: BINARY>>"

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_kafka_records import record
 
-from gateway.kafka.fetched import Fetched, record_bytes, told_as_source_errors
-from gateway.kafka.partitions import by_partition, key_of, partition_of
 from gateway.sources.base import SourceError, SourceUnavailableError
+from gateway.sources.kafka.fetched import Fetched, record_bytes, told_as_source_errors
+from gateway.sources.kafka.partitions import by_partition, key_of, partition_of
 
 HUGE = 1 << 40
 

@@ -10,12 +10,12 @@ from kafka_sources import lines, make_source, put
 from kafka_topics import config, made, made_anew
 from source_contract import SCHEMA, read, rows
 
-from gateway.kafka import topicids
-from gateway.kafka.clients import client_settings
-from gateway.kafka.topicids import Topics, topics_of
-from gateway.position import Position
+from gateway.connectors.kafkaclients import client_settings
+from gateway.connectors.position import Position
+from gateway.query.looking import look
 from gateway.sources.base import SourceError
-from gateway.sources.looking import look
+from gateway.sources.kafka import topicids
+from gateway.sources.kafka.topicids import Topics, topics_of
 from gateway.sources.marks import FileMark, KafkaMark
 
 

@@ -15,9 +15,9 @@ from aiokafka import ConsumerRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
 from gateway.sources.base import DeadRecord, SourceError
-from gateway.sources.kafkarecords import RecordDecoder
+from gateway.sources.kafka.events import RecordDecoder
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 KEPT: list[tuple[str, pa.DataType]] = [

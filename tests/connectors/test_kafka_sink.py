@@ -17,12 +17,12 @@ from kafka_broker import PASSWORD, USER, Broker
 from kafka_sinks import make_sink, records, values
 from sink_contract import at, release, row
 
-from gateway.position import Position
-from gateway.reorder import Release
+from gateway.connectors.position import Position
+from gateway.query.flow.reorder import Release
 from gateway.sinks.base import FencedError, Rows, SinkError, SinkUnavailableError
-from gateway.sinks.kafkacontrol import ControlTopic, Progress
-from gateway.statefiles import StateError
+from gateway.sinks.kafka.control import ControlTopic, Progress
 from infra import failpoints
+from infra.statefiles import StateError
 
 
 def results(first: int, last: int, **columns: list[Any]) -> Rows:
@@ -109,7 +109,7 @@ async def test_a_column_that_is_not_there(broker: Broker) -> None:
 
 
 async def test_more_than_one_transaction_takes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.sinks.kafka._TRANSACTION_BYTES", 2000)
+    monkeypatch.setattr("gateway.sinks.kafka.kafkasink._TRANSACTION_BYTES", 2000)
     topic = await broker.create_topic()
     sink = make_sink(broker.brokers, topic)
     await sink.open()

@@ -17,7 +17,7 @@ from kafka_broker import Broker
 from kafka_sinks import make_sink, records, values
 from sink_contract import row
 
-from gateway.sinks.kafkacontrol import ControlTopic
+from gateway.sinks.kafka.control import ControlTopic
 
 HERE = Path(__file__).parent
 SEED = 20261121

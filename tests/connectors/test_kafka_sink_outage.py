@@ -12,10 +12,10 @@ from kafka_relay import END_TXN, Mishap, Relay, RelayedBroker
 from kafka_sinks import make_sink, records, values
 from sink_contract import at, release, row
 
-from gateway.sinks import kafka as kafka_sink
-from gateway.sinks import kafkaproducer
 from gateway.sinks.base import SinkUnavailableError
-from gateway.sinks.kafka import KafkaSink
+from gateway.sinks.kafka import kafkasink as kafka_sink
+from gateway.sinks.kafka import producer
+from gateway.sinks.kafka.kafkasink import KafkaSink
 
 SEED = 20261121
 TRIES_S = 150.0
@@ -97,7 +97,7 @@ async def test_nobody_heard_how_a_commit_ended(
     relayed: RelayedBroker, relay: Relay, mishap: Mishap, anew: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_sink, "_SILENCE_S", 1.0)
-    monkeypatch.setattr(kafkaproducer, "_STOP_S", 0.2)
+    monkeypatch.setattr(producer, "_STOP_S", 0.2)
     topic = await relayed.create_topic()
     sink = make_sink(relayed.relayed_brokers, topic)
     await sink.open()
@@ -145,7 +145,7 @@ async def test_connections_that_break_again_and_again(relayed: RelayedBroker, re
 async def test_a_transaction_that_took_too_long_is_no_take_over(
     relayed: RelayedBroker, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafkaproducer, "TRANSACTION_TIMEOUT_MS", 2000)
+    monkeypatch.setattr(producer, "TRANSACTION_TIMEOUT_MS", 2000)
     topic = await relayed.create_topic()
     sink = make_sink(relayed.relayed_brokers, topic)
     await sink.open()

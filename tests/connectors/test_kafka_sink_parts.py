@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gateway.config.kafka import KafkaSink, KafkaSource, circle_findings
-from gateway.kafka.clients import client_settings, shared_group
-from gateway.reorder import Release
+from gateway.config.connectors.kafka import KafkaSink, KafkaSource, circle_findings
+from gateway.connectors.kafkaclients import client_settings, shared_group
+from gateway.query.flow.reorder import Release
 from gateway.sinks.base import Rows
-from gateway.sinks.kafkarecords import Partitioner, RecordMaker, as_text, split_by_size
+from gateway.sinks.kafka.records import Partitioner, RecordMaker, as_text, split_by_size
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from kafka_sources import lines, make_source, producer, put, reading
 from source_contract import HUGE, SCHEMA, events, read, rows
 from test_kafka_records import AVRO, avro
 
-from gateway.kafka.member import Member
 from gateway.sources.base import SourceError, SourceUnavailableError
-from gateway.sources.kafka import KafkaSource
+from gateway.sources.kafka.kafkasource import KafkaSource
+from gateway.sources.kafka.member import Member
 
 
 async def opened(source: KafkaSource, schema: pa.Schema = SCHEMA) -> KafkaSource:

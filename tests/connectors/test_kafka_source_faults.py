@@ -13,9 +13,9 @@ from kafka_broker import Broker
 from kafka_sources import lines, make_source, producer, put, reading
 from source_contract import DEADLINE_S, HUGE, SCHEMA, events, read, rows
 
-from gateway.position import Position
+from gateway.connectors.position import Position
 from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
-from gateway.sources.kafka import KafkaSource
+from gateway.sources.kafka.kafkasource import KafkaSource
 
 
 async def refused(source: KafkaSource, action: Callable[[], Awaitable[object]]) -> str:

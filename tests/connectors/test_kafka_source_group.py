@@ -17,8 +17,8 @@ from kafka_broker import Broker
 from kafka_sources import lines, make_source, put, reading
 from source_contract import DEADLINE_S, SCHEMA, read, rows
 
-from gateway.position import Position
-from gateway.sources.kafka import KafkaSource
+from gateway.connectors.position import Position
+from gateway.sources.kafka.kafkasource import KafkaSource
 
 
 async def committed(broker: Broker, topic: str, partitions: int = 1) -> list[int | None]:

@@ -10,9 +10,9 @@ import aiomqtt
 import pytest
 from mosquitto import Mosquitto, Peer
 
-from gateway.mqtt import client as module
-from gateway.mqtt.broker import Broker
-from gateway.mqtt.client import Arrival, BrokerError, Client, Release
+from gateway.connectors import mqttclient as module
+from gateway.connectors.mqttbroker import Broker
+from gateway.connectors.mqttclient import Arrival, BrokerError, Client, Release
 
 DEADLINE_S = 60.0
 

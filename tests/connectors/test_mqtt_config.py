@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from paho.mqtt.client import topic_matches_sub
 from pydantic import ValidationError
 
-from gateway.config.mqtt import MqttSink, MqttSource, filters_overlap
+from gateway.config.connectors.mqtt import MqttSink, MqttSource, filters_overlap
 
 LEVELS = st.lists(st.sampled_from(["a", "b", "", "$SYS"]), min_size=1, max_size=4)
 

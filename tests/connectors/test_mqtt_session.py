@@ -9,14 +9,14 @@ from typing import cast
 
 import pytest
 
+from gateway.connectors.mqttbroker import Broker
+from gateway.connectors.mqttclient import Arrival, Client, Release
 from gateway.journal.journal import Journal
-from gateway.mqtt import session as module
-from gateway.mqtt.broker import Broker
-from gateway.mqtt.client import Arrival, Client, Release
-from gateway.mqtt.session import Session
-from gateway.sources.mqtt import _Connection
-from gateway.statefiles import StateError, write_atomically
+from gateway.sources.mqtt import session as module
+from gateway.sources.mqtt.mqttsource import _Connection
+from gateway.sources.mqtt.session import Session
 from infra.clock import SystemClock
+from infra.statefiles import StateError, write_atomically
 
 
 class DeathError(BaseException):

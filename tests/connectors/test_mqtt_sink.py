@@ -12,10 +12,10 @@ from mosquitto import Mosquitto, Peer, until
 from mqtt_trust import OldBroker
 from sink_contract import at, release
 
-from gateway.config.mqtt import MqttSink as MqttSinkConfig
-from gateway.mqtt.client import IN_FLIGHT_MAX
+from gateway.config.connectors.mqtt import MqttSink as MqttSinkConfig
+from gateway.connectors.mqttclient import IN_FLIGHT_MAX
 from gateway.sinks.base import SinkError, SinkUnavailableError
-from gateway.sinks.mqtt import MqttSink
+from gateway.sinks.mqttsink import MqttSink
 from gateway.sinks.progress import ProgressFile
 
 

@@ -9,9 +9,9 @@ import pytest
 from mosquitto import Mosquitto, Peer, until
 from sink_contract import SinkContract
 
-from gateway.config.mqtt import MqttSink as MqttSinkConfig
+from gateway.config.connectors.mqtt import MqttSink as MqttSinkConfig
 from gateway.sinks.base import Sink
-from gateway.sinks.mqtt import MqttSink
+from gateway.sinks.mqttsink import MqttSink
 from gateway.sinks.progress import ProgressFile
 
 

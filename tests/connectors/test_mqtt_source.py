@@ -17,11 +17,11 @@ from mqtt_subject import TOPIC, make_source
 from mqtt_trust import OldBroker, TestAuthority, password_file, tls_listener
 from source_contract import HUGE, SCHEMA, events, read, rows
 
+from gateway.connectors.mqttclient import Client, Release
 from gateway.journal.journal import Journal
-from gateway.mqtt import session
-from gateway.mqtt.client import Client, Release
 from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
-from gateway.sources.mqtt import MqttSource
+from gateway.sources.mqtt import session
+from gateway.sources.mqtt.mqttsource import MqttSource
 
 DEADLINE_S = 60.0
 

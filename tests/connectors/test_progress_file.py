@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.sinks.progress import ProgressFile
-from gateway.statefiles import StateError
+from infra.statefiles import StateError
 
 
 async def opened(path: Path, owner: str = "me") -> ProgressFile:

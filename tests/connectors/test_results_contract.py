@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from source_contract import SourceContract
 
-from gateway.sinks.file import PartName
+from gateway.sinks.parts.filesink import PartName
 from gateway.sources.base import Source
 from gateway.sources.results import ResultsSource
 from gateway.sources.threaded import ThreadedSource

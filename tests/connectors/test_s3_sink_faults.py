@@ -17,14 +17,14 @@ from s3_sink_writer import PREFIX
 from sink_contract import SEED, at, release, row
 from test_s3_contract import read_results
 
-from gateway.position import Position
-from gateway.sinks import s3manifest
+from gateway.connectors.position import Position
 from gateway.sinks.base import FencedError, SinkUnavailableError
-from gateway.sinks.s3 import S3Sink
-from gateway.sinks.s3manifest import visible_parts
-from gateway.statefiles import StateError
+from gateway.sinks.parts import s3manifest
+from gateway.sinks.parts.s3manifest import visible_parts
+from gateway.sinks.parts.s3sink import S3Sink
 from infra.objectstore.folder import FolderStore
 from infra.objectstore.s3 import S3Store
+from infra.statefiles import StateError
 
 KILLS = 9
 KEPT_VERSIONS = 16
@@ -107,7 +107,7 @@ def folder_sink(folder: Path, epoch: int = 1, writer: str | None = None) -> S3Si
 
 
 def test_old_names_go_onto_pages_and_leftovers_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.sinks.s3.PAGE_PARTS", 4)
+    monkeypatch.setattr("gateway.sinks.parts.s3sink.PAGE_PARTS", 4)
     sink = folder_sink(tmp_path)
     store = FolderStore(tmp_path)
     for seq in range(15):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.demo.load import event_count, two_spikes
-from gateway.demo.record import Mark, RunRecord, Slot, Spread, Totals, Vms, WanBytes
 from gateway.demo.report import ModeRun, Report, Runs, Settings, make_report
 from gateway.demo.verify import Verdict
+from gateway.views.runrecord import Mark, RunRecord, Slot, Spread, Totals, Vms, WanBytes
 
 CAPACITY = 5000.0
 PROFILE = two_spikes(CAPACITY)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from engines.email.generator import generate_mail
 from gateway.cli import main
 from gateway.config import load
-from gateway.demo.across import Behind, WanTextError, parse_wan
+from gateway.demo.behind import Behind, WanTextError, parse_wan
 from gateway.demo.page import write_page
 from gateway.demo.report import Report, Runs
 from gateway.demo.stage import Stage

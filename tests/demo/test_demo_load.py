@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from engines.email.generator import generate_mail
 from gateway.demo.load import Segment, distinct_mails, due_times_s, event_count, looped_id, loops_needed, two_spikes
-from gateway.replay import Schedule
+from gateway.sources.schedule import Schedule
 
 profiles = st.lists(st.tuples(st.floats(0.1, 5), st.floats(0.5, 100)), min_size=1, max_size=5).map(
     lambda pairs: [Segment(*pair) for pair in pairs]

@@ -10,9 +10,10 @@ from rich.console import Console
 
 from gateway.demo import plots
 from gateway.demo.page import write_page
-from gateway.demo.record import Mark, read_record, write_record
 from gateway.demo.report import ModeRun, Report, Runs, make_report, shortfalls, summary_table, write_report
 from gateway.demo.verify import Verdict
+from gateway.views.figures import vm_lives
+from gateway.views.runrecord import Mark, read_record, write_record
 
 
 def test_a_record_comes_back_from_its_file(tmp_path: Path, runs: Runs) -> None:
@@ -85,7 +86,7 @@ def test_phases_of_a_vms_life_follow_its_marks() -> None:
         Mark(at_s=25, kind="vm_stop", vm="a"),
         Mark(at_s=27, kind="vm_gone", vm="a"),
     )
-    assert plots.vm_lives(marks, 30) == [
+    assert vm_lives(marks, 30) == [
         ("a", "starting", 5, 9),
         ("a", "up", 9, 25),
         ("a", "stopping", 25, 27),

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.cli import main
-from gateway.clouds import BootScripts
 from gateway.config import Config, load
+from gateway.fleet.clouds import BootScripts
 from infra.clouds.boot import CODE, HOME, UNIT
 from infra.clouds.profiles import PROFILES
 from infra.link.trust import CODE_PATH, UserData, new_token

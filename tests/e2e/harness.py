@@ -19,8 +19,8 @@ from ruamel.yaml import YAML
 from engines.email.generator import generate_mail
 from engines.email.mailbox import Mail
 from engines.email.queries import EMAIL_SQL, Q5_SCHEMA_DDL, SCHEMA_DDL
-from gateway.configstate import CLAIM_NAME
-from gateway.sinks.file import PartName
+from gateway.config.configstate import CLAIM_NAME
+from gateway.sinks.parts.filesink import PartName
 
 DEADLINE_S = 240.0
 METRICS_RUN_EVENTS = 40

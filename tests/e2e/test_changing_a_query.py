@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.identity import Identity, read_identity
+from gateway.query.identity import Identity, read_identity
 from tests.e2e.harness import Gateway, until
 
 EVENTS, KEPT_S = 4000, 600

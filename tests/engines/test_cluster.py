@@ -9,7 +9,7 @@ from host_site import host_process
 from spark_cluster import cluster
 
 import engines
-from gateway.mastercheck import see_master
+from gateway.hosts.mastercheck import see_master
 from infra.messages import OpenQuery, QueryRefused
 
 pytestmark = pytest.mark.spark

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import zstandard
 
-from gateway.sources.jsonlines import LineDecoder
+from gateway.sources.rows.jsonlines import LineDecoder
 from infra.link.frames import MAGIC, MAX_MESSAGE_BYTES, MAX_PAYLOAD_BYTES, FrameDecoder, FrameError
 from infra.messages import PROTOCOL
 from infra.payload import Decoder, PayloadError

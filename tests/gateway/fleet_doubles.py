@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 from gateway_doubles import FakeLink
 
-from gateway import actuator as actuator_module
-from gateway.actuator import Actuator
-from gateway.connection import Connection
+from gateway.fleet import actuator as actuator_module
+from gateway.fleet.actuator import Actuator
+from gateway.hosts.connection import Connection
 from infra.clock import Clock
 from infra.clouds.base import BootError, Cloud, CloudError, Node
 from infra.link.channel import LinkLost

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from gateway.connection import Connection
-from gateway.lane import Lane, LaneOwner
+from gateway.hosts.connection import Connection
+from gateway.query.flow.lane import Lane, LaneOwner
 from gateway.sinks.base import BlockingSink
 from gateway.sinks.threaded import ThreadedSink
 from infra.clock import Clock

@@ -16,18 +16,18 @@ import pyarrow as pa
 from gateway_doubles import INPUT, FakeHost, opened
 from source_data import LinesSource
 
-from gateway import delivery
-from gateway.deadletters import DeadLetterFile
-from gateway.gate import ByteGate
-from gateway.ingress import Ingress, RunLimits
-from gateway.pipeline import Pipeline
-from gateway.profiler import Profiler
-from gateway.runlog import LogHead, RunLog
-from gateway.sinks.file import FileSink
+from gateway.core.decide.profiler import Profiler
+from gateway.journal.deadletters import DeadLetterFile
+from gateway.query.flow import delivery
+from gateway.query.flow.ingress import Ingress, RunLimits
+from gateway.query.flow.pipeline import Pipeline
+from gateway.query.flow.runlog import LogHead, RunLog
+from gateway.query.flow.statistics import Tally
+from gateway.sinks.parts.filesink import FileSink
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.threaded import ThreadedSource
-from gateway.statistics import Tally
 from infra.clock import SystemClock
+from infra.gate import ByteGate
 from infra.messages import Poison
 from policies.poison import BadRows
 from policies.signals import HOME

@@ -14,8 +14,8 @@ import pyarrow as pa
 from gateway_doubles import INPUT, RESULT, FakeHost, until
 
 from gateway.config import Config, load
-from gateway.profiler import Profiler
-from gateway.query import RunningQuery
+from gateway.core.decide.profiler import Profiler
+from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import Completed, Credit, OpenQuery, QueryPlan, QueryReady, QueryRefused
 from infra.messages import Run as RunMessage

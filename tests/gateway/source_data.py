@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import zstandard
 
-from gateway.position import Position
+from gateway.connectors.position import Position
 from gateway.sources.base import BlockingSource, Chunk, DeadRecord
-from gateway.sources.jsonlines import LineDecoder
-from gateway.sources.lines import JsonLinesReader
-from gateway.sources.passes import FixedFiles, PassesSource
+from gateway.sources.files.formats.lines import JsonLinesReader
+from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from gateway.sources.rows.jsonlines import LineDecoder
 
 
 class LinesSource(PassesSource):

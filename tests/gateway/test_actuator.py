@@ -9,7 +9,7 @@ import pytest
 from fleet_doubles import RUNTIME, TAGS, Fleet, boot_error, nobody_there
 from gateway_doubles import ManualClock, until
 
-from gateway.connection import QueryRefusedError
+from gateway.hosts.connection import QueryRefusedError
 from infra.clouds.base import CapacityError, CloudError
 from infra.link.channel import LinkLost
 from infra.link.trust import TrustError, UserData, new_token

@@ -7,10 +7,10 @@ import aiohttp
 import pytest
 from ports import free_port
 
-from gateway.api import ApiError, serve_api
 from gateway.config.models import Api
-from gateway.deadletters import ReplayRefusedError
-from gateway.rotation import RotationRefusedError
+from gateway.hosts.rotation import RotationRefusedError
+from gateway.journal.deadletters import ReplayRefusedError
+from gateway.views.api import ApiError, serve_api
 
 
 class Answers:

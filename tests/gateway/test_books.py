@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from gateway_doubles import ManualClock, until
 
-import gateway.books
-from gateway.books import Books
-from gateway.statefiles import StateError
+import gateway.fleet.books
+from gateway.fleet.books import Books
+from infra.statefiles import StateError
 from policies.billing import BillingTerms
 from policies.ledger import Budget, Ledger
 
@@ -62,7 +62,7 @@ async def test_nothing_is_reserved_while_the_disk_takes_nothing(
         def full(path: Path, data: bytes) -> None:
             raise OSError(28, "No space left on device")
 
-        disk.setattr(gateway.books, "write_atomically", full)
+        disk.setattr(gateway.fleet.books, "write_atomically", full)
         assert ledger.reserve("vm-1", {"q": 1.0}, NOW_S, NOW_S + 60)
         with pytest.raises(OSError, match="No space left"):
             await books.save()
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from gateway.books import Books
+from gateway.fleet.books import Books
 from infra.clock import SystemClock
 from policies.billing import BillingTerms
 from policies.ledger import Budget, Ledger

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from query_site import Site, at
 
-from gateway import delivery
-from gateway.checkstate import Found, look_at_state
-from gateway.statefiles import StateError
+from gateway.query.flow import delivery
+from gateway.views.check.checkstate import Found, look_at_state
+from infra.statefiles import StateError
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gateway.config import Config, load
-from gateway.configstate import owned_by, why_not_this_config
-from gateway.statefiles import StateError
+from gateway.config.configstate import owned_by, why_not_this_config
+from infra.statefiles import StateError
 
 CONFIG = """\
 gateway: {{state_dir: {state}}}

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 from gateway_doubles import FakeHost, FakeLink, settle
 
-from gateway.connection import Connection, QueryRefusedError
+from gateway.hosts.connection import Connection, QueryRefusedError
 from infra.link.channel import LinkLost
 from infra.link.client import HostLink
 from infra.link.credit import CreditError

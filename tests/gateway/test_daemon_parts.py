@@ -22,19 +22,19 @@ from fleet_doubles import RUNTIME, FakeQuery
 from gateway_doubles import FakeLink, until
 
 from gateway import daemon as daemon_module
-from gateway import running
+from gateway import start as running
 from gateway.config import Config, load
-from gateway.connection import Connection, QueryRefusedError
 from gateway.daemon import Daemon
-from gateway.hosts import InService
-from gateway.rotation import RotationRefusedError
+from gateway.hosts.connection import Connection, QueryRefusedError
+from gateway.hosts.enrol import InService
+from gateway.hosts.rotation import RotationRefusedError
+from gateway.query.supervision.supervision import NoQueryRunsError
 from gateway.sources.base import SourceError
-from gateway.statefiles import owned
-from gateway.supervision import NoQueryRunsError
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import BootError
 from infra.link.client import HostLink
 from infra.messages import QueryPlan
+from infra.statefiles import owned
 from policies.signals import SlotEnded, StopAll
 from tests.leaping_clock import LeapingClock
 

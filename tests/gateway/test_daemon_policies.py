@@ -15,9 +15,9 @@ from fleet_doubles import Dialler, MemoryCloud
 from gateway_doubles import until
 from typer.testing import CliRunner
 
-from gateway import actuator as actuator_module
 from gateway import daemon as daemon_module
 from gateway.cli import main
+from gateway.fleet import actuator as actuator_module
 from policies.signals import HOME, QuerySlot
 
 TRAINED_WITHIN_S = 240.0

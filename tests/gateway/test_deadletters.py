@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.deadletters import KEPT_BYTES, DeadLetter, DeadLetterFile, DeadLettersFullError, dead_letter
-from gateway.statefiles import StateError
+from gateway.journal.deadletters import KEPT_BYTES, DeadLetter, DeadLetterFile, DeadLettersFullError, dead_letter
 from infra.failpoints import Failpoints
+from infra.statefiles import StateError
 
 
 def letter(number: int) -> DeadLetter:

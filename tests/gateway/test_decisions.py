@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway import decisions as ledger
-from gateway.decisions import DecisionLog, decision_at
-from gateway.telling import moment, sentences
+from gateway.views import decisions as ledger
+from gateway.views.decisions import DecisionLog, decision_at
+from gateway.views.telling import moment, sentences
 from policies.advice import Advice, Expected, Option
 from policies.signals import HOME, Cause, Command, Decision, Fit, QuerySlot, SetRoute, StartVm
 

@@ -11,11 +11,11 @@ import pytest
 from gateway_doubles import ManualClock, opened, results, until
 from test_file_sink import parts
 
-from gateway.deadletters import DeadLetter, DeadLetterFile
-from gateway.delivery import HELD_BYTES_MAX, PART_BYTES, Delivery, Results
-from gateway.position import Position
-from gateway.reorder import Release, Reorderer
-from gateway.sinks.file import FileSink
+from gateway.connectors.position import Position
+from gateway.journal.deadletters import DeadLetter, DeadLetterFile
+from gateway.query.flow.delivery import HELD_BYTES_MAX, PART_BYTES, Delivery, Results
+from gateway.query.flow.reorder import Release, Reorderer
+from gateway.sinks.parts.filesink import FileSink
 
 
 class Desk:
@@ -85,7 +85,7 @@ async def test_a_part_a_second_not_one_a_run(desk: Desk) -> None:
 
 async def test_a_large_part_does_not_wait_for_its_second(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     assert PART_BYTES == 64_000_000
-    monkeypatch.setattr("gateway.delivery.PART_BYTES", 100)
+    monkeypatch.setattr("gateway.query.flow.delivery.PART_BYTES", 100)
     async with desk.running():
         await until(lambda: desk.clock.sleeper_count == 1)
         desk.complete(0, 99)
@@ -233,7 +233,7 @@ async def test_it_is_full_by_the_bytes_it_holds_until_they_are_committed(
 ) -> None:
     assert HELD_BYTES_MAX == 64_000_000
     size = results(range(10), "home").nbytes
-    monkeypatch.setattr("gateway.delivery.HELD_BYTES_MAX", 2 * size)
+    monkeypatch.setattr("gateway.query.flow.delivery.HELD_BYTES_MAX", 2 * size)
     async with desk.running():
         desk.complete(10, 19)
         assert not desk.delivery.full

@@ -12,9 +12,9 @@ from gateway_doubles import ManualClock, until
 from libcloud.common.exceptions import BaseHTTPError, RateLimitReachedError
 from libcloud.common.types import InvalidCredsError
 
-from gateway.decisions import DecisionLog
-from gateway.scheduler import Scheduler, SchedulerSettings
-from gateway.telling import sentences
+from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
+from gateway.views.decisions import DecisionLog
+from gateway.views.telling import sentences
 from infra.clouds.base import BootError, CredentialsError, QuotaError, ThrottledError, UnavailableError
 from infra.clouds.libcloud_errors import in_words
 from policies.billing import BillingTerms

@@ -10,10 +10,10 @@ import pytest
 from pydantic import TypeAdapter
 from source_data import HUGE
 
-from gateway.checking import source_text
 from gateway.config import Query
 from gateway.config.models import FileSource
-from gateway.sources.files import make_file_source, make_schedule
+from gateway.sources.files.filesource import make_file_source, make_schedule
+from gateway.views.check.checking import source_text
 from infra.clock import SystemClock
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.intervals import IntervalSet
-from gateway.position import Position
-from gateway.reorder import Release
-from gateway.sinks.file import FileSink, PartName, Rows
-from gateway.statefiles import StateError
+from gateway.connectors.position import Position
+from gateway.core.intervals import IntervalSet
+from gateway.query.flow.reorder import Release
+from gateway.sinks.parts.filesink import FileSink, PartName, Rows
+from infra.statefiles import StateError
 
 
 def rows(first: int, last: int, *, late: bool = False) -> Rows:

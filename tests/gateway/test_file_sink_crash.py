@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from test_file_sink import open_sink, parts, rows, seqs
 
-from gateway.intervals import IntervalSet
-from gateway.position import Position
-from gateway.sinks.file import FileSink, Rows
+from gateway.connectors.position import Position
+from gateway.core.intervals import IntervalSet
+from gateway.sinks.parts.filesink import FileSink, Rows
 
 # What is committed, piece by piece: gaps, late runs, an empty run.
 STEPS: list[list[Rows]] = [

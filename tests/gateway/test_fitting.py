@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 
-from gateway import fitting
-from gateway.fitting import Fitter, FittingError, fit, trained_elsewhere
+from gateway.fleet import fitting
+from gateway.fleet.fitting import Fitter, FittingError, fit, trained_elsewhere
 from policies.gaussian.forecaster import Forecaster
 from policies.signals import Cause, Event, Fit, Fitted, SlotEnded
 
 if TYPE_CHECKING:
-    from gateway.scheduler import Scheduler
+    from gateway.core.decide.scheduler import Scheduler
 
 
 def order(points: int = 40) -> Fit:

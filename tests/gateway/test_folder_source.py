@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, line, read_all, rows, write
 
-from gateway.position import Position
-from gateway.sources import folder as folder_module
+from gateway.connectors.position import Position
 from gateway.sources.base import SourceError
-from gateway.sources.folder import LOOK_EVERY_S, FolderFiles
-from gateway.sources.formats import open_by_name
-from gateway.sources.passes import PassesSource
-from gateway.statefiles import StateError
+from gateway.sources.files import folder as folder_module
+from gateway.sources.files.folder import LOOK_EVERY_S, FolderFiles
+from gateway.sources.files.formats.choosing import open_by_name
+from gateway.sources.files.formats.passes import PassesSource
+from infra.statefiles import StateError
 
 
 class HandClock:

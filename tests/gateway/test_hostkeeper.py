@@ -11,12 +11,12 @@ import pytest
 from fleet_doubles import Dialler, MemoryCloud, boot_error
 from gateway_doubles import FakeLink, until
 
-from gateway import hosts
-from gateway.connection import Connection
-from gateway.hostkeeper import HostKeeper
-from gateway.hosts import HomeHost
-from gateway.mastercheck import MasterAwayError
-from gateway.standby import Standby
+from gateway.hosts import enrol
+from gateway.hosts.connection import Connection
+from gateway.hosts.enrol import HomeHost
+from gateway.hosts.hostkeeper import HostKeeper
+from gateway.hosts.mastercheck import MasterAwayError
+from gateway.hosts.standby import Standby
 from infra.link.trust import Authority
 from tests.leaping_clock import LeapingClock
 
@@ -96,7 +96,7 @@ class Site:
 @pytest.fixture
 def links(monkeypatch: pytest.MonkeyPatch) -> Links:
     links = Links()
-    monkeypatch.setattr(hosts, "dial", links)
+    monkeypatch.setattr(enrol, "dial", links)
     return links
 
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from fleet_doubles import Dialler, MemoryCloud
 
-from gateway import hosts
-from gateway.hosts import HomeHost, prepare_warm
+from gateway.hosts import enrol
+from gateway.hosts.enrol import HomeHost, prepare_warm
 from infra.clouds.base import CloudError, Node
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority, TrustError, UserData
@@ -37,7 +37,7 @@ class Tokens(Dialler):
 @pytest.fixture
 def dialler(monkeypatch: pytest.MonkeyPatch) -> Tokens:
     dialler = Tokens()
-    monkeypatch.setattr(hosts, "dial", dialler)
+    monkeypatch.setattr(enrol, "dial", dialler)
     return dialler
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.deadletters import DeadLetterFile
-from gateway.identity import (
+from gateway.connectors.position import Position
+from gateway.journal.deadletters import DeadLetterFile
+from gateway.query.flow.runlog import LogHead, RunLog
+from gateway.query.identity import (
     checkpoints,
     claim,
     holds_state,
@@ -14,10 +16,8 @@ from gateway.identity import (
     redefine,
     remove_old_checkpoints,
 )
-from gateway.position import Position
-from gateway.runlog import LogHead, RunLog
-from gateway.statefiles import StateError, owned
 from infra.messages import OpenQuery
+from infra.statefiles import StateError, owned
 
 DEFINITION = OpenQuery(query="q", epoch=0, schema_ddl="id BIGINT", sql="SELECT id FROM events")
 # What the first version made of DEFINITION.

@@ -10,10 +10,10 @@ import pytest
 from fleet_doubles import Dialler, Fleet, MemoryCloud
 from gateway_doubles import until
 
-from gateway import hosts
-from gateway.hosts import HomeHost, NotSettledError
-from gateway.rotation import Rotation, RotationRefusedError
-from gateway.standby import Standby
+from gateway.hosts import enrol
+from gateway.hosts.enrol import HomeHost, NotSettledError
+from gateway.hosts.rotation import Rotation, RotationRefusedError
+from gateway.hosts.standby import Standby
 from infra.clouds.base import Node
 from infra.link.trust import Authority
 from policies.signals import Cause, StartVm, TerminateVm
@@ -43,7 +43,7 @@ async def test_a_vm_is_there_once_it_is_ready_and_until_it_is_ended(
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[MemoryCloud], HomeHost]:
-    monkeypatch.setattr(hosts, "dial", Dialler())
+    monkeypatch.setattr(enrol, "dial", Dialler())
     authority, taken = Authority.open(tmp_path / "trust"), set[str]()
     return lambda cloud: HomeHost(cloud, authority, 60.0, LeapingClock(), taken)
 
@@ -96,6 +96,6 @@ async def test_warm_hosts_are_told_too_and_none_is_started_for_it(tmp_path: Path
     with pytest.raises(RotationRefusedError, match="warm-0 has to be started"):
         await rotation.rotate()
     assert pool.nodes == {}
-    await pool.prepare(lambda host: hosts.user_data(authority, host, b"t" * 32, 60.0))
+    await pool.prepare(lambda host: enrol.user_data(authority, host, b"t" * 32, 60.0))
     with pytest.raises(RotationRefusedError, match="warm did not take new certificates"):
         await rotation.rotate()

@@ -16,17 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from source_data import LinesSource
 
-from gateway.deadletters import DeadLetter, DeadLetterFile
-from gateway.gate import ByteGate
-from gateway.ingress import Ingress, RunLimits
-from gateway.intervals import IntervalSet
-from gateway.position import Position
-from gateway.replay import Schedule
-from gateway.runbook import BATCH_RUNS_MAX, Run
-from gateway.runlog import LogHead, RunLog, RunRecord
+from gateway.connectors.position import Position
+from gateway.core.intervals import IntervalSet
+from gateway.journal.deadletters import DeadLetter, DeadLetterFile
+from gateway.query.flow.ingress import Ingress, RunLimits
+from gateway.query.flow.runbook import BATCH_RUNS_MAX, Run
+from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from gateway.sources.base import BlockingSource, Chunk, SourceError
-from gateway.sources.table import TableSource
+from gateway.sources.files.table import TableSource
+from gateway.sources.schedule import Schedule
 from gateway.sources.threaded import ThreadedSource
+from infra.gate import ByteGate
 
 SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 EPOCH = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)

@@ -9,10 +9,10 @@ import pytest
 from gateway_doubles import ManualClock, until
 from test_ingress import SCHEMA, Site, table_source
 
-from gateway.ingress import RunLimits, sampled
-from gateway.position import Position
-from gateway.runlog import LogHead, RunLog
-from gateway.statistics import Tally
+from gateway.connectors.position import Position
+from gateway.query.flow.ingress import RunLimits, sampled
+from gateway.query.flow.runlog import LogHead, RunLog
+from gateway.query.flow.statistics import Tally
 
 TENS = RunLimits(10, 1 << 30, 1.0)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.intervals import IntervalSet
+from gateway.core.intervals import IntervalSet
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8)).map(lambda p: (p[0], p[0] + p[1])), max_size=30)
 PAIR = st.tuples(st.integers(0, 50), st.integers(0, 12)).map(lambda p: (p[0], p[0] + p[1]))

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from test_file_sink import parts
 
-from gateway.deadletters import DeadLetter
+from gateway.journal.deadletters import DeadLetter
 
 EVENTS = 4_000
 BAD_EVERY = 500

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 from gateway_doubles import FakeHost, ManualClock, events, until
 
-from gateway.lane import NO_BATCH, Answer, Lane
-from gateway.runbook import Run
+from gateway.query.flow.lane import NO_BATCH, Answer, Lane
+from gateway.query.flow.runbook import Run
 from infra.messages import Isolating, Poison, Predicate, QueryFailed
 
 EVEN_TEXT = Predicate(op="ends_with", column=("text",), value="0")

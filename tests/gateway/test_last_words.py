@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.hostkeeper import HostKeeper
-from gateway.hosts import HomeHost
+from gateway.hosts.enrol import HomeHost
+from gateway.hosts.hostkeeper import HostKeeper
 from infra.clock import SystemClock
 from infra.clouds.process import ProcessCloud
 from infra.link.channel import LinkLost

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from gateway_doubles import ManualClock
 
-from gateway.deadletters import DeadLetter, DeadLetterFile, dead_letter
-from gateway.letters import LetterLog
-from gateway.recorder import tallies_text
-from gateway.statistics import Tally
+from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
+from gateway.query.flow.letters import LetterLog
+from gateway.query.flow.statistics import Tally
+from gateway.views.recorder import tallies_text
 
 
 def letter(seq: int) -> DeadLetter:
@@ -23,7 +23,7 @@ def test_letters_are_logged_at_most_once_a_minute_with_count_place_and_first_rea
 ) -> None:
     clock, tally, path = ManualClock(), Tally(), tmp_path / "dead.jsonl"
     letters = DeadLetterFile(path, on_added=LetterLog("q", path, tally, clock).added)
-    with caplog.at_level(logging.WARNING, "gateway.letters"):
+    with caplog.at_level(logging.WARNING, "gateway.query.flow.letters"):
         for seq in range(5):
             letters.add([letter(seq), letter(seq + 100)])
             clock.advance(10.0)

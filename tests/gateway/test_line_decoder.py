@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.position import Position
-from gateway.reorder import Release
-from gateway.sinks.file import FileSink
+from gateway.connectors.position import Position
+from gateway.query.flow.reorder import Release
+from gateway.sinks.parts.filesink import FileSink
 from gateway.sources.base import SourceError
-from gateway.sources.jsonlines import LineDecoder
+from gateway.sources.rows.jsonlines import LineDecoder
 
 SCHEMA = pa.schema(
     [

@@ -20,9 +20,9 @@ from source_data import (
     write,
 )
 
-from gateway.position import Position
-from gateway.sources import lines as lines_module
+from gateway.connectors.position import Position
 from gateway.sources.base import SourceError
+from gateway.sources.files.formats import lines as lines_module
 
 ENDINGS = [".jsonl", ".jsonl.gz", ".jsonl.zst"]
 

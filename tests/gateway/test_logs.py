@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 
-from gateway.logs import Seldom, begin_logging
+from gateway.views.logs import Seldom, begin_logging
 
 
 def record(line: int) -> logging.LogRecord:

@@ -9,7 +9,7 @@ import pytest
 from gateway_doubles import FakeHost, until
 from test_pipeline import Query, query, serving
 
-from gateway.moves import Loss
+from gateway.query.flow.moves import Loss
 from policies.signals import HOME
 
 __all__ = ["query"]

@@ -18,13 +18,13 @@ from gateway_doubles import until
 from test_file_sink import parts
 from test_running_query import CONFIG
 
-from gateway import opening as opening_module
 from gateway.config import load
-from gateway.connection import Connection
-from gateway.hosts import dial
-from gateway.moves import Loss
-from gateway.profiler import Profiler
-from gateway.query import RunningQuery
+from gateway.core.decide.profiler import Profiler
+from gateway.hosts.connection import Connection
+from gateway.hosts.enrol import dial
+from gateway.query import opening as opening_module
+from gateway.query.flow.moves import Loss
+from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.link.trust import Authority, UserData, new_token
 from policies.overdue import Patience

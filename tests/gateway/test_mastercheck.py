@@ -15,7 +15,7 @@ from ports import free_port
 from typer.testing import CliRunner
 
 from gateway.cli import main
-from gateway.mastercheck import MasterAwayError, master_addresses, see_master
+from gateway.hosts.mastercheck import MasterAwayError, master_addresses, see_master
 
 CONFIG = """\
 gateway: {{state_dir: state, api: {{listen: "127.0.0.1:0"}}}}

@@ -11,7 +11,7 @@ import pytest
 from gateway_doubles import FakeHost, until
 from test_pipeline import Query, query
 
-from gateway.moves import Loss
+from gateway.query.flow.moves import Loss
 from infra.messages import Poison
 from policies.signals import HOME
 

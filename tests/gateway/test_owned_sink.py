@@ -5,11 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gateway.position import Position
-from gateway.reorder import Release
+from gateway.connectors.position import Position
+from gateway.query.flow.reorder import Release
 from gateway.sinks.base import FencedError
-from gateway.sinks.file import FileSink
 from gateway.sinks.owned import OwnedSink
+from gateway.sinks.parts.filesink import FileSink
 from gateway.sinks.threaded import ThreadedSink
 
 

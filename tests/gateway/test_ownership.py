@@ -11,13 +11,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gateway.config.s3 import Folder
+from gateway.config.connectors.s3 import Folder
 from gateway.config.sites import Gateway
-from gateway.ownership import Lease, Ownership, Record, Write, owned_fleet
-from gateway.statefiles import StateError
+from gateway.fleet.ownership import Lease, Ownership, Record, Write, owned_fleet
 from infra.clock import SystemClock
 from infra.objectstore.base import StoreUnavailableError
 from infra.objectstore.folder import FolderStore
+from infra.statefiles import StateError
 
 LEASE_S = 10.0
 DEADLINE_S = 60.0

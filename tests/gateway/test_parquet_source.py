@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, read_all, rows
 
-from gateway.position import Position
-from gateway.sources import parquetfile
+from gateway.connectors.position import Position
 from gateway.sources.base import SourceError
-from gateway.sources.formats import open_by_name
-from gateway.sources.passes import FixedFiles, PassesSource
+from gateway.sources.files.formats import parquetfile
+from gateway.sources.files.formats.choosing import open_by_name
+from gateway.sources.files.formats.passes import FixedFiles, PassesSource
 
 KINDS = ["in.parquet", "in.arrow", "in.arrows"]
 

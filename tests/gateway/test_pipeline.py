@@ -14,16 +14,16 @@ import pytest
 from gateway_doubles import FakeHost, ManualClock, events, opened, until
 from test_file_sink import parts
 
-from gateway.deadletters import DeadLetter, DeadLetterFile
-from gateway.gate import ByteGate
-from gateway.moves import Loss
-from gateway.pipeline import Pipeline
-from gateway.position import Position
-from gateway.profiler import Profiler
-from gateway.runbook import Run
-from gateway.runlog import LogHead, RunLog, RunRecord
-from gateway.sinks.file import FileSink
-from gateway.statistics import Tally
+from gateway.connectors.position import Position
+from gateway.core.decide.profiler import Profiler
+from gateway.journal.deadletters import DeadLetter, DeadLetterFile
+from gateway.query.flow.moves import Loss
+from gateway.query.flow.pipeline import Pipeline
+from gateway.query.flow.runbook import Run
+from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
+from gateway.query.flow.statistics import Tally
+from gateway.sinks.parts.filesink import FileSink
+from infra.gate import ByteGate
 from infra.messages import Poison
 from policies.poison import BadRows
 from policies.signals import HOME
@@ -404,7 +404,7 @@ async def test_a_sink_that_fails_loses_and_doubles_nothing(query: Query, monkeyp
 async def test_with_too_much_held_only_what_is_waited_for_goes_out(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.delivery.HELD_BYTES_MAX", 1)
+    monkeypatch.setattr("gateway.query.flow.delivery.HELD_BYTES_MAX", 1)
     async with query.running():
         cloud = query.add_host("vm1")
         query.pipeline.set_shares({HOME: 0.0, "vm1": 1.0})
@@ -429,7 +429,7 @@ async def test_with_too_much_held_only_what_is_waited_for_goes_out(
 async def test_with_a_sink_that_takes_nothing_no_more_is_routed_than_may_be_held(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.delivery.HELD_BYTES_MAX", 1)
+    monkeypatch.setattr("gateway.query.flow.delivery.HELD_BYTES_MAX", 1)
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -461,7 +461,7 @@ async def test_a_run_that_is_late_already_goes_out_although_much_is_held(
         await until(lambda: len(cloud.runs) == 2)
         cloud.answer(10, 19)
         await until(lambda: query.ids() == [*range(10, 20)], query.clock, 0.5)
-        monkeypatch.setattr("gateway.delivery.HELD_BYTES_MAX", 0)
+        monkeypatch.setattr("gateway.query.flow.delivery.HELD_BYTES_MAX", 0)
         await query.pipeline.remove_lane("vm1")
         query.pipeline.set_shares({HOME: 1.0})
         async with serving(query.add_host(HOME)):

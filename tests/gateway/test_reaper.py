@@ -13,7 +13,7 @@ import pytest
 from fleet_doubles import TAGS, MemoryCloud
 from gateway_doubles import ManualClock, until
 
-from gateway.reaper import Reaper
+from gateway.fleet.reaper import Reaper
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import Node, ThrottledError
 from infra.clouds.process import ProcessCloud
@@ -161,7 +161,7 @@ async def test_at_the_end_nothing_with_the_tag_is_left(caplog: pytest.LogCapture
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from gateway.reaper import Reaper
+from gateway.fleet.reaper import Reaper
 from infra.clock import SystemClock
 from infra.clouds.process import ProcessCloud
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.demo.record import Mark, read_record
-from gateway.recorder import Recorder, tallies_text
-from gateway.statistics import Tally
+from gateway.query.flow.statistics import Tally
+from gateway.views.recorder import Recorder, tallies_text
+from gateway.views.runrecord import Mark, read_record
 from policies.fleet import FleetTotals
 from policies.machine import VmBill
 from policies.signals import HOME, QuerySlot, StartVm, TerminateVm, VmGone, VmReady

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.intervals import IntervalSet
-from gateway.reorder import Release, Reorderer
+from gateway.core.intervals import IntervalSet
+from gateway.query.flow.reorder import Release, Reorderer
 
 FLUSH_S = 30.0
 

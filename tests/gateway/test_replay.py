@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.replay import Schedule
+from gateway.sources.schedule import Schedule
 
 STEPS = st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.1, 10_000)), min_size=1, max_size=6)
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from source_data import SCHEMA, LinesSource, line
 
-from gateway.deadletters import DeadLetter, DeadLetterFile, dead_letter
-from gateway.position import Position
+from gateway.connectors.position import Position
+from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
 from gateway.sources.base import Chunk, DeadRecord, SourceError
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.threaded import ThreadedSource

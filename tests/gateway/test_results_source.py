@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from source_data import HUGE, assert_consecutive, assert_seekable, read_all, rows
 
-from gateway.position import Position
-from gateway.reorder import Release, Reorderer
-from gateway.sinks.file import FileSink
+from gateway.connectors.position import Position
+from gateway.query.flow.reorder import Release, Reorderer
+from gateway.sinks.parts.filesink import FileSink
 from gateway.sources.results import ResultsSource
 
 RESULTS = pa.schema([("n", pa.int64()), ("text", pa.string())])

@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 from test_lossy_hosts import ORACLE, Hosts, deliver, results, running
 
-from gateway import opening as opening_module
-from gateway.connection import Connection
-from gateway.hosts import InService, dial
-from gateway.moves import Loss
-from gateway.rotation import Rotation
+from gateway.hosts.connection import Connection
+from gateway.hosts.enrol import InService, dial
+from gateway.hosts.rotation import Rotation
+from gateway.query import opening as opening_module
+from gateway.query.flow.moves import Loss
 from infra.clock import SystemClock
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority, TrustError

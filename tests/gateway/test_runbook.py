@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.intervals import IntervalSet
-from gateway.runbook import Run, RunBook
+from gateway.core.intervals import IntervalSet
+from gateway.query.flow.runbook import Run, RunBook
 
 LANES = ("home", "vm1", "vm2")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.position import Position
-from gateway.runlog import LogHead, RunLog, RunRecord
-from gateway.statefiles import StateError
+from gateway.connectors.position import Position
+from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from infra.failpoints import Failpoints
+from infra.statefiles import StateError
 
 HEAD = LogHead("owner", 1_700_000_000.25)
 
@@ -166,7 +166,7 @@ def test_a_rewrite_that_fails_leaves_a_log_that_works(path: Path, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr("gateway.runlog.write_atomically", full)
+        broken.setattr("gateway.query.flow.runlog.write_atomically", full)
         with pytest.raises(OSError, match="No space"):
             log.retire(10, rewrite_bytes=0)
     assert RunLog(path, HEAD).runs == [record(i) for i in range(3)]
@@ -199,7 +199,7 @@ def test_a_rename_that_may_be_undone_is_made_again_before_anything_is_appended(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as broken:
-        broken.setattr("gateway.statefiles.sync_folder", fail)
+        broken.setattr("infra.statefiles.sync_folder", fail)
         with pytest.raises(OSError, match="Input/output"):
             log.retire(10, rewrite_bytes=0)
         with pytest.raises(OSError, match="Input/output"):

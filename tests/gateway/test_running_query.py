@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from gateway_doubles import FakeHost, until
 
-from gateway import opening as opening_module
 from gateway.config import Config, load
-from gateway.deadletters import ReplayRefusedError, dead_letter
-from gateway.profiler import Profiler
-from gateway.query import RunningQuery
+from gateway.core.decide.profiler import Profiler
+from gateway.journal.deadletters import ReplayRefusedError, dead_letter
+from gateway.query import opening as opening_module
+from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan
 from policies.overdue import Patience

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from source_data import dead, read_all, rows, write
 
 from gateway.sources.base import SourceError
-from gateway.sources.formats import open_by_name
-from gateway.sources.jsonlines import LineDecoder
-from gateway.sources.passes import FixedFiles, PassesSource
+from gateway.sources.files.formats.choosing import open_by_name
+from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from gateway.sources.rows.jsonlines import LineDecoder
 
 INNER = pa.struct([("x", pa.int32()), ("y", pa.string())])
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string()), ("t", INNER), ("l", pa.list_(INNER))])

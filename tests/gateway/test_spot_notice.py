@@ -10,9 +10,9 @@ import pytest
 from fleet_doubles import RUNTIME, Fleet, MemoryCloud
 from gateway_doubles import until
 
-from gateway import actuator as actuator_module
-from gateway.hosts import dial
-from gateway.scheduler import Scheduler, SchedulerSettings
+from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
+from gateway.fleet import actuator as actuator_module
+from gateway.hosts.enrol import dial
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import Node
 from infra.clouds.notices import reclaimed_in_s

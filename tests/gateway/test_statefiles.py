@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.statefiles import FORMAT_VERSION, StateError, owned, write_atomically
+from infra.statefiles import FORMAT_VERSION, StateError, owned, write_atomically
 
 
 @pytest.mark.parametrize("step", ["write", "fsync", "replace"])

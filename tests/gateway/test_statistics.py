@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.statistics import Tally
+from gateway.query.flow.statistics import Tally
 
 
 def test_events_that_are_read_again_are_counted_once() -> None:

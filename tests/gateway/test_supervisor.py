@@ -12,14 +12,14 @@ import pytest
 from fleet_doubles import Dialler, MemoryCloud
 from gateway_doubles import FakeLink, ManualClock, until
 
-from gateway import hosts
-from gateway.connection import Connection, QueryRefusedError
-from gateway.home import Home
-from gateway.hosts import HomeHost
-from gateway.querystate import BrokenQueryError, LaneFailedError
+from gateway.hosts import enrol
+from gateway.hosts.connection import Connection, QueryRefusedError
+from gateway.hosts.enrol import HomeHost
+from gateway.query.querystate import BrokenQueryError, LaneFailedError
+from gateway.query.supervision.home import Home
+from gateway.query.supervision.supervisor import Supervisor
 from gateway.sinks.base import FencedError
 from gateway.sources.base import SourceError
-from gateway.supervisor import Supervisor
 from infra.link.channel import LinkLost
 from infra.link.trust import Authority
 from policies.restarts import RestartTerms
@@ -164,7 +164,7 @@ class Site:
 @pytest.fixture
 def links(monkeypatch: pytest.MonkeyPatch) -> Links:
     links = Links()
-    monkeypatch.setattr(hosts, "dial", links)
+    monkeypatch.setattr(enrol, "dial", links)
     return links
 
 

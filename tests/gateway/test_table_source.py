@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, read_all, rows
 
 from gateway.sources.base import SourceError
-from gateway.sources.table import TableSource
+from gateway.sources.files.table import TableSource
 
 
 def table(count: int) -> pa.Table:

@@ -11,9 +11,9 @@ import pytest
 from fleet_doubles import RUNTIME, TAGS, Fleet, MemoryCloud, nobody_there
 from gateway_doubles import ManualClock, until
 
-from gateway import actuator as actuator_module
-from gateway.hosts import dial
-from gateway.reaper import Reaper
+from gateway.fleet import actuator as actuator_module
+from gateway.fleet.reaper import Reaper
+from gateway.hosts.enrol import dial
 from infra.clock import SystemClock
 from infra.clouds.base import Node
 from infra.link.channel import LinkLost

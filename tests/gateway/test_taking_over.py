@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from query_site import Engine, Site, at
 
-from gateway import delivery, takingover
-from gateway import runlog as runlog_module
-from gateway.position import Position
-from gateway.runlog import LogHead, RunLog
+from gateway.connectors.position import Position
+from gateway.query import takingover
+from gateway.query.flow import delivery
+from gateway.query.flow import runlog as runlog_module
+from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.sources.marks import FileMark
-from gateway.statefiles import StateError
+from infra.statefiles import StateError
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,7 +11,7 @@ from kafka_sources import lines, put
 from kafka_topics import made, made_anew
 from query_site import Engine, Site
 
-from gateway.statefiles import StateError
+from infra.statefiles import StateError
 
 
 async def test_it_is_begun_at_its_start_or_refused(

@@ -14,9 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gateway.runbook import Run
+from gateway.query.flow.runbook import Run
 from gateway.simulate.plan import read_trace
-from gateway.tracefile import TraceFile, recorded
+from gateway.views.tracefile import TraceFile, recorded
 from infra.clock import SystemClock
 
 NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
@@ -95,8 +95,8 @@ KILLED = """
 import sys, time
 import pyarrow as pa
 from pathlib import Path
-from gateway.runbook import Run
-from gateway.tracefile import TraceFile
+from gateway.query.flow.runbook import Run
+from gateway.views.tracefile import TraceFile
 trace = TraceFile(Path(sys.argv[1]), 0.0)
 rows = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
 trace.arrived("a", Run(0, 6, rows, 0.5, 70))

@@ -12,9 +12,9 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from engines.code import query_hash
-from gateway.clouds import make_cloud
 from gateway.config import Config, load
-from gateway.hosts import user_data
+from gateway.fleet.clouds import make_cloud
+from gateway.hosts.enrol import user_data
 from infra.clock import SystemClock
 from infra.clouds.base import BootError, Cloud
 from infra.lab.lab import BUCKET, REGION, Lab, LabError

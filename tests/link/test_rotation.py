@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from link_site import HOST, Load, Site, new_site, within
 
-from gateway.hosts import InService, NotSettledError
-from gateway.rotation import Rotation, RotationRefusedError
+from gateway.hosts.enrol import InService, NotSettledError
+from gateway.hosts.rotation import Rotation, RotationRefusedError
 from infra.clock import SystemClock
 from infra.link.client import HostLink, LinkLost, renew
 from infra.link.identity import HostIdentity

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gateway.profiler import Profiler
-from gateway.routing import Router
+from gateway.core.decide.profiler import Profiler
+from gateway.query.flow.routing import Router
 from policies.signals import QuerySlot
 
 STEP_S = 0.05

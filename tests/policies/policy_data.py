@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from gateway.scheduler import Scheduler, SchedulerSettings
+from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from policies.billing import BillingTerms
 from policies.ledger import Budget
 from policies.query import QuerySettings

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from fluid import Fluid, Lane
 from policy_data import query_settings, scheduler_settings
 
-from gateway.fitting import fit
-from gateway.scheduler import Scheduler
+from gateway.core.decide.scheduler import Scheduler
+from gateway.fleet.fitting import fit
 from policies.billing import BillingTerms
 from policies.signals import (
     HOME,

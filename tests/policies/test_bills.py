@@ -7,7 +7,7 @@ import json
 import pytest
 from policy_data import TERMS, Checked, scheduler_settings
 
-from gateway.moneyview import log_bill, money
+from gateway.views.moneyview import log_bill, money
 from policies.ledger import Budget
 from policies.machine import VmBill
 from policies.signals import QuerySlot, SlotEnded, VmDrained, VmGone, VmReady

@@ -10,7 +10,7 @@ import pytest
 from policy_data import Checked
 from policy_play import Play, bursts
 
-from gateway.fitting import Fitter
+from gateway.fleet.fitting import Fitter
 from policies.planner import PlannerOptions
 from policies.queueing.running import QueueingOptions
 from policies.signals import Event, Fitted, QuerySlot, SlotEnded

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from gateway.profiler import Profiler
+from gateway.core.decide.profiler import Profiler
 from policies.signals import HOME, QuerySlot
 
 

@@ -19,7 +19,7 @@ from policy_data import (
     until,
 )
 
-from gateway.scheduler import Scheduler
+from gateway.core.decide.scheduler import Scheduler
 from policies.signals import (
     HOME,
     Cause,

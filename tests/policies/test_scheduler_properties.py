@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from policy_data import TERMS, query_settings, scheduler_settings
 
-from gateway.scheduler import Scheduler
+from gateway.core.decide.scheduler import Scheduler
 from policies.ledger import Budget
 from policies.signals import (
     HOME,

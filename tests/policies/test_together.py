@@ -17,7 +17,7 @@ import policies.demand
 from engines.simulated.boot import LogNormal
 from engines.simulated.generators import Trace
 from gateway.simulate.options import Machines, QueryOptions, WorldOptions
-from gateway.simulate.world import World, WorldOutcome
+from gateway.simulate.runs.world import World, WorldOutcome
 from policies.advice import Advice, Load
 from policies.billing import BillingTerms
 from policies.planner import PlannerOptions

@@ -8,7 +8,7 @@ import pytest
 from fluid import Fluid, Lane
 from policy_data import SWITCHING, query_settings, scheduler_settings
 
-from gateway.scheduler import Scheduler
+from gateway.core.decide.scheduler import Scheduler
 from policies.signals import (
     HOME,
     Command,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from gateway.scheduler import SchedulerSettings
+from gateway.core.decide.scheduler import SchedulerSettings
 from gateway.simulate.fluid.options import FluidOptions, FluidQuery, Load, Site, Spikes
 from gateway.simulate.options import Faults, Machines
 from policies.arrays import Array

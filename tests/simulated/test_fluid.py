@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from engines.simulated.boot import MeasuredTimes
 from engines.simulated.generators import Bursts, Generator, Poisson, Uniform
-from gateway.profiler import Profiler
-from gateway.scheduler import Scheduler
+from gateway.core.decide.profiler import Profiler
+from gateway.core.decide.scheduler import Scheduler
 from gateway.simulate.fluid.hosts import Lanes, divided
 from gateway.simulate.fluid.lanes import Flow
 from gateway.simulate.fluid.measures import LaneMeasures
@@ -23,7 +23,7 @@ from gateway.simulate.fluid.options import FluidOptions, FromGenerators
 from gateway.simulate.fluid.waiting import Waiting
 from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Faults, QueryOptions, WorldOptions
-from gateway.simulate.world import World
+from gateway.simulate.runs.world import World
 from policies.signals import HOME, Command, Event, SlotEnded
 
 # ------------------------------------------------------------------------------------------------------ worlds

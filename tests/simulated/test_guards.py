@@ -10,7 +10,7 @@ import pytest
 from fluid_worlds import Steps, again, day, one_query, worlds
 from hypothesis import HealthCheck, given, settings
 
-from gateway.scheduler import Scheduler
+from gateway.core.decide.scheduler import Scheduler
 from gateway.simulate.fluid import brief, guards
 from gateway.simulate.fluid import world as fluid_world
 from gateway.simulate.fluid.options import FluidOptions

@@ -14,8 +14,8 @@ from engines.simulated.events import EventSet
 from engines.simulated.microbatches import Arrivals, Closed, MicroBatchedQuery
 from engines.simulated.placement import Vm
 from engines.simulated.query import Consumer, Edge, Query, Vertex, constant
-from gateway import delivery
-from gateway.simulate.microbatches import Cutting, EngineCosts, Play
+from gateway.query.flow import delivery
+from gateway.simulate.runs.microbatches import Cutting, EngineCosts, Play
 
 PER_S = 20.0
 WINDOW_S = 10.0

@@ -13,12 +13,12 @@ import pytest
 from worlds import live
 
 from engines.simulated.generators import Uniform
-from gateway.intervals import IntervalSet
-from gateway.reorder import Reorderer
-from gateway.routing import Router
-from gateway.runbook import RunBook
+from gateway.core.intervals import IntervalSet
+from gateway.query.flow.reorder import Reorderer
+from gateway.query.flow.routing import Router
+from gateway.query.flow.runbook import RunBook
 from gateway.simulate.options import Faults, WorldOptions, drawn
-from gateway.simulate.world import World, WorldOutcome
+from gateway.simulate.runs.world import World, WorldOutcome
 from policies.ledger import Budget
 from policies.signals import HOME
 

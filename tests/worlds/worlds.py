@@ -16,8 +16,8 @@ if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from gateway.simulate.options import drawn
-from gateway.simulate.query import BrokenPromiseError
-from gateway.simulate.world import World, WorldOutcome
+from gateway.simulate.runs.simulatedquery import BrokenPromiseError
+from gateway.simulate.runs.world import World, WorldOutcome
 
 
 def live(seed: int, *, keep_trace: bool = False, thorough: bool = False) -> tuple[World, WorldOutcome | str]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gateway.scheduler import Scheduler, SchedulerSettings
+from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from policies.arrays import Array, BoolArray, IntArray
 from policies.vm import VmState
 

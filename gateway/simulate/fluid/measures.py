@@ -16,7 +16,7 @@ Index = slice | IntArray | tuple[slice, int]
 
 FLOW_WEIGHT = 0.4
 RATE_MEMORY = 0.8
-"""Both as in ``gateway.profiler``."""
+"""Both as in ``gateway.core.decide.profiler``."""
 _NO_LANES: frozenset[str] = frozenset()
 _HOME_ONLY = frozenset({HOME})
 

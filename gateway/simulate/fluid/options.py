@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from engines.simulated.generators import Generator
-from gateway.profiler import Statistic
-from gateway.scheduler import Scheduler, SchedulerSettings
+from gateway.core.decide.profiler import Statistic
+from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from gateway.simulate.options import Faults, Machines
 from policies.arrays import Array, IntArray
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gateway.fitting import fit
+from gateway.fleet.fitting import fit
 from gateway.simulate.fluid import guards
 from gateway.simulate.fluid.brief import brief_slots
 from gateway.simulate.fluid.fleet import Vms

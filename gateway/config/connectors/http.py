@@ -1,0 +1,61 @@
+"""The config's sections about HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+
+from gateway.config.connectors.journal import Journal
+from gateway.config.words.fields import Address, AnyPath, LongerThanZero, Section, Size
+
+
+class ServerTls(Section):
+    """What the server shows."""
+
+    certificate: AnyPath
+    key: AnyPath
+
+
+class HttpSource(Section):
+    """JSON lines that are POSTed, safe in the journal before the answer.
+
+    Attributes:
+        listen: host:port.
+        path: of the URL.
+        remember_keys_s: a request with an ``Idempotency-Key`` seen within this time is answered, and not taken again.
+        max_body_bytes: larger requests are refused.
+        token: when given, requests must carry it as ``Authorization: Bearer``.
+    """
+
+    type: Literal["http"]
+    listen: Address
+    path: str = Field(default="/events", pattern=r"^/[^\s{}?#]*$")
+    remember_keys_s: LongerThanZero = Field(default=86_400.0, alias="remember_keys")
+    max_body_bytes: Annotated[Size, Field(ge=1024, le=2**28)] = Field(default=2**24, alias="max_body")
+    token: SecretStr | None = None
+    tls: ServerTls | None = None
+    journal: Journal = Journal()
+
+    @property
+    def host(self) -> str:
+        """Return the host part."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """Return the port part; 0 lets the system choose."""
+        return int(self.listen.rpartition(":")[2])
+
+
+class HttpSink(Section):
+    """Results as POSTs of JSON lines, with a stable ``Idempotency-Key``: at least once.
+
+    Attributes:
+        url: where to; an https server is believed if the system (or the file ``SSL_CERT_FILE``) knows its authority.
+        token: when given, it is sent as ``Authorization: Bearer``.
+    """
+
+    type: Literal["http"]
+    url: str = Field(pattern=r"^https?://\S+$")
+    token: SecretStr | None = None

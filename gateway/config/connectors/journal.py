@@ -1,0 +1,21 @@
+"""The config's section about the journal of a source that cannot be asked again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from gateway.config.words.fields import Section, Size
+
+
+class Journal(Section):
+    """What was received and is not committed yet, on disk.
+
+    Attributes:
+        limit_bytes: when it holds so much, senders are held back.
+        segment_bytes: size of its files; a file goes when all in it is committed.
+    """
+
+    limit_bytes: Annotated[Size, Field(ge=2**20)] = Field(default=2**30, alias="limit")
+    segment_bytes: Annotated[Size, Field(ge=2**16)] = Field(default=2**26, alias="segment")

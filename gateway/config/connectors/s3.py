@@ -1,0 +1,56 @@
+"""The config's sections about S3 and what speaks like it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from gateway.config.words.fields import AnyPath, Section
+
+
+def _usable_prefix(text: str) -> str:
+    parts = text.strip("/").split("/") if text.strip("/") else []
+    if any(part in ("", ".", "..") for part in parts) or len(text) > 400:
+        raise ValueError(f'"{text}" is no prefix; write words joined by single slashes, as in results/mail')
+    return "/".join(parts)
+
+
+Prefix = Annotated[str, AfterValidator(_usable_prefix)]
+
+
+class Bucket(Section):
+    """A place in an object store; who we are is found as boto3 finds it (environment, ~/.aws, instance role).
+
+    Attributes:
+        bucket: it must be there.
+        prefix: before the name of each object.
+        endpoint: URL of a store that is not Amazon's.
+        region: of the bucket.
+    """
+
+    bucket: str = Field(min_length=3, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    prefix: Prefix = ""
+    endpoint: str | None = Field(default=None, pattern=r"^https?://\S+$")
+    region: str | None = None
+
+
+class Folder(Section):
+    """A folder that serves as an object store: on one machine, or mounted by several."""
+
+    folder: AnyPath
+
+
+class S3Sink(Bucket):
+    """Results in parts, made visible by a manifest."""
+
+    type: Literal["s3"]
+    format: Literal["jsonl", "parquet"] = "jsonl"
+
+
+def shared_prefix(one: Bucket, other: Bucket) -> bool:
+    """Return whether one's objects may meet the other's: the same bucket, and one prefix is at or below the other."""
+    if (one.bucket, one.endpoint) != (other.bucket, other.endpoint):
+        return False
+    short, long = sorted((one.prefix, other.prefix), key=len)
+    return not short or long == short or long.startswith(short + "/")

@@ -1,0 +1,43 @@
+"""The config's words about proving who somebody is, shared by all connectors."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from gateway.config.words.fields import AnyPath, Finding, Section, refuse
+
+
+class Tls(Section):
+    """TLS towards a server: whom to believe, and what to show.
+
+    Attributes:
+        ca: PEM of the authorities that are believed; the system's own without it.
+        certificate: PEM that is shown to a server that asks for one; with ``key``.
+        key: PEM of its private key.
+    """
+
+    ca: AnyPath | None = None
+    certificate: AnyPath | None = None
+    key: AnyPath | None = None
+
+    @model_validator(mode="after")
+    def _certificate_and_key(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            missing = "key" if self.key is None else "certificate"
+            refuse([Finding(key=(missing,), what="is missing; certificate and key go together")])
+        return self
+
+
+class Login(Section):
+    """A user and a password; write the password as ``${VAR}``."""
+
+    user: str = Field(min_length=1)
+    password: SecretStr
+
+
+class Sasl(Login):
+    """How a Kafka client logs in."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]

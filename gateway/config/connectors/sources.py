@@ -1,0 +1,105 @@
+"""The config's sections about where a query's events come from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from gateway.config.connectors.http import HttpSource
+from gateway.config.connectors.kafka import KafkaSource
+from gateway.config.connectors.mqtt import MqttSource
+from gateway.config.words.fields import (
+    ROW_SUFFIXES,
+    Finding,
+    InputPath,
+    LongerThanZero,
+    QueryName,
+    Rate,
+    Section,
+    refuse,
+)
+
+
+class Step(Section):
+    """One step of a replay's profile."""
+
+    for_s: LongerThanZero = Field(alias="for")
+    rate_per_s: Rate = Field(alias="rate")
+
+
+class Replay(Section):
+    """When the rows of a file are due.
+
+    Attributes:
+        rate_per_s: one rate for all of it; or
+        profile: one rate after the other; the last one holds to the end; or
+        times: a TIMESTAMP column: rows are due as far apart as they were recorded. With none of the three: as fast as
+            possible.
+        speed: how many times as fast as the rates or times say.
+        loops: how often the file is played.
+        id_field: a STRING column that is made distinct in each loop.
+    """
+
+    rate_per_s: Rate | None = Field(default=None, alias="rate")
+    profile: Annotated[tuple[Step, ...], Field(min_length=1, max_length=10_000)] | None = None
+    times: str | None = None
+    speed: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    loops: int = Field(default=1, ge=1)
+    id_field: str | None = Field(default=None, alias="id")
+
+    @model_validator(mode="after")
+    def _one_pace(self) -> Self:
+        paces = {"rate": self.rate_per_s, "profile": self.profile, "times": self.times}
+        said = [key for key, value in paces.items() if value is not None]
+        if len(said) > 1:
+            what = f"{' and '.join(said)} exclude each other; keep one of them"
+            refuse([Finding(key=(said[0],), what=what)])
+        if not said and self.speed != 1.0:
+            refuse([Finding(key=("speed",), what="speeds up a rate, a profile or times; give one of them")])
+        return self
+
+
+class FileSource(Section):
+    """Rows from a file or a folder; without ``replay`` as fast as they can be taken.
+
+    Attributes:
+        path: a file, a folder of such files (taken in the order of their names), or a maildir.
+        follow: go on with files that appear in the folder; it never ends then.
+        replay: when rows are due.
+    """
+
+    type: Literal["file"]
+    path: InputPath
+    follow: bool = False
+    replay: Replay | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        findings = []
+        folder = self.path.is_dir()
+        if self.follow and not folder:
+            findings.append(Finding(key=("follow",), what="follows a folder, and path is a file; leave it out"))
+        if self.follow and self.replay is not None:
+            what = "replay needs all rows to be there at the start, and follow takes what comes; keep one of them"
+            findings.append(Finding(key=("replay",), what=what))
+        if folder and not self.follow and not any(self.path.iterdir()):
+            what = f"{self.path} is an empty folder; put files or mails there first, or say follow: true"
+            findings.append(Finding(key=("path",), what=what))
+        refuse(findings)
+        return self
+
+    @property
+    def has_row_files(self) -> bool:
+        """Whether ``path`` is a folder of files of rows, and not a maildir."""
+        return self.follow or any(entry.name.endswith(ROW_SUFFIXES) for entry in self.path.iterdir())
+
+
+class QuerySource(Section):
+    """The results of another query, in strict order."""
+
+    type: Literal["query"]
+    name: QueryName
+
+
+Source = Annotated[FileSource | QuerySource | KafkaSource | MqttSource | HttpSource, Field(discriminator="type")]

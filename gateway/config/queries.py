@@ -1,0 +1,267 @@
+"""The config's section about a query: what is computed, what is promised, and what may be done to keep it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from gateway.config.connectors.kafka import KafkaSource, circle_findings
+from gateway.config.connectors.sinks import Sink
+from gateway.config.connectors.sources import FileSource, Source
+from gateway.config.policy import Policy, ReactivePolicy
+from gateway.config.words.ddl import top_level_columns
+from gateway.config.words.fields import (
+    Checked,
+    Duration,
+    Finding,
+    FunctionName,
+    LongerThanZero,
+    Section,
+    Share,
+    Size,
+    not_yet,
+    refuse,
+)
+from gateway.config.words.units import duration_s, share_fraction
+from policies.restarts import RestartTerms
+
+Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
+
+
+class Qos(Section):
+    """The latency that is promised, and of what."""
+
+    latency_s: LongerThanZero = Field(alias="latency")
+    statistic: Literal["mean", "p95"] = "mean"
+
+
+def _auto_or_share(value: object) -> object:
+    return value if value == "auto" else share_fraction(value)
+
+
+class Switching(Section):
+    """What the user says about switching; ``Query.thresholds`` has the defaults filled in (ESM, eq. 1 and 2)."""
+
+    mode: Annotated[
+        Literal["auto", "data", "query", "off"],
+        not_yet("mode", ("auto", "data", "query", "off")),
+    ] = "auto"
+    share: Annotated[
+        float | Literal["auto"], BeforeValidator(_auto_or_share, json_schema_input_type=Share | Literal["auto"])
+    ] = "auto"
+    start_vm_above_s: LongerThanZero | None = Field(default=None, alias="start_vm_above")
+    send_above_s: LongerThanZero | None = Field(default=None, alias="send_above")
+    keep_vm_above_s: Duration | None = Field(default=None, alias="keep_vm_above")
+    keep_vm_bytes: Size = 1_000_000
+    tolerance_s: Duration = Field(default=1.0, alias="tolerance")
+
+
+class Thresholds(Section):
+    """The switching thresholds with their defaults resolved.
+
+    Attributes:
+        start_vm_above_s: L_s; default 1.2 times the promised latency.
+        send_above_s: L_d; default the promised latency.
+        keep_vm_above_s: L_p; default half the promised latency.
+        keep_vm_bytes: D_s.
+        tolerance_s: tau.
+    """
+
+    start_vm_above_s: float
+    send_above_s: float
+    keep_vm_above_s: float
+    keep_vm_bytes: int
+    tolerance_s: float
+
+
+def _word_or_codecs(value: object) -> object:
+    """Judge both forms here, so that an error names the field and not the branch of a union."""
+    if isinstance(value, dict):
+        known = get_args(Codec)
+        bad = [str(field) for field, codec in value.items() if codec not in known]
+        refuse([Finding(key=(field,), what=f"is no codec; give one of {', '.join(known)}") for field in bad])
+    elif value not in ("none", "auto"):
+        raise ValueError(f'"{value}" is not right; write none, auto, or a codec for each field as in {{body: zstd}}')
+    return value
+
+
+class Payload(Section):
+    """How an event is made small before it crosses the WAN."""
+
+    trim: bool = True
+    filter: bool = True
+    compress: Annotated[Literal["none", "auto"] | dict[str, Codec], BeforeValidator(_word_or_codecs)] = "auto"
+
+
+class Order(Section):
+    """Results leave in the order of ``by``; a gap is waited for at most ``flush``."""
+
+    by: str = "arrival"
+    flush_s: Duration = Field(default=30.0, alias="flush")
+
+
+def _off_is_none(value: object) -> object:
+    if value is None:
+        raise ValueError("nothing is written here; write {by: arrival} or off")
+    return None if value == "off" else value
+
+
+class Runs(Section):
+    """When a run is closed: whichever limit is met first."""
+
+    max_events: int = Field(default=2000, ge=1, le=1_000_000)
+    max_bytes: Annotated[Size, Field(ge=1024, le=64 * 2**20)] = 2**20
+    linger_s: Duration = Field(default=0.1, alias="linger")
+
+
+class DeadLetters(Section):
+    """When the file of dead letters has reached ``limit``, the query stands until they are replayed or it is raised.
+
+    When more than ``most`` of the last 1,000 rows fail, the query is taken for broken, not its data; 100% allows all.
+    """
+
+    limit_bytes: Annotated[Size, Field(ge=1024)] = Field(default=1_000_000_000, alias="limit")
+    most: Share = 0.2
+
+    @property
+    def bad_rows_most(self) -> int:
+        """Return how many of 1,000 consecutive rows an engine host may find bad; 0 for all of them."""
+        return 0 if self.most == 1 else max(1, int(self.most * 1000))
+
+
+def _pauses(value: object) -> object:
+    """Read ``5s..5m``, the first pause and the longest; a pause alone stays as long as it is."""
+    first, _, most = str(value).partition("..")
+    pauses_s = (duration_s(first), duration_s(most or first))
+    if not 0 < pauses_s[0] <= pauses_s[1]:
+        raise ValueError(
+            f'"{value}" is not right; write the first pause and a longest that is not shorter, as in 5s..5m'
+        )
+    return pauses_s
+
+
+class OnFailure(Section):
+    """What becomes of a query that fails: it is opened again after pauses that double, while all others go on.
+
+    Attributes:
+        restart_s: the first pause and the longest.
+        give_up_after_s: it is not opened again when it has failed for so long; None: there is no such limit.
+    """
+
+    restart_s: Annotated[tuple[float, float], BeforeValidator(_pauses, json_schema_input_type=str)] = Field(
+        default=(5.0, 300.0), alias="restart"
+    )
+    give_up_after_s: LongerThanZero | None = Field(default=None, alias="give_up_after")
+
+    @property
+    def terms(self) -> RestartTerms:
+        """Return the terms by which it is opened again."""
+        return RestartTerms(first_s=self.restart_s[0], most_s=self.restart_s[1], give_up_after_s=self.give_up_after_s)
+
+
+def _has_columns(ddl: str) -> str:
+    top_level_columns(ddl)
+    return ddl
+
+
+class Query(Checked):
+    """One query: where its events come from, what is computed, where results go, and what is promised.
+
+    ``drift`` says what becomes of an event whose fields are not those of ``schema`` (see docs/schema-drift.md).
+    ``new_epoch`` lets a changed definition of a stateful query give up the old one's state (docs/changing-a-query.md).
+    """
+
+    CHECKS = (
+        ("_text_findings", ("sql", "function")),
+        ("_column_findings", ("schema_ddl", "payload", "order", "source")),
+        ("_threshold_findings", ("switching", "qos")),
+        ("_circle_findings", ("source", "sink")),
+    )
+
+    source: Source
+    schema_ddl: Annotated[str, AfterValidator(_has_columns)] = Field(alias="schema", min_length=1)
+    sql: str | None = None
+    function: FunctionName | None = None
+    sink: Sink
+    qos: Qos
+    switching: Switching = Switching()
+    payload: Payload = Payload()
+    order: Annotated[Order | None, BeforeValidator(_off_is_none, json_schema_input_type=Order | Literal["off"])] = (
+        Order()
+    )
+    policy: Policy = ReactivePolicy(type="reactive")
+    runs: Runs = Runs()
+    drift: Literal["lenient", "strict"] = "lenient"
+    dead_letters: DeadLetters = DeadLetters()
+    on_failure: OnFailure = OnFailure()
+    new_epoch: bool = False
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        refuse(self.findings())
+        return self
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """Return the switching thresholds with their defaults."""
+        said, target_s = self.switching, self.qos.latency_s
+        return Thresholds(
+            start_vm_above_s=1.2 * target_s if said.start_vm_above_s is None else said.start_vm_above_s,
+            send_above_s=target_s if said.send_above_s is None else said.send_above_s,
+            keep_vm_above_s=0.5 * target_s if said.keep_vm_above_s is None else said.keep_vm_above_s,
+            keep_vm_bytes=said.keep_vm_bytes,
+            tolerance_s=said.tolerance_s,
+        )
+
+    def _text_findings(self) -> list[Finding]:
+        if (self.sql is None) == (self.function is None):
+            return [Finding(key=("sql",), what="give exactly one of sql and function")]
+        if self.sql is not None and not self.sql.strip():
+            return [Finding(key=("sql",), what="is empty; write a SELECT over the view events")]
+        return []
+
+    def _circle_findings(self) -> list[Finding]:
+        return circle_findings(self.source, self.sink)
+
+    def _column_findings(self) -> list[Finding]:
+        columns = top_level_columns(self.schema_ddl)
+        wanted: list[tuple[tuple[str, ...], str, str]] = []
+        if isinstance(self.payload.compress, dict):
+            wanted += [(("payload", "compress", name), name, "") for name in self.payload.compress]
+        if self.order is not None and self.order.by != "arrival":
+            wanted.append((("order", "by"), self.order.by, "TIMESTAMP"))
+        if isinstance(self.source, FileSource) and self.source.replay and self.source.replay.id_field:
+            wanted.append((("source", "replay", "id"), self.source.replay.id_field, "STRING"))
+        if isinstance(self.source, FileSource) and self.source.replay and self.source.replay.times:
+            wanted.append((("source", "replay", "times"), self.source.replay.times, "TIMESTAMP"))
+        of_source = self.source.column_findings(columns) if isinstance(self.source, KafkaSource) else []
+        return of_source + [
+            Finding(key=key, what=what)
+            for key, name, kind in wanted
+            if (what := _column_problem(columns, name, kind)) is not None
+        ]
+
+    def _threshold_findings(self) -> list[Finding]:
+        limits, findings = self.thresholds, []
+        if limits.start_vm_above_s <= limits.send_above_s:
+            what = (
+                f"start_vm_above ({limits.start_vm_above_s:g}s) must be above send_above ({limits.send_above_s:g}s): "
+                "a VM is started at the higher latency; raise the one or lower the other"
+            )
+            findings.append(Finding(key=("switching", "start_vm_above"), what=what))
+        if limits.keep_vm_above_s > limits.send_above_s:
+            what = (
+                f"keep_vm_above ({limits.keep_vm_above_s:g}s) must not be above send_above "
+                f"({limits.send_above_s:g}s): it is the latency at which a VM is given back; lower it"
+            )
+            findings.append(Finding(key=("switching", "keep_vm_above"), what=what))
+        return findings
+
+
+def _column_problem(columns: dict[str, str], name: str, kind: str) -> str | None:
+    if name not in columns:
+        return f'"{name}" is no column of schema; its columns are {", ".join(columns)}'
+    if not columns[name].startswith(kind):
+        return f'column "{name}" is {columns[name]}, but must be {kind}'
+    return None

@@ -1,0 +1,110 @@
+"""From the config to the scheduler's settings."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from gateway.config.models import Cloud, Config
+from gateway.config.policy import (
+    CpuPolicy,
+    PlannerPolicy,
+    Policy,
+    QueueingPolicy,
+    ReactivePolicy,
+    StaticPolicy,
+    default_window_s,
+    horizon_s,
+)
+from gateway.core.decide.scheduler import SchedulerSettings
+from infra.clouds.profiles import PROFILES
+from policies.ledger import Budget
+from policies.query import QuerySettings
+from policies.switching import SwitchingSettings
+
+if TYPE_CHECKING:
+    from policies.choose import PolicyOptions
+
+
+def scheduler_settings(config: Config) -> SchedulerSettings:
+    """Return what the scheduler decides by, from what the user wrote."""
+    budget = config.cloud.budget
+    return SchedulerSettings(
+        queries=tuple(
+            QuerySettings(
+                name=name,
+                switching=SwitchingSettings(
+                    start_vm_above_s=query.thresholds.start_vm_above_s,
+                    send_above_s=query.thresholds.send_above_s,
+                    keep_vm_above_s=query.thresholds.keep_vm_above_s,
+                    keep_vm_bytes=query.thresholds.keep_vm_bytes,
+                    tolerance_s=query.thresholds.tolerance_s,
+                ),
+                latency_qos_s=query.qos.latency_s,
+                mode=query.switching.mode,
+                share=None if query.switching.share == "auto" else float(query.switching.share),
+                policy=_policy(query.policy, config),
+            )
+            for name, query in config.queries.items()
+        ),
+        max_vms=config.cloud.max_vms,
+        billing=config.cloud.terms,
+        budget=Budget(budget.usd_per_day, budget.usd_per_hour, budget.usd_per_query_day),
+        boot_s=config.cloud.boot_s,
+        slot_s=config.gateway.slot_s,
+        sheds=budget.when_spent == "shed",
+        boot_within_s=boot_within_s(config.cloud),
+    )
+
+
+def boot_within_s(cloud: Cloud) -> float:
+    """Return when a provider's machine that does not listen is given up; 0 where the cloud has no such limit."""
+    if cloud.provider == "process":
+        return 0.0
+    return cloud.boot_within_s or PROFILES[cloud.provider].boot_within_s
+
+
+def _policy(policy: Policy, config: Config) -> PolicyOptions | None:
+    """Return a policy's options with their defaults; what it needs is imported only if it is chosen."""
+    if isinstance(policy, ReactivePolicy):
+        return None
+    from policies.plain import CpuOptions, StaticOptions
+    from policies.planner import PlannerOptions
+    from policies.queueing.running import QueueingOptions
+
+    if isinstance(policy, StaticPolicy):
+        return StaticOptions(policy.vms)
+    boot_s, first_block_s = config.cloud.boot_s, config.cloud.terms.first_block_s
+    window_s = policy.window_s or default_window_s(config.gateway.slot_s, boot_s, first_block_s)
+    match policy:
+        case CpuPolicy():
+            return CpuOptions(start_above=policy.start_above, stop_below=policy.stop_below, window_s=window_s)
+        case PlannerPolicy():
+            return PlannerOptions(
+                window_s=window_s,
+                windows=math.ceil(horizon_s(policy, boot_s, first_block_s) / window_s - 1e-9),
+                history=policy.history,
+                cycles_s=policy.cycles_s,
+                miss_usd=policy.miss_usd,
+                change_usd=policy.change_usd,
+                most_uncertainty=policy.most_uncertainty,
+                most_error=policy.most_error,
+            )
+        case QueueingPolicy():
+            return QueueingOptions(
+                window_s=window_s,
+                buffer_limit=policy.buffer_limit,
+                probability=policy.probability,
+                ahead_s=policy.ahead_s,
+                forecast=policy.forecast,
+                cycle_s=policy.season_s,
+                history=policy.history,
+            )
+
+
+def unattended_s(config: Config) -> float:
+    """Return how long a VM goes on costing when its gateway is gone; infinite where only deleting it stops the bill."""
+    provider = config.cloud.provider
+    deletes_itself = config.cloud.self_delete is not None
+    stops = provider == "process" or PROFILES[provider].shutdown_stops_bill or deletes_itself
+    return config.gateway.orphan_after_s if stops else math.inf

@@ -1,0 +1,85 @@
+"""How a Kafka client of the gateway reaches its brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from gateway.config.connectors.kafka import KafkaSink, KafkaSource, same_brokers
+from gateway.config.connectors.sinks import Sink
+from gateway.config.connectors.sources import Source
+from gateway.connectors.tlsfiles import client_context
+
+_CONNECT_S = 3.0
+
+
+def client_settings(config: KafkaSource | KafkaSink) -> dict[str, Any]:
+    """Return the arguments that every client of aiokafka takes: brokers, TLS and login.
+
+    Raises:
+        BadTlsFilesError: a file of ``tls`` cannot be used.
+    """
+    settings: dict[str, Any] = {"bootstrap_servers": config.brokers.split(","), "client_id": "spillway"}
+    tls, sasl = config.tls, config.sasl
+    if tls is not None:
+        settings["ssl_context"] = client_context(tls)
+    if sasl is not None:
+        settings["sasl_mechanism"] = sasl.mechanism
+        settings["sasl_plain_username"] = sasl.user
+        settings["sasl_plain_password"] = sasl.password.get_secret_value()
+    transport = "SSL" if tls is not None else "PLAINTEXT"
+    settings["security_protocol"] = f"SASL_{transport}" if sasl is not None else transport
+    return settings
+
+
+class Client(Protocol):
+    """Any client of aiokafka."""
+
+    async def start(self) -> None:
+        """Connect."""
+        ...
+
+
+async def start_client(client: Client) -> None:
+    """Start a client; a caller that is cancelled meanwhile waits a moment for its end.
+
+    aiokafka loses the connection that it asks for the brokers' names if it is cancelled just then.
+    """
+    starting = asyncio.ensure_future(client.start())
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        done, _ = await asyncio.wait([starting], timeout=_CONNECT_S)
+        if not done:
+            starting.cancel()
+            await asyncio.wait([starting])
+        if not starting.cancelled():
+            starting.exception()  # taken note of: the cancellation is what the caller hears of
+        raise
+
+
+async def close_client(closing: Coroutine[Any, Any, None]) -> None:
+    """Close a client; a caller that is cancelled meanwhile waits for it, else its connections would stay open.
+
+    Args:
+        closing: closes it, within seconds.
+    """
+    task = asyncio.ensure_future(closing)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def group_of(source: KafkaSource, query: str) -> str:
+    """Return the consumer group that a source is a member of."""
+    return source.group or f"spillway-{query}"
+
+
+def shared_group(source: Source, sink: Sink, query: str) -> str | None:
+    """Return the source's group if the sink's transactions can move its offsets: both are on the same brokers."""
+    if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink):
+        return None
+    return group_of(source, query) if same_brokers(source, sink) else None

@@ -1,0 +1,43 @@
+"""Where a broker is, and how one proves oneself to it."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+
+from gateway.config.connectors.mqtt import MqttSink, MqttSource
+from gateway.connectors.tlsfiles import client_context
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker's address, and the login.
+
+    Attributes:
+        tls: None for a connection in clear.
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    user: str | None = None
+    password: str | None = None
+
+    def __str__(self) -> str:
+        return f"the MQTT broker {self.host}:{self.port}"
+
+
+def broker_of(config: MqttSource | MqttSink) -> Broker:
+    """Return the broker that the config means.
+
+    Raises:
+        BadTlsFilesError: a file for TLS cannot be used.
+    """
+    login = config.login
+    return Broker(
+        config.host,
+        config.broker_port,
+        None if config.tls is None else client_context(config.tls),
+        None if login is None else login.user,
+        None if login is None else login.password.get_secret_value(),
+    )

@@ -1,0 +1,27 @@
+"""From the config's words to an object store."""
+
+from __future__ import annotations
+
+from gateway.config.connectors.s3 import Bucket, Folder
+from infra.objectstore.base import ObjectStore
+
+
+def make_store(config: Bucket | Folder, *, wait_s: float | None = None) -> ObjectStore:
+    """Return the store that ``config`` names.
+
+    Args:
+        config: what the user wrote.
+        wait_s: how long each try waits, for whoever would rather hear of a failure; None: as long as is usual.
+
+    Raises:
+        StoreRefusedError: it can never work as it is.
+        StoreUnavailableError: a folder's disk fails.
+    """
+    if isinstance(config, Folder):
+        from infra.objectstore.folder import FolderStore
+
+        return FolderStore(config.folder)
+    from infra.objectstore.s3 import S3Store  # heavy, and few gateways want it
+
+    waits = {} if wait_s is None else {"connect_s": wait_s, "read_s": wait_s}
+    return S3Store(config.bucket, prefix=config.prefix, endpoint=config.endpoint, region=config.region, **waits)

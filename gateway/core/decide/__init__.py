@@ -1,0 +1,1 @@
+"""What the gateway decides each slot: events in, commands out."""

@@ -1,0 +1,164 @@
+"""Lets policies plan and learn where it holds up nothing: plans on a thread, trainings in a process of their own.
+
+A thread is enough for a plan, which is milliseconds of numpy; while one is made, threads take turns more often than
+they do else. One training runs at a time, at low priority. Its process is this module, run as a program: it reads an
+order from its input, trains, and writes the models to its output. It lives as long as one training, so nothing is left
+of it when the gateway is killed: its input or its output is closed then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from policies.signals import Event, Fit, Fitted, SlotEnded
+
+if TYPE_CHECKING:
+    from gateway.core.decide.scheduler import Scheduler
+    from policies.advice import Answer
+    from policies.gaussian.forecaster import Trained
+
+_LOG = logging.getLogger(__name__)
+_WITHIN_S = 300.0
+_NICE = 10
+_LAST_WORDS = 500
+
+TURN_S = 0.0005
+"""Whoever else wants to work while a plan is made waits no longer than this for the interpreter's lock."""
+
+
+class FittingError(Exception):
+    """A training did not come to its end; the message says why."""
+
+
+class Fitter:
+    """Runs ``Fit`` commands, and asks policies at the ends of slots.
+
+    Args:
+        emit: takes ``Fitted`` events; called on the event loop.
+        within_s: a training that takes longer is broken off.
+    """
+
+    def __init__(self, emit: Callable[[Callable[[str, float], Event]], None], within_s: float = _WITHIN_S) -> None:
+        self._emit = emit
+        self._within_s = within_s
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._planning = ThreadPoolExecutor(1, "planning")
+
+    async def asked(self, scheduler: Scheduler, slot: SlotEnded) -> Callable[[str, float], Event]:
+        """Show the policies a slot that has ended, on a thread; return how to make its event, with their answers.
+
+        Other events may happen meanwhile; the next slot must wait.
+        """
+        questions = scheduler.questions(slot)
+        answers = await self._on_thread(lambda: tuple(each.answer() for each in questions)) if questions else ()
+        return lambda event_id, at_s: replace(slot, event_id=event_id, at_s=at_s, answers=answers)
+
+    async def _on_thread(self, work: Callable[[], tuple[Answer, ...]]) -> tuple[Answer, ...]:
+        turn_s = sys.getswitchinterval()
+        sys.setswitchinterval(TURN_S)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._planning, work)
+        finally:
+            sys.setswitchinterval(turn_s)
+
+    def begin(self, command: Fit) -> None:
+        """Begin a training; a policy has one at a time, so there are never more than policies."""
+        task = asyncio.create_task(self._fit(command), name=f"fit the models of {command.query}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End what still runs."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._planning.shutdown(wait=False)
+
+    async def _fit(self, command: Fit) -> None:
+        models: tuple[Trained, ...] = ()
+        trouble = ""
+        try:
+            async with self._turn:
+                models = await trained_elsewhere(command, self._within_s)
+        except FittingError as error:
+            trouble = str(error)
+            _LOG.warning("the models of query %s were not trained: %s", command.query, trouble)
+        self._emit(
+            lambda event_id, at_s: Fitted(
+                event_id=event_id, at_s=at_s, query=command.query, models=models, trouble=trouble
+            )
+        )
+
+
+async def trained_elsewhere(command: Fit, within_s: float) -> tuple[Trained, ...]:
+    """Return the models of an order, trained in another process.
+
+    Raises:
+        FittingError: it failed, or took too long.
+    """
+    order = await asyncio.to_thread(pickle.dumps, (command.training, command.seed))
+    # Found from where this package is, whatever the working directory holds.
+    root = Path(__file__).parents[2]
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gateway.fleet.fitting"),
+            cwd=root,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise FittingError(f"no process could be started: {error}") from error
+    try:
+        async with asyncio.timeout(within_s):
+            answer, said = await process.communicate(order)
+    except TimeoutError:
+        raise FittingError(f"it took longer than {within_s:g} s") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    if process.returncode != 0:
+        raise FittingError(f"exit code {process.returncode}: {said.decode(errors='replace').strip()[-_LAST_WORDS:]}")
+    try:
+        models: tuple[Trained, ...] = await asyncio.to_thread(pickle.loads, answer)
+    except (pickle.UnpicklingError, EOFError) as error:
+        raise FittingError(f"it answered what is no model ({error})") from error
+    return models
+
+
+def fit(command: Fit) -> tuple[Trained, ...]:
+    """Return the models of an order, trained here and now."""
+    import numpy as np
+
+    from policies.gaussian.forecaster import train
+
+    rng = np.random.default_rng(command.seed)
+    return tuple(train(training, rng, restarts=0) for training in command.training)
+
+
+def main() -> None:
+    """Train what the input says."""
+    from policies.signals import Cause
+
+    os.nice(_NICE)
+    training, seed = pickle.load(sys.stdin.buffer)  # noqa: S301 -- from our own parent, over a pipe
+    models = fit(Fit(query="", training=training, seed=seed, cause=Cause("", "")))
+    pickle.dump(models, sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main()

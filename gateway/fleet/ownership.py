@@ -1,0 +1,284 @@
+"""One gateway at a time owns a fleet: a lease in an object store, whose epoch grows with each owner.
+
+Clocks of different machines are not compared. The owner counts its lease from before it asked for it; another takes it
+only after it has seen, on its own monotonic clock, the record unchanged for a whole lease. So the owner has given up by
+then, unless it sleeps; and a sleeper's next write fails, since each is conditional on the one before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from gateway.config.sites import Gateway
+from gateway.connectors.objectstores import make_store
+from infra.clock import Clock
+from infra.objectstore.base import ObjectStore, StoreRefusedError, StoreUnavailableError
+from infra.objectstore.versions import OvertakenError, Version, Versions
+from infra.statefiles import StateError
+from infra.threads import run_to_end
+
+_LOG = logging.getLogger(__name__)
+LEASE_S: Final = 30.0
+# A holder renews when this part of its lease is over, and sooner when that failed.
+_RENEW_PART: Final = 1 / 3
+_AGAIN_PART: Final = 1 / 15
+_STORE_S: Final = 2.0
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A version of the lease.
+
+    Attributes:
+        holder: who has it, for people; with ``writer``, a random word, for machines.
+        writer: see ``holder``.
+        epoch: one more with each owner.
+        lease_s: how long it holds without being renewed.
+        beat: counts the versions that this writer wrote, so that no two are the same.
+        released: given back; anybody may take it at once.
+    """
+
+    holder: str
+    writer: str
+    epoch: int
+    lease_s: float
+    beat: int
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What is to be written now: ``record`` as version ``number``."""
+
+    number: int
+    record: Record
+
+
+class Lease:
+    """Decides, for one contender, what to write and whether it holds the lease. Pure.
+
+    Args:
+        holder: its name, for people.
+        writer: a random word that no other contender has.
+        lease_s: how long the lease holds without being renewed.
+    """
+
+    def __init__(self, holder: str, writer: str, lease_s: float) -> None:
+        self._holder = holder
+        self._writer = writer
+        self._lease_s = lease_s
+        self._number = 0
+        self._record: Record | None = None
+        self._seen_s = 0.0
+        self._beat = 0
+        self._until_s: float | None = None
+        self.epoch = 0
+
+    @property
+    def record(self) -> Record | None:
+        """What was seen last."""
+        return self._record
+
+    def holds(self, now_s: float) -> bool:
+        """Whether it is the owner at ``now_s``; once it was and is no more, it never is again."""
+        return self._until_s is not None and now_s < self._until_s
+
+    def lost(self, now_s: float) -> bool:
+        """Whether it was the owner and is no more."""
+        return self._until_s is not None and now_s >= self._until_s
+
+    def observe(self, number: int, record: Record | None, now_s: float) -> None:
+        """Take note of the latest version (0 and None if there is none), read at ``now_s`` or a bit before."""
+        if number > self._number or self._record is None:
+            self._number, self._record, self._seen_s = number, record, now_s
+        if self._until_s is not None and record is not None and record.writer != self._writer:
+            self._until_s = min(self._until_s, now_s)
+
+    def next_write(self, now_s: float) -> Write | None:
+        """Return what to write at ``now_s`` to become or stay the owner; None: wait."""
+        record = self._record
+        if self.lost(now_s):
+            return None
+        if self.holds(now_s):
+            return self._write(self.epoch)
+        if record is None:
+            return self._write(1)
+        free = record.released or record.writer == self._writer
+        if free or now_s - self._seen_s >= max(record.lease_s, self._lease_s):
+            return self._write(record.epoch + 1)
+        return None
+
+    def release(self) -> Write:
+        """Return what to write to give it back."""
+        write = self._write(self.epoch)
+        return Write(write.number, msgspec.structs.replace(write.record, released=True))
+
+    def written(self, write: Write, asked_s: float, now_s: float) -> None:
+        """Take note at ``now_s`` that ``write``, asked for at ``asked_s``, got in and was the latest."""
+        self._number, self._record, self._seen_s = write.number, write.record, now_s
+        until_s = asked_s + self._lease_s
+        if self.lost(now_s) or now_s >= until_s:
+            # The answer came when others may have it: one that never had it begins anew.
+            return
+        self.epoch = write.record.epoch
+        self._until_s = until_s
+
+    def _write(self, epoch: int) -> Write:
+        self._beat += 1
+        return Write(self._number + 1, Record(self._holder, self._writer, epoch, self._lease_s, self._beat))
+
+
+class Ownership:
+    """Takes and keeps a lease.
+
+    Args:
+        store: where.
+        fleet: the name that is owned.
+        holder: who takes it, for people.
+        clock: time.
+        lease_s: how long it holds without being renewed.
+    """
+
+    def __init__(self, store: ObjectStore, fleet: str, holder: str, clock: Clock, lease_s: float = LEASE_S) -> None:
+        self._versions = Versions(store, f"fleets/{fleet}")
+        self._what = f"fleet {fleet} in {store}"
+        self._lease = Lease(holder, secrets.token_hex(8), lease_s)
+        self._clock = clock
+        self._lease_s = lease_s
+        self._why = ""
+
+    @property
+    def epoch(self) -> int:
+        """Counts the owners; 0 before it was taken."""
+        return self._lease.epoch
+
+    @property
+    def holds(self) -> bool:
+        """Whether this gateway may write now."""
+        return self._lease.holds(self._clock.now())
+
+    @property
+    def failure(self) -> str | None:
+        """Why this gateway must stop, if it must."""
+        if not self._lease.lost(self._clock.now()):
+            return None
+        record = self._lease.record
+        if record is not None and record.epoch > self._lease.epoch:
+            return f"{self._what} was taken over by {record.holder} (epoch {record.epoch}): this gateway stops writing"
+        return (
+            f"the lease of {self._what} was not renewed within {self._lease_s:g}s "
+            f"({self._why or 'this gateway slept'}): it stops writing; see that it reaches the store"
+        )
+
+    async def take(self) -> None:
+        """Wait until this gateway is the owner; says who is, meanwhile.
+
+        Raises:
+            StateError: the store refuses, or what is there is no lease.
+        """
+        told = ""
+        while not self.holds:
+            await self._step()
+            record = self._lease.record
+            if not self.holds and record is not None and record.writer != told:
+                told = record.writer
+                _LOG.warning(
+                    "%s is owned by %s (epoch %d): waiting until it ends, or is silent for %gs",
+                    self._what,
+                    record.holder,
+                    record.epoch,
+                    record.lease_s,
+                )
+            if not self.holds:
+                await self._clock.sleep_until(self._clock.now() + self._lease_s * _RENEW_PART)
+        _LOG.info("this gateway owns %s, epoch %d", self._what, self.epoch)
+
+    async def keep(self) -> None:
+        """Renew the lease until it is lost; ``failure`` then says why."""
+        while self.failure is None:
+            part = _AGAIN_PART if self._why else _RENEW_PART
+            await self._clock.sleep_until(self._clock.now() + self._lease_s * part)
+            try:
+                await self._step()
+            except StateError as error:
+                self._why = str(error)
+                _LOG.error("%s", error)
+
+    async def give_back(self) -> None:
+        """Let another take it at once; if that fails, it takes a lease longer."""
+        if not self.holds:
+            return
+        write = self._lease.release()
+        try:
+            await run_to_end(lambda: self._versions.add(write.number, msgspec.json.encode(write.record)))
+        except (OvertakenError, StoreUnavailableError, StoreRefusedError) as error:
+            _LOG.warning("%s was not given back (%s): the next owner waits %gs", self._what, error, self._lease_s)
+
+    async def _step(self) -> None:
+        """Look, and write if it is time."""
+        try:
+            await self._look()
+            asked_s = self._clock.now()
+            write = self._lease.next_write(asked_s)
+            if write is None:
+                return
+            await run_to_end(lambda: self._versions.add(write.number, msgspec.json.encode(write.record)))
+            self._lease.written(write, asked_s, self._clock.now())
+            self._why = ""
+            await run_to_end(lambda: self._versions.prune(write.number))
+        except OvertakenError as overtaken:
+            self._observe(overtaken.latest)
+        except StoreUnavailableError as error:
+            self._why = str(error)
+            _LOG.warning("the lease of %s: %s", self._what, error)
+        except StoreRefusedError as error:
+            raise StateError(f"{self._what}: {error}") from error
+
+    async def _look(self) -> None:
+        latest = await run_to_end(self._versions.latest)
+        if latest is None:
+            self._lease.observe(0, None, self._clock.now())
+        else:
+            self._observe(latest)
+
+    def _observe(self, latest: Version) -> None:
+        try:
+            record = msgspec.json.decode(latest.data, type=Record)
+        except msgspec.DecodeError as error:
+            raise StateError(f"{self._what}: version {latest.number} is no lease ({error}): choose another") from error
+        self._lease.observe(latest.number, record, self._clock.now())
+
+
+@asynccontextmanager
+async def owned_fleet(config: Gateway, clock: Clock, lease_s: float = LEASE_S) -> AsyncIterator[Ownership | None]:
+    """Own the fleet that the config names meanwhile; None if it names none.
+
+    Raises:
+        StateError: it cannot be owned.
+    """
+    if config.fleet is None or config.object_store is None:
+        yield None
+        return
+    place, holder = config.object_store, f"{socket.gethostname()}, process {os.getpid()}"
+    try:
+        store = await asyncio.to_thread(lambda: make_store(place, wait_s=_STORE_S))
+    except (StoreRefusedError, StoreUnavailableError) as error:
+        raise StateError(f"gateway.object_store: {error}") from error
+    ownership = Ownership(store, config.fleet, holder, clock, lease_s)
+    await ownership.take()
+    keeping = asyncio.create_task(ownership.keep(), name="keep the lease")
+    try:
+        yield ownership
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        await ownership.give_back()

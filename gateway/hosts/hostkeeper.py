@@ -1,0 +1,218 @@
+"""Keeps one private engine host linked up: launches it, watches its link, and launches another when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+
+from gateway.hosts.connection import Connection
+from gateway.hosts.enrol import HomeHost, InService, NotSettledError
+from gateway.hosts.standby import Host, Standby
+from infra.clock import Clock
+from infra.clouds.base import CloudError
+from infra.link.channel import LinkLost
+from infra.outage import Outage
+from infra.threads import run_to_end
+from policies.restarts import Restarts, RestartTerms
+
+_LOG = logging.getLogger(__name__)
+# So many losses in so short a time, and a query got nowhere in between: the next launch waits, longer each time.
+_LOSSES_MAX = 5
+_LOSSES_S = 900.0
+_PAUSES = RestartTerms(first_s=1.0, most_s=60.0)
+
+
+class HostKeeper:
+    """Keeps a host linked up from ``connect`` to ``end``.
+
+    Args:
+        name: of the host, for people.
+        make_host: makes the care for one host process.
+        tags: what the host must have been started with; one with other tags is replaced.
+        clock: time.
+        standby: keeps a second host ready, which takes over; or None.
+        probes: what a host cannot do without, by name: each blocks, and raises OSError while it is away. A lost host is
+            not started again before all are there.
+        all_got_on: returns whether each query completed something since the last call, or has nothing to do.
+
+    Attributes:
+        failed_launches: how many launches failed in a row.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_host: Callable[[], HomeHost],
+        tags: Mapping[str, str],
+        clock: Clock,
+        *,
+        standby: Standby | None = None,
+        probes: Mapping[str, Callable[[], None]] = MappingProxyType({}),
+        all_got_on: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._name = name
+        self._host = make_host()
+        self._standby = standby
+        self._tags = dict(tags)
+        self._clock = clock
+        self._probes = dict(probes)
+        self._all_got_on = all_got_on
+        self._outage = Outage(clock, (OSError,))
+        self._outage_seen = False
+        self._launch_trouble = ""
+        self._connection: Connection | None = None
+        self._available = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self.failed_launches = 0
+
+    @property
+    def connection(self) -> Connection:
+        """The link to the host.
+
+        Raises:
+            LinkLost: there is none yet.
+        """
+        if self._connection is None:
+            raise LinkLost(f"{self._name} is not linked up")
+        return self._connection
+
+    async def ready(self) -> Connection:
+        """Return the link to a host that is ready; wait for one if need be. The link may be lost at any moment."""
+        await self._available.wait()
+        return self.connection
+
+    def in_service(self) -> list[InService]:
+        """Return the host, and the one that stands by.
+
+        Raises:
+            NotSettledError: one is being started or replaced.
+        """
+        if not self._available.is_set():
+            raise NotSettledError(f"{self._name} is being replaced")
+        held = [] if self._standby is None else self._standby.in_service()
+        return [self._host.in_service(self._connection), *held]
+
+    @property
+    def trouble(self) -> str:
+        """Why a lost host is not started again yet; empty when all is well."""
+        return self._outage.why or self._launch_trouble
+
+    @property
+    def mistake(self) -> BaseException | None:
+        """What ended the care although no host can be the cause; None while all is well."""
+        task = self._watcher
+        if task is not None and task.done() and not task.cancelled() and (error := task.exception()):
+            return error
+        return None if self._standby is None else self._standby.mistake
+
+    async def connect(self) -> None:
+        """Link up with a host that is ready.
+
+        Raises:
+            CloudError: it cannot be started.
+            LinkLost: it went away again.
+            TimeoutError: it did not become ready.
+        """
+        connection = self._connection = await self._host.connect(self._tags)
+        if self._standby is None:
+            await self._host.end_others()
+        await self._host.wait_ready(connection)
+        self._use(connection)
+
+    def _use(self, connection: Connection) -> None:
+        self._available.set()
+        connection.when_lost(self._available.clear)
+
+    def watch(self) -> None:
+        """Begin to replace the host whenever it is lost."""
+        if self._standby is not None:
+            self._standby.begin(None)
+        self._watcher = asyncio.create_task(self._watch(), name=f"watch {self._name}")
+
+    async def stop_watching(self) -> None:
+        """Let the host be lost from now on."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+
+    def lose(self, reason: str) -> None:
+        """Give the host up, because it is stuck; another takes its place."""
+        if self._connection is not None:
+            self._connection.link.lose(reason)
+
+    async def end(self, *, keep: bool) -> None:
+        """End the host, or with ``keep`` leave it to the next gateway."""
+        try:
+            if self._standby is not None:
+                await self._standby.end(keep=keep)
+        finally:
+            if not keep:
+                await self._host.end(self._connection)
+            elif self._connection is not None:
+                await self._connection.close("the gateway ends")
+
+    async def _watch(self) -> None:
+        losses: deque[float] = deque(maxlen=_LOSSES_MAX)
+        pauses = Restarts(_PAUSES)
+        while True:
+            reason = await self.connection.lost()
+            _LOG.warning("%s is lost (%s): another takes its place", self._name, reason)
+            lost_s = self._clock.now()
+            if self._all_got_on():
+                losses.clear()
+            losses.append(lost_s)
+            for what, probe in self._probes.items():
+                await self._outage.outlast(what, partial(self._try, probe))
+            if self._outage_seen:
+                # A full disk or a master that is away may cost many a host: that says nothing against the next one.
+                self._outage_seen = False
+                losses.clear()
+            if len(losses) == _LOSSES_MAX and losses[-1] - losses[0] < _LOSSES_S:
+                often = (
+                    f"{self._name} was lost {_LOSSES_MAX} times within {losses[-1] - losses[0]:.0f} s, now: {reason}"
+                )
+                await self._pause(often, pauses)
+            await self._launch(lost_s)
+
+    async def _try(self, probe: Callable[[], None]) -> None:
+        self._outage_seen = self._outage_seen or not self._outage.healthy
+        await run_to_end(probe)
+
+    async def _launch(self, lost_s: float) -> None:
+        """Take the standby host, or find or launch one; try again until there is one."""
+        pauses = Restarts(_PAUSES)
+        while True:
+            try:
+                retired = await self._replace()
+                break
+            except (CloudError, LinkLost, TimeoutError, OSError) as error:
+                self.failed_launches += 1
+                await self._host.end(self._connection)
+                await self._pause(f"{self._name} cannot be launched: {error}", pauses)
+        self._launch_trouble, self.failed_launches = "", 0
+        kind = "launched or found" if retired is None else "standby"
+        _LOG.warning("%s: a %s host is ready after %.1f s", self._name, kind, self._clock.now() - lost_s)
+        if self._standby is not None:
+            self._standby.begin(retired)
+
+    async def _pause(self, why: str, pauses: Restarts) -> None:
+        pause_s = pauses.failed(self._clock.now())
+        assert pause_s is not None, "launches of hosts are never given up"
+        self._launch_trouble = why
+        _LOG.warning("%s; the next launch is in %.0f s", why, pause_s)
+        await self._clock.sleep_until(self._clock.now() + pause_s)
+
+    async def _replace(self) -> Host | None:
+        """Take the standby host, else find or start one; return the host before it if that is still to be ended."""
+        taken = None if self._standby is None else await self._standby.take()
+        if taken is None or self._connection is None:
+            await self.connect()
+            return None
+        retired = (self._host, self._connection)
+        self._host, self._connection = taken
+        self._use(taken[1])
+        return retired

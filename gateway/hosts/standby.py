@@ -1,0 +1,160 @@
+"""A second private engine host that is kept ready, so that queries go on at once when the first one dies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from gateway.hosts.connection import Connection, QueryRefusedError
+from gateway.hosts.enrol import HomeHost, InService, NotSettledError
+from infra.clock import Clock
+from infra.clouds.base import CloudError
+from infra.link.channel import LinkLost
+
+_LOG = logging.getLogger(__name__)
+_RETRY_S = 5.0
+_RETRY_MOST_S = 300.0
+
+Host = tuple[HomeHost, Connection]
+
+
+class Standby:
+    """Starts a host in the background, lets queries warm it up, and replaces it when it is lost.
+
+    Args:
+        make_host: makes the care for one more host.
+        tags: what the host must have been started with.
+        warm: lets every query run once on a new host.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        make_host: Callable[[], HomeHost],
+        tags: Mapping[str, str],
+        warm: Callable[[Connection], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        self._make_host = make_host
+        self._tags = dict(tags)
+        self._warm = warm
+        self._clock = clock
+        self._keeper: asyncio.Task[None] | None = None
+        self._retired: Host | None = None
+        self._held: tuple[HomeHost, Connection | None] | None = None
+        self._ready: Host | None = None
+        self._starting = False
+        self._changed = asyncio.Event()
+
+    def begin(self, retired: Host | None) -> None:
+        """Keep a host ready from now on; ``retired``, the one before the present one, is ended first."""
+        self._starting = True
+        self._retired = retired
+        self._keeper = asyncio.create_task(self._keep(), name="keep a standby host")
+
+    @property
+    def mistake(self) -> BaseException | None:
+        """What ended the care although nothing of the kind can happen to a host; None while all is well."""
+        keeper = self._keeper
+        return keeper.exception() if keeper is not None and keeper.done() and not keeper.cancelled() else None
+
+    def in_service(self) -> list[InService]:
+        """Return the host if there is one.
+
+        Raises:
+            NotSettledError: it is being started.
+        """
+        if self._ready is None and self._held is None:
+            return []
+        if self._ready is None:
+            raise NotSettledError("the standby host is being started")
+        return [self._ready[0].in_service(self._ready[1])]
+
+    async def take(self) -> Host | None:
+        """Hand the host over; one that is on its way is waited for. None when there is none."""
+        while self._ready is None and self._starting and self.mistake is None:
+            self._changed.clear()
+            await self._changed.wait()
+        taken = self._ready
+        if taken is None or not taken[1].alive:
+            await self._stop()
+            return None
+        self._held = None
+        await self._stop()
+        return taken
+
+    async def end(self, *, keep: bool) -> None:
+        """End the host, or with ``keep`` leave it to the next gateway if it is ready."""
+        kept = self._ready if keep else None
+        if kept is not None:
+            self._held = None
+        await self._stop()
+        if kept is not None:  # only now: its keeper would take the end of the link for a loss, and start another host
+            await kept[1].close("the gateway ends")
+
+    async def _stop(self) -> None:
+        """Stop keeping a host, and end the one that is held."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        self._keeper = self._ready = None
+        self._starting = False
+        await self._end_retired()  # it may have been broken off
+        if self._held is not None:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        if self._held is not None:
+            await self._held[0].end(self._held[1])
+            self._held = None
+
+    async def _keep(self) -> None:
+        try:
+            await self._end_retired()
+            wait_s = _RETRY_S
+            while True:
+                self._starting = True
+                failure = await self._hold_one()
+                if failure is None:
+                    wait_s = _RETRY_S
+                    continue
+                self._starting = False
+                self._changed.set()
+                _LOG.warning("no standby host: %s; tried again in %.0f s", failure, wait_s)
+                await self._clock.sleep_until(self._clock.now() + wait_s)
+                wait_s = min(2 * wait_s, _RETRY_MOST_S)
+        finally:
+            self._starting = False
+            self._changed.set()
+
+    async def _hold_one(self) -> str | None:
+        """Start a host and hold it until it is lost; return why there was none, or None when there was one."""
+        host = self._make_host()
+        self._held = (host, None)
+        try:
+            connection = await host.connect(self._tags)
+            self._held = (host, connection)
+            await host.wait_ready(connection)
+            await self._warm(connection)
+        except (CloudError, LinkLost, QueryRefusedError, TimeoutError) as error:
+            await self._let_go()
+            return str(error)
+        self._ready = (host, connection)
+        self._changed.set()
+        _LOG.info("a standby of the private engine host is ready")
+        why = await connection.lost()
+        self._ready, self._starting = None, True
+        _LOG.warning("the standby host is lost (%s): starting another", why)
+        await self._let_go()
+        return None
+
+    async def _end_retired(self) -> None:
+        if self._retired is None:
+            return
+        host, connection = self._retired
+        try:
+            await host.end(connection)
+        except CloudError as error:
+            _LOG.error("the private engine host that was lost cannot be ended: %s", error)
+        self._retired = None

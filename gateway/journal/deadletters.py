@@ -1,0 +1,310 @@
+"""What could not become an event, or fails the query by itself: kept with its place, reason and content."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from gateway.core.intervals import IntervalSet
+from infra.failpoints import reached
+from infra.statefiles import StateError, make_folder, sync_folder, write_atomically
+
+DEAD_LETTERS = "dead-letters.jsonl"
+"""The name of the file in a query's part of the state_dir."""
+KEPT_BYTES = 1 << 16
+LIMIT_BYTES = 1_000_000_000
+# No page cache has larger pages.
+_PAGE_BYTES = 1 << 16
+
+
+class DeadLettersFullError(OSError):
+    """The file has reached its limit; the message says what to do."""
+
+
+class ReplayRefusedError(Exception):
+    """Dead letters are not replayed now; the message says why."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of a dead-letter file.
+
+    Attributes:
+        reason: why, in the words of who refused it.
+        raw: its content if that is UTF-8: the line as it was, or the event as JSON; at most 64 KiB.
+        record: its number in the source (from 0), for what could not be decoded.
+        offset: where it starts in the source, for what could not be decoded.
+        seq: its seq, for an event that fails the query.
+        raw_base64: its content if that is no UTF-8.
+        raw_bytes: the length of the whole content, where more than was kept; else -1.
+        place: where in the source, in words, where record and offset do not say it.
+        at: when it was put here (ISO 8601, UTC).
+        replayed: its number among the dead letters that were replayed, if it was and failed again; else -1.
+    """
+
+    reason: str
+    raw: str = ""
+    record: int = -1
+    offset: int = -1
+    seq: int = -1
+    raw_base64: str = ""
+    raw_bytes: int = -1
+    place: str = ""
+    at: str = ""
+    replayed: int = -1
+
+    def kept(self) -> bytes:
+        """Return the content as far as it was kept."""
+        return base64.b64decode(self.raw_base64) if self.raw_base64 else self.raw.encode()
+
+    @property
+    def whole(self) -> bool:
+        """Whether the content is as it came: not cut, no byte replaced (an earlier version did, and wrote no time)."""
+        return self.raw_bytes < 0 and (bool(self.at) or "\ufffd" not in self.raw)
+
+
+def dead_letter(
+    reason: str,
+    raw: bytes,
+    at_wall_s: float,
+    *,
+    raw_bytes: int = -1,
+    record: int = -1,
+    offset: int = -1,
+    seq: int = -1,
+    place: str = "",
+    replayed: int = -1,
+) -> DeadLetter:
+    """Return the letter for ``raw``, which is cut to 64 KiB.
+
+    Args:
+        reason: why.
+        raw: the content, or its beginning.
+        at_wall_s: now (s since 1970).
+        raw_bytes: the length of the whole content if ``raw`` is its beginning only, else -1.
+        record: see ``DeadLetter``, as for those that follow.
+        offset: see there.
+        seq: see there.
+        place: see there.
+        replayed: see there.
+    """
+    whole_bytes = max(len(raw), raw_bytes)
+    kept = raw[:KEPT_BYTES]
+    cut = whole_bytes > len(kept)
+    text, encoded = "", ""
+    try:
+        text = kept.decode()
+    except UnicodeDecodeError as error:
+        if cut and error.reason == "unexpected end of data":
+            text = kept[: error.start].decode()
+        else:
+            encoded = base64.b64encode(kept).decode()
+    at = datetime.fromtimestamp(at_wall_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return DeadLetter(reason, text, record, offset, seq, encoded, whole_bytes if cut else -1, place, at, replayed)
+
+
+class _Earlier(msgspec.Struct, frozen=True):
+    """What the files before this one held, so that none of it comes in again, and the number of the next replay."""
+
+    record: int = -1
+    replayed: int = -1
+    seqs: list[tuple[int, int]] = []
+    next_replay: int = 0
+
+
+class DeadLetterFile:
+    """The dead letters of one query as JSON lines; ``add`` blocks on the disk, and adds nothing twice.
+
+    Ingress and delivery add from threads of their own. Undecodable records come in the order of the source, so the
+    last one tells which are in; events that fail the query come as lanes answer.
+
+    Args:
+        path: of the file; beside it stands what earlier files held (``.state.json``).
+        limit_bytes: when the file has reached it nothing more gets in.
+        on_added: hears of letters once they are in, on the thread that adds.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        limit_bytes: int = LIMIT_BYTES,
+        on_added: Callable[[Sequence[DeadLetter]], None] = lambda _: None,
+    ) -> None:
+        self._path = path
+        self._on_added = on_added
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._size_bytes = 0
+        self._torn = False
+        self._tail = b""
+        self.count = 0
+        earlier = self._read_earlier()
+        self._last_record = earlier.record
+        self._last_replayed = earlier.replayed
+        self._seqs = IntervalSet(earlier.seqs)
+        self._next_replay = earlier.next_replay
+        if path.exists():
+            self._read()
+
+    def add(self, letters: Sequence[DeadLetter]) -> None:
+        """Append ``letters`` that are new and return once they are on the disk.
+
+        Raises:
+            DeadLettersFullError: the file has reached its limit.
+            OSError: none of them is in; they may be given again.
+        """
+        with self._lock:
+            self._add(letters)
+
+    def _add(self, letters: Sequence[DeadLetter]) -> None:
+        given = {(letter.record, letter.seq, letter.replayed): letter for letter in letters}
+        new = [letter for letter in given.values() if not self._is_in(letter)]
+        if not new:
+            return
+        if self._size_bytes >= self._limit_bytes:
+            raise DeadLettersFullError(
+                errno.EDQUOT,
+                f"{self._path} has reached its limit of {self._limit_bytes} bytes: mend what fails and replay the "
+                "letters (spillway replay-dead-letters), or raise dead_letters.limit",
+            )
+        self._mend()
+        reached("deadletters.append.before")
+        data = msgspec.json.Encoder().encode_lines(new)
+        self._tail = self._read_tail()
+        self._torn = True
+        try:
+            self._append(data)
+        except OSError:
+            # So that a reader sees whole lines; whether the disk has them is seen to before the next letter.
+            with contextlib.suppress(OSError):
+                os.truncate(self._path, self._size_bytes)
+            raise
+        self._torn = False
+        self._size_bytes += len(data)
+        self._note(new)
+        self._on_added(new)
+        reached("deadletters.append.after")
+
+    def _append(self, data: bytes) -> None:
+        created = not self._path.exists()
+        if created:
+            make_folder(self._path.parent)
+        with self._path.open("ab") as file:
+            file.write(data)
+            file.flush()
+            reached("deadletters.append.written")
+            os.fsync(file.fileno())
+        if created:
+            sync_folder(self._path.parent)
+
+    def _read_tail(self) -> bytes:
+        """Return what shares its last page with the next letter."""
+        if not self._size_bytes:
+            return b""
+        with self._path.open("rb") as file:
+            file.seek(self._size_bytes - self._size_bytes % _PAGE_BYTES)
+            return file.read()
+
+    def _mend(self) -> None:
+        """After a failed write or fsync, bring the file back to what was durable.
+
+        A page whose write failed counts as written from then on; letters that were durable may share it, so it is
+        written again.
+        """
+        if not self._torn:
+            return
+        if self._path.exists():
+            with self._path.open("r+b") as file:
+                file.truncate(self._size_bytes)
+                file.seek(self._size_bytes - len(self._tail))
+                file.write(self._tail)
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(self._path.parent)
+        self._torn = False
+
+    def move_out(self, folder: Path, before_seq: int) -> int:
+        """Move all letters into a file of their own in ``folder``, to be replayed, and begin anew.
+
+        The rename is what counts: before it all letters are here, after it all are there. Their numbers, which the
+        file's name tells (first and last), were never used before.
+
+        Args:
+            folder: is made.
+            before_seq: events before it are committed and will not be asked for again.
+
+        Returns:
+            How many were moved.
+
+        Raises:
+            OSError: they may have been moved or not; whoever reads ``folder`` first sees that it is durable.
+        """
+        with self._lock:
+            self._mend()
+            if not self.count:
+                return 0
+            make_folder(folder)
+            reached("deadletters.replay.before")
+            self._seqs = IntervalSet((max(first, before_seq), last) for first, last in self._seqs if last >= before_seq)
+            first, moved = self._next_replay, self.count
+            earlier = _Earlier(self._last_record, self._last_replayed, list(self._seqs), first + moved)
+            write_atomically(self._state_path, msgspec.json.encode(earlier))
+            # Should what follows fail, these numbers are passed over.
+            self._next_replay = first + moved
+            reached("deadletters.replay.noted")
+            self._path.rename(folder / f"{first:012d}-{first + moved - 1:012d}.jsonl")
+            self._size_bytes, self.count = 0, 0
+            reached("deadletters.replay.moved")
+            sync_folder(folder)
+            sync_folder(self._path.parent)
+            reached("deadletters.replay.after")
+            return moved
+
+    @property
+    def _state_path(self) -> Path:
+        return self._path.with_suffix(".state.json")
+
+    def _read_earlier(self) -> _Earlier:
+        if not self._state_path.exists():
+            return _Earlier()
+        try:
+            return msgspec.json.decode(self._state_path.read_bytes(), type=_Earlier)
+        except msgspec.DecodeError as error:
+            raise StateError(f"{self._state_path} is damaged ({error}): restore it") from error
+
+    def _read(self) -> None:
+        decoder = msgspec.json.Decoder(DeadLetter)
+        with self._path.open("r+b") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    self._note([decoder.decode(line)])
+                except msgspec.DecodeError as error:
+                    raise StateError(f"{self._path} is damaged ({error}): move it away, or restore it") from error
+                self._size_bytes += len(line)
+            file.truncate(self._size_bytes)
+
+    def _is_in(self, letter: DeadLetter) -> bool:
+        if letter.seq >= 0:
+            return self._seqs.covers(letter.seq, letter.seq)
+        if letter.replayed >= 0:
+            return letter.replayed <= self._last_replayed
+        return letter.record <= self._last_record
+
+    def _note(self, letters: Sequence[DeadLetter]) -> None:
+        for letter in letters:
+            if letter.seq >= 0:
+                self._seqs.add(letter.seq, letter.seq)
+            elif letter.replayed >= 0:
+                self._last_replayed = max(self._last_replayed, letter.replayed)
+            else:
+                self._last_record = max(self._last_record, letter.record)
+        self.count += len(letters)

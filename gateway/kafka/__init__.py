@@ -1,1 +1,0 @@
-"""What the Kafka source and the Kafka sink share."""

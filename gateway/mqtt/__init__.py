@@ -1,1 +1,0 @@
-"""MQTT on the wire: connections whose acknowledgements wait until the gateway says so."""

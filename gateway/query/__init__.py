@@ -1,0 +1,1 @@
+"""The life of one query: opened, running, changed, closed."""

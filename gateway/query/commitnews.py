@@ -1,0 +1,45 @@
+"""Tells the engine host of a stateful query what its sink holds, so that its checkpoint can go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from gateway.hosts.connection import Connection
+from infra.link.channel import LinkLost
+from infra.messages import Committed
+
+_LOG = logging.getLogger(__name__)
+
+
+class CommitNews:
+    """Sends ``Committed`` messages in the background.
+
+    Args:
+        query: its name.
+    """
+
+    def __init__(self, query: str) -> None:
+        self._query = query
+        self._messages: set[asyncio.Task[None]] = set()
+
+    def tell(self, home: Connection, epoch: int, last_seq: int) -> None:
+        """Begin to tell the host that everything up to and with ``last_seq`` is committed."""
+        if last_seq < 0:
+            return
+        task = asyncio.create_task(self._send(home, Committed(query=self._query, epoch=epoch, last_seq=last_seq)))
+        self._messages.add(task)
+        task.add_done_callback(self._messages.discard)
+
+    async def _send(self, home: Connection, message: Committed) -> None:
+        try:
+            await home.link.send(message)
+        except LinkLost as error:
+            # The next host learns it when the query is opened there.
+            _LOG.debug("%s: %s was not told of seq %d: %s", self._query, home.name, message.last_seq, error)
+
+    async def stop(self) -> None:
+        """Send nothing more."""
+        for task in self._messages:
+            task.cancel()
+        await asyncio.gather(*self._messages, return_exceptions=True)

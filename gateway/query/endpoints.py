@@ -1,0 +1,98 @@
+"""The two ends of a query: opens its sink and its source, and waits while one of them cannot be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pyarrow as pa
+
+from gateway.config.models import Query
+from gateway.connectors.kafkaclients import shared_group
+from gateway.query.identity import Identity
+from gateway.sinks.base import Sink, SinkUnavailableError
+from gateway.sinks.choose import SinkContext, make_sink
+from gateway.sinks.owned import OwnedSink
+from gateway.sources.base import SourceUnavailableError
+from gateway.sources.choose import SourceContext, make_schedule, make_source
+from gateway.sources.replayed import ReplayFiles, WithReplays
+from gateway.sources.schedule import DueTimes
+from infra.clock import Clock
+from infra.outage import Outage
+from infra.threads import run_to_end
+
+
+class Endpoints:
+    """Opens the sink and the source of one query.
+
+    Args:
+        name: the query's.
+        config: what the user wrote.
+        folder: its part of the state_dir.
+        clock: time.
+        upstream: see ``SourceContext``.
+        why_not_write: returns why the sink may not be written now (the gateway is not the owner any more), else empty.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: Query,
+        folder: Path,
+        clock: Clock,
+        upstream: Callable[[str], tuple[Path, Callable[[], bool]]],
+        why_not_write: Callable[[], str],
+    ) -> None:
+        self._name = name
+        self._config = config
+        self._folder = folder
+        self._clock = clock
+        self._upstream = upstream
+        self._why_not_write = why_not_write
+        self._outage: Outage | None = None
+
+    @property
+    def trouble(self) -> str:
+        """Why the sink or the source cannot be opened now; empty when none is being opened, or all is well."""
+        return "" if self._outage is None else self._outage.why
+
+    async def open_sink(self, identity: Identity, undo: AsyncExitStack, *, stateful: bool) -> Sink:
+        """Return the sink, opened; ``undo`` gets what closes it.
+
+        Raises:
+            StateError: it holds the results of other state.
+            SinkError: it can never take results as it is.
+        """
+        ordered = self._config.order is not None
+        # A stateful query's source is acknowledged up to its checkpoint only, which the sink knows nothing of.
+        group = None if stateful else shared_group(self._config.source, self._config.sink, self._name)
+        context = SinkContext(self._name, identity.owner, identity.epoch, ordered, self._folder, self._clock, group)
+        sink = OwnedSink(make_sink(self._config.sink, context), self._why_not_write)
+        await self._outlast(SinkUnavailableError, "sink", sink.open)
+        undo.push_async_callback(sink.close)
+        return sink
+
+    async def open_source(
+        self, identity: Identity, schema: pa.Schema, undo: AsyncExitStack
+    ) -> tuple[WithReplays, DueTimes | None]:
+        """Return the source, opened, and when its records are due; ``undo`` gets what closes it.
+
+        Raises:
+            SourceError: it cannot be read.
+        """
+        strict = self._config.drift == "strict"
+        context = SourceContext(self._name, identity.owner, self._folder, self._clock, self._upstream, strict)
+        source = WithReplays(
+            make_source(self._config.source, context), ReplayFiles(self._folder / "replay"), strict=strict
+        )
+        undo.push_async_callback(source.close)
+        await self._outlast(SourceUnavailableError, "source", lambda: source.open(schema))
+        return source, await run_to_end(lambda: make_schedule(self._config.source, schema, context))
+
+    async def _outlast(self, error: type[Exception], what: str, action: Callable[[], Awaitable[None]]) -> None:
+        self._outage = Outage(self._clock, (error,))
+        try:
+            await self._outage.outlast(f"{self._name}'s {what}", action)
+        finally:
+            self._outage = None

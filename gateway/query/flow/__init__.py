@@ -1,0 +1,1 @@
+"""The path of events through one query: ingress, lanes, reordering, delivery."""

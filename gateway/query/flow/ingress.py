@@ -1,0 +1,290 @@
+"""From records to runs: stamp seq and arrival, log the run durably, and only then let it be routed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gateway.core.intervals import IntervalSet
+from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
+from gateway.query.flow.linger import Linger
+from gateway.query.flow.runbook import Run
+from gateway.query.flow.runlog import RunLog, RunRecord
+from gateway.sources.base import Chunk, DeadRecord, Source, SourceError, SourceUnavailableError
+from gateway.sources.schedule import DueTimes
+from infra.clock import Clock
+from infra.gate import ByteGate
+from infra.outage import Outage
+from infra.threads import run_to_end
+from policies.shedding import Sampler
+
+# How often a source that has nothing now, or a full gate, is looked at again.
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """When a run is closed: at so many events or bytes, or once its first event has lingered (see ``Linger``)."""
+
+    max_events: int
+    max_bytes: int
+    linger_s: float
+
+
+class Ingress:
+    """The ingress of one query.
+
+    Args:
+        source: opened.
+        log: the query's run log.
+        dead_letters: where undecodable records go.
+        schedule: when records are due; None for a source that is read as fast as it is taken.
+        limits: when a run is closed.
+        gate: the bound on bytes in memory; the taker of a run gives its bytes back.
+        clock: time.
+        order_column: event-time column by which an event is out of order when an earlier one is newer; or None.
+        on_run: takes each run, in order of seq.
+        backlog: how many of them wait for a lane, and how many events a lane serves a second (0: not known).
+
+    Attributes:
+        sampler: says which part of the events is shed.
+        finished: whether the source has ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        log: RunLog,
+        dead_letters: DeadLetterFile,
+        schedule: DueTimes | None,
+        limits: RunLimits,
+        gate: ByteGate,
+        clock: Clock,
+        order_column: str | None,
+        on_run: Callable[[Run], None],
+        backlog: Callable[[], tuple[int, float]],
+    ) -> None:
+        self._source = source
+        self._log = log
+        self._dead_letters = dead_letters
+        self._schedule = schedule
+        self._limits = limits
+        self._gate = gate
+        self._clock = clock
+        self._order_column = order_column
+        self._on_run = on_run
+        self._backlog = backlog
+        self._linger = Linger(limits.linger_s)
+        # Wall time is read once; from then on only the monotonic clock measures.
+        self._wall_offset_s = clock.wall() - clock.now()
+        self._started_s = log.head.started_wall_s - self._wall_offset_s
+        self._newest_us = self._newest_before()
+        self._source_outage = Outage(clock, (SourceUnavailableError, OSError))
+        self._disk_outage = Outage(clock, (OSError,))
+        self.sampler = Sampler()
+        self.finished = False
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be read or logged now; empty when all is well."""
+        return self._source_outage.why or self._disk_outage.why
+
+    def oldest_unread_s(self) -> float | None:
+        """Return when the oldest record that is due but has not been read was due; None when there is none."""
+        if self.finished:
+            return None
+        if self._schedule is None:
+            backlog = self._source.backlog()
+            if backlog is None or backlog.oldest_wall_s is None:
+                return None
+            return min(backlog.oldest_wall_s - self._wall_offset_s, self._clock.now())
+        due_s = self._started_s + self._schedule.due_s(self._log.position.record)
+        return due_s if due_s <= self._clock.now() else None
+
+    def due_unread_count(self) -> int:
+        """Return how many records are due but have not been read."""
+        if self.finished:
+            return 0
+        if self._schedule is None:
+            backlog = self._source.backlog()
+            return 0 if backlog is None else backlog.records
+        due = self._schedule.due_count(self._clock.now() - self._started_s)
+        return max(0, due - self._log.position.record)
+
+    async def settle(self, action: Callable[[], Awaitable[None]]) -> None:
+        """Let ``action`` find out where the source goes on, as soon as the source can be reached."""
+        await self._source_outage.outlast("the source", action)
+        self._newest_us = self._newest_before()
+
+    async def recover(self, done: IntervalSet, from_seq: int | None = None, planned_end_seq: int = 0) -> None:
+        """Cut again, exactly as they were, the logged runs that are not in ``done``.
+
+        Args:
+            done: what the sink holds.
+            from_seq: where a stateful query goes on; runs from there on are cut again although their results are in.
+            planned_end_seq: the end of the micro-batch that Spark will run again: its runs are held all at once,
+                also where the gate has become smaller since.
+
+        Raises:
+            SourceError: the source no longer holds what it held.
+        """
+        for record in list(self._log.runs):
+            wanted_again = from_seq is not None and record.first_seq >= from_seq
+            if done.covers(record.first_seq, record.last_seq) and not wanted_again:
+                continue
+            if record.first_seq >= planned_end_seq:
+                await self._gate.wait()
+            chunk = await self._read_again(record)
+            events = record.last_seq - record.first_seq + 1
+            if chunk.batch.num_rows != events + record.shed:
+                raise SourceError(
+                    f"events {record.first_seq} to {record.last_seq} were logged from the source's records "
+                    f"{record.start.record} to {record.end.record - 1}, but there are {chunk.batch.num_rows} events in "
+                    "them now: restore the source"
+                )
+            self._hand_over(record, sampled(chunk.batch, record.shed))
+        await self._source_outage.outlast("the source", lambda: self._source.seek(self._log.position))
+
+    async def _read_again(self, record: RunRecord) -> Chunk:
+        return await self._source_outage.outlast(
+            "the source", lambda: self._source.read_between(record.start, record.end)
+        )
+
+    async def run(self) -> None:
+        """Read until the source has finished; then ``finished`` is true. May be run again when there is more."""
+        self.finished = False
+        while not await self._source.finished():
+            await self._gate.wait()
+            wanted = await self._wait_until_due()
+            chunk = await self._read(wanted)
+            if chunk is not None:
+                await self._take(chunk)
+            if chunk is None or not chunk.more:
+                pause_s = _POLL_S if chunk is None else self._linger_s
+                await self._clock.sleep_until(self._clock.now() + pause_s)
+        self.finished = True
+
+    async def _read(self, wanted: int) -> Chunk | None:
+        return await self._source_outage.outlast(
+            "the source", lambda: self._source.read(wanted, self._limits.max_bytes)
+        )
+
+    async def _wait_until_due(self) -> int:
+        """Return how many records the next run may take, once it is full or its first one has lingered."""
+        limit = self._limits.max_events
+        if self._schedule is None:
+            return limit
+        while True:
+            first = self._log.position.record
+            closes_s = self._started_s + min(
+                self._schedule.due_s(first) + self._linger_s, self._schedule.due_s(first + limit - 1)
+            )
+            if closes_s <= self._clock.now():
+                return min(max(1, self.due_unread_count()), limit)
+            await self._clock.sleep_until(closes_s)
+
+    @property
+    def _linger_s(self) -> float:
+        return self._linger.next_s(*self._backlog())
+
+    async def _take(self, chunk: Chunk) -> None:
+        if chunk.dead:
+            now_wall_s = self._clock.wall()
+            letters = [_letter(dead, now_wall_s) for dead in chunk.dead]
+            await self._on_disk("the dead-letter file", lambda: self._dead_letters.add(letters))
+        shed = 0 if _replayed(chunk) else self.sampler.shed(chunk.batch.num_rows)
+        batch = sampled(chunk.batch, shed)
+        if batch.num_rows == 0:
+            self._log.skip(chunk.end, shed)
+            return
+        first_seq = self._log.next_seq
+        record = RunRecord(
+            first_seq,
+            first_seq + batch.num_rows - 1,
+            chunk.start,
+            chunk.end,
+            self._arrival_s(chunk) + self._wall_offset_s,
+            disordered=self._is_disordered(batch),
+            newest=self._newest_now(),
+            shed=shed,
+            shed_before=self._log.shed_since,
+        )
+        await self._on_disk("the run log", lambda: self._log.append([record]))
+        self._linger.cut(batch.num_rows)
+        self._hand_over(record, batch)
+
+    async def _on_disk(self, what: str, write: Callable[[], None]) -> None:
+        await self._disk_outage.outlast(what, lambda: run_to_end(write))
+
+    def _hand_over(self, record: RunRecord, batch: pa.RecordBatch) -> None:
+        run = Run(
+            record.first_seq,
+            record.last_seq,
+            batch,
+            min(record.arrival_wall_s - self._wall_offset_s, self._clock.now()),
+            batch.get_total_buffer_size() if batch.num_columns == 0 else batch.nbytes,
+            disordered=record.disordered,
+            shed=record.shed + record.shed_before,
+        )
+        self._gate.take(run.raw_bytes)
+        self._on_run(run)
+
+    def _arrival_s(self, chunk: Chunk) -> float:
+        if self._schedule is None or _replayed(chunk):  # not due
+            came_wall_s = chunk.arrival_wall_s
+            # What comes from the future has a clock that is fast.
+            return (
+                self._clock.now() if came_wall_s is None else min(self._clock.now(), came_wall_s - self._wall_offset_s)
+            )
+        return self._started_s + self._schedule.mean_due_s(chunk.start.record, chunk.end.record - 1)
+
+    def _newest_before(self) -> int | None:
+        """Return the newest event time that the log knows of, so that a restart judges as if it had not been."""
+        known = self._log.newest
+        return known[1] if known is not None and known[0] == self._order_column else None
+
+    def _newest_now(self) -> tuple[str, int] | None:
+        if self._order_column is None or self._newest_us is None:
+            return None
+        return self._order_column, self._newest_us
+
+    def _is_disordered(self, batch: pa.RecordBatch) -> bool:
+        if self._order_column is None:
+            return False
+        times_us = batch.column(self._order_column).drop_null().cast(pa.int64())
+        if not len(times_us):
+            return False
+        rising = len(times_us) == 1 or pc.all(pc.less_equal(times_us[:-1], times_us[1:])).as_py()
+        bounds = pc.min_max(times_us).as_py()
+        late = self._newest_us is not None and bounds["min"] < self._newest_us
+        self._newest_us = bounds["max"] if self._newest_us is None else max(self._newest_us, bounds["max"])
+        return bool(late or not rising)
+
+
+def sampled(batch: pa.RecordBatch, shed: int) -> pa.RecordBatch:
+    """Return what is left of a batch without ``shed`` of its rows, evenly spread; the same rows each time."""
+    rows, kept = batch.num_rows, batch.num_rows - shed
+    if not shed:
+        return batch
+    return batch.take(pa.array([(2 * i + 1) * rows // (2 * kept) for i in range(kept)], pa.int64()))
+
+
+def _replayed(chunk: Chunk) -> bool:
+    return chunk.end.record == chunk.start.record
+
+
+def _letter(dead: DeadRecord, now_wall_s: float) -> DeadLetter:
+    return dead_letter(
+        dead.reason,
+        dead.raw,
+        now_wall_s,
+        raw_bytes=dead.raw_bytes,
+        record=dead.record,
+        offset=dead.offset,
+        place=dead.place,
+        replayed=dead.replayed,
+    )

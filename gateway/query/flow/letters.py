@@ -1,0 +1,62 @@
+"""Dead letters on their way: made of the rows that an answer has no result for, and told to the log."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gateway.journal.deadletters import DeadLetter, dead_letter
+from gateway.query.flow.lane import Answer
+from gateway.query.flow.runbook import Run
+from gateway.query.flow.statistics import Tally
+from infra.clock import Clock
+
+_LOG = logging.getLogger(__name__)
+PAUSE_S = 60.0
+
+
+def letters_of(answer: Answer, runs: Sequence[Run], now_wall_s: float) -> Iterator[DeadLetter]:
+    """Yield a letter for each row of ``runs`` that fails the query."""
+    for seq, reason in answer.poison:
+        run = next(run for run in runs if run.first_seq <= seq <= run.last_seq)
+        row = run.batch.slice(seq - run.first_seq, 1).to_pylist()[0]
+        yield dead_letter(reason, msgspec.json.encode(row), now_wall_s, seq=seq)
+
+
+class LetterLog:
+    """Counts the new dead letters of one query and logs them at most once in ``PAUSE_S``.
+
+    Args:
+        query: its name.
+        path: where they are kept.
+        tally: counts them for the report.
+        clock: time.
+    """
+
+    def __init__(self, query: str, path: Path, tally: Tally, clock: Clock) -> None:
+        self._query = query
+        self._path = path
+        self._tally = tally
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._logged_s: float | None = None
+        self._untold = 0
+        self._reason = ""
+
+    def added(self, letters: Sequence[DeadLetter]) -> None:
+        """Hear of letters that are on the disk; called on any thread."""
+        with self._lock:
+            self._tally.dead_letters += len(letters)
+            if not self._untold:
+                self._reason = letters[0].reason
+            self._untold += len(letters)
+            now_s = self._clock.now()
+            if self._logged_s is not None and now_s - self._logged_s < PAUSE_S:
+                return
+            untold, self._untold, self._logged_s = self._untold, 0, now_s
+        text = "query %s: %d more dead letters in %s; the first says: %s"
+        _LOG.warning(text, self._query, untold, self._path, self._reason)

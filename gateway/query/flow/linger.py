@@ -1,0 +1,44 @@
+"""How long a run lingers before it is closed. Pure: what waits and what is served are arguments."""
+
+from __future__ import annotations
+
+from gateway.query.flow.runbook import BATCH_RUNS_MAX
+
+# However far behind, a run is not held back longer than this many times its linger.
+FACTOR_MAX = 10.0
+# A run of more work than this would make micro-batches long, and be too much to switch at a time.
+RUN_WORK_S = 0.25
+
+
+class Linger:
+    """Lets runs grow while a query is behind (decision 0060).
+
+    While more runs wait than one micro-batch takes, a run lingers longer in proportion: its events would wait for those
+    anyway, and fewer, larger runs are served sooner as long as what a run costs is not its events.
+
+    Args:
+        linger_s: how long a run lingers while the query is not behind; it never lingers shorter.
+    """
+
+    def __init__(self, linger_s: float) -> None:
+        self._least_s = linger_s
+        self._used_s = linger_s
+        self._last: tuple[float, int] | None = None
+
+    def next_s(self, waiting_runs: int, served_per_s: float) -> float:
+        """Return how long the next run lingers.
+
+        Args:
+            waiting_runs: runs that wait for a lane.
+            served_per_s: events that a lane serves a second; 0 if that is not known.
+        """
+        wanted_s = self._least_s * min(FACTOR_MAX, waiting_runs / BATCH_RUNS_MAX)
+        if self._last is not None and served_per_s > 0:
+            lingered_s, events = self._last
+            wanted_s = min(wanted_s, lingered_s * RUN_WORK_S * served_per_s / events)
+        self._used_s = max(self._least_s, wanted_s)
+        return self._used_s
+
+    def cut(self, events: int) -> None:
+        """Note that a run of so many events was closed after what ``next_s`` said last."""
+        self._last = (self._used_s, events)

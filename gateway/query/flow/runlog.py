@@ -1,0 +1,281 @@
+"""The run log: which events each run holds, durable before the run is routed, so that recovery cuts the same runs.
+
+One line a record: CRC32 in hex, a blank, JSON. A torn tail (a line without its end, or the last line with a wrong
+CRC) is cut; a wrong line before the last is damage and is reported.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from gateway.connectors.position import Position
+from gateway.sources.marks import Mark
+from infra.failpoints import reached
+from infra.statefiles import StateError, make_folder, sync_folder, write_atomically
+
+
+class RunRecord(msgspec.Struct, frozen=True, tag="run"):
+    """A run: its seq range, the source positions that it lies between, and the mean due time of its events.
+
+    ``shed``: so many more events lie between its positions, evenly spread, that were not taken in.
+    ``shed_before``: so many lie between the run before it and this one, that were not taken in either.
+    ``arrival_wall_s`` is seconds since 1970, since the monotonic clock does not outlive a reboot. ``disordered``:
+    it holds an event older than one before it, and is processed at home. ``newest``: the event-time column that tells
+    so, and the newest time in it (us since 1970) up to the end of this run.
+    """
+
+    first_seq: int
+    last_seq: int
+    start: Position
+    end: Position
+    arrival_wall_s: float
+    disordered: bool = False
+    newest: tuple[str, int] | None = None
+    shed: int = 0
+    shed_before: int = 0
+
+
+class LogHead(msgspec.Struct, frozen=True, tag="head"):
+    """The first line: whose log it is, when its replay began, where the runs before it ended, and their newest time.
+
+    ``shed`` counts the events that were not taken in before its position. ``source`` is what all positions in the log
+    were read from; None in a log of a version that kept no mark.
+    """
+
+    owner: str
+    started_wall_s: float
+    next_seq: int = 0
+    position: Position = Position()
+    newest: tuple[str, int] | None = None
+    shed: int = 0
+    source: Mark | None = None
+
+
+_LOG = logging.getLogger(__name__)
+_ENCODER = msgspec.json.Encoder()
+_DECODER: msgspec.json.Decoder[LogHead | RunRecord] = msgspec.json.Decoder(LogHead | RunRecord)
+
+
+def _shed(runs: Sequence[RunRecord]) -> int:
+    return sum(run.shed + run.shed_before for run in runs)
+
+
+def _line(record: LogHead | RunRecord) -> bytes:
+    body = _ENCODER.encode(record)
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+class RunLog:
+    """The log of one query. Its methods block on the disk: call them in threads; one waits for another.
+
+    Attributes:
+        head: the first record; its ``owner`` must be the given one.
+        runs: runs that had not been retired when the log was opened, by seq.
+        shed_events: how many events were ever shed before the last run in the log; as durable as the runs.
+        shed_since: events that were shed after the last run; the next run's record has to count them.
+    """
+
+    def __init__(self, path: Path, head: LogHead) -> None:
+        """Open the log at ``path``, or begin it with ``head``.
+
+        Raises:
+            StateError: the log is damaged, or belongs to other state.
+        """
+        self._path = path
+        self._lock = threading.Lock()
+        self.head = head
+        self.runs: list[RunRecord] = []
+        self._skipped: Position | None = None
+        self.shed_since = 0
+        self._torn = False
+        if path.exists():
+            self._read()
+            if self.head.owner != head.owner:
+                raise StateError(f"{path} is of other state than the files beside it: restore them together")
+        else:
+            make_folder(path.parent)
+            write_atomically(path, _line(head))
+        self.shed_events = self.head.shed + _shed(self.runs)
+        self._file = path.open("ab", buffering=0)
+        self._appended_bytes = 0
+
+    @property
+    def next_seq(self) -> int:
+        """The first seq that no run in the log has."""
+        runs = self.runs  # looked at once: another thread may put a shorter list in its place
+        return runs[-1].last_seq + 1 if runs else self.head.next_seq
+
+    @property
+    def newest(self) -> tuple[str, int] | None:
+        """The event-time column and the newest time in it (us since 1970), as the last run in the log says it."""
+        runs = self.runs
+        return runs[-1].newest if runs else self.head.newest
+
+    @property
+    def position(self) -> Position:
+        """The source position after the last run in the log, and after what was skipped."""
+        skipped, runs = self._skipped, self.runs
+        return skipped or (runs[-1].end if runs else self.head.position)
+
+    def position_before(self, seq: int) -> Position:
+        """Return the position up to which every event before ``seq`` was read, and none from ``seq`` on."""
+        with self._lock:
+            if seq >= self.next_seq and not self.shed_since:
+                return self.position
+            # What was shed since is counted by the next run: until then the source must not forget it.
+            ends = [run.end for run in self.runs if run.last_seq < seq]
+            return ends[-1] if ends else self.head.position
+
+    def append(self, runs: Sequence[RunRecord]) -> None:
+        """Add runs, in order of seq, and return once they are on the disk.
+
+        Raises:
+            OSError: the disk is full or fails; they may be given again, and what is in nevertheless is passed over.
+        """
+        with self._lock:
+            runs = [run for run in runs if run.first_seq >= self.next_seq]
+            if not runs:
+                return
+            data = memoryview(b"".join(map(_line, runs)))
+            if self._torn:
+                # After a failed write or fsync nobody knows what the file holds: it is written anew.
+                self._rewrite()
+            reached("runlog.append.before")
+            self._torn = True
+            written = 0
+            while written < len(data):
+                written += self._file.write(data[written:]) or 0
+            reached("runlog.append.written")
+            os.fsync(self._file.fileno())
+            self._torn = False
+            self._appended_bytes += len(data)
+            self.runs.extend(runs)
+            self.shed_events += _shed(runs)
+            self._skipped, self.shed_since = None, 0
+            reached("runlog.append.after")
+
+    def skip(self, position: Position, shed: int = 0) -> None:
+        """Note that up to ``position`` there is no event but some that were shed; it need not survive a crash."""
+        self._skipped = position
+        self.shed_since += shed
+
+    def retire(self, before_seq: int, *, rewrite_bytes: int = 1_000_000) -> None:
+        """Forget runs that end before ``before_seq``; the file is rewritten once it has grown by ``rewrite_bytes``."""
+        with self._lock:
+            keep = next((i for i, run in enumerate(self.runs) if run.last_seq >= before_seq), len(self.runs))
+            if keep:
+                last = self.runs[keep - 1]
+                shed = self.head.shed + _shed(self.runs[:keep])
+                self.head = msgspec.structs.replace(
+                    self.head, next_seq=last.last_seq + 1, position=last.end, newest=last.newest, shed=shed
+                )
+                self.runs = self.runs[keep:]
+            if self._appended_bytes >= rewrite_bytes:
+                self._rewrite()
+
+    def note_source(self, mark: Mark) -> None:
+        """Keep ``mark`` as that of the source which all positions in the log are of.
+
+        Raises:
+            OSError: the disk fails; note it again.
+        """
+        with self._lock:
+            if mark != self.head.source:
+                self._replace_head(msgspec.structs.replace(self.head, source=mark), self.runs)
+
+    def begin_source(self, mark: Mark, position: Position, started_wall_s: float) -> None:
+        """Go on in another source at ``position``: the runs, all of them committed, are forgotten, and seq goes on.
+
+        One write replaces positions and mark, so that no crash leaves positions of the one with the mark of the other.
+
+        Raises:
+            OSError: the disk fails; begin it again.
+        """
+        with self._lock:
+            head = LogHead(self.head.owner, started_wall_s, self.next_seq, position, shed=self.shed_events, source=mark)
+            self._replace_head(head, [])
+
+    def _replace_head(self, head: LogHead, runs: list[RunRecord]) -> None:
+        before = self.head, self.runs
+        self.head, self.runs = head, runs
+        try:
+            self._rewrite()
+        except BaseException:
+            self.head, self.runs = before
+            raise
+
+    def close(self) -> None:
+        """Leave only the runs that were not retired, and close the file."""
+        with self._lock:
+            try:
+                self._rewrite()
+            except OSError as error:
+                # All that was appended is in; what was retired is found committed after the next start.
+                _LOG.warning("%s cannot be shortened now: %s", self._path, error)
+            finally:
+                self._file.close()
+
+    def _rewrite(self) -> None:
+        # Until it is known that the new file is there for good, what is appended to it may be gone after a crash.
+        self._torn = True
+        reached("runlog.rewrite.before")
+        try:
+            write_atomically(self._path, b"".join([_line(self.head), *map(_line, self.runs)]))
+        finally:
+            # Whether or not it was replaced, what is appended from now on must go to the file that has the name.
+            self._file.close()
+            self._file = self._path.open("ab", buffering=0)
+        self._appended_bytes = 0
+        self._torn = False
+        reached("runlog.rewrite.after")
+
+    def _read(self) -> None:
+        lines = self._path.read_bytes().split(b"\n")
+        good_bytes = 0
+        for number, line in enumerate(lines[:-1], start=1):
+            record = _parse(line)
+            if record is None:
+                if any(_parse(later) is not None for later in lines[number:]):
+                    raise StateError(f"{self._path}:{number}: damaged record: restore the file from a backup")
+                break
+            good_bytes += len(line) + 1
+            if isinstance(record, LogHead):
+                self.head = record
+            else:
+                self.runs.append(record)
+        if good_bytes == 0:
+            raise StateError(f"{self._path}: no readable head: restore the file, or start with an empty state_dir")
+        if good_bytes < self._path.stat().st_size:
+            os.truncate(self._path, good_bytes)
+            sync_folder(self._path.parent)
+
+
+def peek(path: Path) -> tuple[LogHead, list[RunRecord]] | None:
+    """Return what a log holds, which may be another gateway's; None where there is none. Nothing is changed.
+
+    Raises:
+        StateError: it has no head.
+    """
+    if not path.exists():
+        return None
+    records = [record for line in path.read_bytes().split(b"\n")[:-1] if (record := _parse(line)) is not None]
+    if not records or not isinstance(records[0], LogHead):
+        raise StateError(f"{path}: no readable head: restore the file, or start with an empty state_dir")
+    return records[0], [record for record in records[1:] if isinstance(record, RunRecord)]
+
+
+def _parse(line: bytes) -> LogHead | RunRecord | None:
+    crc, _, body = line.partition(b" ")
+    try:
+        if int(crc, 16) != zlib.crc32(body):
+            return None
+        return _DECODER.decode(body)
+    except (ValueError, msgspec.DecodeError):
+        return None

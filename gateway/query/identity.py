@@ -1,0 +1,145 @@
+"""Whose state a query's folder holds, and by which definition its last runs were read."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from engines.code import CodeError, former_hash, query_hash
+from infra.messages import OpenQuery
+from infra.statefiles import StateError, make_folder, write_atomically
+
+NAME: Final = "query.json"
+_CHECKPOINTS: Final = "checkpoints"
+
+
+class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a query's state belongs to.
+
+    Attributes:
+        owner: names the state.
+        code_hash: what SQL, schema and code come to.
+        epoch: counts the gateways that opened it.
+        sql: the definition with which every run in the log was read; empty, like the next two, in state of a version
+            that did not keep it.
+        function: the same.
+        schema_ddl: the same.
+        state: counts the definitions whose state was given up; each has a checkpoint folder of its own.
+        begin_seq: where a stateful query of this definition begins.
+    """
+
+    owner: str
+    code_hash: str
+    epoch: int
+    sql: str = ""
+    function: str = ""
+    schema_ddl: str = ""
+    state: int = 0
+    begin_seq: int = 0
+
+    def is_of(self, definition: OpenQuery) -> bool:
+        """Whether the state is of this definition, by today's hash or by that of an earlier version.
+
+        Raises:
+            CodeError: the function's module cannot be found.
+        """
+        return self.code_hash in (query_hash(definition), former_hash(definition))
+
+    def definition(self, now: OpenQuery) -> OpenQuery | None:
+        """Return the definition of the state, if it was kept and its code is as it was.
+
+        Args:
+            now: the present one; says where the code is found.
+        """
+        old = msgspec.structs.replace(now, sql=self.sql, function=self.function, schema_ddl=self.schema_ddl)
+        try:
+            return old if self.schema_ddl and self.is_of(old) else None
+        except CodeError:
+            return None
+
+
+def read_identity(folder: Path) -> Identity | None:
+    """Return whose state is in ``folder``; None where there is none. Blocks.
+
+    Raises:
+        StateError: it cannot be read.
+    """
+    path = folder / NAME
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Identity)
+    except msgspec.DecodeError as error:
+        raise StateError(f"{path} cannot be read ({error}): restore it from a backup") from error
+
+
+def claim(folder: Path, definition: OpenQuery) -> Identity:
+    """Return the identity of the state in ``folder``, which is of ``definition``, its epoch counted up. Blocks.
+
+    Where there is no state it is a new one.
+
+    Args:
+        folder: the query's part of the state_dir.
+        definition: by which the query is opened.
+
+    Raises:
+        StateError: the identity cannot be read.
+        CodeError: the function's module cannot be found.
+        OSError: the disk fails.
+    """
+    old = read_identity(folder)
+    if old is None:
+        make_folder(folder)
+        old = Identity(secrets.token_hex(8), "", 0)
+    return _save(folder, old, definition)
+
+
+def redefine(folder: Path, old: Identity, definition: OpenQuery, begin_seq: int) -> None:
+    """Let the state go on by another definition from ``begin_seq`` on, without the old one's checkpoints. Blocks.
+
+    One write does it: before it the state is the old definition's, after it the new one's. Every run in the log must be
+    in the sink.
+
+    Raises:
+        OSError: the disk fails.
+    """
+    _save(folder, msgspec.structs.replace(old, state=old.state + 1, begin_seq=begin_seq), definition)
+
+
+def _save(folder: Path, identity: Identity, definition: OpenQuery) -> Identity:
+    saved = msgspec.structs.replace(
+        identity,
+        code_hash=query_hash(definition),
+        epoch=identity.epoch + 1,
+        sql=definition.sql,
+        function=definition.function,
+        schema_ddl=definition.schema_ddl,
+    )
+    write_atomically(folder / NAME, msgspec.json.encode(saved))
+    return saved
+
+
+def checkpoints(folder: Path, identity: Identity) -> Path:
+    """Return where a stateful query keeps its state."""
+    return folder / (f"{_CHECKPOINTS}-{identity.state}" if identity.state else _CHECKPOINTS)
+
+
+def holds_state(folder: Path, identity: Identity) -> bool:
+    """Whether a stateful query has left a checkpoint. Blocks."""
+    return any(checkpoints(folder, identity).glob("[0-9]*/offsets/[0-9]*"))
+
+
+def remove_old_checkpoints(folder: Path, identity: Identity) -> None:
+    """Remove what definitions before this one kept. Blocks.
+
+    Raises:
+        OSError: the disk fails.
+    """
+    kept = checkpoints(folder, identity)
+    for path in folder.glob(f"{_CHECKPOINTS}*"):
+        if path != kept:
+            shutil.rmtree(path)

@@ -1,0 +1,153 @@
+"""Whether a query's source is still the one that its positions are of: looked at before anything is read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.config.models import FileSource, HttpSource, KafkaSource, MqttSource, QuerySource
+from gateway.config.models import Source as SourceConfig
+from gateway.connectors.position import Position
+from gateway.query.identity import read_identity
+from gateway.sources.base import SourceError, SourceUnavailableError
+from gateway.sources.files.filesource import is_mail
+from gateway.sources.files.folder import NOTES_NAME, NotedFile, Notes, is_candidate, pruned, read_notes, write_notes
+from gateway.sources.marks import (
+    FolderMark,
+    Look,
+    Mark,
+    look_at_file,
+    look_at_journal,
+    look_at_mails,
+    look_at_results,
+    look_at_topics,
+)
+from infra.threads import run_to_end
+
+if TYPE_CHECKING:
+    from gateway.sources.kafka.topicids import Topics
+
+
+def is_local(config: SourceConfig) -> bool:
+    """Whether the source can be looked at before the query is opened: nothing is asked of a neighbour for it."""
+    return isinstance(config, FileSource | MqttSource | HttpSource)
+
+
+async def look(config: SourceConfig, folder: Path, known: Mark | None, needed: Position) -> Look:
+    """Compare a source with the mark of what was read.
+
+    Args:
+        config: what the user wrote.
+        folder: the query's part of the state_dir.
+        known: what was read.
+        needed: nothing before it is asked for again.
+
+    Raises:
+        StateError: state on disk is damaged.
+        SourceError: the source cannot be read; SourceUnavailableError: not now.
+    """
+    match config:
+        case QuerySource():
+            identity = await run_to_end(lambda: read_identity(folder.parent / config.name))
+            if identity is None:
+                raise SourceUnavailableError(f"query {config.name} has not begun yet")
+            return look_at_results(config.name, identity.owner, known)
+        case KafkaSource():
+            found = await _topics(config)
+            return look_at_topics(config.brokers, found.cluster, found.ids, known)
+        case _:
+            return await run_to_end(lambda: look_here(config, folder, known, needed))
+
+
+async def _topics(config: KafkaSource) -> Topics:
+    from gateway.connectors.kafkaclients import client_settings
+    from gateway.connectors.tlsfiles import BadTlsFilesError
+    from gateway.sources.kafka.fetched import told_as_source_errors
+    from gateway.sources.kafka.member import REQUEST_TIMEOUT_MS
+    from gateway.sources.kafka.topicids import topics_of
+
+    try:
+        with told_as_source_errors(f"asking {config.brokers} for the ids of its topics"):
+            settings = {**client_settings(config), "request_timeout_ms": REQUEST_TIMEOUT_MS}
+            return await topics_of(settings, config.topics)
+    except BadTlsFilesError as error:
+        raise SourceError(str(error)) from error
+
+
+def look_here(config: FileSource | MqttSource | HttpSource, folder: Path, known: Mark | None, needed: Position) -> Look:
+    """See ``look``: a source of which all is on this machine. Blocks; changes nothing."""
+    match config:
+        case MqttSource():
+            return look_at_journal(f"the MQTT topics {', '.join(config.topics)} at {config.host}", known)
+        case HttpSource():
+            return look_at_journal(f"POST to {config.listen}{config.path}", known)
+    try:
+        if not config.path.is_dir():
+            return look_at_file(config.path, known)
+        if is_mail(config, folder):
+            return look_at_mails(config.path, known)
+        return _look_at_folder(config, folder / NOTES_NAME, known, needed)
+    except OSError as error:
+        raise SourceError(f"{config.path} cannot be read ({error}): restore it") from error
+
+
+def _look_at_folder(config: FileSource, path: Path, known: Mark | None, needed: Position) -> Look:
+    mark = FolderMark(str(config.path), config.replay is not None and config.replay.loops > 1)
+    forget = partial(path.unlink, missing_ok=True)
+    notes = read_notes(path)
+    if known is not None and not isinstance(known, FolderMark):
+        return Look(mark, "it is another kind of source", reset=forget)
+    if notes is None:
+        lost = known is not None and needed.record > 0
+        return Look(mark, f"{path}, the list of its files, is gone" if lost else "")
+    if known is not None and known.looped and config.follow:
+        return Look(mark, "its files were played several times over, and are followed now", reset=forget)
+    if notes.folder != mark.path:
+        if _is_moved(notes, config.path, needed.part):
+            moved = Notes(mark.path, notes.first, notes.taken, notes.done)
+            note = f"the files of {notes.folder} are in {mark.path} now; it goes on there"
+            return Look(mark, note=note, reset=partial(write_notes, path, moved))
+        why = f"its files are not those of {notes.folder}"
+        return Look(mark, why, reset=forget)
+    return _look_again(config, path, notes, mark, needed.part)
+
+
+def _look_again(config: FileSource, path: Path, notes: Notes, mark: FolderMark, next_file: int) -> Look:
+    """Look whether files that are done, in the folder where they were, have other content now."""
+    present = {entry.name for entry in config.path.iterdir() if is_candidate(entry.name)}
+    done = max(0, next_file - notes.first)
+    old = pruned(notes, done if config.follow else 0, present)
+    if not config.follow:
+        others = _others(config.path, notes.taken[:done], present)
+        new = len(present - {file.name for file in notes.taken})
+        note = f"{new} files came into {config.path} after the first start: only follow: true reads such files"
+        why = f"{others[0].name} and {len(others) - 1} more have other content" if others else ""
+        return Look(mark, why, note if new else "", reset=partial(path.unlink, missing_ok=True) if why else _nothing)
+    others = _others(config.path, old.done_files, present)
+    if not others:
+        return Look(mark)
+    kept = tuple(file for file in old.done_files if file not in others)
+    renewed = Notes(old.folder, old.first, old.taken, kept)
+    note = f"{len(others)} files in {config.path} have other content than when they were read, and are read as new ones"
+    return Look(mark, note=note, reset=partial(write_notes, path, renewed))
+
+
+def _is_moved(notes: Notes, folder: Path, next_file: int) -> bool:
+    """Whether ``folder`` has all files that are still needed, and some that were taken, all of them unchanged."""
+    present = {entry.name for entry in folder.iterdir()}
+    done = max(0, next_file - notes.first)
+    read = [*notes.done_files, *notes.taken[:done]]
+    needed = notes.taken[done:]
+    if any(file.name not in present for file in needed) or not any(f.name in present for f in (*read, *needed)):
+        return False
+    return not _others(folder, (*read, *needed), present)
+
+
+def _others(folder: Path, files: Collection[NotedFile], present: Collection[str]) -> list[NotedFile]:
+    return [file for file in files if file.name in present and file.is_other(folder / file.name)]
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,134 @@
+"""How a query gets onto an engine host, and becomes a lane there."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from copy import copy
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from gateway.config.models import Payload, Query
+from gateway.hosts.connection import Connection
+from gateway.query.flow.lane import Lane, LaneOwner
+from gateway.query.flow.runbook import BATCH_RUNS_MAX
+from gateway.query.identity import Identity, checkpoints
+from infra.clock import Clock
+from infra.messages import Completed, Credit, Isolating, OpenQuery, Predicate, QueryFailed, QueryReady
+from infra.payload import CodecPolicy, Encoder
+from policies.overdue import Patience
+from policies.signals import HOME
+
+_OPEN_DEADLINE_S = 120.0
+PATIENCE = Patience()
+
+
+class Opening:
+    """A query that is open on one host: what the host said of it, and the lane once there is one."""
+
+    def __init__(self, connection: Connection, payload: Payload, on_failed: Callable[[str, str], None]) -> None:
+        self._connection = connection
+        self._payload = payload
+        self._on_failed = on_failed
+        self._lane: Lane | None = None
+        self.ready: QueryReady
+
+    def hear(self, said: Completed | Credit | Isolating | QueryFailed, payload: bytes) -> None:
+        """Take what the host says of the query."""
+        if self._lane is not None:
+            self._lane.hear(said, payload)
+        elif isinstance(said, QueryFailed):
+            self._on_failed(self._connection.name, said.reason)
+
+    def lane(self, owner: LaneOwner, clock: Clock) -> Lane:
+        """Return the lane, which hears from now on."""
+        home = self._connection.name == HOME
+        codecs = CodecPolicy.parse("none" if home else self._payload.compress)
+        encoder, predicates = self._encoder(codecs, home=home)
+        self._lane = Lane(self._connection, self.ready, encoder, predicates, codecs, owner, clock, PATIENCE)
+        return self._lane
+
+    def _encoder(self, codecs: CodecPolicy, *, home: bool) -> tuple[Encoder, tuple[Predicate, ...]]:
+        schema = pa.ipc.read_schema(pa.py_buffer(self.ready.input_schema))
+        said, plan = self._payload, self.ready.plan
+        if home:
+            return Encoder(schema, codecs=codecs), ()
+        needed = pa.ipc.read_schema(pa.py_buffer(plan.needed_schema)) if said.trim and plan.needed_schema else None
+        predicates = plan.predicates if said.filter else ()
+        return Encoder(schema, needed=needed, predicates=predicates, codecs=codecs), predicates
+
+
+def definition_of(name: str, config: Query, code_path: str) -> OpenQuery:
+    """Return what a query of the config is for a host; ``code_path`` is where the user's functions are found."""
+    return OpenQuery(
+        query=name,
+        epoch=0,
+        schema_ddl=config.schema_ddl,
+        sql=config.sql or "",
+        function=config.function or "",
+        code_path=code_path if config.function else "",
+        bad_rows_most=config.dead_letters.bad_rows_most,
+    )
+
+
+class Opener:
+    """Opens one query on hosts.
+
+    Args:
+        name: the query's.
+        config: what the user wrote.
+        folder: its part of the state_dir.
+        code_path: where the user's functions are found, or empty.
+        on_failed: called with (lane, reason) when the query fails on a host before it is a lane.
+    """
+
+    def __init__(
+        self, name: str, config: Query, folder: Path, code_path: str, on_failed: Callable[[str, str], None]
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._on_failed = on_failed
+        self.definition = definition_of(name, config, code_path)
+
+    def of(self, definition: OpenQuery) -> Opener:
+        """Return an opener of the same query by another definition."""
+        other = copy(self)
+        other.definition = definition
+        return other
+
+    async def open_at(self, connection: Connection, identity: Identity) -> Opening:
+        """Open the query; see ``Connection.open_query`` for what it raises."""
+        home = connection.name == HOME
+        compressed = not home and self._config.payload.compress != "none"
+        message = msgspec.structs.replace(
+            self.definition,
+            epoch=identity.epoch,
+            code_hash=identity.code_hash,
+            max_batch_runs=BATCH_RUNS_MAX,
+            checkpoint_dir=str(checkpoints(self._folder, identity)) if home else "",
+            begin_seq=identity.begin_seq,
+            result_codec="zstd" if compressed else "none",
+        )
+        opening = Opening(connection, self._config.payload, self._on_failed)
+        # The listener is there before the answer, so that nothing said right after it is missed.
+        opening.ready = await connection.open_query(message, opening.hear, _OPEN_DEADLINE_S)
+        return opening
+
+    async def warm(self, connection: Connection, code_hash: str) -> None:
+        """Run the query once without events on a host that stands by, and leave nothing of it there.
+
+        Raises:
+            QueryRefusedError: the host cannot open it.
+            LinkLost: the host went away.
+            TimeoutError: no answer in time.
+        """
+        folder = self._folder / "warm-checkpoints"
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        message = msgspec.structs.replace(
+            self.definition, code_hash=code_hash, max_batch_runs=BATCH_RUNS_MAX, checkpoint_dir=str(folder)
+        )
+        await connection.open_query(message, lambda *_: None, _OPEN_DEADLINE_S)
+        await connection.close_query(message.query, message.epoch)

@@ -1,0 +1,86 @@
+"""What a query is doing now, for everybody who asks; while it is not open there is nothing under way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gateway.query.flow.ingress import Ingress
+from gateway.query.flow.lane import Lane
+from gateway.query.flow.pipeline import Pipeline
+from gateway.query.flow.runlog import RunLog
+
+
+class BrokenQueryError(Exception):
+    """The query itself is at fault, and what to do."""
+
+
+class LaneFailedError(Exception):
+    """The query died on the private engine host, or got no answer from there; the message is the reason."""
+
+
+class QueryState:
+    """Answers for a query from its parts; ``pipeline`` and ``ingress`` are there while it is open."""
+
+    pipeline: Pipeline
+    ingress: Ingress
+    _log: RunLog
+    _started: bool
+
+    @property
+    def started(self) -> bool:
+        """Whether it is open: between ``start`` and ``stop``."""
+        return self._started
+
+    @property
+    def lanes(self) -> Mapping[str, Lane]:
+        """The lanes by name; none while it is not open."""
+        return self.pipeline.lanes if self._started else {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether every run that was read is committed; an unopened query has nothing under way."""
+        return not self._started or self.pipeline.idle
+
+    @property
+    def read_before(self) -> int:
+        """The first seq that was not read yet."""
+        return self._log.next_seq if self._started else 0
+
+    @property
+    def committed_before(self) -> int:
+        """Every event before this seq is committed."""
+        return self.pipeline.committed_before if self._started else 0
+
+    @property
+    def isolating_s(self) -> float:
+        """For how long engine hosts have looked for bad rows since it was opened."""
+        return sum(lane.isolating_s for lane in self.lanes.values())
+
+    @property
+    def cloud_share(self) -> float:
+        """R: the part of the events that cloud lanes are to get."""
+        return self.pipeline.cloud_share if self._started else 0.0
+
+    @property
+    def shed_share(self) -> float:
+        """The part of the events that is shed now."""
+        return self.ingress.sampler.share if self._started else 0.0
+
+    def lane_idle(self, name: str) -> bool:
+        """Whether nothing of this query is open in a lane."""
+        return not self._started or self.pipeline.lane_idle(name)
+
+    def end_slot(self) -> None:
+        """Tell the profiler, before a slot ends, what waits."""
+        if self._started:
+            self.pipeline.end_slot(self.ingress.oldest_unread_s(), self.ingress.due_unread_count())
+
+    @property
+    def drained(self) -> bool:
+        """Whether the source has ended and everything from it is committed."""
+        return self._started and self.ingress.finished and self.pipeline.idle
+
+    @property
+    def shed_events(self) -> int:
+        """How many events were ever shed, as the run log counts them."""
+        return self._log.shed_events if self._started else 0

@@ -1,0 +1,400 @@
+"""A query in the running daemon: opened at home, with its state on disk, its ingress and its lanes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pyarrow as pa
+
+from gateway.config.models import Query
+from gateway.connectors.position import Position
+from gateway.core.decide.profiler import Profiler
+from gateway.core.intervals import IntervalSet
+from gateway.hosts.connection import Connection
+from gateway.journal.deadletters import DEAD_LETTERS, DeadLetterFile, ReplayRefusedError
+from gateway.query import looking
+from gateway.query.commitnews import CommitNews
+from gateway.query.endpoints import Endpoints
+from gateway.query.flow.ingress import Ingress, RunLimits
+from gateway.query.flow.letters import LetterLog
+from gateway.query.flow.moves import Loss
+from gateway.query.flow.pipeline import Pipeline
+from gateway.query.flow.runbook import Run
+from gateway.query.flow.runlog import LogHead, RunLog
+from gateway.query.flow.statistics import Tally
+from gateway.query.identity import Identity
+from gateway.query.opening import Opener, Opening
+from gateway.query.querystate import BrokenQueryError, LaneFailedError, QueryState
+from gateway.query.takingover import TakeOver, settle_source
+from gateway.sinks.base import Sink
+from gateway.sources.base import SourceUnavailableError
+from infra.clock import Clock
+from infra.failpoints import reached
+from infra.gate import ByteGate
+from infra.link.channel import LinkLost
+from infra.messages import QueryPlan
+from infra.threads import run_to_end
+from policies.poison import BadRows
+from policies.signals import HOME
+
+_LOG = logging.getLogger(__name__)
+
+
+class RunningQuery(QueryState):
+    """One query of the config, from ``start`` to ``stop``; it can be started again after that.
+
+    ``on_run`` is called with (query, run) for each run that was read, if it is set.
+
+    Args:
+        name: its name.
+        config: what the user wrote.
+        folder: its part of the state_dir.
+        code_path: where the user's functions are found, or empty.
+        held_bytes: bound on input bytes in memory.
+        profiler: measures it.
+        clock: time.
+        upstream: see ``SourceContext``.
+        on_failed: called with (query, lane, reason) when it cannot go on on a VM.
+        on_overdue: called with (query, reason) when it is to be opened again from its checkpoint with ``reopen``.
+        why_not_write: returns why the sink may not be written now (the gateway is not the owner any more), else empty.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: Query,
+        *,
+        folder: Path,
+        code_path: str,
+        held_bytes: int,
+        profiler: Profiler,
+        clock: Clock,
+        upstream: Callable[[str], tuple[Path, Callable[[], bool]]],
+        on_failed: Callable[[str, str, str], None],
+        on_overdue: Callable[[str, str], None],
+        why_not_write: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.name = name
+        self.on_run: Callable[[str, Run], None] | None = None
+        self.config = config
+        self._folder = folder
+        self._opener = Opener(name, config, folder, code_path, self._lane_failed)
+        self._profiler = profiler
+        self._clock = clock
+        self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write)
+        self._on_failed = on_failed
+        self._on_overdue = on_overdue
+        self._held_bytes = held_bytes
+        self._tasks: list[asyncio.Task[None]] = []
+        self._news = CommitNews(name)
+        self._reading: asyncio.Task[None] | None = None
+        self._served_per_s = 0.0
+        self._shares: dict[str, float] = {HOME: 1.0}
+        self._error: Exception | None = None
+        self._started = False
+        self._reads_on = True
+        self._only_finishes = False
+        self._home: Connection | None = None
+        self.plan: QueryPlan | None = None
+        self.tally = Tally()
+        self._more = asyncio.Event()
+        self._replaying = asyncio.Lock()
+        # Outlives a start, so that a query that fails again and again is known for it.
+        self._bad_rows = BadRows(config.dead_letters.most)
+        letters = folder / DEAD_LETTERS
+        told = LetterLog(name, letters, self.tally, clock)
+        self.dead_letters = DeadLetterFile(letters, config.dead_letters.limit_bytes, told.added)
+
+    def _take(self, run: Run) -> None:
+        if self.on_run is not None:
+            self.on_run(self.name, run)
+        self.pipeline.offer(run)
+
+    # ---------------------------------------------------------------------------------------------- start and stop
+
+    async def start(self, home: Connection) -> None:
+        """Open the query at home, recover, and let events flow. If that fails, nothing of it is left open.
+
+        Raises:
+            QueryRefusedError: the engine cannot open it.
+            StateError: the state on disk is of another query or damaged.
+            SourceError: the source cannot be read.
+        """
+        state = TakeOver(self.name, self.config, self._folder, self._opener, self._clock)
+        await self.begin(home, self._opener, await state.identity(home, self))
+
+    async def committed(self, identity: Identity) -> IntervalSet:
+        """See ``Deliverer.committed``."""
+        async with AsyncExitStack() as undo:
+            sink = await self._endpoints.open_sink(identity, undo, stateful=self._stateful)
+        return sink.committed
+
+    async def begin(self, home: Connection, opener: Opener, identity: Identity, *, only_finish: bool = False) -> None:
+        """See ``Deliverer.begin``. If it fails, nothing of the query is left open."""
+        self._home, self._identity, self._only_finishes = home, identity, only_finish
+        self._error = None
+        # What an earlier start held is gone with its pipeline.
+        self._gate = ByteGate(self._held_bytes)
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self._close_on, home)
+            await self._open_all(await opener.open_at(home, identity), undo)
+            undo.pop_all()  # from now on `stop` closes them
+        self._started = True
+
+    async def _open_all(self, opening: Opening, undo: AsyncExitStack) -> None:
+        """Open the log, the sink and the source, and let events flow; ``undo`` gets what closes each of them."""
+        ready = opening.ready
+        self.plan = ready.plan
+        schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
+        head = LogHead(self._identity.owner, self._clock.wall())
+        log = self._log = await asyncio.to_thread(RunLog, self._folder / "runs.log", head)
+        undo.push_async_callback(run_to_end, log.close)
+        sink = await self._endpoints.open_sink(self._identity, undo, stateful=self._stateful)
+        resume_seq = ready.resume_seq if self._stateful else None
+        if looking.is_local(self.config.source):
+            await self._settle_source(sink, resume_seq)
+        self.pipeline = self._make_pipeline(log, sink)
+        self.ingress = await self._open_ingress(schema, log, undo)
+        self.pipeline.set_shares(self._shares)
+        self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
+        self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
+        reading = self._read(sink, resume_seq, ready.resume_end_seq)
+        self._reading = asyncio.create_task(reading, name=f"read {self.name}")
+        self._tasks.append(self._reading)
+
+    async def _settle_source(self, sink: Sink, resume_seq: int | None) -> None:
+        wall_s = self._clock.wall()
+        await settle_source(self.name, self.config, self._folder, self._log, sink.committed, resume_seq, wall_s)
+
+    def _make_pipeline(self, log: RunLog, sink: Sink) -> Pipeline:
+        order = self.config.order
+        return Pipeline(
+            self.name,
+            stateful=self._stateful,
+            log=log,
+            sink=sink,
+            dead_letters=self.dead_letters,
+            bad_rows=self._bad_rows,
+            flush_s=None if order is None else order.flush_s,
+            ordered=order is not None,
+            gate=self._gate,
+            profiler=self._profiler,
+            tally=self.tally,
+            clock=self._clock,
+            on_acknowledge=self._acknowledge,
+            on_commit=self._tell_committed if self._stateful else lambda _: None,
+            on_failed=self._lane_failed,
+            on_broken=self._is_broken,
+            on_overdue=lambda reason: self._on_overdue(self.name, reason),
+        )
+
+    async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:
+        self._source, schedule = await self._endpoints.open_source(self._identity, schema, undo)
+        runs, order = self.config.runs, self.config.order
+        return Ingress(
+            source=self._source,
+            log=log,
+            dead_letters=self.dead_letters,
+            # What is finished for a definition that is gone is not read by a schedule.
+            schedule=None if self._only_finishes else schedule,
+            limits=RunLimits(runs.max_events, runs.max_bytes, runs.linger_s),
+            gate=self._gate,
+            clock=self._clock,
+            order_column=order.by if order is not None and order.by != "arrival" else None,
+            on_run=self._take,
+            backlog=self._backlog,
+        )
+
+    def _backlog(self) -> tuple[int, float]:
+        """Return how many runs wait, and what the slowest lane serves a second; a lost one's rate is remembered."""
+        rates = [lane.rate_per_s for lane in self.pipeline.lanes.values()]
+        self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
+        return self.pipeline.waiting_runs(), self._served_per_s
+
+    async def _acknowledge(self, position: Position) -> None:
+        reached("source.acknowledge.before")
+        try:
+            await self._source.acknowledge(position)
+        except (SourceUnavailableError, OSError) as error:
+            _LOG.warning("%s: the source was not told what is committed (%s): the next commit tells", self.name, error)
+        reached("source.acknowledge.after")
+
+    async def _read(self, sink: Sink, resume_seq: int | None, planned_end_seq: int) -> None:
+        if not looking.is_local(self.config.source):
+            await self.ingress.settle(lambda: self._settle_source(sink, resume_seq))
+        await self.ingress.recover(sink.committed, resume_seq, planned_end_seq)
+        await self.pipeline.forget_committed()
+        while self._reads_on and not self._only_finishes:
+            self._more.clear()
+            await self.ingress.run()
+            # The last records may hold no event, so that no commit tells of them.
+            await self.pipeline.forget_committed()
+            await self._more.wait()
+        self.ingress.finished = True
+
+    def set_shed(self, share: float) -> None:
+        """Take in all but this share of the events from now on; what is shed is counted in the run log."""
+        if self._started:
+            self.ingress.sampler.share = share
+
+    def read_on(self) -> None:
+        """See whether there is more, although the source had ended."""
+        if self._started and self._reads_on:
+            self.ingress.finished = False
+            self._more.set()
+
+    async def replay_dead_letters(self) -> int:
+        """Give the dead letters back to the query as new events; return how many.
+
+        Raises:
+            ReplayRefusedError: not now.
+            OSError: the disk fails; ask again.
+        """
+        async with self._replaying:
+            if not self._started or not self._reads_on:
+                raise ReplayRefusedError(f"query {self.name} takes no events now: ask again when it does")
+            await self._source.look()
+            waiting = self._source.waiting
+            if not waiting:
+                before_seq = self.pipeline.committed_before
+                await run_to_end(lambda: self.dead_letters.move_out(self._folder / "replay", before_seq))
+                await self._source.look()
+            self.read_on()
+            if waiting:
+                raise ReplayRefusedError(
+                    f"{waiting} dead letters of query {self.name} are on their way already: ask again when they are in"
+                )
+            return self._source.waiting
+
+    def stop_reading(self) -> None:
+        """Take no more events; what was read goes on to the sink."""
+        self._reads_on = False
+        if self._reading is not None:
+            self._reading.cancel()
+        if self._started:
+            self.ingress.finished = True
+
+    async def stop(self) -> None:
+        """End everything that was started; what was not delivered is done after the next start."""
+        if not self._started:
+            return
+        self._started = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._news.stop()
+        await self.pipeline.close()
+        await self._source.close()
+
+    async def close_on_hosts(self) -> None:
+        """Let the hosts that it is open on stop it. Call it before ``stop``."""
+        for lane in tuple(self.lanes.values()):
+            await self._close_on(lane.connection)
+
+    async def _close_on(self, host: Connection) -> None:
+        try:
+            await host.close_query(self.name, self._identity.epoch)
+        except LinkLost as error:
+            _LOG.debug("%s is not closed on %s, whose link is lost: %s", self.name, host.name, error)
+
+    def _lane_failed(self, lane: str, reason: str) -> None:
+        if lane == HOME:
+            self._error = self._error or LaneFailedError(reason)
+        else:
+            self._on_failed(self.name, lane, reason)
+
+    def _is_broken(self, reason: str) -> None:
+        self._error = self._error or BrokenQueryError(reason)
+
+    def failure(self) -> BaseException | None:
+        """Return why the query cannot go on, if it cannot."""
+        if not self._started:
+            return None
+        if self._error is not None:
+            return self._error
+        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
+        return next((error for task in ended if (error := task.exception()) is not None), None)
+
+    @property
+    def trouble(self) -> str:
+        """Why the query stands still although nothing is lost (a full disk, a broker that is away); else empty."""
+        if not self._started:
+            return self._endpoints.trouble
+        return self.pipeline.trouble or self.ingress.trouble
+
+    # ------------------------------------------------------------------------------------------------------- lanes
+
+    @property
+    def _stateful(self) -> bool:
+        return self.plan is not None and self.plan.switch_class == "whole"
+
+    @property
+    def switchable(self) -> bool:
+        """Whether cloud lanes may take part."""
+        return self.plan is not None and self.plan.switchable and not self._stateful
+
+    def set_shares(self, shares: Mapping[str, float]) -> None:
+        """Route by these shares from now on, also after the next start."""
+        self._shares = dict(shares)
+        if self._started:
+            self.pipeline.set_shares(shares)
+
+    async def attach(self, connection: Connection) -> None:
+        """Open the query on a host and add the lane; a cloud lane gets nothing until shares name it.
+
+        Raises:
+            QueryRefusedError: the host cannot open it.
+            LinkLost: the host went away.
+            TimeoutError: no answer in time.
+        """
+        opening = await self._opener.open_at(connection, self._identity)
+        self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
+
+    async def warm(self, connection: Connection) -> None:
+        """See ``Opener.warm``."""
+        await self._opener.warm(connection, self._identity.code_hash)
+
+    async def lose_home(self, loss: Loss | None = None) -> None:
+        """The home host is gone: a stateless query's runs wait or go to the cloud; a stateful query stands still."""
+        if isinstance(self._error, LaneFailedError):
+            self._error = None  # it was the host's
+        if self._stateful:
+            await self.stop()
+        else:
+            await self.detach(HOME, loss)
+
+    async def restart_home(self, home: Connection) -> None:
+        """Go on with a new home host; a stateful query goes on from its checkpoint."""
+        if not self._started:
+            await self.start(home)
+        else:
+            self._home = home
+            await self.attach(home)
+
+    async def reopen(self) -> None:
+        """Open a stateful query again from its checkpoint, on the home host that it is on.
+
+        Raises:
+            LinkLost: the host is gone.
+            QueryRefusedError: it does not open it again.
+            TimeoutError: it does not answer.
+        """
+        home = self._home
+        if home is None:
+            raise LinkLost("the private engine host is not linked up")
+        await self._close_on(home)
+        await self.lose_home()
+        await self.restart_home(home)
+
+    async def detach(self, lane: str, loss: Loss | None = None) -> None:
+        """Take a lane out, because it is to end or, with ``loss``, was lost; its open runs go elsewhere."""
+        if self._started:
+            await self.pipeline.remove_lane(lane, loss)
+
+    def _tell_committed(self, last_seq: int) -> None:
+        if self._home is not None:
+            self._news.tell(self._home, self._identity.epoch, last_seq)

@@ -1,0 +1,1 @@
+"""Keeps the queries open, and the private engine hosts on which they run."""

@@ -1,0 +1,324 @@
+"""The private engine hosts in a gateway's care, and which query runs on which of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from types import MappingProxyType
+from typing import Protocol, TypedDict
+from weakref import WeakKeyDictionary
+
+from gateway.config.models import Config
+from gateway.hosts.connection import Connection, QueryRefusedError
+from gateway.hosts.enrol import HomeHost, InService
+from gateway.hosts.hostkeeper import HostKeeper
+from gateway.hosts.mastercheck import see_master
+from gateway.hosts.standby import Standby
+from gateway.query.running import RunningQuery
+from gateway.query.supervision.trial import TRIAL, Trial
+from infra.clock import Clock
+from infra.clouds.process import Place, ProcessCloud
+from infra.link.trust import Authority
+from infra.runtime import Runtime
+from infra.statefiles import probe
+from policies.blame import Blame, HostLoss, Waiting
+from policies.signals import HOME
+
+_LOG = logging.getLogger(__name__)
+# A host that has answered no query for so long, although all wait, is stuck.
+_STUCK_S = 30.0
+
+
+class StartedWith(TypedDict):
+    """What every private engine host is started with; see ``ProcessCloud``."""
+
+    master: str
+    spark_conf: Mapping[str, str]
+    cpu_sets: Sequence[str]
+
+
+class MakeHost(Protocol):
+    """Makes the care for one host process."""
+
+    def __call__(self, role: str) -> HomeHost:
+        """Return the care for a host that is for ``role``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a query runs at home: the link to its host, and whether it is alone there because it is suspected."""
+
+    connection: Connection
+    on_trial: bool
+
+
+class Home:
+    """Has the private engine hosts: one that queries share, one for suspects, one for each query that wants its own.
+
+    Args:
+        make_host: makes the care for one host process.
+        tags: what a host must have been started with; one with other tags is replaced.
+        queries: by name.
+        clock: time.
+        keep_standby: keep a second shared host ready, which takes over.
+        own_hosts: each query has a host of its own; none is shared.
+        probes: see ``HostKeeper``.
+    """
+
+    def __init__(
+        self,
+        make_host: MakeHost,
+        tags: Mapping[str, str],
+        queries: Mapping[str, RunningQuery],
+        clock: Clock,
+        *,
+        keep_standby: bool,
+        own_hosts: bool = False,
+        probes: Mapping[str, Callable[[], None]] = MappingProxyType({}),
+    ) -> None:
+        self._queries = queries
+        self._clock = clock
+        self._completed: dict[HostKeeper, dict[str, float]] = {}
+        self._blame = Blame()
+        self._opening: dict[str, tuple[Connection, float]] = {}
+        self._suspects_of: WeakKeyDictionary[Connection, tuple[str, ...]] = WeakKeyDictionary()
+        self._trial = Trial(lambda: make_host(TRIAL), tags, clock)
+        names = list(queries) if own_hosts else []
+        self._own = {
+            name: self._keeper(f"the engine host of query {name}", [name], make_host, f"query {name}", tags, probes)
+            for name in names
+        }
+        shared = [name for name in queries if name not in self._own]
+        standby = Standby(lambda: make_host(HOME), tags, self._warm, clock) if keep_standby and shared else None
+        self._shared = (
+            self._keeper("the private engine host", shared, make_host, HOME, tags, probes, standby) if shared else None
+        )
+
+    def _keeper(
+        self,
+        name: str,
+        queries: Sequence[str],
+        make_host: MakeHost,
+        role: str,
+        tags: Mapping[str, str],
+        probes: Mapping[str, Callable[[], None]],
+        standby: Standby | None = None,
+    ) -> HostKeeper:
+        keeper = HostKeeper(
+            name,
+            lambda: make_host(role),
+            tags,
+            self._clock,
+            standby=standby,
+            probes=probes,
+            all_got_on=lambda: self._all_got_on(keeper, queries),
+        )
+        return keeper
+
+    @property
+    def _keepers(self) -> list[HostKeeper]:
+        return [*([] if self._shared is None else [self._shared]), *self._own.values()]
+
+    # ----------------------------------------------------------------------------------------------- start and stop
+
+    async def connect(self) -> None:
+        """Link up with all hosts, one after another; each is ready then.
+
+        Raises:
+            CloudError: one cannot be started.
+            LinkLost: it went away again.
+            TimeoutError: it did not become ready.
+        """
+        for keeper in self._keepers:
+            await keeper.connect()
+
+    def watch(self) -> None:
+        """Begin to replace hosts whenever they are lost."""
+        for keeper in self._keepers:
+            keeper.watch()
+
+    async def stop_watching(self) -> None:
+        """Let hosts be lost from now on."""
+        for keeper in self._keepers:
+            await keeper.stop_watching()
+
+    async def end(self, *, keep: bool) -> None:
+        """End all hosts, or with ``keep`` leave them to the next gateway; the suspects' host is ended in any case."""
+        try:
+            await self._trial.end()
+        finally:
+            for keeper in self._keepers:
+                await keeper.end(keep=keep)
+
+    # -------------------------------------------------------------------------------------------------- what is asked
+
+    @property
+    def runtime(self) -> Runtime:
+        """What a VM must run, to the letter.
+
+        Raises:
+            LinkLost: there is no host yet.
+        """
+        return self._keepers[0].connection.link.hello.runtime
+
+    def in_service(self) -> list[InService]:
+        """Return all hosts that are kept, and the one that stands by.
+
+        Raises:
+            NotSettledError: one is being started or replaced.
+        """
+        return [host for keeper in self._keepers for host in keeper.in_service()]
+
+    @property
+    def trouble(self) -> str:
+        """Why a lost host is not started again yet; empty when all is well."""
+        return "; ".join(keeper.trouble for keeper in self._keepers if keeper.trouble)
+
+    @property
+    def failed_launches(self) -> int:
+        """How many launches of a host failed in a row."""
+        return max((keeper.failed_launches for keeper in self._keepers), default=0)
+
+    @property
+    def mistake(self) -> BaseException | None:
+        """What ended the care of a host although no host can be the cause; None while all is well."""
+        return next((mistake for keeper in self._keepers if (mistake := keeper.mistake)), None)
+
+    # ------------------------------------------------------------------------------------------- who runs on which host
+
+    async def seat(self, query: str) -> Seat:
+        """Wait until a query may be opened at home, and return where.
+
+        Raises:
+            CloudError: the host for suspects cannot be launched.
+            LinkLost: it went away again.
+            TimeoutError: it did not become ready.
+        """
+        if query in self._trial.suspects:
+            connection = await self._trial.turn(query)
+            if connection is not None:
+                return Seat(connection, on_trial=True)
+        keeper = self._own.get(query, self._shared)
+        assert keeper is not None, "a query without a host of its own shares one"
+        return Seat(await keeper.ready(), on_trial=False)
+
+    def lose(self, query: str, reason: str) -> None:
+        """Give up the host of a query, which is stuck."""
+        keeper = self._own.get(query, self._shared)
+        assert keeper is not None, "a query without a host of its own shares one"
+        keeper.lose(reason)
+
+    @contextmanager
+    def opening(self, query: str, connection: Connection) -> Iterator[None]:
+        """Note while the block lasts that a query is being opened on a host, which that may end."""
+        self._opening[query] = (connection, self._clock.now())
+        try:
+            yield
+        finally:
+            del self._opening[query]
+
+    def has_own_host(self, query: str) -> bool:
+        """Whether the config gives the query a host of its own."""
+        return query in self._own
+
+    def is_stuck(self, connection: Connection, query: str = "") -> bool:
+        """Whether a host has answered no query for long although it has work; ``query`` does not count."""
+        waited_s = [
+            lane.waiting_s or 0.0
+            for name, other in self._queries.items()
+            if name != query and (lane := other.lanes.get(HOME)) is not None and lane.connection is connection
+        ]
+        return all(each >= _STUCK_S for each in waited_s)
+
+    def lost(self, connection: Connection) -> tuple[str, ...]:
+        """Return the queries that are suspected of having ended a host; call it before their lanes are taken out.
+
+        The answer is found once for each host, when its loss is first noticed.
+        """
+        found = self._suspects_of.get(connection)
+        if found is None:
+            found = self._suspects_of[connection] = self._suspects(connection)
+        return found
+
+    def _suspects(self, connection: Connection) -> tuple[str, ...]:
+        now_s = self._clock.now()
+        waiting = {name: Waiting(now_s - at_s) for name, (host, at_s) in self._opening.items() if host is connection}
+        for name, query in self._queries.items():
+            lane = query.lanes.get(HOME)
+            if lane is not None and lane.connection is connection and (waited_s := lane.waiting_s) is not None:
+                waiting[name] = Waiting(waited_s, query.committed_before, query.read_before)
+        if any(keeper.connection is connection for keeper in self._own.values()):
+            return tuple(waiting)
+        suspects = self._blame.suspects(HostLoss(now_s, waiting, connection.accused))
+        self._trial.accuse(suspects)
+        return suspects
+
+    def accuse(self, query: str) -> None:
+        """Let a query that ended its host alone run alone again."""
+        self._trial.accuse([query])
+
+    async def acquit(self, query: str) -> None:
+        """Let a suspect that did no harm run with the others again."""
+        await self._trial.acquit(query)
+
+    async def convict(self, query: str) -> None:
+        """Take note that a query ended the host on which it ran alone: the other suspects are cleared."""
+        await self._trial.convict(query)
+
+    # ------------------------------------------------------------------------------------------------------ the rest
+
+    async def _warm(self, connection: Connection) -> None:
+        """Let every query that runs do so once on a host that stands by; one that is refused there is passed over."""
+        for query in self._queries.values():
+            if not query.started:
+                continue
+            try:
+                await query.warm(connection)
+            except QueryRefusedError as error:
+                _LOG.warning("%s is not warmed up on the standby host: %s", query.name, error)
+
+    def _all_got_on(self, keeper: HostKeeper, names: Sequence[str]) -> bool:
+        """Tell whether each query completed something since the last loss, or has nothing to do."""
+        before = self._completed.get(keeper, {})
+        now = self._completed[keeper] = {name: self._queries[name].tally.latency.weight for name in names}
+        return all(weight > before.get(name, 0.0) or self._queries[name].idle for name, weight in now.items())
+
+
+def make_home(config: Config, authority: Authority, queries: Mapping[str, RunningQuery], clock: Clock) -> Home:
+    """Return the care for the private engine hosts that ``config`` describes."""
+    private, state_dir = config.private, config.gateway.state_dir
+    own_hosts = private.host == "own"
+    started_with: StartedWith = {
+        "master": private.spark.master,
+        "spark_conf": private.spark.settings,
+        "cpu_sets": [private.cpus] if private.cpus else [],
+    }
+    most = (len(queries) if own_hosts else 1) + (1 if private.standby else 0)
+    machines = ProcessCloud(state_dir / "home", clock, max_vms=most, **started_with)
+    # Suspects get the CPU that the others leave.
+    places = [Place(("nice", "-n", "19"), "127.0.0.1")]
+    suspects = ProcessCloud(state_dir / "trial", clock, max_vms=1, places=places, **started_with)
+    taken: set[str] = set()
+    # A host of another version would serve other code.
+    tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
+    if private.spark.settings:
+        tags["spark"] = private.spark.fingerprint
+    return Home(
+        lambda role: HomeHost(
+            suspects if role == TRIAL else machines, authority, config.gateway.orphan_after_s, clock, taken, role
+        ),
+        tags,
+        queries,
+        clock,
+        keep_standby=private.standby,
+        own_hosts=own_hosts,
+        probes={
+            "the state_dir": lambda: probe(state_dir),
+            "the private Spark": partial(see_master, private.spark.master),
+        },
+    )

@@ -1,0 +1,104 @@
+"""All queries of a gateway, each kept open by a supervisor of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from gateway.config.models import Config
+from gateway.core.decide.profiler import Profiler
+from gateway.query.running import RunningQuery
+from gateway.query.supervision.home import Home
+from gateway.query.supervision.supervisor import Supervisor
+from infra.clock import Clock
+
+_POLL_S: Final = 0.05
+# How long a gateway that starts waits for queries whose sink or source cannot be reached.
+_START_S: Final = 15.0
+
+
+class NoQueryRunsError(Exception):
+    """No query could be opened when the gateway started; the message says why, for each."""
+
+
+class Supervision:
+    """Begins, watches and ends the supervisors of all queries.
+
+    Args:
+        config: what the user wrote.
+        queries: by name.
+        home: has the private engine hosts.
+        profiler: hears of queries that fail.
+        clock: time.
+        on_open: called with (query, on_trial) each time a query was opened at home.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        queries: Mapping[str, RunningQuery],
+        home: Home,
+        profiler: Profiler,
+        clock: Clock,
+        on_open: Callable[[RunningQuery, bool], None],
+    ) -> None:
+        self._clock = clock
+        self.of: Mapping[str, Supervisor] = {
+            name: Supervisor(query, home, config.queries[name].on_failure.terms, profiler, clock, on_open)
+            for name, query in queries.items()
+        }
+
+    async def begin(self) -> None:
+        """Open all queries; return once each was opened, failed, or waits for its sink or source.
+
+        Raises:
+            NoQueryRunsError: all of them failed.
+        """
+        for supervisor in self.of.values():
+            supervisor.begin()
+        ends_s = self._clock.now() + _START_S
+        while not all(each.tried.is_set() or self._waits(each, ends_s) for each in self.of.values()):
+            await self._clock.sleep_until(self._clock.now() + _POLL_S)
+        if len(self.failed) == len(self.of):
+            raise NoQueryRunsError("\n".join(f"query {name}: {why}" for name, why in self.failed.items()))
+
+    def _waits(self, supervisor: Supervisor, ends_s: float) -> bool:
+        others_run = any(each.state == "running" for each in self.of.values())
+        return bool(supervisor.query.trouble) and others_run and self._clock.now() > ends_s
+
+    def look(self) -> BaseException | None:
+        """See which queries have failed; return a mistake of our own in a supervisor, if there is one."""
+        for supervisor in self.of.values():
+            supervisor.look()
+        return next((mistake for each in self.of.values() if (mistake := each.mistake)), None)
+
+    async def end(self) -> None:
+        """Leave all queries as they are from now on."""
+        await asyncio.gather(*(supervisor.end() for supervisor in self.of.values()))
+
+    def over(self, query: str) -> bool:
+        """Whether nothing more is to be expected of a query: it is drained, or has failed without hope."""
+        supervisor = self.of[query]
+        return supervisor.query.drained or supervisor.hopeless
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing more is to be expected of any query."""
+        return all(self.over(query) for query in self.of)
+
+    @property
+    def delivered(self) -> bool:
+        """Whether all that was read is in the sinks; of a query that is not open, nothing is delivered now."""
+        # A stateful query that runs is not open while its host is replaced.
+        return all(each.query.idle and (each.query.started or each.state != "running") for each in self.of.values())
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Return why, for each query that has failed and does not run."""
+        return {name: each.reason for name, each in self.of.items() if each.state in ("failed", "given up")}
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """Return why, for each query that does not take or deliver events now."""
+        return {name: each.trouble for name, each in self.of.items() if each.trouble}

@@ -1,0 +1,219 @@
+"""The cloud of a simulated world, with books of its own, and an actuator that deals with it as the daemon's does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.simulate.options import WorldOptions
+from gateway.simulate.runs.agenda import Agenda, Trace
+from gateway.simulate.runs.enginehosts import Host
+from gateway.simulate.runs.simulatedquery import promise
+from policies.billing import BillingTerms
+from policies.signals import Event, VmDrained, VmFailed, VmGone, VmLost, VmReady, VmReclaimed
+
+_DRAIN_POLL_S = 0.25
+_REFUSED_MOST = 3
+_RETRY_S = 2.0
+Tell = Callable[[Callable[[str, float], Event]], None]
+
+
+@dataclass(slots=True)
+class _Bill:
+    since_s: float
+    until_s: float | None = None
+
+
+class CloudBooks:
+    """What the cloud itself knows: which machines there are, and what they cost."""
+
+    def __init__(self, terms: BillingTerms) -> None:
+        self._terms = terms
+        self._bills: dict[str, _Bill] = {}
+
+    def created(self, name: str, at_s: float) -> None:
+        """A machine exists from now on."""
+        promise(name not in self._bills, f"a second machine {name} was created")
+        self._bills[name] = _Bill(at_s)
+
+    def ended(self, name: str, at_s: float) -> None:
+        """A machine is no more; ending it again changes nothing."""
+        bill = self._bills.get(name)
+        if bill is not None and bill.until_s is None:
+            bill.until_s = at_s
+
+    @property
+    def machines(self) -> set[str]:
+        """The machines that exist."""
+        return {name for name, bill in self._bills.items() if bill.until_s is None}
+
+    def time_usd(self, at_s: float) -> float:
+        """What all machines ever have cost, without traffic."""
+        return sum(
+            self._terms.time_usd(self._terms.billed_s(bill.since_s, at_s if bill.until_s is None else bill.until_s))
+            for bill in self._bills.values()
+        )
+
+
+@dataclass(slots=True)
+class _Vm:
+    name: str
+    ordered_s: float
+    host: Host | None = None
+    launched: bool = False
+    lost: bool = False
+    draining: bool = False
+    ending: bool = False
+
+
+class SimulatedFleet:
+    """Does what the scheduler commands, and tells it what came of it.
+
+    Args:
+        options: the world's.
+        agenda: time.
+        trace: what happened.
+        tell: gives the scheduler an event.
+        attach: opens all queries on a host.
+        detach: takes a lane out of all queries.
+        idle: whether nothing is open in a lane.
+        make_host: makes a host of this name.
+    """
+
+    def __init__(
+        self,
+        options: WorldOptions,
+        agenda: Agenda,
+        trace: Trace,
+        *,
+        tell: Tell,
+        attach: Callable[[Host], None],
+        detach: Callable[[str], None],
+        idle: Callable[[str], bool],
+        make_host: Callable[[str], Host],
+    ) -> None:
+        self.books = CloudBooks(options.scheduler.billing)
+        self.hosts: dict[str, Host] = {}
+        self._options = options
+        self._agenda = agenda
+        self._trace = trace
+        self._tell = tell
+        self._attach = attach
+        self._detach = detach
+        self._idle = idle
+        self._make_host = make_host
+        self._draw = random.Random(f"cloud {options.seed}")  # noqa: S311  # no secret
+        self._vms: dict[str, _Vm] = {}
+        self._endings = 0
+        self._refused: set[str] = set()
+
+    # --------------------------------------------------------------------------------------------------------- launch
+
+    def launch(self, name: str) -> None:
+        """Begin ``StartVm``."""
+        vm = self._vms[name] = _Vm(name, self._agenda.now_s)
+        faults, draw, boot_s = self._options.faults, self._draw, self._boot_s()
+        if draw.random() < faults.failed_launch:
+            self._agenda.after(draw.uniform(0.1, 1.0) * boot_s, lambda: self._failed(vm))
+            return
+        self.books.created(name, self._agenda.now_s)
+        if draw.random() < faults.stuck_boot:
+            self._trace.note(f"fault: {name} will never be ready")
+        else:
+            self._agenda.after(boot_s, lambda: self._ready(vm))
+
+    def _boot_s(self) -> float:
+        return self._options.machines.boot.draw(self._draw, self._options.scheduler.boot_s)
+
+    def _failed(self, vm: _Vm) -> None:
+        if not vm.ending:
+            self._trace.note(f"fault: {vm.name} cannot be had")
+            self._tell(lambda event_id, at_s: VmFailed(event_id=event_id, at_s=at_s, vm=vm.name, reason="no capacity"))
+
+    def _ready(self, vm: _Vm) -> None:
+        if vm.ending:
+            return
+        vm.host = self.hosts[vm.name] = self._make_host(vm.name)
+        vm.launched = True
+        self._attach(vm.host)
+        since_s = vm.ordered_s
+        self._tell(lambda event_id, at_s: VmReady(event_id=event_id, at_s=at_s, vm=vm.name, billing_since_s=since_s))
+        faults = self._options.faults
+        if faults.reclaim_per_s > 0:
+            life_s = self._draw.expovariate(faults.reclaim_per_s)
+            ends_s = self._agenda.now_s + life_s
+            if faults.notice_s > 0:
+                self._agenda.after(max(0.0, life_s - faults.notice_s), lambda: self._give_notice(vm, ends_s))
+            self._agenda.after(life_s, lambda: self._reclaim(vm))
+
+    # ----------------------------------------------------------------------------------------------------------- loss
+
+    def _give_notice(self, vm: _Vm, ends_s: float) -> None:
+        if not vm.ending and not vm.lost:
+            self._trace.note(f"the cloud says that it will take {vm.name} back")
+            self._tell(lambda event_id, at_s: VmReclaimed(event_id=event_id, at_s=at_s, vm=vm.name, ends_s=ends_s))
+
+    def _reclaim(self, vm: _Vm) -> None:
+        if vm.host is not None and vm.name in self.books.machines and not vm.ending:
+            self._trace.note(f"fault: the cloud takes {vm.name} away")
+            vm.host.alive = False
+            self.books.ended(vm.name, self._agenda.now_s)
+            self._agenda.after(self._options.machines.detect_s, lambda: self.lose(vm.name, "reclaimed"))
+
+    def lose(self, name: str, reason: str) -> None:
+        """A VM no longer answers, or is given up."""
+        vm = self._vms.get(name)
+        if vm is None or vm.ending or vm.lost or not vm.launched:
+            return
+        vm.lost = True
+        self._detach(name)
+        self._tell(lambda event_id, at_s: VmLost(event_id=event_id, at_s=at_s, vm=name, reason=reason))
+
+    # --------------------------------------------------------------------------------------------------------- ending
+
+    def drain(self, name: str) -> None:
+        """Begin ``DrainVm``."""
+        vm = self._vms[name]
+        vm.draining = True
+        self._agenda.after(_DRAIN_POLL_S, lambda: self._see_drained(vm))
+
+    def _see_drained(self, vm: _Vm) -> None:
+        if vm.ending or vm.lost:
+            return
+        if self._idle(vm.name):
+            self._tell(lambda event_id, at_s: VmDrained(event_id=event_id, at_s=at_s, vm=vm.name))
+        else:
+            self._agenda.after(_DRAIN_POLL_S, lambda: self._see_drained(vm))
+
+    def terminate(self, name: str) -> None:
+        """Begin ``TerminateVm``."""
+        vm = self._vms.pop(name)
+        vm.ending = True
+        self._endings += 1
+        self._detach(name)
+        self.hosts.pop(name, None)
+        if vm.host is not None:
+            vm.host.alive = False
+        self._agenda.after(self._draw.uniform(0.01, 0.2), lambda: self._give_back(name, tries=1))
+
+    def _give_back(self, name: str, tries: int) -> None:
+        if tries <= _REFUSED_MOST and self._draw.random() < self._options.faults.refused_end:
+            self._trace.note(f"fault: {name} is not taken back (try {tries})")
+            self._refused.add(name)
+            self._agenda.after(_RETRY_S * tries, lambda: self._give_back(name, tries + 1))
+            return
+        self.books.ended(name, self._agenda.now_s)
+        self._endings -= 1
+        self._tell(lambda event_id, at_s: VmGone(event_id=event_id, at_s=at_s, vm=name))
+
+    @property
+    def unforeseen_usd(self) -> float:
+        """What may have been spent beyond the budget: a period of each VM that the cloud did not take back in time."""
+        terms = self._options.scheduler.billing
+        return len(self._refused) * terms.time_usd(terms.period_s)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no VM is left, in the gateway's hands or in the cloud."""
+        return not self._vms and not self._endings and not self.books.machines

@@ -1,0 +1,257 @@
+"""A gateway before an engine that works in micro-batches, and a stateful query on it: Spark, on a virtual clock.
+
+What is the gateway's own is the production code or its rules: how runs are cut (``Linger``), how much a lane holds,
+how many runs a micro-batch takes, when the sink gets a part, and that a stateful engine goes on only when the sink has
+the results (decision 0006). What things cost is measured: see ``EngineCosts``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engines.simulated.generators import Uniform
+from engines.simulated.microbatches import Arrivals, Closed, MicroBatchedQuery
+from engines.simulated.placement import Vm
+from engines.simulated.query import Producer, Query
+from gateway.query.flow.delivery import PART_S
+from gateway.query.flow.linger import Linger
+from gateway.query.flow.runbook import BATCH_RUNS_MAX, Run
+from gateway.simulate.options import Faults, Machines
+from gateway.simulate.runs.agenda import Agenda, Trace
+from gateway.simulate.runs.enginehosts import Host, Lane, Reply
+from gateway.sources.schedule import Schedule
+from policies.overdue import Patience
+from policies.signals import HOME
+
+_NOTHING = Run(0, 0, None, 0.0, 0).batch  # a simulated run has no rows
+_INSTRUCTIONS_PER_MI = 1e6
+
+_Fed = tuple[Run, Callable[[Reply], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCosts:
+    """What is not per event, in seconds.
+
+    Attributes:
+        batch_s: a micro-batch, however small.
+        run_s: each run in it: an input partition of its own.
+        between_s: from hearing that the sink has its results to the planning of the next.
+        commit_s: the sink and the run log, for a part.
+        off_s: standard deviation of what a micro-batch takes more, or less, by chance.
+    """
+
+    batch_s: float
+    run_s: float
+    between_s: float
+    commit_s: float
+    off_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """When runs are cut, and how long slots and the sink's ticks are; as the config of the gateway says."""
+
+    linger_s: float = 0.1
+    run_events: int = 2000
+    slot_s: float = 1.0
+    tick_s: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """A window's results, and when the sink showed them."""
+
+    closed: Closed
+    at_s: float
+
+
+class MicroBatchHost(Host):
+    """An engine host with one stateful query.
+
+    Args:
+        query: what runs.
+        mips: million instructions a second.
+        costs: see there.
+        agenda: time.
+        answer: gets what a micro-batch closed when it is done; the host goes on when ``committed`` is called.
+        due_s: when the event of a seq was due.
+        chance: says by how much a micro-batch is off.
+    """
+
+    def __init__(
+        self,
+        query: MicroBatchedQuery,
+        mips: float,
+        costs: EngineCosts,
+        agenda: Agenda,
+        answer: Callable[[tuple[Closed, ...]], None],
+        due_s: Callable[[int], float],
+        chance: random.Random,
+    ) -> None:
+        super().__init__(HOME, Machines(), Faults(), agenda, Trace(agenda), chance)
+        self._chance = chance
+        self._query = query
+        self._mips = mips
+        self._costs = costs
+        self._time = agenda
+        self._answer = answer
+        self._due_s = due_s
+        self._feed: deque[_Fed] = deque()
+        self._busy = False
+        self.batches = 0
+
+    def take(self, run: Run, work_s: float, hear: Callable[[Reply], None]) -> None:  # noqa: ARG002  # it depends
+        """See ``Host.take``."""
+        self._time.after(self._delay_s, lambda: self._fed(run, hear))
+
+    def _fed(self, run: Run, hear: Callable[[Reply], None]) -> None:
+        self._feed.append((run, hear))
+        self._plan()
+
+    def committed(self) -> None:
+        """Hear that the sink has the results of the last micro-batch."""
+        self._time.after(self._costs.between_s, self._ready)
+
+    def _ready(self) -> None:
+        self._busy = False
+        self._plan()
+
+    def _plan(self) -> None:
+        if self._busy or not self._feed:
+            return
+        self._busy = True
+        taken = [self._feed.popleft() for _ in range(min(len(self._feed), BATCH_RUNS_MAX))]
+        arrivals = [Arrivals(run.events, self._due_s(run.first_seq), self._due_s(run.last_seq + 1)) for run, _ in taken]
+        batch = self._query.batch(arrivals)
+        work_s = batch.instructions / (self._mips * _INSTRUCTIONS_PER_MI)
+        work_s += self._costs.batch_s + self._costs.run_s * len(taken)
+        work_s = max(0.0, work_s + self._chance.gauss(0.0, self._costs.off_s))
+        self._time.after(work_s, lambda: self._done(taken, batch.closed, work_s))
+
+    def _done(
+        self, taken: list[tuple[Run, Callable[[Reply], None]]], closed: tuple[Closed, ...], work_s: float
+    ) -> None:
+        self.batches += 1
+        self._answer(closed)
+        for run, hear in taken:
+            hear(Reply(run.first_seq, run.last_seq, self.batches, work_s))
+
+
+class Play:
+    """One query, home only.
+
+    Args:
+        query: a chain as ``MicroBatchedQuery`` takes it, whose producer is uniform.
+        vm: the private host.
+        costs: what is not per event.
+        cutting: what the config says.
+        seed: of what is chance.
+
+    Attributes:
+        visible: the windows whose results the sink has, in order.
+    """
+
+    def __init__(self, query: Query, vm: Vm, costs: EngineCosts, cutting: Cutting, seed: int = 0) -> None:
+        self.visible: list[Visible] = []
+        self._agenda = Agenda()
+        self._costs, self._cutting = costs, cutting
+        self._schedule = Schedule([(1.0, _rate(query))])
+        self._linger = Linger(cutting.linger_s)
+        self._next_seq = 0
+        self._waiting: deque[Run] = deque()
+        self._outbox: list[tuple[Closed, ...]] = []
+        self._part_due_s = PART_S
+        self.host = MicroBatchHost(
+            MicroBatchedQuery(query),
+            vm.mips,
+            costs,
+            self._agenda,
+            self._outbox.append,
+            self._schedule.due_s,
+            random.Random(seed),  # noqa: S311  # no secret
+        )
+        self._lane = Lane(self.host, self, self._agenda, Patience())
+
+    def run(self, windows: int, until_s: float) -> list[Visible]:
+        """Play until so many windows are visible, or ``until_s``."""
+        self._cut()
+        self._slot()
+        self._agenda.after(self._cutting.tick_s, self._tick)
+        while len(self.visible) < windows and self._agenda.now_s < until_s:
+            self._agenda.step()
+        return self.visible
+
+    # -------------------------------------------------------------------------------------------------------- ingress
+
+    def _cut(self) -> None:
+        """Cut a run that is full or has lingered, as ``Ingress`` does."""
+        now_s, first, limit = self._agenda.now_s, self._next_seq, self._cutting.run_events
+        linger_s = self._linger.next_s(len(self._waiting), self._lane.rate_per_s)
+        closes_s = min(self._schedule.due_s(first) + linger_s, self._schedule.due_s(first + limit - 1))
+        if closes_s > now_s:
+            self._agenda.at(closes_s, self._cut)
+            return
+        events = min(max(1, self._schedule.due_count(now_s) - first), limit)
+        self._next_seq += events
+        arrival_s = self._schedule.mean_due_s(first, first + events - 1)
+        self._linger.cut(events)
+        self._waiting.append(Run(first, first + events - 1, _NOTHING, arrival_s, 0))
+        self._deal()
+        self._agenda.after(0.0, self._cut)
+
+    def _deal(self) -> None:
+        while self._waiting and self._lane.has_room:
+            self._lane.put(self._waiting.popleft())
+
+    def _slot(self) -> None:
+        self._lane.end_slot()
+        self._deal()
+        self._agenda.after(self._cutting.slot_s, self._slot)
+
+    # ------------------------------------------------------------------------------------------------- what lanes tell
+
+    def on_sent(self, lane: Lane, run: Run) -> int:  # noqa: ARG002  # home costs no bytes
+        """See ``LaneOwner``."""
+        return 0
+
+    def on_room(self) -> None:
+        """See ``LaneOwner``."""
+        self._deal()
+
+    def on_answer(self, lane: Lane, reply: Reply) -> None:  # noqa: ARG002  # there is one
+        """See ``LaneOwner``."""
+        self._deal()
+
+    def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:  # noqa: ARG002  # a micro-batch's is the host's to say
+        """See ``LaneOwner``."""
+        return 0.0
+
+    # ------------------------------------------------------------------------------------------------------- delivery
+
+    def _tick(self) -> None:
+        """Give the sink a part once one is due, as ``Delivery`` does."""
+        if self._outbox and self._agenda.now_s >= self._part_due_s:
+            self._agenda.after(self._costs.commit_s, self._commit)
+        else:
+            self._agenda.after(self._cutting.tick_s, self._tick)
+
+    def _commit(self) -> None:
+        now_s = self._agenda.now_s
+        self.visible += [Visible(closed, now_s) for batch in self._outbox for closed in batch]
+        self._outbox.clear()
+        self._part_due_s = now_s + PART_S
+        self.host.committed()
+        self._agenda.after(self._cutting.tick_s, self._tick)
+
+
+def _rate(query: Query) -> float:
+    (name,) = query.named(Producer)
+    producer = query.vertices[name]
+    assert isinstance(producer, Producer)
+    if not isinstance(producer.generator, Uniform) or producer.generator.per_s <= 0:
+        raise ValueError(f"{name}: only a uniform load can be played in micro-batches")
+    return producer.generator.per_s

@@ -1,0 +1,336 @@
+"""A whole gateway in virtual time: production decisions, simulated hosts and clouds, and promises that are checked."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+from gateway.core.decide.profiler import Profiler
+from gateway.core.decide.scheduler import Scheduler
+from gateway.fleet.fitting import fit
+from gateway.simulate.options import WorldOptions
+from gateway.simulate.runs.agenda import Agenda, Trace
+from gateway.simulate.runs.cloud import SimulatedFleet
+from gateway.simulate.runs.enginehosts import Host, Lane
+from gateway.simulate.runs.simulatedquery import SimulatedQuery, promise
+from policies.signals import (
+    HOME,
+    Command,
+    DrainAll,
+    DrainVm,
+    Event,
+    Fit,
+    Fitted,
+    QueryOpened,
+    SetRoute,
+    SetShed,
+    SlotEnded,
+    StartVm,
+    StopAll,
+    TerminateVm,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOutcome:
+    """What one query saw; latencies from arrival to completion and to release; ``events`` without those shed."""
+
+    name: str
+    events: int
+    shed_events: int
+    mean_s: float
+    p95_s: float
+    delivery_mean_s: float
+    late_results: int
+    cloud_events: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorldOutcome:
+    """What a world came to.
+
+    Attributes:
+        seed: of the world.
+        lasted_s: virtual time until it was at rest.
+        steps: things that happened.
+        vms: VMs that were started.
+        usd: what they cost.
+        queries: one outcome each.
+        digest: SHA-256 of the trace.
+    """
+
+    seed: int
+    lasted_s: float
+    steps: int
+    vms: int
+    usd: float
+    queries: tuple[QueryOutcome, ...]
+    digest: str
+
+
+class World:
+    """One world.
+
+    Args:
+        options: what it is like.
+        keep_trace: whether the lines of the trace are kept.
+        thorough: whether all promises are checked after each step; some are costly and else checked at each slot's end.
+    """
+
+    def __init__(self, options: WorldOptions, *, keep_trace: bool = False, thorough: bool = False) -> None:
+        self._options = options
+        self._thorough = thorough
+        self._agenda = agenda = Agenda()
+        self.trace = trace = Trace(agenda, keep=keep_trace)
+        self._scheduler = Scheduler(options.scheduler)
+        self._profiler = Profiler(options.scheduler.slot_s, {q.settings.name: q.statistic for q in options.queries})
+        self._queries = {
+            query.settings.name: SimulatedQuery(
+                query, options.seed, self._profiler, agenda, trace, lambda lane: self._give_up(lane)
+            )
+            for query in options.queries
+        }
+        self._fleet = SimulatedFleet(
+            options,
+            agenda,
+            trace,
+            tell=self._handle,
+            attach=self._attach,
+            detach=self._detach,
+            idle=lambda name: not any(q.lanes[name].open for q in self._queries.values() if name in q.lanes),
+            make_host=self._make_host,
+        )
+        self._draw = random.Random(f"faults {options.seed}")  # noqa: S311  # no secret
+        self._event_ids = count(1)
+        self._home: Host | None = None
+        self._reading = True
+        self._stopped = False
+        self._slot_ends_s = options.scheduler.slot_s
+        self._steps = 0
+
+    # ---------------------------------------------------------------------------------------------------------- running
+
+    def run(self) -> WorldOutcome:
+        """Live until the world is at rest.
+
+        Raises:
+            BrokenPromiseError: a promise was broken.
+        """
+        self._start_home()
+        for query in self._queries.values():
+            switchable = query.options.settings.switchable
+            self._handle(
+                lambda event_id, at_s, name=query.name, may=switchable: QueryOpened(  # type: ignore[misc]
+                    event_id=event_id, at_s=at_s, query=name, switchable=may
+                )
+            )
+            self._agenda.after(query.options.run_s, lambda query=query: self._arrive(query, 0.0))  # type: ignore[misc]
+        self._agenda.at(self._options.load_s, self._drain_all)
+        self._agenda.at(self._slot_ends_s, self._end_slot)
+        self._expect(self._options.faults.clock_step_per_s, self._step_clock)
+        until_s = self._options.load_s + self._options.rest_s
+        while not self._at_rest:
+            promise(self._agenda.step(), "nothing is left to happen, and the world is not at rest")
+            self._steps += 1
+            self._check()
+            promise(self._agenda.now_s < until_s, f"the world is not at rest {self._options.rest_s:g} s after its load")
+        return self._outcome()
+
+    @property
+    def _at_rest(self) -> bool:
+        return self._stopped and self._fleet.settled
+
+    def _arrive(self, query: SimulatedQuery, from_s: float) -> None:
+        if not self._reading:
+            return
+        now_s = self._agenda.now_s
+        query.arrive(from_s, now_s)
+        self._agenda.after(query.options.run_s, lambda: self._arrive(query, now_s))
+
+    def _drain_all(self) -> None:
+        self._reading = False
+        for query in self._queries.values():
+            query.cut(self._agenda.now_s)
+        self.trace.note("the source has ended")
+        self._handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
+
+    def _end_slot(self) -> None:
+        now_s = self._agenda.now_s
+        for query in self._queries.values():
+            query.end_slot()
+            query.check_slot()
+            query.check_all()
+        slots = self._profiler.end_slot(now_s)
+        self._handle(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=slots))
+        for decision in self._scheduler.last_decisions:
+            self.trace.note(f"{decision.query}: L {decision.latency_s:.6f} s, {decision.verdict}")
+        if not self._reading and not self._stopped and all(query.idle for query in self._queries.values()):
+            self._stopped = True
+            self._handle(lambda event_id, at_s: StopAll(event_id=event_id, at_s=at_s))
+        self._slot_ends_s = max(self._slot_ends_s + self._options.scheduler.slot_s, now_s)
+        self._agenda.at(self._slot_ends_s, self._end_slot)
+
+    # ------------------------------------------------------------------------------------------------------- scheduler
+
+    def _handle(self, make_event: Callable[[str, float], Event]) -> None:
+        event = make_event(f"e{next(self._event_ids)}", self._agenda.now_s)
+        if not isinstance(event, SlotEnded):
+            self.trace.note(str(event))
+        commands = self._scheduler.handle(event)
+        self._scheduler.validate()
+        for command in commands:
+            promise(command.cause.event_id == event.event_id, f"{command} does not name its cause")
+            self.trace.note(str(command))
+            self._obey(command)
+        self._check_vms()
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case SetRoute():
+                self._queries[command.query].router.set_shares(dict(command.shares))
+                self._queries[command.query].deal()
+            case SetShed():
+                self._queries[command.query].sampler.share = command.share
+            case StartVm():
+                promise(not self._stopped, f"{command.vm} is started although the gateway stops")
+                self._fleet.launch(command.vm)
+            case DrainVm():
+                self._fleet.drain(command.vm)
+            case TerminateVm():
+                self._fleet.terminate(command.vm)
+            case Fit():
+                self._agenda.after(0.0, lambda: self._fit(command))
+
+    def _fit(self, command: Fit) -> None:
+        models = fit(command)
+        self._handle(lambda event_id, at_s: Fitted(event_id=event_id, at_s=at_s, query=command.query, models=models))
+
+    # ----------------------------------------------------------------------------------------------------------- hosts
+
+    def _make_host(self, name: str) -> Host:
+        faults = self._options.faults
+        draw = random.Random(f"host {self._options.seed} {name} {self._steps}")  # noqa: S311  # no secret
+        host = Host(name, self._options.machines, faults, self._agenda, self.trace, draw)
+        self._expect(faults.crash_per_s, lambda: self._crash(host))
+        self._expect(faults.hang_per_s, lambda: self._hang(host))
+        self._expect(faults.slow_link_per_s, lambda: self._slow(host))
+        return host
+
+    def _start_home(self) -> None:
+        self._home = self._make_host(HOME)
+        self._attach(self._home)
+
+    def _attach(self, host: Host) -> None:
+        for query in self._queries.values():
+            if host.name == HOME or query.options.settings.switchable:
+                query.add_lane(Lane(host, query, self._agenda, self._options.patience))
+
+    def _detach(self, name: str) -> None:
+        for query in self._queries.values():
+            query.remove_lane(name)
+        self._profiler.lane_closed(name)
+
+    def _give_up(self, lane: str) -> None:
+        self.trace.note(f"{lane} completes nothing: it is given up")
+        if lane != HOME:
+            self._fleet.lose(lane, "it completes nothing")
+        elif self._home is not None:
+            self._lose_home(self._home)
+
+    def _lose_home(self, host: Host) -> None:
+        if self._home is not host:
+            return
+        host.alive = False
+        self._home = None
+        self.trace.note("the private host is lost")
+        self._detach(HOME)
+        self._agenda.after(self._options.machines.home_restart_s, self._start_home)
+
+    # ---------------------------------------------------------------------------------------------------------- faults
+
+    def _expect(self, per_s: float, fault: Callable[[], None]) -> None:
+        if per_s > 0:
+            self._agenda.after(self._draw.expovariate(per_s), fault)
+
+    def _crash(self, host: Host) -> None:
+        if not host.alive:
+            return
+        self.trace.note(f"fault: {host.name} dies")
+        host.alive = False
+        detect_s = self._options.machines.detect_s
+        if host.name == HOME:
+            self._agenda.after(detect_s, lambda: self._lose_home(host))
+        else:
+            self._agenda.after(detect_s, lambda: self._fleet.lose(host.name, "no heartbeat"))
+
+    def _hang(self, host: Host) -> None:
+        if host.alive:
+            self.trace.note(f"fault: {host.name} hangs")
+            host.hung = True
+
+    def _slow(self, host: Host) -> None:
+        if host.alive:
+            self.trace.note(f"fault: the link to {host.name} is slow")
+            host.slow_link(self._draw.uniform(1, 30))
+            self._expect(self._options.faults.slow_link_per_s, lambda: self._slow(host))
+
+    def _step_clock(self) -> None:
+        by_s = self._draw.uniform(0, self._options.faults.clock_step_s)
+        self.trace.note(f"fault: the clock steps by {by_s:.6f} s")
+        self._agenda.skip(by_s)
+        self._expect(self._options.faults.clock_step_per_s, self._step_clock)
+
+    # -------------------------------------------------------------------------------------------------------- promises
+
+    def _check(self) -> None:
+        for query in self._queries.values():
+            if self._thorough:
+                query.check_all()
+            else:
+                query.check()
+
+    def _check_vms(self) -> None:
+        forgotten = self._fleet.books.machines - self._scheduler.vms.keys()
+        promise(not forgotten, f"the scheduler has forgotten {sorted(forgotten)}")
+        now_s = self._agenda.now_s
+        usd, billed_usd = self._scheduler.totals(now_s).usd, self._fleet.books.time_usd(now_s)
+        promise(
+            billed_usd <= usd + 1e-9, f"the cloud bills {billed_usd!r} USD for time, the scheduler knows of {usd!r}"
+        )
+        most_usd = self._options.scheduler.budget.usd_per_day
+        if most_usd is not None:
+            most_usd += self._fleet.unforeseen_usd
+            promise(usd <= most_usd + 1e-9, f"{usd!r} USD are spent, {most_usd!r} may be")
+
+    def _outcome(self) -> WorldOutcome:
+        for query in self._queries.values():
+            query.check_end()
+        totals = self._scheduler.totals(self._agenda.now_s)
+        promise(totals.started == totals.stopped, f"{totals.started} VMs started, {totals.stopped} stopped")
+        promise(not self._scheduler.vms, f"VMs are left: {dict(self._scheduler.vms)}")
+        queries = tuple(
+            QueryOutcome(
+                name=name,
+                events=query.tally.events,
+                shed_events=query.tally.shed,
+                mean_s=query.tally.latency.mean_s,
+                p95_s=query.tally.latency.quantile_s(0.95),
+                delivery_mean_s=query.tally.delivery.mean_s,
+                late_results=query.tally.late_results,
+                cloud_events=query.tally.events - query.tally.events_by_lane[HOME],
+                sent_bytes=query.tally.sent_bytes,
+            )
+            for name, query in self._queries.items()
+        )
+        return WorldOutcome(
+            self._options.seed,
+            self._agenda.now_s,
+            self._steps,
+            totals.started,
+            totals.usd,
+            queries,
+            self.trace.digest,
+        )

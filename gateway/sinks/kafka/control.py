@@ -1,0 +1,188 @@
+"""The control topic: the progress of a query, in the same transactions as its results.
+
+It is compacted, has one partition that is used, and one record a query counts: the last committed one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import NoError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+
+from gateway.connectors.kafkaclients import close_client, start_client
+from gateway.connectors.position import Position
+from gateway.sinks.base import SinkUnavailableError
+from infra.statefiles import StateError
+
+# A record of progress and the mark of its transaction take two offsets: the last record of a query that has the
+# topic for itself is always in the first window.
+_FIRST_WINDOW = 64
+_POLL_MS = 200
+_TOPIC_TRIES = 10
+_TOPIC_WAIT_S = 0.3
+# Small segments: only closed ones are compacted, and what is not compacted must be read by a query's first start.
+_CONTROL_CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "16777216",
+    "segment.ms": "3600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """A record of the control topic.
+
+    Attributes:
+        owner: the state that numbers the seqs.
+        epoch: of the gateway that wrote it.
+        writer: names the one opening of the sink that wrote it.
+        committed: the seq intervals whose results are in, those of its own transaction included.
+        source: the source position up to which everything is in.
+    """
+
+    owner: str
+    epoch: int
+    writer: str
+    committed: list[tuple[int, int]]
+    source: Position
+
+
+class ControlTopic:
+    """Makes the topic, and finds a query's last record in it.
+
+    Args:
+        topic: its name.
+        query: whose records count.
+        settings: how every client reaches the brokers.
+    """
+
+    def __init__(self, topic: str, query: str, settings: dict[str, Any]) -> None:
+        self.topic = topic
+        self.key = query.encode()
+        self._settings = settings
+        self._partition = TopicPartition(topic, 0)
+
+    async def prepare(self, results_topic: str) -> None:
+        """See that both topics are there and fit; the control topic is created where it is missing.
+
+        Raises:
+            StateError: the results' topic is missing, or the control topic may lose records.
+        """
+        admin = AIOKafkaAdminClient(**self._settings)
+        try:
+            await start_client(admin)
+            replicas = await self._replicas(admin, results_topic)
+            if replicas is None:
+                raise StateError(
+                    f"the topic {results_topic} does not exist: create it, with as many partitions as wanted"
+                )
+            if await self._replicas(admin, self.topic, tries=1) is None:
+                await self._create(admin, replicas)
+            await self._check(admin)
+        finally:
+            await close_client(admin.close())
+
+    async def last(self, *, settled: bool) -> Progress | None:
+        """Return the query's last committed record; None when there is none.
+
+        Args:
+            settled: wait until the outcome of every transaction begun before this call is known. Without it what
+                stands behind an open transaction is not seen.
+
+        Raises:
+            StateError: it cannot be read.
+        """
+        async with self._consumer("read_committed") as consumer:
+            consumer.assign([self._partition])
+            begin = (await consumer.beginning_offsets([self._partition]))[self._partition]
+            end = await self._end(consumer, settled=settled)
+            found: bytes | None = None
+            window, stop = _FIRST_WINDOW, end
+            # From the end to the front: the log is as long as compaction leaves it.
+            while found is None and stop > begin:
+                start = max(begin, end - window)
+                found = await self._last_between(consumer, start, stop)
+                window, stop = 4 * window, start
+        return None if found is None else self._decode(found)
+
+    async def _end(self, consumer: AIOKafkaConsumer, *, settled: bool) -> int:
+        if not settled:
+            return int((await consumer.end_offsets([self._partition]))[self._partition])
+        # To one that reads committed records only, the topic ends before the first open transaction.
+        async with self._consumer("read_uncommitted") as bold:
+            return int((await bold.end_offsets([self._partition]))[self._partition])
+
+    async def _last_between(self, consumer: AIOKafkaConsumer, start: int, stop: int) -> bytes | None:
+        found: bytes | None = None
+        consumer.seek(self._partition, start)
+        while await consumer.position(self._partition) < stop:
+            batches = await consumer.getmany(self._partition, timeout_ms=_POLL_MS)
+            for record in batches.get(self._partition, ()):
+                if record.key == self.key and record.offset < stop:
+                    found = record.value
+        return found
+
+    def _decode(self, value: bytes) -> Progress:
+        try:
+            return msgspec.json.decode(value, type=Progress)
+        except msgspec.DecodeError as error:
+            raise StateError(
+                f"the progress of query {self.key.decode()} in topic {self.topic} cannot be read ({error}): set "
+                "another control_topic, which nothing else writes"
+            ) from error
+
+    @asynccontextmanager
+    async def _consumer(self, isolation: str) -> AsyncIterator[AIOKafkaConsumer]:
+        consumer = AIOKafkaConsumer(
+            **self._settings, isolation_level=isolation, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
+        try:
+            await start_client(consumer)
+            yield consumer
+        finally:
+            await close_client(consumer.stop())
+
+    async def _replicas(self, admin: AIOKafkaAdminClient, topic: str, tries: int = _TOPIC_TRIES) -> int | None:
+        """Return how many copies of a topic are kept; None if it is not there, even after a while for its creation."""
+        error: type[Exception] = NoError
+        for attempt in range(tries):
+            if attempt:
+                await asyncio.sleep(_TOPIC_WAIT_S)
+            described = (await admin.describe_topics([topic]))[0]
+            error = for_code(described["error_code"])
+            if error is NoError:
+                return min(len(partition["replicas"]) for partition in described["partitions"])
+        if error is UnknownTopicOrPartitionError:
+            return None
+        raise SinkUnavailableError(f"topic {topic}: {error.__name__}")
+
+    async def _create(self, admin: AIOKafkaAdminClient, replicas: int) -> None:
+        answer: Any = await admin.create_topics([NewTopic(self.topic, 1, replicas, topic_configs=_CONTROL_CONFIGS)])
+        for said in answer.topic_errors:
+            error = for_code(said[1])
+            if error not in (NoError, TopicAlreadyExistsError):
+                raise SinkUnavailableError(
+                    f"the control topic {self.topic} could not be created ({error.__name__}): create it with one "
+                    "partition and cleanup.policy=compact"
+                )
+        await self._replicas(admin, self.topic)
+
+    async def _check(self, admin: AIOKafkaAdminClient) -> None:
+        resource = ConfigResource(ConfigResourceType.TOPIC, self.topic, configs={"cleanup.policy": ""})
+        answer: Any = (await admin.describe_configs([resource]))[0]
+        code, said, _, _, values = answer.resources[0]
+        if for_code(code) is not NoError:
+            raise SinkUnavailableError(f"the settings of the control topic {self.topic} cannot be read: {said}")
+        policy = next(value[1] for value in values if value[0] == "cleanup.policy")
+        if policy != "compact":
+            raise StateError(
+                f"the control topic {self.topic} has cleanup.policy={policy} and would lose the progress: set it to "
+                "compact, or set another control_topic"
+            )

@@ -1,0 +1,271 @@
+"""The Kafka sink: results, the progress of the query and the source's offsets in the same transactions.
+
+Who writes: a query has one transactional id, so a producer that is made fences those before it and settles their
+transactions. After that, and before anything is written, the control topic says what is in, whose it is and which
+epoch wrote it. Whenever the outcome of a transaction is not known for sure the producer is thrown away and the
+same is done again: so nothing is ever written on top of a guess.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import msgspec
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
+
+from gateway.config.connectors.kafka import KafkaSink as KafkaSinkConfig
+from gateway.connectors.kafkaclients import client_settings
+from gateway.connectors.position import Position
+from gateway.connectors.tlsfiles import BadTlsFilesError
+from gateway.core.intervals import IntervalSet
+from gateway.sinks.base import FencedError, Rows, SinkUnavailableError
+from gateway.sinks.kafka.control import ControlTopic, Progress
+from gateway.sinks.kafka.producer import (
+    BATCH_BYTES,
+    KAFKA_ERRORS,
+    BatchWriter,
+    TooLargeError,
+    discard_producer,
+    start_producer,
+)
+from gateway.sinks.kafka.records import Partitioner, RecordMaker, split_by_size
+from infra.failpoints import reached
+from infra.statefiles import StateError
+from infra.threads import run_to_end
+
+_LOG = logging.getLogger(__name__)
+# One transaction has at most so much (as Arrow), so that it ends long before the brokers lose patience with it; a
+# release is never cut.
+_TRANSACTION_BYTES = 32 * 2**20
+_TRANSACTION_S = 100.0
+# Brokers that confirm nothing for so long are away.
+_SILENCE_S = 15.0
+_SETTLE_S = 30.0
+# Batches shrink by this when the topic takes none so large.
+_SHRINK = 8
+_DUEL_TRIES = 5
+
+
+class KafkaSink:
+    """See ``Sink``.
+
+    Args:
+        config: what the user wrote.
+        query: names the records of progress.
+        owner: identity of the state that numbers the seqs.
+        epoch: counts the gateways that opened that state.
+        offsets_group: the consumer group of a source on the same brokers, whose offsets move with the results.
+
+    Raises:
+        StateError: a file of ``tls`` cannot be read.
+    """
+
+    def __init__(
+        self, config: KafkaSinkConfig, *, query: str, owner: str, epoch: int, offsets_group: str | None = None
+    ) -> None:
+        self.committed = IntervalSet()
+        self._config = config
+        self._query = query
+        self._owner = owner
+        self._epoch = epoch
+        self._writer = secrets.token_hex(8)
+        self._group = offsets_group
+        try:
+            self._settings = client_settings(config)
+        except BadTlsFilesError as error:
+            raise StateError(f"query {query}: {error}") from error
+        self._control = ControlTopic(config.progress_topic, query, self._settings)
+        # A topic's name has no colon.
+        self._transactional_id = f"spillway:{self._control.topic}:{query}"
+        self._maker = RecordMaker(config.key, config.headers)
+        self._partitioner = Partitioner()
+        self._batch_bytes = BATCH_BYTES
+        self._producer: AIOKafkaProducer | None = None
+        # Whether the outcome of everything that the producer did is known.
+        self._settled = False
+        self._opened = False
+        self._source = Position()
+
+    async def open(self) -> None:
+        """See ``Sink.open``.
+
+        Raises:
+            FencedError: a gateway with a higher epoch of the same state writes here.
+        """
+        try:
+            async with self._reachable("be opened", _SETTLE_S):
+                await self._control.prepare(self._config.topic)
+            await self._claim()
+        except BaseException:
+            await self.close()
+            raise
+        self._opened = True
+
+    async def _claim(self) -> None:
+        for last_try in [False] * (_DUEL_TRIES - 1) + [True]:
+            try:
+                await self._settle()
+                break
+            except SinkUnavailableError as error:
+                # An older gateway took its producer for timed out just now, and yields once it sees the claim.
+                if last_try or not isinstance(error.__cause__, ProducerFenced | InvalidProducerEpoch):
+                    raise
+
+    async def commit(self, releases: Sequence[Rows], source: Position) -> None:
+        """See ``Sink.commit``; large ones take several transactions, each with the progress up to it."""
+        await self._settle()
+        new = [release for release in releases if not self.committed.covers(release.first_seq, release.last_seq)]
+        groups = split_by_size(new, _TRANSACTION_BYTES)
+        for group in groups:
+            await self._commit_group(group, source if group is groups[-1] else None)
+
+    async def close(self) -> None:
+        """See ``Sink.close``."""
+        producer, self._producer, self._settled = self._producer, None, False
+        if producer is not None:
+            await discard_producer(producer)
+
+    async def _commit_group(self, group: Sequence[Rows], source: Position | None) -> None:
+        """Commit one transaction; with smaller batches if the brokers take none so large."""
+        while True:
+            try:
+                await self._transact(group, source)
+            except TooLargeError:
+                self._batch_bytes = max(1, self._batch_bytes // _SHRINK)
+                _LOG.warning(
+                    "%s: topic %s takes no batch so large: trying again with at most %d bytes",
+                    self._query,
+                    self._config.topic,
+                    self._batch_bytes,
+                )
+                await self._settle()
+            else:
+                return
+
+    async def _transact(self, group: Sequence[Rows], source: Position | None) -> None:
+        producer = self._producer
+        assert producer is not None, "the sink is settled before it is written"
+        committed = IntervalSet([*self.committed, *((release.first_seq, release.last_seq) for release in group)])
+        position = self._source if source is None else source
+        self._settled = False
+        ends_s = asyncio.get_running_loop().time() + _TRANSACTION_S
+        async with self._reachable("take results", _SILENCE_S) as wait:
+            await producer.begin_transaction()
+            await self._send_results(producer, group, lambda: wait(ends_s))
+            if source is not None:
+                await self._send_offsets(producer, source)
+            # Last, so that it holds back other queries' readers of the control topic as briefly as can be.
+            progress = Progress(self._owner, self._epoch, self._writer, list(committed), position)
+            await producer.send_and_wait(
+                self._control.topic, msgspec.json.encode(progress), key=self._control.key, partition=0
+            )
+            if group:
+                reached("sink.commit.prepared")
+            await producer.commit_transaction()
+            if group:
+                reached("sink.commit.visible")
+        self.committed, self._source = committed, position
+        self._settled = True
+
+    async def _send_results(
+        self, producer: AIOKafkaProducer, group: Sequence[Rows], on_confirmed: Callable[[], None]
+    ) -> None:
+        partitions = sorted(await producer.partitions_for(self._config.topic))
+        writer = BatchWriter(
+            producer, self._config.topic, partitions, self._partitioner, self._batch_bytes, on_confirmed
+        )
+        for release in group:
+            for record in await run_to_end(partial(self._maker.records, release)):
+                await writer.add(record, release)
+        await writer.finish()
+
+    async def _send_offsets(self, producer: AIOKafkaProducer, source: Position) -> None:
+        if self._group is None:
+            return
+        offsets = {}
+        for place, offset in source.offsets.items():
+            topic, _, partition = place.rpartition("/")
+            # Those that moved: a topic that was deleted meanwhile would be waited for.
+            if offset != self._source.offsets.get(place):
+                offsets[TopicPartition(topic, int(partition))] = offset
+        if offsets:
+            await producer.send_offsets_to_transaction(offsets, self._group)
+
+    # ---------------------------------------------------------------------------------------------------- settling
+
+    async def _settle(self) -> None:
+        """Find out what is committed if that is not known: fence whoever wrote, and read the control topic.
+
+        Raises:
+            StateError, FencedError or SinkUnavailableError: as ``open`` and ``commit``.
+        """
+        if self._settled:
+            return
+        await self.close()
+        async with self._reachable("be asked what it has", _SETTLE_S):
+            # Looked at before too, so that a gateway that has no business here fences nobody.
+            self._judge(await self._control.last(settled=False))
+            self._producer = await start_producer(self._settings, self._transactional_id)
+            last = await self._control.last(settled=True)
+            self._judge(last)
+        if last is not None:
+            self.committed, self._source = IntervalSet(last.committed), last.source
+        if last is None or last.writer != self._writer:
+            # The claim: tells a fenced writer who fenced it, from the first moment on.
+            await self._transact([], None)
+        self._settled = True
+
+    def _judge(self, last: Progress | None) -> None:
+        if last is None:
+            return
+        if last.owner != self._owner:
+            raise StateError(
+                f"the topic {self._config.topic} has results of query {self._query} from other state than this "
+                f"state_dir's (control topic {self._control.topic}): restore the state, or choose another topic"
+            )
+        newer = last.epoch > self._epoch
+        # A copy of the state_dir has the same epoch; whoever opened the sink last is believed.
+        copied = self._opened and last.epoch == self._epoch and last.writer != self._writer
+        if newer or copied:
+            raise FencedError(
+                f"another gateway has taken over query {self._query} (its epoch is {last.epoch}, this one's "
+                f"{self._epoch}): stop one of the two, and let each have a state_dir of its own"
+            )
+
+    @asynccontextmanager
+    async def _reachable(self, what: str, limit_s: float) -> AsyncIterator[Callable[[float], None]]:
+        """Say what Kafka's errors mean here; give a function that starts the limit anew, but not beyond a time."""
+        where = f"Kafka at {self._config.brokers} cannot {what}"
+        clock = asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                yield lambda ends_s: limit.reschedule(min(ends_s, clock() + limit_s))
+        except TimeoutError as error:
+            raise SinkUnavailableError(f"{where}: no answer in time") from error
+        except (ProducerFenced, InvalidProducerEpoch) as error:
+            await self._tell_if_taken_over()
+            raise SinkUnavailableError(
+                f"{where}: its transaction took too long, or another gateway has just opened the query"
+            ) from error
+        except KAFKA_ERRORS as error:
+            raise SinkUnavailableError(f"{where}: {error or type(error).__name__}") from error
+
+    async def _tell_if_taken_over(self) -> None:
+        """Look who fenced this writer.
+
+        Raises:
+            FencedError: a gateway that has claimed the query since.
+        """
+        try:
+            async with asyncio.timeout(_SETTLE_S):
+                last = await self._control.last(settled=False)
+        except (*KAFKA_ERRORS, TimeoutError, OSError) as error:
+            _LOG.debug("%s: the control topic cannot be read now: %r", self._query, error)
+            return
+        self._judge(last)

@@ -1,0 +1,201 @@
+"""A transactional producer that can always be got rid of, and the batches of one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import IllegalOperation, KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from gateway.connectors.kafkaclients import close_client, start_client
+from gateway.sinks.base import Rows, SinkError
+from gateway.sinks.kafka.records import Partitioner, Record
+
+_LOG = logging.getLogger(__name__)
+# What aiokafka raises when it cannot do what it is told; by assertion it says that a transaction is in another state
+# than the caller may know of (its own task found out first).
+KAFKA_ERRORS = (KafkaError, IllegalOperation, AssertionError)
+BATCH_BYTES = 256 * 1024
+_IN_FLIGHT_BYTES_MAX = 8 * 2**20
+_RECORD_OVERHEAD_BYTES = 32
+_BATCH_HEAD_BYTES = 4096
+# A dead gateway's open transaction hides from readers what comes after it, for as long as this.
+TRANSACTION_TIMEOUT_MS = 120_000
+_REQUEST_TIMEOUT_MS = 10_000
+_STOP_S = 3.0
+
+
+async def start_producer(settings: dict[str, Any], transactional_id: str) -> AIOKafkaProducer:
+    """Return a producer that has fenced all earlier ones of its id and settled their transactions."""
+    producer = AIOKafkaProducer(
+        **settings,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        request_timeout_ms=_REQUEST_TIMEOUT_MS,
+        max_batch_size=BATCH_BYTES + _BATCH_HEAD_BYTES,
+        linger_ms=0,
+    )
+    try:
+        await start_client(producer)
+    except BaseException:
+        await discard_producer(producer)
+        raise
+    return producer
+
+
+async def discard_producer(producer: AIOKafkaProducer) -> None:
+    """Close a producer, whatever state it and the brokers are in, within seconds; a caller that is cancelled waits.
+
+    A transaction that it has open is aborted if that can be done at once, else by the next producer of its id.
+    """
+    await close_client(_discard(producer))
+
+
+async def _discard(producer: AIOKafkaProducer) -> None:
+    if producer._txn_manager.is_in_transaction():  # noqa: SLF001 -- aiokafka has no public word for it
+        await _try(producer.abort_transaction())
+    if await _try(producer.stop()):
+        return
+    # stop() waits for records to get out, without end when the brokers are away.
+    sender = producer._sender.sender_task  # noqa: SLF001 -- nor a public way to give up
+    producer._message_accumulator.fail_all(KafkaError("the producer was given up"))  # noqa: SLF001
+    while sender is not None and not sender.done():
+        # It shields what it has in flight from the first cancellation.
+        sender.cancel()
+        await asyncio.wait([sender], timeout=0.1)
+    await producer.client.close()
+
+
+async def _try(action: Awaitable[None]) -> bool:
+    try:
+        await asyncio.wait_for(action, _STOP_S)
+    except (*KAFKA_ERRORS, TimeoutError, OSError) as error:
+        _LOG.debug("an old producer was given up: %r", error)
+        return False
+    return True
+
+
+class TooLargeError(Exception):
+    """The brokers refused a batch of several records for its size; smaller ones may pass."""
+
+
+@dataclass
+class _OpenBatch:
+    builder: BatchBuilder
+    first_seq: int = 0
+    last_seq: int = 0
+    used_bytes: int = 0
+
+
+class BatchWriter:
+    """Sends the records of one transaction, in order within each partition, with bounded bytes under way.
+
+    Args:
+        producer: in a transaction.
+        topic: where to.
+        partitions: its partitions, ascending.
+        partitioner: chooses among them.
+        batch_bytes: a batch is sent when it has so much; at most ``BATCH_BYTES``.
+        on_confirmed: called whenever the brokers have one.
+    """
+
+    def __init__(
+        self,
+        producer: AIOKafkaProducer,
+        topic: str,
+        partitions: list[int],
+        partitioner: Partitioner,
+        batch_bytes: int,
+        on_confirmed: Callable[[], None],
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partitions = partitions
+        self._partitioner = partitioner
+        self._batch_bytes = batch_bytes
+        self._on_confirmed = on_confirmed
+        self._open: dict[int, _OpenBatch] = {}
+        self._sent: deque[tuple[_OpenBatch, asyncio.Future[Any]]] = deque()
+        self._held_bytes = 0
+
+    async def add(self, record: Record, release: Rows) -> None:
+        """Put a record into a batch.
+
+        Raises:
+            SinkError: the brokers will not have a record of that size; TooLargeError: or a batch.
+            KafkaError: they refuse it for another reason.
+        """
+        size_bytes = _size(record)
+        batch = await self._batch_for(record, size_bytes)
+        if batch.used_bytes == 0:
+            batch.first_seq = release.first_seq
+        appended = batch.builder.append(timestamp=None, key=record.key, value=record.value, headers=record.headers)
+        assert appended is not None, "a batch of the producer is larger than those that are sent"
+        batch.last_seq = max(batch.last_seq, release.last_seq)
+        batch.used_bytes += size_bytes
+        self._held_bytes += size_bytes
+        await self._relieve(_IN_FLIGHT_BYTES_MAX)
+
+    async def _batch_for(self, record: Record, size_bytes: int) -> _OpenBatch:
+        """Return the open batch of the record's partition, with room for it."""
+        partition = self._partitioner.choose(record.key, self._partitions)
+        batch = self._open.get(partition)
+        if batch is not None and batch.used_bytes + size_bytes > self._batch_bytes:
+            await self._send(partition)
+            batch = None
+        if batch is None:
+            batch = self._open[partition] = _OpenBatch(self._producer.create_batch())
+        return batch
+
+    async def finish(self) -> None:
+        """Send what is left, and wait until the brokers have everything.
+
+        Raises:
+            SinkError, TooLargeError or KafkaError: as ``add``.
+        """
+        for partition in list(self._open):
+            await self._send(partition)
+        self._partitioner.turn()
+        await self._relieve(0)
+
+    async def _relieve(self, max_bytes: int) -> None:
+        """Wait until at most ``max_bytes`` are held."""
+        if self._held_bytes > max_bytes:
+            for partition in list(self._open):
+                await self._send(partition)
+        while self._held_bytes > max_bytes:
+            batch, done = self._sent.popleft()
+            self._held_bytes -= batch.used_bytes
+            await self._confirm(batch, done)
+
+    async def _send(self, partition: int) -> None:
+        batch = self._open.pop(partition)
+        batch.builder.close()
+        done = await self._producer.send_batch(batch.builder, self._topic, partition=partition)
+        # Whoever fails first is told of; the others are not to complain that nobody listens.
+        done.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self._sent.append((batch, done))
+
+    async def _confirm(self, batch: _OpenBatch, done: asyncio.Future[Any]) -> None:
+        try:
+            await done
+        except (MessageSizeTooLargeError, RecordListTooLargeError) as error:
+            if batch.builder.record_count() > 1:
+                raise TooLargeError from error
+            raise SinkError(
+                f"a result of the events {batch.first_seq} to {batch.last_seq} is too large for the topic "
+                f"{self._topic} ({batch.used_bytes} bytes): raise its max.message.bytes, or select less"
+            ) from error
+        self._on_confirmed()
+
+
+def _size(record: Record) -> int:
+    """The most that a record takes in a batch."""
+    headers_bytes = sum(len(name.encode()) + len(text) + 10 for name, text in record.headers)
+    return len(record.value) + len(record.key or b"") + headers_bytes + _RECORD_OVERHEAD_BYTES

@@ -1,0 +1,106 @@
+"""From result rows to records of a topic, and which partition each goes to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+from aiokafka.partitioner import murmur2
+
+from gateway.config.connectors.kafka import LATE_HEADER
+from gateway.sinks.base import Rows, SinkError
+from gateway.sinks.rows import json_rows
+
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+
+
+class Record(NamedTuple):
+    """What a topic keeps of a result."""
+
+    key: bytes | None
+    value: bytes
+    headers: list[tuple[str, bytes]]
+
+
+class RecordMaker:
+    """Makes records as the config wants them.
+
+    Args:
+        key: the column whose text is the key, or None.
+        headers: header name to column.
+    """
+
+    def __init__(self, key: str | None, headers: Mapping[str, str]) -> None:
+        self._key = key
+        self._headers = dict(headers)
+
+    def records(self, release: Rows) -> list[Record]:
+        """Return a record for each row, in order; those of a late release have the header ``spillway-late``.
+
+        Raises:
+            SinkError: a column that is named is not there.
+        """
+        batch = release.item
+        rows = range(batch.num_rows)
+        keys = self._texts(batch, "key", self._key) if self._key is not None else [None for _ in rows]
+        columns = {name: self._texts(batch, f"headers.{name}", column) for name, column in self._headers.items()}
+        late = [(LATE_HEADER, b"true")] if release.late else []
+        # A header without a value is left out.
+        headers = [
+            late + [(name, text) for name, texts in columns.items() if (text := texts[row]) is not None] for row in rows
+        ]
+        return [Record(*parts) for parts in zip(keys, json_rows(batch), headers, strict=True)]
+
+    def _texts(self, batch: pa.RecordBatch, setting: str, column: str) -> list[bytes | None]:
+        if column not in batch.schema.names:
+            raise SinkError(
+                f'sink.{setting} names "{column}", which is no column of the results; they have '
+                f"{', '.join(batch.schema.names)}"
+            )
+        return [as_text(value) for value in batch.column(column).to_pylist()]
+
+
+def as_text(value: object) -> bytes | None:
+    """Return a value as the text of a key or a header: as in JSON, but strings without quotes and bytes as they are."""
+    match value:
+        case None:
+            return None
+        case bytes():
+            return value
+        case str():
+            return value.encode()
+        case _:
+            return _ENCODER.encode(value).strip(b'"')
+
+
+class Partitioner:
+    """Chooses partitions: by the key as Java's clients do, else one after the other, changing when told to."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def choose(self, key: bytes | None, partitions: Sequence[int]) -> int:
+        """Return one of ``partitions`` (ascending)."""
+        if len(partitions) == 1:
+            return partitions[0]
+        number = self._turn if key is None else murmur2(key) & 0x7FFFFFFF
+        return partitions[number % len(partitions)]
+
+    def turn(self) -> None:
+        """Let the next records without a key go to the next partition."""
+        self._turn += 1
+
+
+def split_by_size(releases: Sequence[Rows], max_bytes: int) -> list[list[Rows]]:
+    """Cut releases, in order, into groups of at most ``max_bytes`` of Arrow data, but at least one release each."""
+    groups: list[list[Rows]] = []
+    group_bytes = 0
+    for release in releases:
+        if not groups or group_bytes + release.item.nbytes > max_bytes:
+            groups.append([])
+            group_bytes = 0
+        groups[-1].append(release)
+        group_bytes += release.item.nbytes
+    return groups

@@ -1,0 +1,1 @@
+"""Files as sources: single files, folders and mailboxes."""

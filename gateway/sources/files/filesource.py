@@ -1,0 +1,82 @@
+"""Sources of type ``file``, and when their records are due."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from gateway.config.models import FileSource
+from gateway.sources.base import Source
+from gateway.sources.files.folder import NOTES_NAME, FolderFiles
+from gateway.sources.files.formats.choosing import open_by_name
+from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from gateway.sources.files.mail import read_mail_table
+from gateway.sources.files.recorded import column_times, joined_times, times_of_files
+from gateway.sources.files.table import TableSource
+from gateway.sources.schedule import DueTimes, RecordedSchedule, Schedule
+from gateway.sources.threaded import ThreadedSource
+from infra.clock import Clock
+
+
+def make_file_source(config: FileSource, folder: Path, clock: Clock, *, strict: bool) -> Source:
+    """Return the source of ``config``, not opened yet.
+
+    Args:
+        config: what the user wrote.
+        folder: the query's part of the state_dir.
+        clock: time.
+        strict: see docs/schema-drift.md.
+    """
+    loops = config.replay.loops if config.replay else 1
+    id_field = config.replay.id_field if config.replay else None
+    if is_mail(config, folder):
+        return ThreadedSource(TableSource(lambda: read_mail_table(config.path), loops=loops, id_field=id_field))
+    open_file = partial(open_by_name, strict=strict)
+    if not config.path.is_dir():
+        return ThreadedSource(PassesSource(FixedFiles([config.path], loops), open_file, id_field=id_field))
+    files = FolderFiles(config.path, folder / NOTES_NAME, clock, follow=config.follow, loops=loops)
+    return ThreadedSource(PassesSource(files, open_file, id_field=id_field, folder=True), files.acknowledge)
+
+
+def is_mail(config: FileSource, folder: Path) -> bool:
+    """Whether the source is a mailbox, in a file or a folder; ``folder`` is the query's part of the state_dir."""
+    if config.path.is_dir():
+        # The files of a folder may have been removed since they were taken.
+        return not config.has_row_files and not (folder / NOTES_NAME).exists()
+    return config.path.name.endswith((".mbox", ".mbox.gz"))
+
+
+def make_schedule(config: FileSource, schema: pa.Schema, folder: Path, clock: Clock) -> DueTimes | None:
+    """Return when the records are due, once the source is open; None when they are taken as fast as possible.
+
+    Blocks: for recorded times it reads one column of everything.
+
+    Raises:
+        SourceError: the times cannot be read.
+    """
+    replay = config.replay
+    if replay is None:
+        return None
+    if replay.profile is not None:
+        return Schedule([(step.for_s / replay.speed, step.rate_per_s * replay.speed) for step in replay.profile])
+    if replay.rate_per_s is not None:
+        return Schedule([(1.0, replay.rate_per_s * replay.speed)])
+    if replay.times is None:
+        return None
+    field = schema.field(replay.times)
+    if is_mail(config, folder):
+        column = read_mail_table(config.path).column(field.name).combine_chunks()
+        times = joined_times([column_times(column)])
+    else:
+        source = _one_pass(config, folder, clock)
+        times = times_of_files(source, field)
+    return RecordedSchedule(times, speed=replay.speed, loops=replay.loops)
+
+
+def _one_pass(config: FileSource, folder: Path, clock: Clock) -> PassesSource:
+    open_file = partial(open_by_name, strict=False)
+    if not config.path.is_dir():
+        return PassesSource(FixedFiles([config.path]), open_file)
+    return PassesSource(FolderFiles(config.path, folder / NOTES_NAME, clock, follow=False), open_file, folder=True)

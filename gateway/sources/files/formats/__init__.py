@@ -1,0 +1,1 @@
+"""One reader for each file format, and what the readers share."""

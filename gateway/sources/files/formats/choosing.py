@@ -1,0 +1,38 @@
+"""Which reader opens which file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from gateway.sources.base import SourceError
+from gateway.sources.files.formats.arrowfile import open_arrow
+from gateway.sources.files.formats.csvfile import CsvReader
+from gateway.sources.files.formats.lines import JsonLinesReader
+from gateway.sources.files.formats.parquetfile import open_parquet
+from gateway.sources.files.formats.passes import FileReader
+from gateway.sources.rows.jsonlines import LineDecoder
+
+
+def open_by_name(path: Path, schema: pa.Schema, *, strict: bool) -> FileReader:
+    """Open a file of rows as its name says; see ``gateway.config.words.fields.ROW_SUFFIXES``.
+
+    Raises:
+        SourceError: it cannot be read, or does not fit ``schema``.
+    """
+    kind = path.name.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
+    try:
+        match kind:
+            case "jsonl":
+                return JsonLinesReader(path, LineDecoder(schema, strict=strict))
+            case "csv":
+                return CsvReader(path, schema, strict=strict)
+            case "parquet":
+                return open_parquet(path, schema, strict=strict)
+            case "arrow" | "arrows":
+                return open_arrow(path, schema, strict=strict)
+            case _:
+                raise SourceError(f"{path} is of no kind this reads")
+    except FileNotFoundError as error:
+        raise SourceError(f"{path} is not there any more: restore the file") from error

@@ -1,0 +1,170 @@
+"""Files that have a schema of their own (Parquet, Arrow), read piece by piece as rows of the query's schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from gateway.sources.base import SourceError
+from gateway.sources.files.formats.lines import RAW_KEPT_BYTES
+from gateway.sources.files.formats.passes import Portion, Refused
+from gateway.sources.rows.drift import check_columns
+from gateway.sources.rows.halving import decode_by_halves, one_batch
+
+
+class Conformer:
+    """Makes rows of the query's schema from the rows of one file.
+
+    Args:
+        path: the file, for messages.
+        found: its schema.
+        schema: the query's.
+        strict: columns and types must be the same.
+
+    Raises:
+        SourceError: the file does not fit the query.
+    """
+
+    def __init__(self, path: Path, found: pa.Schema, schema: pa.Schema, *, strict: bool) -> None:
+        if len(set(found.names)) < len(found.names):
+            raise SourceError(f"{path}: two columns have one name; rename one")
+        check_columns(path, found.names, schema, strict=strict)
+        self.wanted = [name for name in schema.names if name in found.names]
+        self._schema = schema
+        for name in self.wanted:
+            has, needs = found.field(name).type, schema.field(name).type
+            if strict and _plain(has) != _plain(needs):
+                raise SourceError(
+                    f"{path}: column {name} is {has}, but the schema says {needs}: correct it, or set drift: lenient"
+                )
+            try:
+                pa.nulls(0, has).cast(needs)
+            except (pa.ArrowException, ValueError) as error:
+                raise SourceError(f"{path}: column {name} is {has}, which is never {needs}: correct it") from error
+
+    def conform(self, batch: pa.RecordBatch, offset: int) -> Portion:
+        """Return the rows of ``batch``, the first of which stands at ``offset``; those that do not fit are dead."""
+        try:
+            return Portion(self._cast(batch), batch.num_rows, offset + batch.num_rows)
+        except (pa.ArrowException, ValueError):
+            rows = [(i, i) for i in range(batch.num_rows)]
+        batches, dead = decode_by_halves(rows, lambda some: self._cast(batch.slice(some[0], len(some))))
+        refused = tuple(Refused(i, offset + i, why, _raw(batch.slice(i, 1))) for i, why in dead)
+        return Portion(one_batch(batches, self._schema), batch.num_rows, offset + batch.num_rows, refused)
+
+    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = []
+        for field in self._schema:
+            if field.name not in self.wanted:
+                columns.append(pa.nulls(batch.num_rows, field.type))
+                continue
+            column = batch.column(field.name).cast(field.type)
+            if column.null_count and not field.nullable:
+                raise ValueError(f"column {field.name} is NOT NULL, but the row has null")
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _raw(row: pa.RecordBatch) -> bytes:
+    """Return a row as JSON text, as the file has no text of it."""
+    try:
+        return json.dumps(row.to_pylist()[0], default=str).encode()[:RAW_KEPT_BYTES]
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        return f"the row cannot be shown: {error}".encode()
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return ``kind`` without what is only a matter of how a file holds it."""
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _plain(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    return kind
+
+
+# Yields (number of its first row, batch), beginning with a batch that holds the asked row or lies before it.
+BatchesFrom = Callable[[int], Iterator[tuple[int, pa.RecordBatch]]]
+
+
+class BatchReader:
+    """Reader of a file that gives record batches; offsets are rows. One decoded batch is in memory at a time.
+
+    Args:
+        path: the file, for messages.
+        batches_from: gives its batches from about a row on.
+        conformer: makes rows of the query's schema.
+        close: closes the file.
+    """
+
+    def __init__(self, path: Path, batches_from: BatchesFrom, conformer: Conformer, close: Callable[[], None]) -> None:
+        self._path = path
+        self._batches_from = batches_from
+        self._conformer = conformer
+        self._close = close
+        self._row = 0
+        self._batches: Iterator[tuple[int, pa.RecordBatch]] | None = None
+        self._batch: pa.RecordBatch | None = None
+        self._first = 0
+
+    def seek(self, offset: int) -> None:
+        """See ``FileReader.seek``."""
+        end = self._first + (0 if self._batch is None else self._batch.num_rows)
+        if not self._first <= offset <= end:
+            self._batches = self._batch = None
+        self._row = offset
+
+    def at_end(self) -> bool:
+        """See ``FileReader.at_end``."""
+        return self._load() is None
+
+    def read(self, max_records: int, max_bytes: int) -> Portion:
+        """See ``FileReader.read``; ``max_bytes`` is kept by the mean size of a row in its batch."""
+        first, left_bytes = self._row, float(max_bytes)
+        slices: list[pa.RecordBatch] = []
+        while self._row - first < max_records and (not slices or left_bytes > 0):
+            batch = self._load()
+            if batch is None:
+                break
+            row_bytes = max(1.0, batch.nbytes / batch.num_rows)
+            at = self._row - self._first
+            rows = min(max_records - (self._row - first), batch.num_rows - at, max(1, int(left_bytes / row_bytes)))
+            slices.append(batch.slice(at, rows))
+            self._row += rows
+            left_bytes -= rows * row_bytes
+        return self._conformer.conform(slices[0] if len(slices) == 1 else pa.concat_batches(slices), first)
+
+    def _load(self) -> pa.RecordBatch | None:
+        """Return the batch that holds the next row, or None at the end."""
+        if self._batch is not None and self._first <= self._row < self._first + self._batch.num_rows:
+            return self._batch
+        try:
+            if self._batches is None:
+                self._batches = self._batches_from(self._row)
+            for first, batch in self._batches:
+                self._first = first
+                if self._row < first + batch.num_rows:
+                    batch.validate(full=True)
+                    self._batch = batch
+                    return batch
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise SourceError(f"{self._path} cannot be read to its end ({error}): restore the file") from error
+        self._batches = self._batch = None
+        return None
+
+    def close(self) -> None:
+        """See ``FileReader.close``."""
+        self._batches = self._batch = None
+        self._close()

@@ -1,0 +1,49 @@
+"""Parquet files, row group by row group, and each of those in small batches."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gateway.sources.base import SourceError
+from gateway.sources.files.formats.columns import BatchReader, Conformer
+
+_BATCH_BYTES = 4 << 20
+_BATCH_ROWS_MAX = 16_384
+_READ_BYTES = 1 << 18
+
+
+def open_parquet(path: Path, schema: pa.Schema, *, strict: bool = False) -> BatchReader:
+    """Open a Parquet file; a place in it is found by the row groups in its footer.
+
+    Raises:
+        SourceError: it is no Parquet file, or does not fit the query.
+    """
+    try:
+        # Without a buffer size a row group's columns are read whole.
+        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{path} cannot be read as Parquet ({error}): restore the file") from error
+    try:
+        conformer = Conformer(path, file.schema_arrow, schema, strict=strict)
+    except SourceError:
+        file.close()
+        raise
+    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    starts = list(accumulate((group.num_rows for group in groups), initial=0))
+
+    def batches_from(row: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for at in range(max(0, bisect_right(starts, row) - 1), len(groups)):
+            first = starts[at]
+            row_bytes = max(1, groups[at].total_byte_size // max(1, groups[at].num_rows))
+            size = min(_BATCH_ROWS_MAX, max(1, _BATCH_BYTES // row_bytes))
+            for batch in file.iter_batches(size, row_groups=[at], columns=conformer.wanted, use_threads=False):
+                yield first, batch
+                first += batch.num_rows
+
+    return BatchReader(path, batches_from, conformer, file.close)

@@ -1,0 +1,244 @@
+"""Files one after the other, each read from any place on: what is common to all kinds of file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from gateway.connectors.position import Position
+from gateway.sources.base import Chunk, DeadRecord, SourceError
+from gateway.sources.files.formats.loops import with_loop_ids
+
+FILE_COLUMN = "_file"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record of a portion that is no event; ``index`` counts from the portion's first record."""
+
+    index: int
+    offset: int
+    reason: str
+    raw: bytes
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Consecutive records of one file.
+
+    Attributes:
+        batch: the events.
+        records: how many records it took, those included that are no events.
+        end: offset of the next record.
+        dead: what could not be decoded, in order.
+        blank: indices of records that say nothing (an empty line).
+    """
+
+    batch: pa.RecordBatch
+    records: int
+    end: int
+    dead: tuple[Refused, ...] = ()
+    blank: tuple[int, ...] = ()
+
+
+class FileReader(Protocol):
+    """One open file. ``offset`` is 0 at its first record and otherwise what a ``Portion.end`` said."""
+
+    def seek(self, offset: int) -> None:
+        """Go on at ``offset``."""
+        ...
+
+    def at_end(self) -> bool:
+        """Return whether no record is left."""
+        ...
+
+    def read(self, max_records: int, max_bytes: int) -> Portion:
+        """Return the next records, at least one; not at the end.
+
+        Raises:
+            SourceError: the file cannot be read to its end.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what is open."""
+        ...
+
+
+OpenFile = Callable[[Path, pa.Schema], FileReader]
+
+
+class Files(Protocol):
+    """The files of a source by their number, which never means another file."""
+
+    def at(self, number: int) -> Path | None:
+        """Return a file; None when there is none of that number (yet).
+
+        Raises:
+            SourceError: it is not what it was.
+        """
+        ...
+
+    def loop_of(self, number: int) -> int:
+        """Return in which pass over all files this one is, from 0."""
+        ...
+
+    @property
+    def count(self) -> int | None:
+        """How many files there will ever be (all passes); None when that is open."""
+        ...
+
+    @property
+    def per_loop(self) -> int:
+        """How many files a pass has."""
+        ...
+
+
+class FixedFiles:
+    """Files that are known from the start, played ``loops`` times."""
+
+    def __init__(self, paths: Sequence[Path], loops: int = 1) -> None:
+        self._paths = paths
+        self._loops = loops
+
+    def at(self, number: int) -> Path | None:
+        """See ``Files.at``."""
+        return self._paths[number % len(self._paths)] if number < self.count else None
+
+    def loop_of(self, number: int) -> int:
+        """See ``Files.loop_of``."""
+        return number // len(self._paths)
+
+    @property
+    def count(self) -> int:
+        """See ``Files.count``."""
+        return len(self._paths) * self._loops
+
+    @property
+    def per_loop(self) -> int:
+        """See ``Files.per_loop``."""
+        return len(self._paths)
+
+
+class PassesSource:
+    """Source over files.
+
+    ``Position.part`` is the number of the file, ``offset`` a place in it, in the unit of its reader.
+
+    Args:
+        files: which.
+        open_file: opens one of them.
+        id_field: a column that is made distinct in each pass.
+        folder: the files are those of a folder. A column ``_file`` of the schema is filled with the file's name, and a
+            file that was read to its end is not opened again, so that it may be removed once it is done.
+    """
+
+    def __init__(self, files: Files, open_file: OpenFile, *, id_field: str | None = None, folder: bool = False) -> None:
+        self._files = files
+        self._open_file = open_file
+        self._id_field = id_field
+        self._folder = folder
+        self._position = Position()
+        self._reader: FileReader | None = None
+        self._path: Path | None = None
+
+    def open(self, schema: pa.Schema) -> None:
+        """See ``Source.open``; a single file is opened, so that what is wrong with it is said at once."""
+        self._schema = schema
+        fields = [field for field in schema if not (self._folder and field.name == FILE_COLUMN)]
+        self._file_schema = pa.schema(fields)
+        self.seek(Position())
+        if not self._folder:
+            self._open_next()
+
+    def seek(self, position: Position) -> None:
+        """See ``Source.seek``."""
+        if self._reader is not None and position.part == self._position.part:
+            self._reader.seek(position.offset)
+        else:
+            self.close()
+        self._position = position
+
+    @property
+    def finished(self) -> bool:
+        """See ``Source.finished``; looks ahead, so that it is true right after the last record."""
+        return not self._has_record() and self._files.count is not None
+
+    def read(self, max_records: int, max_bytes: int) -> Chunk | None:
+        """See ``Source.read``; a chunk never spans two files, and has no event when all its records are dead."""
+        if not self._has_record() or self._path is None:
+            return None
+        start, name = self._position, self._path.name
+        portion = self.read_portion(max_records, max_bytes)
+        if portion is None:
+            return None
+        place = name if self._folder else ""
+        dead = tuple(
+            DeadRecord(start.record + d.index, d.offset, d.reason, d.raw, ", ".join(filter(None, (place, d.place))))
+            for d in portion.dead
+        )
+        batch = with_loop_ids(portion.batch, self._id_field, self._files.loop_of(start.part))
+        return Chunk(self._with_name(batch, name), start, self._position, dead)
+
+    def read_portion(self, max_records: int, max_bytes: int) -> Portion | None:
+        """Return the next records of one file as the file has them; None when there are none now."""
+        if not self._has_record() or self._reader is None:
+            return None
+        start = self._position
+        portion = self._reader.read(max_records, max_bytes)
+        self._position = Position(start.record + portion.records, start.part, portion.end)
+        if self._folder and _is_done(self._reader):
+            self.close()
+            self._position = Position(self._position.record, start.part + 1, 0)
+        return portion
+
+    def _with_name(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+        if len(self._file_schema) == len(self._schema):
+            return batch
+        field = self._schema.field(FILE_COLUMN)
+        names = pa.array([name] * batch.num_rows, pa.string()).cast(field.type)
+        columns = [names if column == FILE_COLUMN else batch.column(column) for column in self._schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _has_record(self) -> bool:
+        """Open the file that holds the position; files that have been read to their end are passed over."""
+        empty = 0
+        while True:
+            reader = self._reader or self._open_next()
+            if reader is None:
+                return False
+            if not reader.at_end():
+                return True
+            empty = empty + 1 if self._position.offset == 0 else 0
+            count = self._files.count
+            # A pass that gave nothing gives nothing however often it is played.
+            useless = count is not None and empty >= self._files.per_loop
+            self.close()
+            self._position = Position(
+                self._position.record, count if useless and count is not None else self._position.part + 1, 0
+            )
+
+    def _open_next(self) -> FileReader | None:
+        self._path = self._files.at(self._position.part)
+        if self._path is not None:
+            self._reader = self._open_file(self._path, self._file_schema)
+            self._reader.seek(self._position.offset)
+        return self._reader
+
+    def close(self) -> None:
+        """See ``Source.close``."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+def _is_done(reader: FileReader) -> bool:
+    try:
+        return reader.at_end()
+    except SourceError:
+        return False  # what was read is good; the next reading tells

@@ -1,0 +1,327 @@
+"""The HTTP source: JSON lines are POSTed, and answered when they are safe in the journal."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from gateway.config.connectors.http import HttpSource
+from gateway.journal.journal import Journal, JournalFullError
+from gateway.sources.base import SourceError, SourceUnavailableError
+from gateway.sources.http.body import ENCODINGS, BadBodyError, TooLargeError, split_lines, unpack
+from gateway.sources.http.judging import Judge, Verdict
+
+_LOG = logging.getLogger(__name__)
+KEY_CHARS_MAX: Final = 255
+# How much all requests together may hold, in bodies of the largest size, and how many there may be at once. Each body
+# is there about three times while it is cut into lines and written.
+BODIES_MAX: Final = 4
+REQUESTS_MAX: Final = 1024
+_UNPACKED_AT_ONCE: Final = 2
+# How long a body may take to arrive.
+BODY_S: Final = 60.0
+_SHUTDOWN_S: Final = 5.0
+_FULL_RETRY_S: Final = 1
+_DISK_RETRY_S: Final = 5
+_DIGEST_BYTES: Final = 16
+_HELP = (
+    "POST JSON lines here, one object a line; Content-Encoding gzip or zstd is understood.\n"
+    'The answer is 200 once all of them are safe on the disk: {{"records": 2, "duplicate": false}}.\n'
+    "Lines that are no events of the query's schema are kept as dead letters, and the answer says so: taken and\n"
+    "dead_lettered (how many), first_reason, dead_letters (the file they go to).\n"
+    "With an Idempotency-Key header (up to {key_chars} characters) a request may be sent again for {keep_s:g} s.\n"
+    "429 and 503: nothing was taken; send it again after Retry-After seconds.\n"
+)
+
+
+class _Refused(Exception):  # noqa: N818 -- an answer, not an error of this program
+    """The request is answered with this, and nothing of it was taken."""
+
+    def __init__(self, status: HTTPStatus, why: str, **headers: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+@dataclass(slots=True)
+class _Bound:
+    """How much all requests may hold, and do."""
+
+    limit_bytes: int
+    held_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """A keyed request that is being written."""
+
+    digest: bytes
+    work: asyncio.Task[int]
+
+
+class _Share:
+    """What one request has of the bytes that all requests may hold together; given back at the end."""
+
+    def __init__(self, bound: _Bound) -> None:
+        self._bound = bound
+        self._held_bytes = 0
+
+    def __enter__(self) -> _Share:
+        return self
+
+    def take(self, count_bytes: int) -> None:
+        """Take some more, or refuse the request."""
+        if self._bound.held_bytes + count_bytes > self._bound.limit_bytes:
+            raise _busy()
+        self._bound.held_bytes += count_bytes
+        self._held_bytes += count_bytes
+
+    def __exit__(self, *_: object) -> None:
+        self._bound.held_bytes -= self._held_bytes
+
+
+class HttpReceiver:
+    """The ``Receiver`` that is an HTTP server.
+
+    Args:
+        config: what the user wrote.
+        journal: open while the receiver is started; remembers keys.
+        judge: says for an answer which lines are no events.
+        dead_letters: the file that such lines go to when the source reads them.
+    """
+
+    def __init__(self, config: HttpSource, journal: Journal, judge: Judge, dead_letters: Path) -> None:
+        self._config = config
+        self._journal = journal
+        self._judge = judge
+        self._dead_letters = dead_letters
+        self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self._in_flight: dict[str, _InFlight] = {}
+        self._requests = 0
+        self._bodies = _Bound(BODIES_MAX * config.max_body_bytes)
+        self._unpacking = asyncio.Semaphore(_UNPACKED_AT_ONCE)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, when started."""
+        assert self._server is not None, "the receiver is started"
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def listening(self) -> bool:
+        """Whether requests are taken."""
+        return self._server is not None and self._server.is_serving()
+
+    @property
+    def failure(self) -> SourceError | SourceUnavailableError | None:
+        """See ``Receiver.failure``."""
+        if self._server is not None and not self.listening:
+            return SourceError(f"the HTTP server on {self._config.listen} does not listen any more")
+        return None
+
+    async def start(self) -> None:
+        """See ``Receiver.start``."""
+        app = web.Application()
+        app.add_routes([web.post(self._config.path, self._post), web.get(self._config.path, self._help)])
+        # Bodies are unpacked here, where it is bounded.
+        runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=_SHUTDOWN_S)
+        await runner.setup()
+        assert runner.server is not None, "it was set up"
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                runner.server, self._config.host, self._config.port, ssl=_tls_context(self._config)
+            )
+        except OSError as error:
+            await runner.cleanup()
+            raise SourceError(
+                f"source http: cannot listen on {self._config.listen} ({error.strerror or error}): "
+                "end what uses it, or choose another port"
+            ) from error
+        except SourceError:
+            await runner.cleanup()
+            raise
+        self._runner = runner
+
+    async def stop(self) -> None:
+        """See ``Receiver.stop``."""
+        server, runner = self._server, self._runner
+        self._server = self._runner = None
+        if server is not None:
+            server.close()
+        if runner is not None:
+            await runner.cleanup()
+        await asyncio.gather(*(flight.work for flight in self._in_flight.values()), return_exceptions=True)
+
+    # ----------------------------------------------------------------------------------------------------- answering
+
+    async def _help(self, _: web.Request) -> web.Response:
+        return web.Response(text=_HELP.format(key_chars=KEY_CHARS_MAX, keep_s=self._config.remember_keys_s))
+
+    async def _post(self, request: web.Request) -> web.Response:
+        try:
+            answer = await self._answer(request)
+        except _Refused as refused:
+            return _json({"error": str(refused)}, refused.status, refused.headers)
+        except TooLargeError as error:
+            return _json({"error": str(error)}, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        except BadBodyError as error:
+            return _json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
+        except JournalFullError as error:
+            why = f"the query does not keep up ({error}); send it again later"
+            return _json({"error": why}, HTTPStatus.TOO_MANY_REQUESTS, {"Retry-After": str(_FULL_RETRY_S)})
+        except OSError as error:
+            why = f"the disk does not take it ({error.strerror or error}); send it again later"
+            return _json({"error": why}, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": str(_DISK_RETRY_S)})
+        return _json(answer, HTTPStatus.OK)
+
+    async def _answer(self, request: web.Request) -> dict[str, object]:
+        """Return how many records the request has, whether they were there before it, and what of them is no event."""
+        self._check_token(request)
+        key = _key_of(request)
+        encoding = _encoding_of(request)
+        known = bool(key) and (key in self._in_flight or self._journal.seen(key) is not None)
+        if self._journal.full and not known:
+            raise JournalFullError("the journal is full")
+        if self._requests >= REQUESTS_MAX:
+            raise _busy()
+        self._requests += 1
+        try:
+            with _Share(self._bodies) as share:
+                body = await self._body_of(request, encoding, share)
+                lines = split_lines(body)
+                count, duplicate = await self._take(key, body, lines)
+                return {"records": count, "duplicate": duplicate, **self._told(await self._judge.verdict(lines), count)}
+        finally:
+            self._requests -= 1
+
+    def _told(self, verdict: Verdict, count: int) -> dict[str, object]:
+        """Return what an answer says of lines that are no events; nothing where all are."""
+        told: dict[str, object] = {} if verdict.looked_at == count else {"looked_at": verdict.looked_at}
+        if verdict.first is not None:
+            number, why = verdict.first
+            told |= {"taken": count - verdict.dead, "dead_lettered": verdict.dead}
+            told |= {"first_reason": f"record {number + 1}: {why}", "dead_letters": str(self._dead_letters)}
+        return told
+
+    async def _take(self, key: str, body: bytes, lines: list[bytes]) -> tuple[int, bool]:
+        digest = hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+        if not key:
+            return await self._append(lines, key, digest), False
+        flight, seen = self._in_flight.get(key), self._journal.seen(key)
+        other = flight.digest if flight is not None else seen.digest if seen is not None else digest
+        if other != digest:
+            why = "this Idempotency-Key came with another body before; give each body a key of its own"
+            raise _Refused(HTTPStatus.UNPROCESSABLE_ENTITY, why)
+        if flight is not None:
+            return await asyncio.shield(flight.work), True
+        if seen is not None:
+            return seen.count, True
+        # A task of its own: others may wait for it when this request is gone.
+        flight = self._in_flight[key] = _InFlight(digest, asyncio.create_task(self._append(lines, key, digest)))
+        flight.work.add_done_callback(lambda work: self._landed(key, work))
+        return await asyncio.shield(flight.work), False
+
+    def _landed(self, key: str, work: asyncio.Task[int]) -> None:
+        del self._in_flight[key]
+        if not work.cancelled():
+            # Taken note of: all who asked may have gone.
+            work.exception()
+
+    async def _append(self, lines: list[bytes], key: str, digest: bytes) -> int:
+        await self._journal.append(lines, key=key, digest=digest)
+        return len(lines)
+
+    def _check_token(self, request: web.Request) -> None:
+        if self._config.token is None:
+            return
+        wanted = f"Bearer {self._config.token.get_secret_value()}".encode()
+        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(wanted, given):
+            why = "send the token as Authorization: Bearer"
+            raise _Refused(HTTPStatus.UNAUTHORIZED, why, WWW_Authenticate="Bearer")
+
+    async def _body_of(self, request: web.Request, encoding: str, share: _Share) -> bytes:
+        """Return the body as it was before it was packed; all bodies together are bounded."""
+        try:
+            async with asyncio.timeout(BODY_S):
+                packed = b"".join([part async for part in self._parts_of(request, share)])
+        except TimeoutError:
+            raise _Refused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {BODY_S:g} s") from None
+        if encoding == "identity":
+            return packed
+        async with self._unpacking:
+            body = await asyncio.to_thread(unpack, packed, encoding, self._config.max_body_bytes)
+            share.take(len(body))
+        return body
+
+    async def _parts_of(self, request: web.Request, share: _Share) -> AsyncIterator[bytes]:
+        limit_bytes = self._config.max_body_bytes
+        too_large = TooLargeError(f"the body is larger than {limit_bytes} bytes; send it in pieces")
+        declared_bytes = request.content_length
+        if declared_bytes is not None:
+            if declared_bytes > limit_bytes:
+                raise too_large
+            share.take(declared_bytes)
+        total_bytes = 0
+        async for part in request.content.iter_any():
+            total_bytes += len(part)
+            if total_bytes > limit_bytes:
+                raise too_large
+            if declared_bytes is None:
+                share.take(len(part))
+            yield part
+
+
+def _busy() -> _Refused:
+    why = "too many requests at once; send it again later"
+    return _Refused(HTTPStatus.TOO_MANY_REQUESTS, why, Retry_After=str(_FULL_RETRY_S))
+
+
+def _key_of(request: web.Request) -> str:
+    key = request.headers.get("Idempotency-Key", "")
+    if len(key) > KEY_CHARS_MAX or not (key.isascii() and key.isprintable()):
+        why = f"an Idempotency-Key has at most {KEY_CHARS_MAX} printable ASCII characters"
+        raise _Refused(HTTPStatus.BAD_REQUEST, why)
+    return key
+
+
+def _encoding_of(request: web.Request) -> str:
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ENCODINGS:
+        known = ", ".join(ENCODINGS)
+        why = f"Content-Encoding {encoding} is not understood; send one of {known}"
+        raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why, Accept_Encoding=known)
+    return encoding
+
+
+def _json(content: dict[str, object], status: HTTPStatus, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(content), content_type="application/json", status=status, headers=headers
+    )
+
+
+def _tls_context(config: HttpSource) -> ssl.SSLContext | None:
+    if config.tls is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(config.tls.certificate, config.tls.key)
+    except OSError as error:
+        raise SourceError(
+            f"source http: {config.tls.certificate} and {config.tls.key} are no certificate with its key in PEM "
+            f"({error.strerror or error}): give the right files"
+        ) from error
+    return context

@@ -1,0 +1,258 @@
+"""From the records of Kafka to events: their values by format, and what the broker keeps beside the value.
+
+Columns that are named ``_key``, ``_timestamp``, ``_headers``, ``_topic``, ``_partition`` and ``_offset`` come from the
+record; all others from its value. A record without a value (a tombstone) is an event whose value columns are null if
+the schema names ``_key``, by which it can be told what was deleted; with ``raw`` it is always an event. Otherwise it is
+a dead record, as is a value that cannot be decoded.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import fastavro
+import pyarrow as pa
+from aiokafka import ConsumerRecord
+
+from gateway.config.connectors.kafka import KafkaSource
+from gateway.sources.base import DeadRecord, SourceError
+from gateway.sources.rows.jsonlines import LineDecoder
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
+    "_key": (pa.binary(), pa.string()),
+    "_timestamp": (pa.timestamp("us", tz="UTC"),),
+    "_headers": (_HEADERS,),
+    "_topic": (pa.string(),),
+    "_partition": (pa.int32(), pa.int64()),
+    "_offset": (pa.int64(),),
+}
+_FILL: Final[dict[str, Callable[[Any], Any]]] = {
+    "_key": lambda record: record.key,
+    "_timestamp": lambda record: record.timestamp * 1000 if record.timestamp >= 0 else None,
+    "_headers": lambda record: [{"key": key, "value": value} for key, value in record.headers],
+    "_topic": lambda record: record.topic,
+    "_partition": lambda record: record.partition,
+    "_offset": lambda record: record.offset,
+}
+# The byte 0 and the 4 bytes of a schema's number in the registry.
+_CONFLUENT_PREFIX_BYTES: Final = 5
+
+
+class _Values(Protocol):
+    """Decodes values: the events in order, and (index, reason) of each value that is none."""
+
+    def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]: ...
+
+
+class RecordDecoder:
+    """Decodes the records of one query.
+
+    Args:
+        config: says the format.
+        schema: of the events.
+        strict: see ``LineDecoder``.
+
+    Raises:
+        SourceError: the schema has a column that cannot be filled, or the Avro schema cannot be read.
+    """
+
+    def __init__(self, config: KafkaSource, schema: pa.Schema, *, strict: bool = False) -> None:
+        self._schema = schema
+        self._kept = [field for field in schema if field.name in _TYPES]
+        for field in self._kept:
+            if not any(_same_type(field.type, kind) for kind in _TYPES[field.name]):
+                wanted = " or ".join(str(kind) for kind in _TYPES[field.name])
+                raise SourceError(f"column {field.name} of a Kafka source is {wanted}, not {field.type}")
+        values = pa.schema([field for field in schema if field.name not in _TYPES])
+        self._values = _values(config, values, strict=strict)
+        self._raw = config.format == "raw"
+        self._keeps_tombstones = "_key" in schema.names
+        self._key_is_text = self._keeps_tombstones and pa.types.is_string(schema.field("_key").type)
+        self._null_refused = [field.name for field in values if not field.nullable]
+
+    def decode(self, records: Sequence[ConsumerRecord], first: int) -> tuple[pa.RecordBatch, tuple[DeadRecord, ...]]:
+        """Return the events among ``records``, and those that are none; ``first`` is the number of the first one."""
+        dead: dict[int, str] = {}
+        tombstones: list[int] = []
+        whole: list[int] = []
+        for i, record in enumerate(records):
+            reason = self._refusal(record)
+            if reason is not None:
+                dead[i] = reason
+            elif record.value is None and not self._raw:
+                tombstones.append(i)
+            else:
+                whole.append(i)
+        batch, undecodable = self._values.decode([records[i].value for i in whole])
+        dead.update({whole[i]: reason for i, reason in undecodable})
+        decoded = [i for i in whole if i not in dead]
+        assert batch.num_rows == len(decoded), "each value is one event or a dead record"
+        order = sorted([*decoded, *tombstones])
+        columns = {field.name: self._column(field, [records[i] for i in order]) for field in self._kept}
+        values = self._with_tombstones(batch, decoded, tombstones)
+        for name in values.schema.names:
+            columns[name] = values.column(name)
+        event_batch = pa.RecordBatch.from_arrays([columns[field.name] for field in self._schema], schema=self._schema)
+        return event_batch, tuple(_dead(records[i], first + i, dead[i]) for i in sorted(dead))
+
+    def _refusal(self, record: ConsumerRecord) -> str | None:
+        if self._key_is_text and record.key is not None:
+            try:
+                record.key.decode()
+            except UnicodeDecodeError:
+                return "the key is not UTF-8; declare _key as BINARY"
+        if self._raw:
+            return None
+        if record.value is None:
+            if not self._keeps_tombstones:
+                return "the record has no value (a tombstone); a schema with _key takes it as an event"
+            if self._null_refused:
+                return f"the record has no value (a tombstone), and column {self._null_refused[0]} is NOT NULL"
+            return None
+        return None if record.value.strip() else "the value is empty"
+
+    def _column(self, field: pa.Field, records: Sequence[ConsumerRecord]) -> pa.Array:
+        fill = _FILL[field.name]
+        values = [fill(record) for record in records]
+        if field.name == "_key" and self._key_is_text:
+            return pa.array(values, pa.binary()).cast(pa.string())
+        if field.name == "_timestamp":
+            return pa.array(values, pa.int64()).cast(field.type)
+        return pa.array(values, field.type)
+
+    def _with_tombstones(self, batch: pa.RecordBatch, decoded: list[int], tombstones: list[int]) -> pa.RecordBatch:
+        """Return the events of values with a row of nulls for each tombstone, in the order of the records."""
+        if not tombstones:
+            return batch
+        rows = {at: row for row, at in enumerate(decoded)}
+        places = [rows.get(at) for at in sorted([*decoded, *tombstones])]
+        taken: pa.RecordBatch = batch.take(pa.array(places, pa.int64()))
+        return taken
+
+
+def _dead(record: ConsumerRecord, number: int, reason: str) -> DeadRecord:
+    raw = record.value if record.value is not None else b""
+    place = f"{record.topic}/{record.partition}@{record.offset}"
+    return DeadRecord(number, record.offset, reason, raw, place)
+
+
+def _values(config: KafkaSource, schema: pa.Schema, *, strict: bool) -> _Values:
+    if config.format == "raw":
+        if schema.names != ["_value"] or schema.field("_value").type != pa.binary():
+            raise SourceError(
+                "with format raw the schema has _value BINARY, and beside it only _key, _timestamp, _headers, _topic, "
+                f"_partition and _offset; it has {', '.join(schema.names) or 'no _value'}"
+            )
+        return _RawValues(schema)
+    if not schema.names:
+        raise SourceError("the schema names no column of the records' values: name one, or take format raw")
+    if config.format == "json":
+        return _JsonValues(schema, strict=strict)
+    assert config.avro_schema is not None, "the config is refused without it"
+    return _AvroValues(config.avro_schema, schema, prefixed=config.format == "confluent-avro")
+
+
+class _RawValues:
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+        """Take each value as it is."""
+        return pa.RecordBatch.from_arrays([pa.array(lines, pa.binary())], schema=self._schema), []
+
+
+class _JsonValues:
+    def __init__(self, schema: pa.Schema, *, strict: bool) -> None:
+        self._lines = LineDecoder(schema, strict=strict)
+
+    def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+        """Decode each value as one JSON object, which may stand on several lines."""
+        # Between the parts of JSON a line's end is a blank; inside of text it must not stand.
+        return self._lines.decode([line.replace(b"\n", b" ").replace(b"\r", b" ") for line in lines])
+
+
+class _AvroValues:
+    """Values written with one known Avro schema.
+
+    A schema's number in a registry, which Confluent's clients write before each value, is passed over, not looked up.
+    A value that does not fill its bytes exactly was written with another schema and is a dead record.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, *, prefixed: bool) -> None:
+        try:
+            self._writers = fastavro.parse_schema(json.loads(path.read_bytes()))
+        except (OSError, ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+            raise SourceError(f"{path} is no readable Avro schema: {error!r}") from error
+        if not isinstance(self._writers, dict) or self._writers.get("type") != "record":
+            raise SourceError(f"{path} describes no Avro record: give the schema that the values are written with")
+        fields = {field["name"] for field in self._writers["fields"]}
+        missing = [name for name in schema.names if name not in fields]
+        if missing:
+            raise SourceError(f"{path} has no field {', '.join(missing)}; its fields are {', '.join(sorted(fields))}")
+        self._schema = schema
+        self._skip = _CONFLUENT_PREFIX_BYTES if prefixed else 0
+
+    def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+        """Decode each value by the writers' schema."""
+        dead: list[tuple[int, str]] = []
+        rows: list[tuple[int, dict[str, Any]]] = []
+        for i, line in enumerate(lines):
+            try:
+                rows.append((i, self._row(line)))
+            # What fastavro raises on bytes of another schema is not bounded by its documentation.
+            except Exception as error:
+                dead.append((i, f"the value is not of the Avro schema: {error!r}"[:500]))
+        batches: list[pa.RecordBatch] = []
+        self._convert(rows, batches, dead)
+        table = pa.Table.from_batches(batches, self._schema).combine_chunks()
+        empty = pa.RecordBatch.from_pylist([], schema=self._schema)
+        return (table.to_batches() or [empty])[0], sorted(dead)
+
+    def _row(self, line: bytes) -> dict[str, Any]:
+        if self._skip and line[:1] != b"\0":
+            raise ValueError("it does not begin with the byte 0 and a schema's number; take format avro")
+        stream = io.BytesIO(line)
+        stream.seek(self._skip)
+        row = fastavro.schemaless_reader(stream, self._writers, None)
+        left_bytes = len(line) - stream.tell()
+        if left_bytes:
+            raise ValueError(f"{left_bytes} bytes are left over")
+        return {name: row[name] for name in self._schema.names}  # type: ignore[index]
+
+    def _convert(
+        self, rows: list[tuple[int, dict[str, Any]]], batches: list[pa.RecordBatch], dead: list[tuple[int, str]]
+    ) -> None:
+        """Halve what cannot be converted until the rows that are at fault stand alone."""
+        if not rows:
+            return
+        try:
+            batch = pa.RecordBatch.from_pylist([row for _, row in rows], schema=self._schema)
+            batches.append(_without_wrong_nulls(batch))
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            if len(rows) == 1:
+                dead.append((rows[0][0], " ".join(str(error).split())))
+                return
+            middle = len(rows) // 2
+            self._convert(rows[:middle], batches, dead)
+            self._convert(rows[middle:], batches, dead)
+
+
+def _without_wrong_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    nulls = [f.name for f in batch.schema if not f.nullable and batch.column(f.name).null_count]
+    if nulls:
+        raise ValueError(f"column {nulls[0]} is NOT NULL, but the value has null")
+    return batch
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Compare types, but not whether what is inside of a list may be null, nor how its element is named."""
+    if pa.types.is_list(found) and pa.types.is_list(wanted):
+        return _same_type(found.value_type, wanted.value_type)
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        return [(f.name, f.type) for f in found] == [(f.name, f.type) for f in wanted]
+    return bool(found == wanted)

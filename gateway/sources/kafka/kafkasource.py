@@ -1,0 +1,231 @@
+"""A source over the topics of Kafka.
+
+The truth about what was read is the query's own log: a ``Position`` holds the next offset of each partition, and two of
+them name the very same records for as long as the topic has them. The group's offsets say it to others: to the next
+owner of a partition, and to who looks at the lag.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import IllegalStateError, KafkaError
+
+from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.connectors.kafkaclients import client_settings
+from gateway.connectors.position import Position
+from gateway.connectors.tlsfiles import BadTlsFilesError
+from gateway.sources.base import Backlog, Chunk, SourceError, SourceUnavailableError
+from gateway.sources.kafka.events import RecordDecoder
+from gateway.sources.kafka.fetched import told_as_source_errors
+from gateway.sources.kafka.member import Member
+from gateway.sources.kafka.partitions import key_of, partition_of
+from gateway.sources.kafka.rereader import Rereader
+from infra.clock import Clock
+
+_LOG = logging.getLogger(__name__)
+# A read waits so long for a first record, so that a new one is taken at once.
+_WAIT_S: Final = 0.05
+_COMMIT_S: Final = 5.0
+
+
+class KafkaSource:
+    """See ``Source``. Brokers are asked only when something is read: a gateway starts while they are away.
+
+    Args:
+        config: what the user wrote.
+        query: the query's name, for the default of the group.
+        owner: see ``SourceContext``.
+        strict: see ``SourceContext``.
+    """
+
+    def __init__(
+        self, config: KafkaSourceConfig, *, query: str, owner: str, clock: Clock, strict: bool = False
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._group = config.group or f"spillway-{query}"
+        self._instance = f"spillway-{owner}"
+        self._strict = strict
+        # aiokafka says why a login is refused in the log alone.
+        self._brokers = config.brokers if config.sasl is None else f"{config.brokers} as {config.sasl.user}"
+        self._position = Position()
+        self._acked: dict[str, int] = {}
+        self._member: Member | None = None
+        self._rereader: Rereader | None = None
+
+    async def open(self, schema: pa.Schema) -> None:
+        """See ``Source.open``."""
+        self._decoder = RecordDecoder(self._config, schema, strict=self._strict)
+        try:
+            self._settings = client_settings(self._config)
+        except BadTlsFilesError as error:
+            raise SourceError(str(error)) from error
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    async def seek(self, position: Position) -> None:
+        """See ``Source.seek``."""
+        await self._stop_rereader()
+        self._position = position
+        if self._member is not None:
+            self._member.rewind()
+
+    async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
+        """See ``Source.read``; the records are split evenly over the partitions, and stand by partition and offset."""
+        try:
+            with told_as_source_errors(f"reading from {self._brokers}"):
+                return await self._read(max_records, max_bytes)
+        except SourceUnavailableError as error:
+            # Whatever state the client is in, a new one in its place has the same partitions at once.
+            if isinstance(error.__cause__, KafkaError):
+                await self._leave()
+            raise
+
+    async def _read(self, max_records: int, max_bytes: int) -> Chunk | None:
+        member = await self._joined()
+        if member.may_begin:
+            begins = await member.begin(self._position.offsets)
+            self._position = self._after(0, begins)
+            # What was acknowledged until now, meanwhile too.
+            member.acknowledge(self._acked)
+        if not member.partitions:
+            # The first assignment, or one that is going on.
+            await asyncio.sleep(_WAIT_S)
+            return None
+        generation = member.generation
+        try:
+            await member.fill(max_records, max_bytes, wait_s=_WAIT_S)
+        except IllegalStateError:
+            return None  # the partitions are taken away just now
+        if generation != member.generation:
+            return None
+        records = member.fetched.first(max_records, max_bytes)
+        if not records:
+            silent_s = member.silent_s()
+            if silent_s is not None:
+                raise SourceUnavailableError(
+                    f"the brokers {self._config.brokers} have not answered for {silent_s:.0f} s"
+                )
+            return None
+        batch, dead = await asyncio.to_thread(self._decoder.decode, records, self._position.record)
+        if generation != member.generation:
+            return None
+        # No await from here on: what is taken is returned.
+        member.fetched.take(records)
+        ends = _ends(records)
+        member.deliver(ends)
+        start, self._position = self._position, self._after(len(records), ends)
+        more = member.fetched.count > 0 or member.unfetched() > 0
+        return Chunk(batch, start, self._position, dead, _mean_wall_s(records), more)
+
+    def _after(self, records: int, offsets: dict[TopicPartition, int]) -> Position:
+        merged = {**self._position.offsets, **{key_of(partition): offset for partition, offset in offsets.items()}}
+        return msgspec.structs.replace(self._position, record=self._position.record + records, offsets=merged)
+
+    async def read_between(self, start: Position, end: Position) -> Chunk:
+        """See ``Source.read_between``."""
+        changed = {key: offset for key, offset in end.offsets.items() if start.offsets.get(key) != offset}
+        unknown = [key for key in changed if key not in start.offsets]
+        if unknown:
+            raise SourceError(f"the position of record {start.record} does not say where {', '.join(unknown)} stood")
+        try:
+            with told_as_source_errors(f"reading again from {self._brokers}"):
+                rereader = await self._connected()
+                begins = {partition_of(key): start.offsets[key] for key in changed}
+                ends = {partition_of(key): offset for key, offset in changed.items()}
+                records = await rereader.read(begins, ends, end.record - start.record)
+        except (SourceUnavailableError, asyncio.CancelledError):
+            await self._stop_rereader()
+            raise
+        if len(records) != end.record - start.record:
+            raise SourceError(
+                f"records {start.record} to {end.record - 1} were read from {', '.join(sorted(changed))}, but there "
+                f"are {len(records)} now: the topic was compacted or made anew. Restore it; or, to go on without them, "
+                "give the query a new state_dir and another group"
+            )
+        batch, dead = await asyncio.to_thread(self._decoder.decode, records, start.record)
+        return Chunk(batch, start, end, dead, _mean_wall_s(records))
+
+    async def finished(self) -> bool:
+        """See ``Source.finished``: a topic has no end."""
+        return False
+
+    def backlog(self) -> Backlog | None:
+        """See ``Source.backlog``; offsets that hold no record (ends of transactions) count until they are fetched."""
+        member = self._member
+        if member is None or not member.partitions:
+            return None
+        return Backlog(member.fetched.count + member.unfetched(), member.fetched.oldest_wall_s())
+
+    # ------------------------------------------------------------------------------------------------ group and end
+
+    async def acknowledge(self, position: Position) -> None:
+        """See ``Source.acknowledge``: the offsets are committed to the group."""
+        self._acked = position.offsets
+        member = self._member
+        if member is None:
+            return
+        member.acknowledge(position.offsets)
+        if not member.partitions:
+            return  # committed when they are handed over, or have begun
+        try:
+            async with asyncio.timeout(_COMMIT_S):
+                await member.commit()
+        except (KafkaError, TimeoutError) as error:
+            raise SourceUnavailableError(f"offsets of group {self._group} are not committed: {error!r}") from error
+
+    async def close(self) -> None:
+        """See ``Source.close``."""
+        await self._stop_rereader()
+        await self._leave()
+
+    async def _joined(self) -> Member:
+        if self._member is None:
+            member = Member(self._settings, self._config.topics, self._group, self._instance, self._clock)
+            self._member = member
+            try:
+                await member.join(from_end=self._config.start == "latest" and not self._position.offsets)
+            except BaseException:
+                await self._leave()
+                raise
+        return self._member
+
+    async def _leave(self) -> None:
+        member, self._member = self._member, None
+        if member is not None:
+            await member.stop()
+
+    async def _connected(self) -> Rereader:
+        if self._rereader is None:
+            self._rereader = Rereader(self._settings)
+            await self._rereader.start()
+        return self._rereader
+
+    async def _stop_rereader(self) -> None:
+        rereader, self._rereader = self._rereader, None
+        if rereader is not None:
+            await rereader.stop()
+
+
+def _ends(records: Sequence[ConsumerRecord]) -> dict[TopicPartition, int]:
+    """Return the next offset of each partition after records that stand by partition and offset."""
+    ends = {}
+    for (topic, number), of_partition in groupby(records, attrgetter("topic", "partition")):
+        *_, last = of_partition
+        ends[TopicPartition(topic, number)] = last.offset + 1
+    return ends
+
+
+def _mean_wall_s(records: Sequence[ConsumerRecord]) -> float | None:
+    """Return the mean of the brokers' timestamps (s since 1970)."""
+    times = [record.timestamp for record in records if record.timestamp >= 0]
+    return sum(times) / len(times) / 1000 if times else None

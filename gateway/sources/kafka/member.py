@@ -1,0 +1,318 @@
+"""A member of a consumer group that reads its partitions from where its own log stands, and hands them over clean."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import CommitFailedError, KafkaError
+
+from gateway.sources.kafka.fetched import Fetched, gone
+from gateway.sources.kafka.partitions import by_partition, partitions_of
+from infra.clock import Clock
+
+_LOG = logging.getLogger(__name__)
+REQUEST_TIMEOUT_MS: Final = 10_000
+STOP_S: Final = 15.0
+# How long a static member may be away before its partitions go to others: a restart of its gateway is much shorter.
+_SESSION_TIMEOUT_MS: Final = 45_000
+_HEARTBEAT_MS: Final = 1000
+# How long a partition that is taken away waits for what was read of it to be in the sink. The group waits meanwhile.
+HANDOVER_S: Final = 20.0
+_REBALANCE_TIMEOUT_MS: Final = 60_000
+# A gateway whose sink stands still keeps its partitions: it holds records of them.
+_POLL_INTERVAL_MS: Final = 2**31 - 1
+_METADATA_AGE_MS: Final = 60_000
+_FETCH_BYTES_MAX: Final = 16 * 2**20
+_PARTITION_FETCH_BYTES_MAX: Final = 2**20
+# Fetches are answered at least each half second; no answer for so long is an outage.
+_SILENT_S: Final = 5.0
+_ANSWER_S: Final = 15.0
+# A partition that has a new leader may for a moment not know its own end.
+_END_TRIES: Final = 10
+_END_PAUSE_S: Final = 0.3
+FETCHING: Final[dict[str, Any]] = {
+    "auto_offset_reset": "none",
+    "enable_auto_commit": False,
+    "isolation_level": "read_committed",
+    "fetch_max_bytes": _FETCH_BYTES_MAX,
+    "max_partition_fetch_bytes": _PARTITION_FETCH_BYTES_MAX,
+    "metadata_max_age_ms": _METADATA_AGE_MS,
+    "request_timeout_ms": REQUEST_TIMEOUT_MS,
+}
+
+
+class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+    """One consumer in a group.
+
+    A partition begins at the later one of what this query has read of it and what the group has committed. Before it
+    goes to another member, what was read of it is waited for to be acknowledged, and committed.
+
+    Args:
+        settings: how to reach the brokers.
+        topics: what is read.
+        group: the consumer group.
+        instance: name of this member; the same after a restart, so that it gets its partitions back at once.
+        clock: time; aiokafka counts in wall time.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], topics: Sequence[str], group: str, instance: str, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._topics = topics
+        self._group = group
+        self._consumer = AIOKafkaConsumer(
+            **settings,
+            **FETCHING,
+            group_id=group,
+            group_instance_id=instance,
+            session_timeout_ms=_SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=_HEARTBEAT_MS,
+            rebalance_timeout_ms=_REBALANCE_TIMEOUT_MS,
+            max_poll_interval_ms=_POLL_INTERVAL_MS,
+        )
+        self.fetched = Fetched(self._consumer)
+        # Counts what makes records that are on their way worthless: partitions lost or gained, another position.
+        self.generation = 0
+        self._assigned: tuple[TopicPartition, ...] = ()
+        self._delivered: dict[TopicPartition, int] = {}
+        self._acked: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._reached: dict[TopicPartition, int] = {}
+        self._begun_wall_s = 0.0
+        self._known: dict[str, int] = {}
+        self._told = asyncio.Event()
+        self._committing = asyncio.Lock()
+        self._closing = False
+
+    # ----------------------------------------------------------------------------------------------- join and leave
+
+    async def join(self, *, from_end: bool) -> None:
+        """Join the group; the partitions come later.
+
+        Args:
+            from_end: if the group has committed nothing at all, it begins at the end of the topics as they are now.
+
+        Raises:
+            SourceError: a topic does not exist.
+            KafkaError: the brokers do not answer.
+        """
+        partitions = await partitions_of(self._connection(), self._topics)
+        for partition in partitions:
+            self._known[partition.topic] = self._known.get(partition.topic, 0) + 1
+        if from_end:
+            await self._begin_at_end(partitions)
+        await self._consumer.start()
+        self._consumer.subscribe(self._topics, listener=self)
+
+    def _connection(self) -> dict[str, Any]:
+        return {**self._settings, "request_timeout_ms": REQUEST_TIMEOUT_MS}
+
+    async def _begin_at_end(self, partitions: list[TopicPartition]) -> None:
+        """Commit where the topics end, so that a crash before the first commit of a member skips nothing.
+
+        While the group has members brokers refuse this: they have said already where it begins.
+        """
+        consumer = AIOKafkaConsumer(**self._connection(), group_id=self._group, enable_auto_commit=False)
+        try:
+            consumer.assign(partitions)
+            await consumer.start()
+            if any([await consumer.committed(partition) is not None for partition in partitions]):
+                return
+            await consumer.commit(await consumer.end_offsets(partitions))
+        except CommitFailedError as error:
+            _LOG.info("group %s has members already, which know where it begins: %r", self._group, error)
+        finally:
+            await consumer.stop()
+
+    async def stop(self) -> None:
+        """Commit what is acknowledged, and go; the partitions stay this member's for the session's time."""
+        self._closing = True
+        self._told.set()
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self.commit()
+        except (KafkaError, TimeoutError) as error:
+            _LOG.warning("group %s: offsets are not committed (%r): the query's own log has them", self._group, error)
+        self._assigned = ()
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._consumer.stop()
+        except TimeoutError:
+            _LOG.warning("group %s: the Kafka client did not end within %g s", self._group, STOP_S)
+
+    # --------------------------------------------------------------------------------------------------- rebalances
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        """Give no more records of these, wait for what was given to be acknowledged, and commit."""
+        begun = [partition for partition in revoked if partition in self._delivered]
+        self._assigned = ()
+        self.generation += 1
+        try:
+            async with asyncio.timeout(HANDOVER_S):
+                while any(self._acked[each] < self._delivered[each] for each in begun) and not self._closing:
+                    self._told.clear()
+                    await self._told.wait()
+        except TimeoutError:
+            late = {each: (self._acked[each], self._delivered[each]) for each in begun}
+            _LOG.warning(
+                "group %s: partitions are taken away, and what was read of them is not in the sink after %g s; their "
+                "next owner reads it again (acknowledged, read): %s",
+                self._group,
+                HANDOVER_S,
+                {f"{each.topic}/{each.partition}": both for each, both in late.items() if both[0] < both[1]},
+            )
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self.commit()
+        except (KafkaError, TimeoutError) as error:
+            _LOG.warning("group %s: no offsets are committed before the hand-over: %r", self._group, error)
+        self._delivered.clear()
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        """Take note of them; ``begin`` finds out where they begin."""
+        self.generation += 1
+        self._delivered.clear()
+        self._assigned = tuple(sorted(assigned))
+        _LOG.info("group %s: %d partitions are read here now", self._group, len(self._assigned))
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """The partitions that have begun."""
+        return tuple(self._delivered) if self._assigned else ()
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether there are partitions that have not begun."""
+        return bool(self._assigned) and not self._delivered
+
+    def rewind(self) -> None:
+        """Let all partitions begin anew."""
+        self.generation += 1
+        self._delivered.clear()
+
+    async def begin(self, own: Mapping[str, int]) -> dict[TopicPartition, int]:
+        """Return where the partitions begin; nothing if they were taken away meanwhile.
+
+        Args:
+            own: what this query has read, as in ``Position.offsets``.
+
+        Raises:
+            SourceError: a partition does not hold what comes next.
+            KafkaError: the brokers do not answer.
+        """
+        self.fetched.drop()
+        generation, assigned = self.generation, self._assigned
+        async with asyncio.timeout(_ANSWER_S):
+            committed = {each: await self._consumer.committed(each) for each in assigned}
+            begins, wanted = await self._starts(assigned, by_partition(own), committed)
+        if generation != self.generation:
+            return {}
+        for partition, offset in begins.items():
+            self._consumer.seek(partition, offset)
+            known = committed[partition]
+            # Where nobody has committed or read anything, there is nothing before the beginning to wait for.
+            self._committed[partition] = (0 if partition in wanted else offset) if known is None else known
+        self._acked = dict(self._committed)
+        self._delivered = dict(begins)
+        self._reached = dict(begins)
+        self._begun_wall_s = self._clock.wall()
+        return begins
+
+    async def _starts(
+        self,
+        assigned: Sequence[TopicPartition],
+        own: Mapping[TopicPartition, int],
+        committed: Mapping[TopicPartition, int | None],
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Return where partitions begin, and those among them that were read or committed before."""
+        wanted: dict[TopicPartition, int] = {}
+        for partition in assigned:
+            known = [each for each in (own.get(partition), committed[partition]) if each is not None]
+            if known:
+                wanted[partition] = max(known)
+        for _ in range(_END_TRIES):
+            first = await self._consumer.beginning_offsets(assigned)
+            end = await self._consumer.end_offsets(assigned)
+            lost = {each: offset for each, offset in wanted.items() if not first[each] <= offset <= end[each]}
+            if not lost:
+                return {each: wanted.get(each, first[each]) for each in assigned}, wanted
+            await asyncio.sleep(_END_PAUSE_S)
+        raise gone(lost)
+
+    # --------------------------------------------------------------------------------------------- reading and state
+
+    async def fill(self, max_records: int, max_bytes: int, *, wait_s: float) -> None:
+        """Fetch records of the partitions that have begun; see ``Fetched.fill``."""
+        self._look_for_partitions()
+        partitions = self.partitions
+        await self.fetched.fill(partitions, max_records, max_bytes, wait_s=wait_s)
+        for partition in partitions:
+            if partition in self._consumer.assignment():
+                self._reached[partition] = await self._consumer.position(partition)
+
+    def _look_for_partitions(self) -> None:
+        """Join again when a topic has more partitions than it had.
+
+        aiokafka sees to it in the group's leader, but a leader that came back as a static member does not know that it
+        is one.
+        """
+        found = {topic: len(self._consumer.partitions_for_topic(topic) or ()) for topic in self._topics}
+        if any(found[topic] > self._known[topic] for topic in self._topics):
+            self._known = found
+            _LOG.info("group %s: the topics have more partitions: %s", self._group, found)
+            # Subscribing again would lose the assignment before its offsets are committed.
+            self._consumer._coordinator.request_rejoin()  # noqa: SLF001 -- aiokafka has no public word for it
+
+    def deliver(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Take note of the next offsets of partitions after what was read."""
+        self._delivered.update(offsets)
+
+    def unfetched(self) -> int:
+        """Return how many offsets, as far as the brokers have told, were not fetched yet."""
+        assigned = self._consumer.assignment()
+        count = 0
+        for partition in self.partitions:
+            if partition in assigned:
+                end = self._consumer.last_stable_offset(partition)
+                if end is None or end < 0:
+                    end = self._consumer.highwater(partition) or 0
+                count += max(0, end - self._reached[partition])
+        return count
+
+    def silent_s(self) -> float | None:
+        """Return for how long a partition's broker has not answered, if that is an outage."""
+        assigned, now_s = self._consumer.assignment(), self._clock.wall()
+        times = [
+            (self._consumer.last_poll_timestamp(partition) or 0) / 1000
+            for partition in self.partitions
+            if partition in assigned
+        ]
+        oldest_s = now_s - max(min(times, default=now_s), self._begun_wall_s)
+        return oldest_s if oldest_s > _SILENT_S else None
+
+    def acknowledge(self, offsets: Mapping[str, int]) -> None:
+        """Take note that the records before these offsets are in the sink."""
+        for partition, offset in by_partition(offsets).items():
+            if partition in self._acked:
+                self._acked[partition] = max(self._acked[partition], offset)
+        self._told.set()
+
+    async def commit(self) -> None:
+        """Commit to the group what is acknowledged of the partitions that are this member's.
+
+        Raises:
+            KafkaError: they belong to others now, or the brokers do not answer.
+        """
+        async with self._committing:
+            later = {
+                each: self._acked[each] for each in self._delivered if self._acked[each] > self._committed.get(each, -1)
+            }
+            if later:
+                await self._consumer.commit(later)
+                self._committed.update(later)

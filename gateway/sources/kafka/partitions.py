@@ -1,0 +1,60 @@
+"""Partitions of topics, and what brokers say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import UnknownTopicOrPartitionError, for_code
+
+from gateway.connectors.kafkaclients import close_client, start_client
+from gateway.sources.base import SourceError
+
+
+def key_of(partition: TopicPartition) -> str:
+    """Return how a partition is named in a ``Position``."""
+    return f"{partition.topic}/{partition.partition}"
+
+
+def partition_of(key: str) -> TopicPartition:
+    """Return the partition of a name in a ``Position``."""
+    topic, _, number = key.rpartition("/")
+    return TopicPartition(topic, int(number))
+
+
+def by_partition(offsets: Mapping[str, int]) -> dict[TopicPartition, int]:
+    """Return the offsets of a ``Position`` by partition."""
+    return {partition_of(key): offset for key, offset in offsets.items()}
+
+
+async def partitions_of(settings: Mapping[str, Any], topics: Sequence[str]) -> list[TopicPartition]:
+    """Ask the brokers for the partitions of topics.
+
+    Raises:
+        SourceError: a topic does not exist.
+        KafkaError: the brokers do not answer.
+    """
+    admin = AIOKafkaAdminClient(**settings)
+    try:
+        await start_client(admin)
+        found = await admin.describe_topics(list(topics))
+    finally:
+        await close_client(admin.close())
+    partitions = []
+    for topic in found:
+        error = for_code(topic["error_code"])
+        if error is UnknownTopicOrPartitionError:
+            raise no_topic(topic["topic"], settings)
+        if topic["error_code"]:
+            raise error(topic["topic"])
+        partitions += [TopicPartition(topic["topic"], each["partition"]) for each in topic["partitions"]]
+    return sorted(partitions)
+
+
+def no_topic(topic: str, settings: Mapping[str, Any]) -> SourceError:
+    """Return the error for a topic that does not exist."""
+    return SourceError(
+        f'there is no topic "{topic}" at the brokers {settings["bootstrap_servers"]}: create it, or correct topics'
+    )

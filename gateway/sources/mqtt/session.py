@@ -1,0 +1,187 @@
+"""What is remembered of a session with a broker, so that a QoS 2 message is taken once, whatever dies when.
+
+The broker sends a message of QoS 2 again, with the same packet id and marked DUP, until it has a PUBREC; then it asks
+with PUBREL, again and again, until it has a PUBCOMP; only then may the id mean another message. So the ids between
+the two are remembered on disk. (mosquitto, stopped and started before it had a PUBCOMP, may send such a message once
+more: see docs/decisions/0078.) Before an append to the journal it is noted which ids are in it, with a key that the
+journal keeps beside them: after a crash the journal says whether the append was made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.connectors.mqttclient import Arrival, Release
+from infra.statefiles import StateError, write_atomically
+from infra.threads import run_to_end
+
+# So many messages the broker may send before they are acknowledged; of as many it may not have heard the last word.
+RECEIVE_MAX: Final = 1000
+
+
+class _Noted(msgspec.Struct, frozen=True):
+    """Messages that are on their way into the journal.
+
+    Attributes:
+        key: of the append.
+        from_record: the append, if it was made, is not before this record.
+        ids: packet id to digest.
+    """
+
+    key: str
+    from_record: int
+    ids: dict[int, str]
+
+
+class _State(msgspec.Struct, frozen=True):
+    """What the file holds.
+
+    Attributes:
+        filters: what is subscribed, with its QoS.
+        ids: packet id to digest, of messages that are in the journal and were not released by the broker.
+        noted: the last append, of which the file does not know whether it was made.
+    """
+
+    filters: dict[str, int] = {}
+    ids: dict[int, str] = {}
+    noted: _Noted | None = None
+
+
+def _digest(arrival: Arrival) -> str:
+    return hashlib.blake2b(arrival.topic.encode() + b"\0" + arrival.payload, digest_size=12).hexdigest()
+
+
+class Session:
+    """The session of one client id.
+
+    Args:
+        path: of its file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writing = asyncio.Lock()
+        self._filters: dict[str, int] = {}
+        self._ids: dict[int, str] = {}
+        # The append that is not known to be made yet; and since which record the file does not know of one that was.
+        self._noted: _Noted | None = None
+        self._behind_from: int | None = None
+        # The last that the broker released, oldest first, and how many ids it used without using one of these again.
+        self._released: dict[int, str] = {}
+        self._ids_onward = 0
+
+    @property
+    def filters(self) -> dict[str, int]:
+        """What was subscribed, with its QoS."""
+        return self._filters
+
+    @property
+    def open_count(self) -> int:
+        """How many messages are in the journal that the broker has not released."""
+        return len(self._ids)
+
+    async def open(self, keys_since: Callable[[int], set[str]]) -> None:
+        """Read the file, and find out whether the last append was made.
+
+        Args:
+            keys_since: gives the keys of the journal's appends from a record on; blocks.
+
+        Raises:
+            StateError: the file cannot be read.
+            OSError: the disk fails.
+        """
+        state = await run_to_end(self._read)
+        self._filters, self._ids, noted = state.filters, state.ids, state.noted
+        if noted is not None and noted.key in await run_to_end(lambda: keys_since(noted.from_record)):
+            self._ids |= noted.ids
+            self._behind_from = noted.from_record
+
+    def _read(self) -> _State:
+        if not self._path.exists():
+            return _State()
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=_State)
+        except msgspec.DecodeError as error:
+            raise StateError(
+                f"{self._path} cannot be read ({error}): restore it from a backup, or remove it: then messages of "
+                "QoS 2 that were under way may come twice"
+            ) from error
+
+    def is_known(self, arrival: Arrival) -> bool:
+        """Return whether a message is in the journal already; only at QoS 2 can that be told.
+
+        A broker that was set back may use an id for another message, so that the content must be the same too.
+        """
+        if arrival.qos < 2 or not arrival.again:
+            return False
+        held = self._ids.get(arrival.packet_id)
+        if held is None and self._ids_onward > RECEIVE_MAX:
+            held = self._released.get(arrival.packet_id)
+        return held == _digest(arrival)
+
+    async def note(self, fresh: Sequence[Arrival], releases: Sequence[Release], from_record: int) -> str:
+        """Make durable that the ids of ``releases`` are free, and which messages the next append holds.
+
+        Returns:
+            The key that the append must carry; empty when it needs none.
+        """
+        ids = {arrival.packet_id: _digest(arrival) for arrival in fresh if arrival.qos == 2}
+        if not ids and not releases:
+            return ""
+        if not ids.keys().isdisjoint(self._released):  # it uses ids again so soon: one may be another message's
+            self._released, self._ids_onward = {}, 0
+        self._let_go(releases)
+        self._noted = _Noted(secrets.token_hex(12), from_record, ids) if ids else None
+        await self._write()
+        return self._noted.key if self._noted is not None else ""
+
+    def _let_go(self, releases: Sequence[Release]) -> None:
+        for release in releases:
+            earlier = self._released.pop(release.packet_id, None)
+            if digest := self._ids.pop(release.packet_id, earlier):
+                self._released[release.packet_id] = digest
+        while len(self._released) > RECEIVE_MAX:
+            del self._released[next(iter(self._released))]
+
+    def made(self) -> None:
+        """Take note that the append that was noted last was made."""
+        if self._noted is not None:
+            self._ids |= self._noted.ids
+            self._ids_onward += len(self._noted.ids)  # not when noted: a disk that fails has that done again and again
+            self._behind_from, self._noted = self._noted.from_record, None
+
+    async def settle(self, before_record: int) -> None:
+        """Make durable what only the journal's records before this one say; they are about to go."""
+        if self._behind_from is not None and self._behind_from < before_record:
+            await self._write()
+
+    async def begin(self) -> None:
+        """Forget everything: the broker has no session, so nothing that it sends from now on was sent before."""
+        self._ids, self._noted, self._filters = {}, None, {}
+        self._released, self._ids_onward = {}, 0
+        await self._write()
+
+    async def note_filters(self, filters: dict[str, int]) -> None:
+        """Make durable what is, or is about to be, subscribed."""
+        if filters != self._filters:
+            self._filters = filters
+            await self._write()
+
+    async def _write(self) -> None:
+        async with self._writing:
+            noted, behind_from = self._noted, self._behind_from
+            data = msgspec.json.encode(_State(self._filters, self._ids, noted))
+            await run_to_end(lambda: write_atomically(self._path, data))
+            if self._behind_from == behind_from:
+                self._behind_from = None
+
+    async def remove(self) -> None:
+        """Forget all of it."""
+        await run_to_end(lambda: self._path.unlink(missing_ok=True))

@@ -1,0 +1,119 @@
+"""JSON lines into Arrow batches of a given schema, line by line accountable."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import msgspec
+import pyarrow as pa
+import pyarrow.json as pj
+
+from gateway.sources.base import SourceError
+from gateway.sources.rows.drift import line_drift, rows_with_null
+from gateway.sources.rows.halving import decode_by_halves, one_batch
+
+_BLANKS = b" \t\r\n"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class LineDecoder:
+    """Decodes lines to one schema. Missing fields are null, unknown ones ignored; a wrong type makes a dead record.
+
+    Args:
+        schema: of the events.
+        strict: a missing or an unknown field makes a dead record too, in a struct as well (docs/schema-drift.md).
+    """
+
+    def __init__(self, schema: pa.Schema, *, strict: bool = False) -> None:
+        for field in schema:
+            refused = _refused(field.type)
+            if refused is not None:
+                raise SourceError(f"column {field.name}: JSON lines cannot carry {refused}; use another type")
+        self._schema = schema
+        self._strict = strict
+        self._unexpected = "error" if strict else "ignore"
+        # Every field may be null here; the cast to the real schema refuses nulls where it has none.
+        self._read_schema = pa.schema([pa.field(f.name, _read_type(f.type)) for f in schema])
+        self._binary = [i for i, field in enumerate(schema) if pa.types.is_binary(field.type)]
+
+    def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+        """Return the events in order, and (index, reason) of each line that is none; blank lines are neither."""
+        dead: list[tuple[int, str]] = []
+        numbered: list[tuple[int, bytes]] = []
+        for i, line in enumerate(lines):
+            text = line.strip(_BLANKS).removeprefix(_BYTE_ORDER_MARK)
+            # Arrow crashes on a line that says null, and would join two halves of an object on two lines.
+            if text and not (text.startswith(b"{") and text.endswith(b"}")):
+                dead.append((i, "the line is not one JSON object"))
+            elif b"\n" in text or b"\r" in text:
+                # A message may be written over several lines; Arrow takes one object a line.
+                try:
+                    numbered.append((i, msgspec.json.format(text, indent=-1)))
+                except msgspec.DecodeError as error:
+                    dead.append((i, f"not JSON: {error}"))
+            elif text:
+                numbered.append((i, text))
+        batches, refused = self._decode_numbered(numbered)
+        return one_batch(batches, self._schema), sorted(dead + refused)
+
+    def _decode_numbered(self, lines: list[tuple[int, bytes]]) -> tuple[list[pa.RecordBatch], list[tuple[int, str]]]:
+        if not self._strict or not lines:
+            return decode_by_halves(lines, self._attempt)
+        try:
+            return [self._attempt([line for _, line in lines])], []
+        except (pa.ArrowException, ValueError):
+            # Where fields drift most lines do: looking at each once is cheaper than halving.
+            drifts = [self._drift(line) for _, line in lines]
+        dead = [(i, drift) for (i, _), drift in zip(lines, drifts, strict=True) if drift is not None]
+        left = [line for line, drift in zip(lines, drifts, strict=True) if drift is None]
+        batches, refused = decode_by_halves(left, self._attempt)
+        return batches, dead + refused
+
+    def _drift(self, line: bytes) -> str | None:
+        try:
+            return line_drift(line, self._schema)
+        except ValueError:
+            return None  # Arrow says better what is wrong with it
+
+    def _attempt(self, lines: list[bytes]) -> pa.RecordBatch:
+        data = b"\n".join(lines)
+        data.decode("utf-8")  # Arrow takes invalid UTF-8 as it is, and Spark would not
+        table = pj.read_json(
+            io.BytesIO(data),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=self._read_schema, unexpected_field_behavior=self._unexpected, newlines_in_values=False
+            ),
+        )
+        if table.num_rows != len(lines):
+            raise ValueError(f"{len(lines)} line(s) hold {table.num_rows} JSON objects; one a line is expected")
+        for row in rows_with_null(table) if self._strict else ():
+            drift = line_drift(lines[row], self._schema)
+            if drift is not None:
+                raise ValueError(drift)
+        for at in self._binary:
+            decoded = [None if v is None else base64.b64decode(v, validate=True) for v in table.column(at).to_pylist()]
+            table = table.set_column(at, self._schema.field(at).name, pa.array(decoded, pa.binary()))
+        return table.cast(self._schema).combine_chunks().to_batches()[0]
+
+
+def _refused(kind: pa.DataType, *, top: bool = True) -> pa.DataType | None:
+    """Return the type in ``kind`` that has no form in JSON lines here, if there is one."""
+    if pa.types.is_map(kind) or pa.types.is_duration(kind) or pa.types.is_interval(kind):
+        return kind
+    if not top and pa.types.is_binary(kind):
+        return kind
+    inner = (_refused(kind.field(i).type, top=False) for i in range(kind.num_fields))
+    return next((found for found in inner if found is not None), None)
+
+
+def _read_type(kind: pa.DataType) -> pa.DataType:
+    """Return what Arrow shall read for ``kind``: it knows no conversion from text to dates and bytes (base64)."""
+    if pa.types.is_date(kind) or pa.types.is_binary(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, _read_type(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _read_type(f.type)) for f in kind])
+    return kind

@@ -1,0 +1,57 @@
+"""Runs a gateway as the owner of its state_dir and its fleet, and says how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from gateway.config.configstate import owned_by
+from gateway.config.models import Config
+from gateway.daemon import Daemon
+from gateway.fleet.ownership import owned_fleet
+from gateway.query.supervision.supervision import NoQueryRunsError
+from gateway.sinks.base import FencedError
+from gateway.views.api import ApiError
+from gateway.views.logs import begin_logging, in_a_sentence
+from infra.clock import SystemClock
+from infra.clouds.base import CloudError
+from infra.link.channel import LinkLost
+from infra.link.trust import TrustError
+from infra.statefiles import StateError
+
+_LOG = logging.getLogger(__name__)
+
+
+def run(
+    config: Config, *, until_drained: bool, report: Path | None, keep_hosts: bool = False, record: Path | None = None
+) -> int:
+    """Run a gateway until it is told to stop (SIGTERM, SIGINT) or, with ``until_drained``, until all is done.
+
+    Args:
+        config: what the user wrote.
+        until_drained: end once finite sources are done, every result is in its sink and every VM is given back.
+        report: where to write what happened, or None.
+        keep_hosts: leave the engine hosts running for the next start; they end themselves after ``orphan_after``.
+        record: where to write what came when, or None.
+
+    Returns:
+        The exit code: 0 ok, 1 it failed, 2 the state_dir, a source, a query or the API's address is wrong.
+    """
+    begin_logging()
+    try:
+        with owned_by(config):
+            return asyncio.run(_run_as_owner(config, until_drained, report, record, keep_hosts))
+    except (StateError, FencedError, ApiError, NoQueryRunsError) as error:
+        _LOG.error("%s", error)
+        return 2
+    except (CloudError, TrustError, LinkLost, OSError) as error:
+        _LOG.error("the gateway cannot go on: %s", in_a_sentence(error))
+        return 1
+
+
+async def _run_as_owner(config: Config, drain: bool, report: Path | None, record: Path | None, keep_hosts: bool) -> int:
+    clock = SystemClock()
+    async with owned_fleet(config.gateway, clock) as ownership:
+        daemon = Daemon(config, clock, keep_hosts=keep_hosts, ownership=ownership)
+        return await daemon.run(drain, report, record)

@@ -1,0 +1,1 @@
+"""What ``spillway check`` finds and shows."""

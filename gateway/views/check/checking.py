@@ -1,0 +1,252 @@
+"""What ``spillway check`` says of each query: its class and why, what would cross the WAN, codecs, thresholds.
+
+Asking Spark and wording its answer are apart, so that the words can be tested without Spark.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from gateway.config import Config, Query
+from gateway.config.models import HttpSource, KafkaSource, MqttSource, Payload, QuerySource, Thresholds
+from gateway.config.words import units
+from infra.messages import OpenQuery, Predicate, QueryPlan
+
+_COMPARED = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_WORDED = {"starts_with": "starts with", "ends_with": "ends with", "contains": "contains"}
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """What Spark says of a query: ``plan`` and ``results``, or why it would not be started (``refusal``).
+
+    ``files`` are the tables that it reads from this machine's disk.
+    """
+
+    plan: QueryPlan | None = None
+    results: pa.Schema | None = None
+    refusal: str = ""
+    files: tuple[str, ...] = ()
+
+
+def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]:
+    """Plan each query on a Spark session of our own; nothing is started and no input is read.
+
+    Args:
+        config: what to plan.
+        begin: told what comes next, for a progress display.
+
+    Raises:
+        engines.session.SessionError: Spark cannot be started here.
+    """
+    from engines.query import RefusedError, understand
+    from engines.session import build_session, stop_session
+    from engines.sparkconf import equal_everywhere
+    from engines.stateful import why_no_state_there
+    from engines.streamable import check_streams
+    from gateway.config.codepath import code_path_for
+
+    begin("starting Spark to read the queries' plans (some 15 s)")
+    workdir = Path(tempfile.mkdtemp(prefix="spillway-check-"))
+    session = build_session("local[1]", workdir, 1, conf=equal_everywhere(config.private.spark.conf))
+    found: dict[str, Analysed] = {}
+    try:
+        for name, query in config.queries.items():
+            begin(f"reading the plan of {name}")
+            code_path = code_path_for(query.function, config.folder)
+            try:
+                understood = understand(session, opening(name, query, code_path))
+                files = check_streams(understood)
+                refusal = why_no_state_there(config.private.spark.master, name, understood.plan)
+                found[name] = Analysed(understood.plan, understood.result_schema, refusal, files)
+            except RefusedError as error:
+                found[name] = Analysed(refusal=str(error))
+    finally:
+        stop_session(session)
+        shutil.rmtree(workdir, ignore_errors=True)
+    return found
+
+
+def opening(name: str, query: Query, code_path: str) -> OpenQuery:
+    """Return what a host is asked for, to understand a query of the config."""
+    return OpenQuery(
+        query=name,
+        epoch=0,
+        schema_ddl=query.schema_ddl,
+        sql=query.sql or "",
+        function=query.function or "",
+        code_path=code_path,
+        analyse_only=True,
+    )
+
+
+def explain(query: Query, found: Analysed, max_vms: int, master: str = "local[1]") -> Iterator[tuple[str, str]]:
+    """Yield label and text of each line about a query that Spark accepts.
+
+    Args:
+        query: what the user wrote.
+        found: what Spark says; must not be a refusal.
+        max_vms: from the config's cloud.
+        master: of the private Spark.
+    """
+    plan = found.plan
+    if plan is None:
+        raise ValueError("a refused query has nothing to explain")
+    away = goes_away(query, plan, max_vms)
+    yield "class", class_text(plan)
+    yield "switching", away or f"mode {query.switching.mode}, share {_share_text(query)}"
+    if not away:
+        yield "columns sent", columns_text(query.payload, plan)
+        yield "rows sent", rows_text(query.payload, plan)
+        yield "codecs", codecs_text(query.payload)
+        yield "thresholds", thresholds_text(query.thresholds)
+    yield "order", order_text(query)
+    if found.files and away_from_here(master):
+        yield "files", files_text(found.files, master)
+    if found.results is not None:
+        yield "results", ", ".join(f"{field.name} {field.type}" for field in found.results)
+
+
+def class_text(plan: QueryPlan) -> str:
+    """Say the class of the plan and why it is no better one."""
+    if plan.switch_class == "whole":
+        return f"whole, because {plan.reason}"
+    if not plan.switchable:
+        return f"stateless, but {plan.reason}"
+    return f"stateless: any share may go anywhere; {_batching_text(plan)}"
+
+
+def _batching_text(plan: QueryPlan) -> str:
+    return "several runs share a micro-batch" if plan.narrow else "one run a micro-batch, since its plan moves rows"
+
+
+def goes_away(query: Query, plan: QueryPlan, max_vms: int) -> str:
+    """Return why no event of the query will leave home; empty when events may."""
+    if query.switching.mode == "off":
+        return "stays at home: mode is off"
+    if max_vms == 0:
+        return "stays at home: there is no cloud (max_vms is 0)"
+    if plan.switch_class == "whole":
+        return "stays at home: moving a query's state is not available yet"
+    return "" if plan.switchable else "stays at home: splitting could change its answer"
+
+
+def columns_text(payload: Payload, plan: QueryPlan) -> str:
+    """Say which columns cross the WAN."""
+    if not payload.trim:
+        return "all (trim is off)"
+    if plan.needed_schema is None:
+        return f"all: {plan.trim_note}"
+    needed = pa.ipc.read_schema(pa.py_buffer(plan.needed_schema))
+    return ", ".join(_column_text(field) for field in needed) or "none, only the number of rows"
+
+
+def _column_text(field: pa.Field) -> str:
+    if not pa.types.is_struct(field.type):
+        return str(field.name)
+    return f"{field.name}({', '.join(_column_text(inner) for inner in field.type)})"
+
+
+def rows_text(payload: Payload, plan: QueryPlan) -> str:
+    """Say which rows cross the WAN, and which conditions are left to Spark."""
+    if not payload.filter:
+        return "all (filter is off)"
+    taken = " and ".join(predicate_text(predicate) for predicate in plan.predicates)
+    note = f" ({plan.trim_note})" if plan.trim_note and plan.needed_schema is not None else ""
+    return (f"only where {taken}" if taken else "all") + note
+
+
+def predicate_text(predicate: Predicate) -> str:
+    """Return a condition in words."""
+    column = ".".join(predicate.column)
+    match predicate.op:
+        case "is_null":
+            return f"{column} is null"
+        case "not_null":
+            return f"{column} is not null"
+        case "not":
+            return f"not ({predicate_text(predicate.children[0])})"
+        case "and" | "or":
+            return "(" + f" {predicate.op} ".join(predicate_text(child) for child in predicate.children) + ")"
+        case "in":
+            return f"{column} in {predicate.value!r}"
+        case _:
+            return f"{column} {_COMPARED.get(predicate.op) or _WORDED[predicate.op]} {predicate.value!r}"
+
+
+def codecs_text(payload: Payload) -> str:
+    """Say how fields are packed."""
+    if payload.compress == "auto":
+        return "auto: each field with the codec that costs least, measured while it runs"
+    if payload.compress == "none":
+        return "none"
+    return ", ".join(f"{field} {codec}" for field, codec in payload.compress.items()) + ", all others none"
+
+
+def thresholds_text(limits: Thresholds) -> str:
+    """Say when VMs are started, used and given back."""
+    spell = units.DURATION.format
+    return (
+        f"start a VM above {spell(limits.start_vm_above_s)}, send above {spell(limits.send_above_s)}, "
+        f"keep a VM above {spell(limits.keep_vm_above_s)} or if it was sent more than "
+        f"{units.SIZE.format(limits.keep_vm_bytes)}; tolerance {spell(limits.tolerance_s)}"
+    )
+
+
+def order_text(query: Query) -> str:
+    """Say in which order results leave."""
+    if query.order is None:
+        return "off: results leave as they are completed"
+    return f"by {query.order.by}; a gap is waited for at most {units.DURATION.format(query.order.flush_s)}"
+
+
+def away_from_here(master: str) -> bool:
+    """Whether the executors of a Spark are, or may be, other machines."""
+    return not master.startswith("local")
+
+
+def files_text(files: Sequence[str], master: str) -> str:
+    """Say which tables executors will not find if only this machine has them."""
+    return (
+        f"{', '.join(files)} must lie at the same path on each executor of {master}: where it does not, the query "
+        "fails with its first event. Put it where all of them read (s3a://, hdfs://, a shared folder)"
+    )
+
+
+def source_text(query: Query) -> str:
+    """Say where events come from, and when."""
+    match query.source:
+        case QuerySource():
+            return f"results of {query.source.name}"
+        case KafkaSource():
+            return f"Kafka topics {', '.join(query.source.topics)} at {query.source.brokers}"
+        case MqttSource():
+            return f"MQTT topics {', '.join(query.source.topics)} at {query.source.host}"
+        case HttpSource():
+            return f"POST to {query.source.listen}{query.source.path}"
+    replay = query.source.replay
+    if query.source.follow:
+        return f"{query.source.path}, the files there and those that come"
+    if replay is None:
+        return f"{query.source.path}, as fast as possible"
+    pace = "as fast as possible"
+    if replay.rate_per_s is not None:
+        pace = f"at {units.RATE.format(replay.rate_per_s)}"
+    elif replay.profile is not None:
+        pace = f"by a profile of {len(replay.profile)} steps"
+    elif replay.times is not None:
+        pace = f"at the times in column {replay.times}"
+    if replay.speed != 1.0:
+        pace += f", {replay.speed:g} times as fast"
+    return f"{query.source.path}, {pace}, {replay.loops} time{'s' if replay.loops > 1 else ''}"
+
+
+def _share_text(query: Query) -> str:
+    share = query.switching.share
+    return share if isinstance(share, str) else units.SHARE.format(share)

@@ -1,0 +1,124 @@
+"""Shows on a terminal what ``spillway check`` found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gateway.config import Config, ConfigError, load
+from gateway.config.configstate import why_not_this_config
+from gateway.config.load import problem_at
+from gateway.hosts.mastercheck import KEY, MasterAwayError, see_master
+from gateway.views.check.checking import Analysed, analyse, explain, source_text
+from gateway.views.check.checkstate import Found, look_at_state
+from infra.statefiles import StateError
+
+FAILED = 1
+BAD_INPUT = 2
+
+
+def show(path: Path, *, plan: bool) -> int:
+    """Say all that ``run`` would refuse of a config, and explain the queries that it would run.
+
+    Args:
+        path: the config file.
+        plan: ask Spark, too.
+
+    Returns:
+        The exit code: 1 without Spark, 2 when the config or a query would be refused.
+    """
+    out, err = Console(), Console(stderr=True)
+    config, code = _loaded(path, err)
+    if config is None:
+        return code
+    if why := _why_not_here(config):
+        _say(err, str(problem_at(path, ("gateway", "state_dir"), why)))
+        code = BAD_INPUT
+    try:
+        see_master(config.private.spark.master)
+    except MasterAwayError as error:
+        # The queries' plans do not need it.
+        code = code or FAILED
+        _say(err, str(problem_at(path, KEY, error.why)))
+    states = {name: look_at_state(config, name) for name in config.queries}
+    found: Mapping[str, Analysed] = {}
+    if plan:
+        from engines.session import SessionError
+
+        try:
+            with err.status("") as status:
+                found = analyse(config, status.update)
+        except SessionError as error:
+            _say(err, f"the config is valid, but the queries cannot be planned: {error}")
+            err.print("spillway check --no-plan validates without Spark", markup=False)
+            code = code or FAILED
+    refused = _refused(path, config, states, found, err)
+    for name in found:
+        if name not in refused:
+            _explain(out, config, name, found[name], states[name])
+    if not plan and not refused and not code:
+        out.print(f"{path}: ok ({len(config.queries)} queries)", markup=False, highlight=False, soft_wrap=True)
+    return BAD_INPUT if refused else code
+
+
+def _loaded(path: Path, err: Console) -> tuple[Config | None, int]:
+    """Return the config, without the queries that have a mistake, so that those of the others are said as well."""
+    try:
+        return load(path), 0
+    except ConfigError as error:
+        _say(err, str(error))
+        wrong = {problem.query for problem in error.problems}
+    if "" in wrong:
+        return None, BAD_INPUT
+    try:
+        return load(path, without=wrong), BAD_INPUT
+    except ConfigError:
+        # No query is left, or one reads the results of one that has a mistake.
+        return None, BAD_INPUT
+
+
+def _why_not_here(config: Config) -> str:
+    try:
+        return why_not_this_config(config)
+    except StateError as error:
+        return str(error)
+
+
+def _refused(
+    path: Path, config: Config, states: Mapping[str, Found], found: Mapping[str, Analysed], err: Console
+) -> set[str]:
+    """Say which queries would not run, each with all that is wrong with it."""
+    wrong: dict[str, list[tuple[str, str]]] = {}
+    for name, query in config.queries.items():
+        if name in found and (why := found[name].refusal):
+            wrong.setdefault(name, []).append(("sql" if query.sql else "function", why))
+        if why := states[name].refusal:
+            wrong.setdefault(name, []).append(("", why))
+    end = "the others run" if len(wrong) < len(config.queries) else "no other is left"
+    for name, problems in wrong.items():
+        for key, why in problems:
+            place = ("queries", name, key) if key else ("queries", name)
+            _say(err, str(problem_at(path, place, f"this query would be set aside, and {end}: {why}")))
+    return set(wrong)
+
+
+def _say(err: Console, text: str) -> None:
+    err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def _explain(out: Console, config: Config, name: str, found: Analysed, state: Found) -> None:
+    query = config.queries[name]
+    table = Table(title=Text(name, style="bold"), title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("source", Text(source_text(query)))
+    if state.text:
+        table.add_row("state", Text(state.text))
+    for label, text in explain(query, found, config.cloud.max_vms, config.private.spark.master):
+        table.add_row(label, Text(text))
+    out.print(table)
+    out.print()

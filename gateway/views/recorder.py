@@ -1,0 +1,114 @@
+"""Writes down what a run of the gateway did, for the demo and whoever asks for a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from gateway.query.flow.statistics import Tally
+from gateway.views.runrecord import Boot, Mark, MarkKind, RunRecord, Slot, Spread, Totals, Vms, WanBytes, write_record
+from policies.fleet import FleetTotals
+from policies.histogram import Histogram
+from policies.signals import Command, Event, QuerySlot, StartVm, TerminateVm, VmAdopted, VmGone, VmReady
+
+# A slot a second for four hours; a longer run keeps the newest.
+_SLOTS_MAX = 14_400
+_MARKS_MAX = 10_000
+
+
+class Recorder:
+    """Collects slots and marks of one query: the config's first.
+
+    Args:
+        query: whose slots are kept.
+        started_s: zero of the time axis, on the gateway's clock.
+    """
+
+    def __init__(self, query: str, started_s: float) -> None:
+        self._query = query
+        self._started_s = self._last_s = started_s
+        self._slots: list[Slot] = []
+        self._marks: list[Mark] = []
+
+    def slot(self, at_s: float, slots: Sequence[QuerySlot], tally: Tally, vm_states: Iterable[str]) -> None:
+        """Keep what a slot showed."""
+        slot = next(slot for slot in slots if slot.query == self._query)
+        dispatched = sum(slot.dispatched_events.values())
+        cloud = sum(slot.raw_bytes.values())
+        to_cloud = sum(n for lane, n in slot.dispatched_events.items() if lane in slot.raw_bytes)
+        completed, all_latency_s = tally.take_slot()
+        self._slots.append(
+            Slot(
+                at_s=at_s - self._started_s,
+                latency_ms=slot.latency_s * 1e3,
+                all_latency_ms=None if all_latency_s is None else all_latency_s * 1e3,
+                input_rate=slot.input_rate,
+                completed_rate=completed / (at_s - self._last_s),
+                share=to_cloud / dispatched if dispatched else 0.0,
+                raw_bytes=cloud,
+                sent_bytes=sum(slot.sent_bytes.values()),
+                vm_states=tuple(vm_states),
+                completed=dict(slot.completed_events),
+                open=dict(slot.open_events),
+            )
+        )
+        self._last_s = at_s
+        del self._slots[:-_SLOTS_MAX]
+
+    def command(self, at_s: float, command: Command) -> None:
+        """Mark a VM's start and the order to give it back."""
+        kinds: dict[type[Command], MarkKind] = {StartVm: "vm_start", TerminateVm: "vm_stop"}
+        kind = kinds.get(type(command))
+        if kind is not None and isinstance(command, StartVm | TerminateVm):
+            self._marks.append(Mark(at_s=at_s - self._started_s, kind=kind, vm=command.vm))
+
+        del self._marks[:-_MARKS_MAX]
+
+    def event(self, event: Event) -> None:
+        """Mark a VM that became ready, or was taken over, or is gone."""
+        if isinstance(event, VmReady | VmAdopted | VmGone):
+            kind: MarkKind = "vm_gone" if isinstance(event, VmGone) else "vm_ready"
+            self._marks.append(Mark(at_s=event.at_s - self._started_s, kind=kind, vm=event.vm))
+
+    def write(self, path: Path, events: int, tally: Tally, fleet: FleetTotals, boot: Boot) -> None:
+        """Write the record as JSON."""
+        totals = Totals(
+            events=events,
+            results=tally.results,
+            shed=tally.shed,
+            late=tally.late_results,
+            dead_letters=tally.dead_letters,
+            out_of_order=tally.disordered_events,
+            latency_ms=_spread(tally.latency),
+            delivery_ms=_spread(tally.delivery),
+            wan_bytes=WanBytes(raw=tally.raw_bytes, sent=tally.sent_bytes),
+            vms=Vms(
+                started=fleet.started,
+                stopped=fleet.stopped,
+                billed_s=fleet.billed_s,
+                usd=fleet.usd,
+                used_s=fleet.used_s,
+                unused_s=fleet.billed_s - fleet.used_s,
+                sent_bytes=fleet.sent_bytes,
+                bills=fleet.bills,
+            ),
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_record(RunRecord(totals=totals, slots=tuple(self._slots), marks=tuple(self._marks), boot=boot), path)
+
+
+def _spread(histogram: Histogram) -> Spread:
+    return Spread(
+        mean=histogram.mean_s * 1e3, p50=histogram.quantile_s(0.5) * 1e3, p95=histogram.quantile_s(0.95) * 1e3
+    )
+
+
+def tallies_text(tallies: Mapping[str, Tally]) -> str:
+    """Return a line for each query: events by lane, results, latency."""
+    return "\n".join(
+        f"{name}: {dict(tally.events_by_lane)} events by lane, {tally.shed} shed, {tally.results} results, "
+        f"{tally.dead_letters} dead letters, mean latency {tally.latency.mean_s:.2f} s, "
+        f"delivered after {tally.delivery.mean_s:.2f} s, "
+        f"{tally.sent_bytes} of {tally.raw_bytes} bytes sent"
+        for name, tally in tallies.items()
+    )

@@ -1,0 +1,74 @@
+"""What the gateway says of itself under ``/status``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from gateway.query.supervision.supervisor import Supervisor
+from infra.link.client import LinkStats
+
+
+def status_text(
+    phase: str,
+    vms: Mapping[str, object],
+    supervisors: Mapping[str, Supervisor],
+    latencies: Mapping[str, float],
+    money: Mapping[str, object],
+) -> str:
+    """Return it as JSON.
+
+    Args:
+        phase: the gateway's.
+        vms: state of each VM by name.
+        supervisors: of the queries, by name; none before the gateway runs.
+        latencies: of the slot that ended last, in s, by query.
+        money: see ``gateway.views.moneyview``.
+    """
+    return json.dumps(
+        {
+            "phase": phase,
+            "vms": {name: str(state) for name, state in vms.items()},
+            "money": money,
+            "links": {
+                name: _link(lane.link)
+                for supervisor in supervisors.values()
+                for name, lane in supervisor.query.lanes.items()
+            },
+            "queries": {name: _query(each, latencies.get(name, 0.0)) for name, each in supervisors.items()},
+        }
+    )
+
+
+def _link(stats: LinkStats) -> dict[str, object]:
+    return {
+        "round_trip_s": stats.rtt_s,
+        "goodput_bytes_per_s": stats.goodput_bytes_per_s,
+        "loss": stats.loss,
+        "sent_bytes": stats.sent_bytes,
+        "received_bytes": stats.received_bytes,
+    }
+
+
+def _query(supervisor: Supervisor, latency_s: float) -> dict[str, object]:
+    query = supervisor.query
+    since_s = supervisor.since_wall_s
+    return {
+        "state": supervisor.state,
+        "reason": supervisor.reason,
+        "since": None if since_s is None else datetime.fromtimestamp(since_s, UTC).isoformat(timespec="seconds"),
+        "failures": supervisor.failures,
+        "opened_again_in_s": supervisor.retry_in_s,
+        "events": query.tally.events,
+        "results": query.tally.results,
+        "shed": query.shed_events,
+        "shed_share": query.shed_share,
+        "share_to_cloud": query.cloud_share,
+        "latency_s": latency_s,
+        "mean_latency_s": query.tally.latency.mean_s,
+        "median_latency_s": query.tally.latency.quantile_s(0.5),
+        "dead_letters": query.dead_letters.count,
+        "trouble": supervisor.trouble,
+        "codecs": {name: lane.choices for name, lane in query.lanes.items()},
+    }

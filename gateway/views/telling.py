@@ -1,0 +1,83 @@
+"""A decision of the ledger, told in sentences: for ``spillway why``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.config.words.units import UnitError, duration_s
+
+
+def sentences(line: Mapping[str, Any]) -> list[str]:
+    """Return what was seen, what the policy and the plain rules wanted, what was done, and what else it would cost.
+
+    Args:
+        line: of the ledger of decisions.
+    """
+    said = [
+        f"{line['query']} at {line['at']}: {line['verdict']}.",
+        f"  Seen: {_seen(line['seen'])}.",
+        f"  VMs: {_vms(line['vms'])}. Policy {line['policy']}: {_policy(line)}.",
+    ]
+    if line["forecast"] is not None:
+        forecast = line["forecast"]
+        said.append(
+            f"  Forecast: {forecast['rate']:.4g} events/s in {forecast['in_s']:.3g} s, nine times of ten between "
+            f"{forecast['low']:.4g} and {forecast['high']:.4g}."
+        )
+    said += [f"  Rule {name} would want {verdict}." for name, verdict in line["rules"].items()]
+    said += [
+        f"  {option['vms']} VMs would cost {option['usd']:.6f} USD{_chosen(option, line)}."
+        for option in line["options"]
+    ]
+    said += [f"  {slow}." for slow in line.get("slow", ())]
+    said += [f"  Before it was had: {setback}." for setback in line.get("setbacks", ())]
+    said += [f"  Done: {action['what']} {action['of']}, because {action['why']}." for action in line["actions"]]
+    if not line["actions"]:
+        said.append(f"  Nothing was done{': ' + line['vm_note'] if line['vm_note'] else ''}.")
+    return said
+
+
+def _seen(seen: Mapping[str, Any]) -> str:
+    return (
+        f"latency {seen['latency_s']:.2f} s, {seen['input_rate']:.4g} events/s come, "
+        f"{seen['open_events']} are being processed, {seen['backlog_events']} wait"
+    )
+
+
+def _vms(vms: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} is {state}" for name, state in vms.items()) or "none"
+
+
+def _policy(line: Mapping[str, Any]) -> str:
+    if line["wanted"] is None:
+        return line["why"] or "equation 1 decides, by latency and by what was sent to a VM"
+    return f"{line['why']} (wanted {line['wanted']}, kept {line['kept']})"
+
+
+def _chosen(option: Mapping[str, Any], line: Mapping[str, Any]) -> str:
+    return ", which was chosen" if option["vms"] == line["wanted"] else ""
+
+
+def moment(text: str, now_s: float) -> float:
+    """Return the time that a user means, in seconds since 1970.
+
+    Args:
+        text: ``10m`` for ten minutes ago, or a date and time as in ``2026-03-01T12:30:00``, UTC unless it says else.
+        now_s: now.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        return now_s - duration_s(text)
+    except UnitError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f'"{text}" is no time; write how long ago, as in 10m, or a time in UTC, as in 2026-03-01T12:30:00'
+        ) from None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
