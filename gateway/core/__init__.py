@@ -1,1 +1,4 @@
-"""The pure core: it decides, and does no I/O. It has no clock, thread, await or randomness of its own."""
+"""What decides without the world: no clock, no await, no thread, no I/O.
+
+It imports the standard library, numpy and `policies`, and nothing else of ours.
+"""

@@ -1,0 +1,11 @@
+"""The data path of one query, pure: where each run is, which lane takes it, and what is released when.
+
+``Exchange.handle`` takes an event and returns instructions. Nobody else keeps a register of runs.
+"""
+
+from gateway.core.exchange.entry import Run
+from gateway.core.exchange.exchange import Exchange
+from gateway.core.exchange.settings import ExchangeSettings
+from gateway.core.exchange.views import LaneView, OpenRuns
+
+__all__ = ["Exchange", "ExchangeSettings", "LaneView", "OpenRuns", "Run"]

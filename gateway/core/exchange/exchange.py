@@ -1,0 +1,336 @@
+"""The exchange: it owns each run of one query from logged to committed. Events in, instructions out, and pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from gateway.core.exchange.entry import Copy, Entry, Move, R, State
+from gateway.core.exchange.events import (
+    A,
+    Answered,
+    Committed,
+    Credited,
+    Event,
+    Held,
+    Isolating,
+    LaneDraining,
+    LaneLost,
+    LaneOpened,
+    Packed,
+    Resumed,
+    RunLogged,
+    Sent,
+    SharesSet,
+    SlotPassed,
+    Tick,
+)
+from gateway.core.exchange.instructions import (
+    AskedAgain,
+    Dispatched,
+    Done,
+    FailLane,
+    Instruction,
+    Moved,
+    Pack,
+    Release,
+    Reopen,
+    Send,
+)
+from gateway.core.exchange.lane import Lane
+from gateway.core.exchange.outbox import Outcome
+from gateway.core.exchange.outlet import Phase
+from gateway.core.exchange.reorder import Released
+from gateway.core.exchange.settings import ExchangeSettings
+from gateway.core.exchange.shares import check_shares, shares_of
+from gateway.core.exchange.views import ExchangeViews
+from policies.signals import HOME
+
+
+class Exchange(ExchangeViews[R, A]):
+    """Deals the runs of one query to lanes, takes their answers, and releases results in order.
+
+    Runs are dispatched strictly in order of seq: if the lowest waiting run finds no lane, nothing after it goes. The
+    first answer for a run counts. It keeps no clock: time is that of the last event, and never goes back.
+
+    Args:
+        settings: how it works.
+        committed: the closed ranges of seq that the sink has (by an earlier gateway).
+    """
+
+    def __init__(self, settings: ExchangeSettings, *, committed: Iterable[tuple[int, int]] = ()) -> None:
+        super().__init__(settings, committed=committed)
+        self._named: dict[str, float] = {HOME: 1.0}
+        self._out: list[Instruction[R, A]] = []
+
+    def handle(self, event: Event[R, A]) -> list[Instruction[R, A]]:
+        """Take an event; return what is to be done, in this order.
+
+        Raises:
+            ValueError: it cannot be true, for instance an answer for what was not asked for. Nothing has changed then.
+        """
+        self._now_s = max(self._now_s, event.at_s)
+        self._apply(event)
+        for lane in self._lanes.values():
+            self._advance(lane)
+        self._dispatch()
+        out, self._out = self._out, []
+        return out
+
+    def _apply(self, event: Event[R, A]) -> None:
+        match event:
+            case RunLogged():
+                self._runs.add(event.run).note(self._now_s, "was logged")
+            case LaneOpened():
+                self._open_lane(event)
+            case LaneLost():
+                self._lose_lane(event)
+            case SharesSet():
+                check_shares(event.shares)
+                self._named = dict(event.shares)
+                self._follow_shares()
+            case Held():
+                self._held = True
+            case Resumed():
+                self._held = False
+            case Committed():
+                for first_seq, last_seq in self._outbox.commit(event.ranges):
+                    self._runs.forget(first_seq, last_seq)
+            case Tick():
+                self._see_time()
+            case SlotPassed():
+                for lane in self._lanes.values():
+                    lane.rate.fade(self._now_s)
+            case LaneDraining() | Packed() | Sent() | Isolating() | Answered() | Credited():
+                if event.lane in self._lanes:
+                    self._hear(self._lanes[event.lane], event)
+            case _:
+                assert_never(event)
+
+    def _hear(self, lane: Lane, event: LaneDraining | Packed | Sent | Isolating | Answered[A] | Credited) -> None:
+        """Take what happened in an open lane."""
+        match event:
+            case LaneDraining():
+                lane.draining = True
+                self._follow_shares()
+            case Packed():
+                self._packed(lane, event)
+            case Sent():
+                self._sent(lane, event)
+            case Isolating():
+                self._set_aside(lane, event.first_seq)
+            case Answered():
+                self._answered(lane, event)
+            case Credited():
+                lane.outlet.credit.give(event.consumed_bytes)
+
+    # -------------------------------------------------------------------------------------------------------- lanes
+
+    def _open_lane(self, event: LaneOpened) -> None:
+        if event.lane in self._lanes:
+            raise ValueError(f"lane {event.lane} is open already: it has to be lost first")
+        patience = self._settings.patience
+        self._lanes[event.lane] = Lane(event.lane, event.credit_bytes, event.planned_end_seq, patience)
+        self._follow_shares()
+
+    def _lose_lane(self, event: LaneLost) -> None:
+        lane = self._lanes.pop(event.lane, None)
+        if lane is None:
+            return
+        back: list[Entry[R]] = []
+        for first_seq in lane.copies:
+            entry = self._runs.entries[first_seq]
+            del entry.copies[lane.name]
+            if entry.told == lane.name:
+                entry.told = None
+            if entry.lane == lane.name:
+                entry.note(self._now_s, "waits again: lane {} was lost", lane.name)
+                self._runs.wait(entry)
+                back.append(entry)
+        if event.reason:
+            lost_s = self._now_s if event.lost_s is None else event.lost_s
+            move = Move(lane.name, event.reason, lost_s, runs=len(back), left=len(back))
+            for entry in back:
+                entry.move = move
+            self._see_moved(move)
+        self._follow_shares()
+
+    def _follow_shares(self) -> None:
+        self._router.set_shares(shares_of(self._named, self._taking))
+
+    @property
+    def _taking(self) -> set[str]:
+        return {name for name, lane in self._lanes.items() if not lane.draining}
+
+    def _see_moved(self, move: Move) -> None:
+        """Tell of a lost lane once none of its runs waits for another lane."""
+        if not move.left:
+            first_s = self._now_s if move.first_s is None else move.first_s
+            self._out.append(Moved(move.lane, move.reason, move.runs, move.lost_s, first_s, self._now_s))
+
+    # ----------------------------------------------------------------------------------------------------- dispatch
+
+    def _dispatch(self) -> None:
+        """Give waiting runs to lanes that have room, in order of seq."""
+        while (found := self._next_dispatch()) is not None:
+            entry, lane = found
+            self._runs.open(entry, lane.name)
+            copy = entry.copies.setdefault(lane.name, Copy(entry.first_seq, entry.events))
+            lane.put(copy, entry.attempt, self._now_s)
+            self._router.dealt(lane.name, entry.events)
+            entry.note(self._now_s, "was dispatched to lane {}, attempt {}", lane.name, entry.attempt)
+            if entry.move is not None and entry.move.first_s is None:
+                entry.move.first_s = self._now_s
+            self._leave_move(entry)
+            self._advance(lane)
+
+    def _next_dispatch(self) -> tuple[Entry[R], Lane] | None:
+        """Return the lowest waiting run and its lane, if it may go now."""
+        entry = None if self._held else self._runs.next_waiting()
+        if entry is None or not self._outbox.takes(entry.first_seq):
+            return None
+        lanes = self._lanes.items()
+        with_room = {name for name, lane in lanes if lane.takes(entry.first_seq, entry.attempt, self._now_s)}
+        home_only = self._settings.home_only or entry.held_run.disordered
+        tried = entry.tried
+        if not tried:
+            name = self._router.pick(entry.events, with_room, home_only=home_only)
+        else:
+            # It does not wait for a home that is lost while the lane that it is overdue in may be asked again.
+            away = {HOME} - self._taking
+            name = self._router.pick_again(entry.events, with_room, tried | away, home_only=home_only)
+        return None if name is None else (entry, self._lanes[name])
+
+    def _leave_move(self, entry: Entry[R]) -> None:
+        move, entry.move = entry.move, None
+        if move is not None:
+            move.left -= 1
+            self._see_moved(move)
+
+    def _advance(self, lane: Lane) -> None:
+        """Let the next run of a lane go as far as it can without the caller."""
+        if (first_seq := lane.outlet.begin_packing()) is not None:
+            entry = self._runs.entries[first_seq]
+            self._out.append(Pack(lane.name, entry.held_run, entry.attempt))
+        elif (first_seq := lane.outlet.begin_sending()) is not None:
+            self._out.append(Send(lane.name, first_seq))
+
+    def _packed(self, lane: Lane, event: Packed) -> None:
+        lane.outlet.check(event.first_seq, Phase.PACKING)
+        if min(event.payload_bytes, event.raw_bytes, event.rows) < 0:
+            raise ValueError(f"run {event.first_seq} cannot be packed into less than nothing: {event}")
+        copy = lane.copies.get(event.first_seq)
+        if copy is None:  # another lane has answered it
+            lane.outlet.passed()
+        else:
+            entry = self._runs.entries[event.first_seq]
+            entry.told = lane.name
+            sent_bytes = event.payload_bytes if event.rows else 0
+            self._out.append(Dispatched(lane.name, entry.held_run, event.raw_bytes, sent_bytes))
+            if event.rows:
+                lane.outlet.packed(event.payload_bytes)
+            else:
+                copy.empty = True
+                lane.outlet.passed()
+                entry.note(self._now_s, "has no row that lane {} needs", lane.name)
+
+    def _sent(self, lane: Lane, event: Sent) -> None:
+        lane.outlet.check(event.first_seq, Phase.SENDING)
+        lane.outlet.passed()
+        copy = lane.copies.get(event.first_seq)
+        if copy is not None:
+            self._runs.entries[event.first_seq].note(self._now_s, "was sent to lane {}", lane.name)
+            # The host may have said already that it looks for bad rows in it.
+            if not copy.isolating:
+                lane.sent(copy, self._now_s, event.took_s)
+
+    # ------------------------------------------------------------------------------------------------------ answers
+
+    def _set_aside(self, lane: Lane, first_seq: int) -> None:
+        copy = lane.copies.get(first_seq)
+        if copy is not None and copy.open and not copy.isolating:  # else it was asked for elsewhere, or is done
+            lane.set_aside(copy, self._now_s)
+            self._runs.entries[first_seq].note(self._now_s, "has bad rows, which lane {} looks for", lane.name)
+
+    def _answered(self, lane: Lane, event: Answered[A]) -> None:
+        first_seq, last_seq = event.first_seq, event.last_seq
+        counts = not self.is_done(first_seq, last_seq)
+        entries = self._entries_of(lane, event) if counts else self._logged_again(lane, first_seq, last_seq)
+        lane.answered(lane.copies.get(first_seq), self._now_s)
+        isolated = tuple(entry.first_seq for entry in entries if entry.isolating)
+        runs = tuple(self._complete(lane, entry) for entry in entries)
+        self._duplicate_count += not counts
+        self._out.append(Done(lane.name, first_seq, last_seq, runs, counts, isolated, event.batch_id, event.batch_s))
+        if counts:
+            events = last_seq - first_seq + 1
+            arrival_s = sum(run.arrival_s * run.events for run in runs) / events
+            outcome = Outcome(event.results, event.result_bytes, events, arrival_s)
+            self._release(self._outbox.complete(first_seq, last_seq, outcome, self._now_s))
+
+    def _entries_of(self, lane: Lane, event: Answered[A]) -> list[Entry[R]]:
+        """Return the runs that an answer is for.
+
+        Raises:
+            ValueError: they are no whole runs that were asked for in this lane, or a part of them is done.
+        """
+        first_seq, last_seq = event.first_seq, event.last_seq
+        entries = self._runs.asked(lane.name, first_seq, last_seq)
+        if not entries or self._runs.done.overlaps(first_seq, last_seq):
+            raise ValueError(f"lane {lane.name} answered {first_seq}-{last_seq}, which are no runs that are open there")
+        if event.result_bytes < 0:
+            raise ValueError(f"lane {lane.name} answered {first_seq}-{last_seq} with {event.result_bytes} bytes")
+        return entries
+
+    def _logged_again(self, lane: Lane, first_seq: int, last_seq: int) -> list[Entry[R]]:
+        """Return the runs of a range that are in a lane although they were done before they were logged."""
+        entries = (self._runs.entries[at_seq] for at_seq in sorted(lane.copies))
+        return [entry for entry in entries if first_seq <= entry.first_seq and entry.last_seq <= last_seq]
+
+    def _complete(self, lane: Lane, entry: Entry[R]) -> R:
+        """Take an answered run from wherever it is."""
+        entry.note(self._now_s, "was answered by lane {}", lane.name)
+        for name, copy in entry.copies.items():
+            other = self._lanes[name]
+            other.drop(copy, self._now_s, served=other is lane)
+        self._leave_move(entry)
+        return self._runs.complete(entry)
+
+    def _release(self, released: list[Released[Outcome[A]]]) -> None:
+        for each in released:
+            late = each.late
+            for entry in self._runs.between(each.first_seq, each.last_seq):
+                entry.state = State.RELEASED
+                entry.note(self._now_s, "was released late" if late else "was released")
+            item = each.item
+            self._out.append(Release(each.first_seq, each.last_seq, item.results, item.events, item.arrival_s, late))
+
+    # --------------------------------------------------------------------------------------------------------- time
+
+    def _see_time(self) -> None:
+        for lane in self._lanes.values():
+            # Without its overdue runs a lane may have no work left: then it is silent no longer.
+            silence_s = lane.silence_s(self._now_s)
+            late = lane.see_overdue(self._now_s)
+            if silence_s is not None and not lane.given_up:
+                lane.given_up = True
+                self._out.append(FailLane(lane.name, silence_s))
+            for copy in late:
+                self._see_overdue(lane, copy)
+            if late and silence_s is None and self._settings.home_only:
+                self._out.append(Reopen(late[0].first_seq))
+        self._release(self._outbox.flush(self._now_s))
+
+    def _see_overdue(self, lane: Lane, copy: Copy) -> None:
+        entry = self._runs.entries[copy.first_seq]
+        entry.note(self._now_s, "is overdue in lane {}", lane.name)
+        if not self._settings.home_only:
+            self._runs.wait(entry)
+            self._out.append(AskedAgain(lane.name, copy.first_seq))
+
+    def validate(self) -> None:
+        """See ``ExchangeViews.validate``; also, if the lowest waiting run could go, it went."""
+        super().validate()
+        assert not self._out, "instructions are left over"
+        found = self._next_dispatch()
+        assert found is None, f"run {found and found[0].first_seq} could go to a lane, and waits"
+        assert self._router.shares == shares_of(self._named, self._taking), "the shares are not those of the lanes"

@@ -1,0 +1,157 @@
+"""One lane of one query: what is open in it, whether it has room, and what in it is overdue."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from gateway.core.exchange.entry import Copy
+from gateway.core.exchange.outlet import Outlet
+from gateway.core.exchange.rate import ServiceRate
+from gateway.core.exchange.watch import DOUBLINGS_MAX, LaneWatch
+from policies.overdue import Patience
+
+# A lane gets as many events as it can serve in this time: enough to keep the engine busy while it plans its next
+# micro-batch and a round trip passes, and not more, since what a lane holds can no longer be switched.
+_HORIZON_S = 1.5
+_LEAST_RUNS = 2
+
+
+class Lane:
+    """The books of one open lane.
+
+    Args:
+        name: its name.
+        credit_bytes: how many payload bytes may be in flight.
+        planned_end_seq: see ``LaneOpened``.
+        patience: how long answers are waited for.
+    """
+
+    def __init__(self, name: str, credit_bytes: int, planned_end_seq: int, patience: Patience) -> None:
+        self.name = name
+        self.outlet = Outlet(name, credit_bytes)
+        self.rate = ServiceRate()
+        self.watch = LaneWatch(patience)
+        self.copies: dict[int, Copy] = {}
+        self.draining = False
+        self.given_up = False
+        self.open_runs = self.open_events = 0
+        self._isolating_runs = self._isolating_events = 0
+        self._planned_end_seq = planned_end_seq
+        # What was sent and is waited for, by how often its time was doubled: each in order of sending.
+        self._sent: tuple[OrderedDict[int, Copy], ...] = tuple(OrderedDict() for _ in range(DOUBLINGS_MAX + 1))
+
+    # ---------------------------------------------------------------------------------------------------------- room
+
+    def has_room(self, now_s: float) -> bool:
+        """Return whether the lane may take another run now; runs in which bad rows are looked for take no room."""
+        if self.open_runs - self._isolating_runs < _LEAST_RUNS:
+            return not self._isolating_runs or self.outlet.has_credit
+        events = self.open_events - self._isolating_events
+        return self.outlet.empty and self.outlet.has_credit and events < self.rate.per_s(now_s) * _HORIZON_S
+
+    def takes(self, first_seq: int, attempt: int, now_s: float) -> bool:
+        """Return whether the lane may take this run now: it has room, or no more than credit for one waited for.
+
+        A run that was dispatched before holds up all results after it. A micro-batch that was planned before its host
+        was lost runs again whole: it answers none of its runs before it has all of them.
+        """
+        if self.draining:
+            return False
+        waited_for = attempt > 0 or first_seq < self._planned_end_seq
+        return self.has_room(now_s) or (waited_for and self.outlet.has_credit)
+
+    # ---------------------------------------------------------------------------------------------------------- runs
+
+    def put(self, copy: Copy, attempt: int, now_s: float) -> None:
+        """Queue a run."""
+        copy.attempt, copy.open, copy.empty = attempt, True, False
+        self.copies[copy.first_seq] = copy
+        self.outlet.put(copy.first_seq)
+        self.open_runs += 1
+        self.open_events += copy.events
+        self._see_work(now_s)
+
+    def sent(self, copy: Copy, now_s: float, took_s: float) -> None:
+        """Wait from now on for the answer of a run, whose sending took so long."""
+        copy.sent_at_s = now_s
+        self._sent[_doublings(copy)][copy.first_seq] = copy
+        self.watch.sent(now_s, took_s)
+
+    def set_aside(self, copy: Copy, now_s: float) -> None:
+        """The host looks for bad rows in a run: it is not overdue, and its answer tells nothing of the lane."""
+        copy.isolating, copy.sent_at_s = True, None
+        self._sent[_doublings(copy)].pop(copy.first_seq, None)
+        self._isolating_runs += 1
+        self._isolating_events += copy.events
+        self._see_work(now_s)
+
+    def answered(self, first: Copy | None, now_s: float) -> None:
+        """Note an answer of the host, and its first run if that was asked for."""
+        if first is None:
+            self.watch.answered(now_s, None)
+        elif not first.isolating and not first.empty:
+            self.watch.answered(now_s, first.sent_at_s)
+
+    def drop(self, copy: Copy, now_s: float, *, served: bool) -> None:
+        """Forget a run, because it is answered: here (``served``) or elsewhere."""
+        del self.copies[copy.first_seq]
+        if served and copy.open and not copy.isolating:
+            self.rate.served(copy.events)
+        if copy.open:
+            self._close(copy)
+        self.outlet.drop(copy.first_seq)
+        self._see_work(now_s)
+
+    def see_overdue(self, now_s: float) -> list[Copy]:
+        """Return the runs that were sent too long ago, by seq; from now on no room is kept for them."""
+        late: list[Copy] = []
+        for doublings, sent in enumerate(self._sent):
+            limit_s = self.watch.overdue_after_s(doublings)
+            while sent and _since_s(first := next(iter(sent.values())), now_s) > limit_s:
+                self._close(first)
+                first.tried = True
+                late.append(first)
+        self._see_work(now_s)
+        return sorted(late, key=lambda copy: copy.first_seq)
+
+    def silence_s(self, now_s: float) -> float | None:
+        """Return how long the lane has had work and answered nothing, if that is too long."""
+        return self.watch.silence_s(now_s, held_back=self.outlet.sending)
+
+    def _close(self, copy: Copy) -> None:
+        copy.open = False
+        self._sent[_doublings(copy)].pop(copy.first_seq, None)
+        self.open_runs -= 1
+        self.open_events -= copy.events
+        if copy.isolating:
+            self._isolating_runs -= 1
+            self._isolating_events -= copy.events
+
+    def _see_work(self, now_s: float) -> None:
+        works = self.open_runs > self._isolating_runs
+        self.watch.works(works, now_s)
+        self.rate.works(works, now_s)
+
+    def validate(self) -> None:
+        """Assert that the counters are the sums of what is here, and that each run is on its way or waited for."""
+        here = [copy for copy in self.copies.values() if copy.open]
+        aside = [copy for copy in here if copy.isolating]
+        counted = (self.open_runs, self.open_events, self._isolating_runs, self._isolating_events)
+        summed = (len(here), sum(c.events for c in here), len(aside), sum(c.events for c in aside))
+        assert counted == summed, f"lane {self.name} counts {counted}, and has {summed}"
+        waited_for = {first_seq for sent in self._sent for first_seq in sent}
+        for copy in here:
+            reasons = [copy.first_seq in self.outlet, copy.first_seq in waited_for, copy.isolating, copy.empty]
+            assert any(reasons), f"run {copy.first_seq} is open in lane {self.name}, and nobody waits for it"
+        sending = {copy.first_seq for copy in here if copy.sent_at_s is not None and not copy.isolating}
+        assert waited_for <= sending, f"lane {self.name} waits for {waited_for}, and sent {sending}"
+        self.outlet.validate()
+
+
+def _doublings(copy: Copy) -> int:
+    return min(copy.attempt - 1, DOUBLINGS_MAX)
+
+
+def _since_s(copy: Copy, now_s: float) -> float:
+    assert copy.sent_at_s is not None, f"run {copy.first_seq} is waited for, and was not sent"
+    return now_s - copy.sent_at_s

@@ -1,0 +1,122 @@
+"""The results of one query from answered to committed: held for order, released, and counted until the sink has them.
+
+The results themselves are kept only while they are held; once released they are the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic
+
+from gateway.core.exchange.events import A
+from gateway.core.exchange.reorder import Released, Reorderer
+from gateway.core.intervals import IntervalSet
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[A]):
+    """The results of one answer, and what is told at their release."""
+
+    results: A
+    result_bytes: int
+    events: int
+    arrival_s: float
+
+
+class Outbox(Generic[A]):
+    """The results that are not committed.
+
+    Args:
+        reorderer: puts them in order.
+        held_bytes_max: how much may be here before only what is waited for is dispatched.
+    """
+
+    def __init__(self, reorderer: Reorderer[Outcome[A]], held_bytes_max: int) -> None:
+        self._reorderer = reorderer
+        self._held_bytes_max = held_bytes_max
+        self._held_bytes = 0
+        self._uncommitted: dict[int, tuple[int, int]] = {}
+
+    def takes(self, first_seq: int) -> bool:
+        """Return whether a run may be dispatched: when full, only one that is late, or that held results wait for."""
+        next_seq = self._reorderer.next_seq
+        if self._held_bytes < self._held_bytes_max or first_seq < next_seq:
+            return True
+        return first_seq == next_seq and self._reorderer.held_count > 0
+
+    def complete(self, first_seq: int, last_seq: int, outcome: Outcome[A], now_s: float) -> list[Released[Outcome[A]]]:
+        """Take results that are no duplicate; return what may go out because of them."""
+        self._held_bytes += outcome.result_bytes
+        return self._note(self._reorderer.complete(first_seq, last_seq, outcome, now_s))
+
+    def flush(self, now_s: float) -> list[Released[Outcome[A]]]:
+        """Return what goes out because its gap has been waited for long enough."""
+        return self._note(self._reorderer.flush(now_s))
+
+    def _note(self, released: list[Released[Outcome[A]]]) -> list[Released[Outcome[A]]]:
+        for each in released:
+            self._uncommitted[each.first_seq] = (each.last_seq, each.item.result_bytes)
+        return released
+
+    def commit(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Note that the sink has these ranges; return the releases that they are made of.
+
+        Raises:
+            ValueError: something of them was not released, or is committed already; then nothing has changed.
+        """
+        released = [each for first_seq, last_seq in ranges for each in self._releases_in(first_seq, last_seq)]
+        if len(set(released)) < len(released):
+            raise ValueError(f"{released} are committed, some of them twice")
+        for first_seq, _ in released:
+            _, result_bytes = self._uncommitted.pop(first_seq)
+            self._held_bytes -= result_bytes
+        return released
+
+    def _releases_in(self, first_seq: int, last_seq: int) -> list[tuple[int, int]]:
+        releases: list[tuple[int, int]] = []
+        at_seq = first_seq
+        while at_seq <= last_seq and at_seq in self._uncommitted:
+            end_seq, _ = self._uncommitted[at_seq]
+            releases.append((at_seq, end_seq))
+            at_seq = end_seq + 1
+        if at_seq != last_seq + 1 or not releases:
+            raise ValueError(f"{first_seq}-{last_seq} is committed, which are no releases that wait for that")
+        return releases
+
+    @property
+    def held_count(self) -> int:
+        """Answers that wait for an earlier one."""
+        return self._reorderer.held_count
+
+    @property
+    def late_count(self) -> int:
+        """Answers that were released after later ones, and marked so."""
+        return self._reorderer.late_count
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When held results go out although an earlier one is missing."""
+        return self._reorderer.next_deadline_s()
+
+    def validate(self, held: Iterable[tuple[int, int]], released: Iterable[tuple[int, int]]) -> None:
+        """Assert that these runs, and no others, are here, and that what could go out did.
+
+        Args:
+            held: the ranges of the runs that are held.
+            released: the ranges of the runs that are released and not committed.
+        """
+        kept = self._reorderer.held
+        _assert_same(((first, last) for first, last, _ in kept), held)
+        _assert_same(((first, last) for first, (last, _) in self._uncommitted.items()), released)
+        summed = sum(item.result_bytes for *_, item in kept) + sum(size for _, size in self._uncommitted.values())
+        assert self._held_bytes == summed, f"{self._held_bytes} bytes of results are counted, {summed} are here"
+        next_seq = self._reorderer.next_seq
+        stuck = [first for first, *_ in kept if first <= next_seq]
+        assert not stuck, f"{stuck} are held, and {next_seq} is waited for"
+
+
+def _assert_same(here: Iterable[tuple[int, int]], runs: Iterable[tuple[int, int]]) -> None:
+    """Assert that the answers that are here are made of these runs."""
+    answered, of_runs = IntervalSet(here), IntervalSet(runs)
+    assert answered == of_runs, f"the results of {answered} are here, those of {of_runs} should be"

@@ -1,0 +1,148 @@
+"""The register of one query's runs: the only one. It says where each is, and which waits next."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import Generic
+
+from gateway.core.exchange.entry import Entry, R, State
+from gateway.core.intervals import IntervalSet
+
+
+class Runs(Generic[R]):
+    """All runs of one query that are not committed.
+
+    Args:
+        committed: the ranges that were committed before (by an earlier gateway).
+    """
+
+    def __init__(self, committed: Iterable[tuple[int, int]]) -> None:
+        self.done = IntervalSet(committed)
+        self.entries: dict[int, Entry[R]] = {}
+        self.waiting_runs = self.waiting_events = 0
+        self._logged = IntervalSet()
+        # First seqs; one that does not wait any more stays until it is the lowest.
+        self._waiting: list[int] = []
+
+    def add(self, run: R) -> Entry[R]:
+        """Take a run that waits for a lane.
+
+        Raises:
+            ValueError: it is empty or not dense, it was logged before, or a part of it only was done before.
+        """
+        first, last = run.first_seq, run.last_seq
+        if not 0 <= first <= last or run.events != last - first + 1:
+            raise ValueError(f"run {first}-{last} has {run.events} events")
+        done_before = self.done.covers(first, last)
+        if self._logged.overlaps(first, last) or (not done_before and self.done.overlaps(first, last)):
+            raise ValueError(f"run {first}-{last} was logged or done before, or a part of it was")
+        self._logged.add(first, last)
+        entry = self.entries[first] = Entry(first, last, run, done_before)
+        self.wait(entry)
+        return entry
+
+    # ------------------------------------------------------------------------------------------------------- waiting
+
+    def wait(self, entry: Entry[R]) -> None:
+        """Let a run wait for a lane."""
+        entry.state, entry.lane = State.WAITING, None
+        self.waiting_runs += 1
+        self.waiting_events += entry.events
+        heapq.heappush(self._waiting, entry.first_seq)
+
+    def next_waiting(self) -> Entry[R] | None:
+        """Return the waiting run with the lowest seq, without taking it."""
+        while self._waiting:
+            entry = self.entries.get(self._waiting[0])
+            if entry is not None and entry.state is State.WAITING:
+                return entry
+            heapq.heappop(self._waiting)
+        return None
+
+    def open(self, entry: Entry[R], lane: str) -> None:
+        """Note that the waiting run with the lowest seq goes to a lane."""
+        assert self._waiting[0] == entry.first_seq, f"run {entry.first_seq} is not the lowest that waits"
+        heapq.heappop(self._waiting)
+        self._stop_waiting(entry)
+        entry.state, entry.lane = State.OPEN, lane
+        entry.attempt += 1
+
+    def _stop_waiting(self, entry: Entry[R]) -> None:
+        self.waiting_runs -= 1
+        self.waiting_events -= entry.events
+
+    @property
+    def oldest_waiting_s(self) -> float | None:
+        """The earliest arrival of a run that waits."""
+        entries = (self.entries.get(first_seq) for first_seq in self._waiting)
+        return min((e.held_run.arrival_s for e in entries if e is not None and e.state is State.WAITING), default=None)
+
+    # ------------------------------------------------------------------------------------------------------ answered
+
+    def asked(self, lane: str, first_seq: int, last_seq: int) -> list[Entry[R]]:
+        """Return the runs that make up this range and were all asked for in this lane; none if they do not."""
+        entries: list[Entry[R]] = []
+        at_seq = first_seq
+        while at_seq <= last_seq:
+            entry = self.entries.get(at_seq)
+            if entry is None or lane not in entry.copies:
+                return []
+            entries.append(entry)
+            at_seq = entry.last_seq + 1
+        return entries if at_seq == last_seq + 1 else []
+
+    def complete(self, entry: Entry[R]) -> R:
+        """Note that a run is answered; return the caller's run, of which nothing is kept."""
+        if entry.state is State.WAITING:
+            self._stop_waiting(entry)
+        run, entry.run = entry.held_run, None
+        entry.lane = entry.told = None
+        entry.copies.clear()
+        if entry.done_before:
+            del self.entries[entry.first_seq]
+        else:
+            entry.state = State.HELD
+            self.done.add(entry.first_seq, entry.last_seq)
+        return run
+
+    def between(self, first_seq: int, last_seq: int) -> list[Entry[R]]:
+        """Return the consecutive runs that make up this range."""
+        entries: list[Entry[R]] = []
+        while first_seq <= last_seq:
+            entries.append(self.entries[first_seq])
+            first_seq = entries[-1].last_seq + 1
+        return entries
+
+    def forget(self, first_seq: int, last_seq: int) -> None:
+        """Drop the runs of this range, which are committed."""
+        for entry in self.between(first_seq, last_seq):
+            del self.entries[entry.first_seq]
+
+    def at(self, seq: int) -> Entry[R] | None:
+        """Return the run that has this seq."""
+        return next((e for e in self.entries.values() if e.first_seq <= seq <= e.last_seq), None)
+
+    def was_logged(self, seq: int) -> bool:
+        """Return whether a run with this seq was ever logged here, or committed before."""
+        return self._logged.covers(seq, seq) or self.done.covers(seq, seq)
+
+    def validate(self) -> None:
+        """Assert that counters are sums, and that each run is in the place that it says it is in."""
+        waiting = [entry for entry in self.entries.values() if entry.state is State.WAITING]
+        counted, summed = (self.waiting_runs, self.waiting_events), (len(waiting), sum(e.events for e in waiting))
+        assert counted == summed, f"{counted} runs and events wait by the counters, {summed} do"
+        queued = [first_seq for first_seq in self._waiting if self._waits(first_seq)]
+        assert sorted(queued) == sorted(e.first_seq for e in waiting), f"{queued} are queued, {waiting} wait"
+        for entry in self.entries.values():
+            assert (entry.state is State.OPEN) is (entry.lane is not None), f"{entry} is open without a lane"
+            undone = entry.state in {State.WAITING, State.OPEN}
+            assert undone is (entry.run is not None), f"{entry} keeps its input, or lost it too early"
+            done = self.done.covers(entry.first_seq, entry.last_seq)
+            assert done is (not undone or entry.done_before), f"{entry} is done and undone"
+            assert undone or not entry.copies, f"{entry} is done, and a lane is asked for it"
+            assert entry.state is State.WAITING or entry.move is None, f"{entry} moves, and does not wait"
+
+    def _waits(self, first_seq: int) -> bool:
+        entry = self.entries.get(first_seq)
+        return entry is not None and entry.state is State.WAITING

@@ -1,0 +1,28 @@
+"""How the exchange of one query works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policies.overdue import Patience
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeSettings:
+    """The settings of one query.
+
+    Attributes:
+        patience: how long an answer is waited for.
+        home_only: the query is stateful: its runs go home only, in order, and an overdue one is not asked for
+            elsewhere but the query is opened again.
+        ordered: False releases results on completion.
+        flush_s: how long a missing run holds up the results after it; None for ever (strict order).
+        held_bytes_max: how many bytes of results may wait for an earlier run or for the sink before no further run is
+            dispatched.
+    """
+
+    patience: Patience
+    home_only: bool = False
+    ordered: bool = True
+    flush_s: float | None
+    held_bytes_max: int
