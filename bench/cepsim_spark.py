@@ -31,8 +31,8 @@ from engines.stateful import StatefulStream
 from engines.stateless import Answer
 from gateway.config.configstate import CLAIM_NAME
 from gateway.connectors.position import Position
-from gateway.query.flow.reorder import Release
-from gateway.query.flow.runbook import BATCH_RUNS_MAX
+from gateway.core.exchange.reorder import Released
+from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from gateway.sinks.parts.filesink import FileSink, PartName
 from infra.clock import SystemClock
@@ -181,7 +181,7 @@ def time_commits(folder: Path, times: int = 30) -> float:
     for at in range(times):
         log.append([RunRecord(at, at, Position(record=at), Position(record=at + 1), 0.0)])
         began_s = time.perf_counter()
-        sink.commit([Release(at, at, nothing, False)], Position(record=at + 1))
+        sink.commit([Released(at, at, nothing, False)], Position(record=at + 1))
         log.retire(at)
         took_s.append(time.perf_counter() - began_s)
     sink.close()

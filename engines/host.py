@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from engines import schemas
 from engines.checkpoints import Progress
 from engines.feed import FeedServer
-from engines.opened import CREDIT_BYTES, Engine, Opened, Owner
+from engines.opened import Engine, Opened, Owner
 from engines.query import KnownQueries, Query, RefusedError
 from engines.reasons import why
 from engines.scratch import remove_own, sweep
@@ -28,6 +28,7 @@ from engines.threads import in_thread
 from engines.warmup import warm_up
 from infra.clock import Clock
 from infra.clouds.notices import reclaimed_in_s
+from infra.link.credit import CREDIT_BYTES
 from infra.link.identity import HostIdentity
 from infra.link.secret_files import write_private
 from infra.link.server import HostServer, LinkLost, SessionEnded, SessionStarted

@@ -18,6 +18,7 @@ from engines.answers import Answer
 from engines.checkpoints import Progress
 from engines.feed import FeedClosed, Item, pack
 from engines.query import Query, RefusedError
+from infra.link.credit import CREDIT_BYTES
 from infra.messages import AnyMessage, Completed, Credit, Dictionary, Isolating, QueryFailed, Run
 from infra.payload.decoder import Decoder
 from infra.payload.encoder import Encoder
@@ -26,7 +27,6 @@ from infra.payload.policy import CodecPolicy
 
 _log = logging.getLogger("spillway.host")
 
-CREDIT_BYTES = 16 << 20
 _RUNS_WAITING = 4096
 
 Send = Callable[[str, AnyMessage, bytes], Awaitable[bool]]

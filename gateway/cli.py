@@ -196,7 +196,7 @@ def simulate(
     loaded = _loaded(config)
     from gateway.config.words.units import UnitError
     from gateway.simulate import calibration, command, contest, plan
-    from gateway.simulate.runs.simulatedquery import BrokenPromiseError
+    from gateway.simulate.runs.promises import BrokenPromiseError
 
     asked = command.Asked(
         served=served,

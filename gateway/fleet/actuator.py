@@ -323,6 +323,7 @@ class Actuator:
 
     async def _drain(self, vm: Vm) -> None:
         """Wait until nothing is open on the VM; its routes were taken away before."""
+        self._on_vms.drain(vm.name)
         while not self._on_vms.idle(vm.name):
             await self._clock.sleep_until(self._clock.now() + _DRAIN_POLL_S)
         if not vm.ending:

@@ -91,6 +91,11 @@ class VmQueries:
         await self._queries[query].detach(vm)
         return True
 
+    def drain(self, vm: str) -> None:
+        """Let a VM answer what it has, and give it no further run."""
+        for query in self._queries.values():
+            query.drain_lane(vm)
+
     async def take_out(self, vm: str, loss: Loss | None = None) -> None:
         """Take the lanes of a VM out of all queries."""
         for query in self._queries.values():

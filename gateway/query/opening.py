@@ -14,16 +14,14 @@ import pyarrow as pa
 from gateway.config.models import Payload, Query
 from gateway.hosts.connection import Connection
 from gateway.query.flow.lane import Lane, LaneOwner
-from gateway.query.flow.runbook import BATCH_RUNS_MAX
+from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.identity import Identity, checkpoints
 from infra.clock import Clock
 from infra.messages import Completed, Credit, Isolating, OpenQuery, Predicate, QueryFailed, QueryReady
 from infra.payload import CodecPolicy, Encoder
-from policies.overdue import Patience
 from policies.signals import HOME
 
 _OPEN_DEADLINE_S = 120.0
-PATIENCE = Patience()
 
 
 class Opening:
@@ -48,7 +46,7 @@ class Opening:
         home = self._connection.name == HOME
         codecs = CodecPolicy.parse("none" if home else self._payload.compress)
         encoder, predicates = self._encoder(codecs, home=home)
-        self._lane = Lane(self._connection, self.ready, encoder, predicates, codecs, owner, clock, PATIENCE)
+        self._lane = Lane(self._connection, self.ready, encoder, predicates, codecs, owner, clock)
         return self._lane
 
     def _encoder(self, codecs: CodecPolicy, *, home: bool) -> tuple[Encoder, tuple[Predicate, ...]]:

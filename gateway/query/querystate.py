@@ -54,7 +54,7 @@ class QueryState:
     @property
     def isolating_s(self) -> float:
         """For how long engine hosts have looked for bad rows since it was opened."""
-        return sum(lane.isolating_s for lane in self.lanes.values())
+        return self.pipeline.isolating_s if self._started else 0.0
 
     @property
     def cloud_share(self) -> float:
@@ -69,6 +69,11 @@ class QueryState:
     def lane_idle(self, name: str) -> bool:
         """Whether nothing of this query is open in a lane."""
         return not self._started or self.pipeline.lane_idle(name)
+
+    def drain_lane(self, name: str) -> None:
+        """Give a lane no further run."""
+        if self._started:
+            self.pipeline.drain_lane(name)
 
     def end_slot(self) -> None:
         """Tell the profiler, before a slot ends, what waits."""

@@ -23,7 +23,7 @@ from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.letters import LetterLog
 from gateway.query.flow.moves import Loss
 from gateway.query.flow.pipeline import Pipeline
-from gateway.query.flow.runbook import Run
+from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.query.flow.statistics import Tally
 from gateway.query.identity import Identity
@@ -211,7 +211,7 @@ class RunningQuery(QueryState):
 
     def _backlog(self) -> tuple[int, float]:
         """Return how many runs wait, and what the slowest lane serves a second; a lost one's rate is remembered."""
-        rates = [lane.rate_per_s for lane in self.pipeline.lanes.values()]
+        rates = self.pipeline.rates_per_s
         self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
         return self.pipeline.waiting_runs(), self._served_per_s
 

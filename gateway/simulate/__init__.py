@@ -1,1 +1,1 @@
-"""Simulated worlds: the production Scheduler, Profiler, Router, RunBook and Reorderer on a clock of their own."""
+"""Simulated worlds: the production Scheduler, Profiler and Exchange on a virtual clock."""

@@ -19,7 +19,7 @@ from engines.timing import Timed, time_batches
 from gateway.config import Config
 from gateway.config.codepath import code_path_for
 from gateway.config.models import FileSource, Query
-from gateway.query.flow.runbook import BATCH_RUNS_MAX
+from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.simulate.calibration import PAPER_MIPS, Calibration, Measured
 from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source

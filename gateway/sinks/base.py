@@ -8,10 +8,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from gateway.connectors.position import Position
+from gateway.core.exchange.reorder import Released
 from gateway.core.intervals import IntervalSet
-from gateway.query.flow.reorder import Release
 
-Rows = Release[pa.RecordBatch]
+Rows = Released[pa.RecordBatch]
 
 
 class SinkUnavailableError(Exception):

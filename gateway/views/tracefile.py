@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from gateway.query.flow.runbook import Run
+from gateway.query.flow.run import Run
 from infra.clock import Clock
 
 COLUMNS: Final = ("at_s", "query", "events", "bytes")

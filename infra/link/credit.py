@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+CREDIT_BYTES = 16 << 20
+"""What an engine host grants each query."""
+
 
 class CreditError(Exception):
     """The remote gave back more than it was sent: its count cannot be trusted any more."""

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
-from gateway.query.flow.reorder import Release
+from gateway.core.exchange.reorder import Released
 from gateway.sinks.base import FencedError, Rows, Sink
 from infra.statefiles import StateError
 
@@ -52,7 +52,7 @@ def row(seq: int) -> dict[str, Any]:
 def release(first: int, last: int, *, late: bool = False, keep: int = 1) -> Rows:
     """Results of the events of a run; only each ``keep``-th has one."""
     batch = pa.RecordBatch.from_pylist([row(n) for n in range(first, last + 1) if n % keep == 0], schema=RESULT)
-    return Release(first, last, batch, late)
+    return Released(first, last, batch, late)
 
 
 def at(seq: int) -> Position:

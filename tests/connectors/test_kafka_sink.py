@@ -18,7 +18,7 @@ from kafka_sinks import make_sink, records, values
 from sink_contract import at, release, row
 
 from gateway.connectors.position import Position
-from gateway.query.flow.reorder import Release
+from gateway.core.exchange.reorder import Released
 from gateway.sinks.base import FencedError, Rows, SinkError, SinkUnavailableError
 from gateway.sinks.kafka.control import ControlTopic, Progress
 from infra import failpoints
@@ -27,7 +27,7 @@ from infra.statefiles import StateError
 
 def results(first: int, last: int, **columns: list[Any]) -> Rows:
     """Results with columns of the test."""
-    return Release(first, last, pa.RecordBatch.from_pydict(columns), False)
+    return Released(first, last, pa.RecordBatch.from_pydict(columns), False)
 
 
 def control(broker: Broker, topic: str, query: str = "q") -> ControlTopic:

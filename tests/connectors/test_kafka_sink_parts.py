@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from gateway.config.connectors.kafka import KafkaSink, KafkaSource, circle_findings
 from gateway.connectors.kafkaclients import client_settings, shared_group
-from gateway.query.flow.reorder import Release
+from gateway.core.exchange.reorder import Released
 from gateway.sinks.base import Rows
 from gateway.sinks.kafka.records import Partitioner, RecordMaker, as_text, split_by_size
 
@@ -49,7 +49,7 @@ def test_the_text_of_a_key(value: object, text: bytes | None) -> None:
 )
 def test_a_record_for_each_row_in_order(rows: list[dict[str, Any]], late: bool) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=pa.schema([("k", pa.string()), ("h", pa.int64())]))
-    made = RecordMaker("k", {"number": "h"}).records(Release(0, 20, batch, late))
+    made = RecordMaker("k", {"number": "h"}).records(Released(0, 20, batch, late))
     assert [msgspec.json.decode(record.value) for record in made] == rows
     assert [record.key for record in made] == [None if row["k"] is None else row["k"].encode() for row in rows]
     for record, row in zip(made, rows, strict=True):
@@ -90,7 +90,7 @@ def test_without_a_key_all_partitions_take_their_turn() -> None:
 @given(sizes=st.lists(st.integers(0, 50), max_size=20), max_bytes=st.integers(1, 400))
 def test_the_cut_keeps_all_releases_in_order(sizes: list[int], max_bytes: int) -> None:
     releases: list[Rows] = [
-        Release(n, n, pa.RecordBatch.from_pydict({"n": pa.array(range(size), pa.int64())}), False)
+        Released(n, n, pa.RecordBatch.from_pydict({"n": pa.array(range(size), pa.int64())}), False)
         for n, size in enumerate(sizes)
     ]
     groups = split_by_size(releases, max_bytes)

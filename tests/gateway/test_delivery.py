@@ -14,7 +14,7 @@ from test_file_sink import parts
 from gateway.connectors.position import Position
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile
 from gateway.query.flow.delivery import HELD_BYTES_MAX, PART_BYTES, Delivery, Results
-from gateway.query.flow.reorder import Release, Reorderer
+from gateway.core.exchange.reorder import Released, Reorderer
 from gateway.sinks.parts.filesink import FileSink
 
 
@@ -38,7 +38,7 @@ class Desk:
             on_commit=self._committed,
         )
 
-    def _released(self, release: Release[Results], now_s: float) -> None:
+    def _released(self, release: Released[Results], now_s: float) -> None:
         self.released.append((release.first_seq, now_s, release.late))
 
     async def _committed(self) -> None:

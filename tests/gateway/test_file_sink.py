@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
-from gateway.query.flow.reorder import Release
+from gateway.core.exchange.reorder import Released
 from gateway.sinks.parts.filesink import FileSink, PartName, Rows
 from infra.statefiles import StateError
 
 
 def rows(first: int, last: int, *, late: bool = False) -> Rows:
     batch = pa.RecordBatch.from_pylist([{"seq": i} for i in range(first, last + 1)], pa.schema([("seq", pa.int64())]))
-    return Release(first, last, batch, late)
+    return Released(first, last, batch, late)
 
 
 def open_sink(folder: Path, *, ordered: bool = True, **kwargs: Any) -> FileSink:
@@ -102,7 +102,7 @@ def test_what_is_committed_is_passed_over(tmp_path: Path) -> None:
 
 def test_runs_without_results_leave_an_empty_part_that_covers_them(tmp_path: Path) -> None:
     sink = open_sink(tmp_path)
-    sink.commit([Release(0, 9, rows(0, -1).item, late=False)], Position())
+    sink.commit([Released(0, 9, rows(0, -1).item, late=False)], Position())
     assert parts(tmp_path) == ["0000000000-000000000000-000000000009.jsonl"]
     assert seqs(tmp_path) == []
     assert sink.committed == IntervalSet([(0, 9)])
@@ -141,7 +141,7 @@ def test_parquet_parts_hold_the_same_rows_and_types(tmp_path: Path) -> None:
             "words": pa.array([["a", None], None], pa.list_(pa.string())),
         }
     )
-    sink.commit([Release(0, 1, batch, late=False), Release(2, 3, batch, late=False)], Position())
+    sink.commit([Released(0, 1, batch, late=False), Released(2, 3, batch, late=False)], Position())
     (name,) = parts(tmp_path)
     table = pq.read_table(tmp_path / name)
     assert name.endswith(".parquet")
@@ -179,7 +179,7 @@ def test_json_lines_say_every_type_in_a_form_that_can_be_read(tmp_path: Path) ->
         "text": 'a "quoted"\nline \u2028 ü',
     }
     batch = pa.RecordBatch.from_pylist([full, dict.fromkeys(schema.names)], schema)
-    open_sink(tmp_path).commit([Release(0, 1, batch, late=False)], Position())
+    open_sink(tmp_path).commit([Released(0, 1, batch, late=False)], Position())
     (name,) = parts(tmp_path)
     said, nothing = (tmp_path / name).read_text(encoding="utf-8").split("\n")[:2]
     assert json.loads(said, parse_float=Decimal) == {

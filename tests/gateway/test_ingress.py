@@ -20,7 +20,7 @@ from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile
 from gateway.query.flow.ingress import Ingress, RunLimits
-from gateway.query.flow.runbook import BATCH_RUNS_MAX, Run
+from gateway.query.flow.run import BATCH_RUNS_MAX, Run
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from gateway.sources.base import BlockingSource, Chunk, SourceError
 from gateway.sources.files.table import TableSource

@@ -9,7 +9,7 @@ import pytest
 from gateway_doubles import FakeHost, ManualClock, events, until
 
 from gateway.query.flow.lane import NO_BATCH, Answer, Lane
-from gateway.query.flow.runbook import Run
+from gateway.query.flow.run import Run
 from infra.messages import Isolating, Poison, Predicate, QueryFailed
 
 EVEN_TEXT = Predicate(op="ends_with", column=("text",), value="0")

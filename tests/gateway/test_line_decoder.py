@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
-from gateway.query.flow.reorder import Release
+from gateway.core.exchange.reorder import Released
 from gateway.sinks.parts.filesink import FileSink
 from gateway.sources.base import SourceError
 from gateway.sources.rows.jsonlines import LineDecoder
@@ -208,7 +208,7 @@ def test_what_a_sink_writes_a_query_reads_back(tmp_path_factory: pytest.TempPath
     }
     batch = pa.RecordBatch.from_pylist([row, dict.fromkeys(schema.names)], schema)
     folder = tmp_path_factory.mktemp("out")
-    FileSink(folder, owner="me", format="jsonl", ordered=True).commit([Release(0, 1, batch, late=False)], Position())
+    FileSink(folder, owner="me", format="jsonl", ordered=True).commit([Released(0, 1, batch, late=False)], Position())
     (part,) = folder.glob("*.jsonl")
     again, dead = LineDecoder(schema).decode(part.read_bytes().splitlines())
     assert dead == []

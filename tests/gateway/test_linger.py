@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.query.flow.linger import Linger
-from gateway.query.flow.runbook import BATCH_RUNS_MAX
+from gateway.query.flow.run import BATCH_RUNS_MAX
 
 
 @given(st.floats(0.001, 10), st.lists(st.tuples(st.integers(0, 10**6), st.floats(0, 1e6), st.integers(1, 10**6))))

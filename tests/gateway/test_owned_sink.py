@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from gateway.connectors.position import Position
-from gateway.query.flow.reorder import Release
+from gateway.core.exchange.reorder import Released
 from gateway.sinks.base import FencedError
 from gateway.sinks.owned import OwnedSink
 from gateway.sinks.parts.filesink import FileSink
@@ -19,10 +19,10 @@ async def test_nothing_is_written_once_the_fleet_is_lost(tmp_path: Path) -> None
     sink = OwnedSink(inner, lambda: why)
     await sink.open()
     batch = pa.RecordBatch.from_pylist([{"id": 1}])
-    await sink.commit([Release(0, 0, batch, False)], Position(1))
+    await sink.commit([Released(0, 0, batch, False)], Position(1))
     why = "fleet town was taken over"
     with pytest.raises(FencedError, match="fleet town was taken over"):
-        await sink.commit([Release(1, 1, batch, False)], Position(2))
+        await sink.commit([Released(1, 1, batch, False)], Position(2))
     await sink.close()
     assert list(sink.committed) == [(0, 0)]
     assert len(list(tmp_path.glob("*.jsonl"))) == 1

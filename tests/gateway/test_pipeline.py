@@ -19,7 +19,7 @@ from gateway.core.decide.profiler import Profiler
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile
 from gateway.query.flow.moves import Loss
 from gateway.query.flow.pipeline import Pipeline
-from gateway.query.flow.runbook import Run
+from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from gateway.query.flow.statistics import Tally
 from gateway.sinks.parts.filesink import FileSink

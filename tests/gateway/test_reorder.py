@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.intervals import IntervalSet
-from gateway.query.flow.reorder import Release, Reorderer
+from gateway.core.exchange.reorder import Released, Reorderer
 
 FLUSH_S = 30.0
 
@@ -27,7 +27,7 @@ def shuffled_runs(draw: st.DrawFn) -> list[tuple[int, int]]:
     return draw(st.permutations(runs))
 
 
-def marked_inversions(releases: list[Release[str]]) -> None:
+def marked_inversions(releases: list[Released[str]]) -> None:
     """Fail on a release that comes after a later one and does not say so, or says so without need."""
     highest = -1
     for release in releases:
@@ -40,7 +40,7 @@ def test_each_run_goes_out_once_and_an_inversion_is_marked(
     runs: list[tuple[int, int]], waits: list[float], data: st.DataObject
 ) -> None:
     reorderer: Reorderer[str] = Reorderer(flush_s=FLUSH_S)
-    out: list[Release[str]] = []
+    out: list[Released[str]] = []
     now_s = 0.0
     for (first, last), wait_s in zip(runs, waits, strict=False):
         now_s += wait_s
@@ -59,7 +59,7 @@ def test_each_run_goes_out_once_and_an_inversion_is_marked(
 @given(shuffled_runs(), st.floats(0, 1e9))
 def test_strict_order_never_inverts_however_long_it_waits(runs: list[tuple[int, int]], wait_s: float) -> None:
     reorderer: Reorderer[str] = Reorderer(flush_s=None)
-    out: list[Release[str]] = []
+    out: list[Released[str]] = []
     for first, last in runs:
         out += reorderer.complete(first, last, "", 0.0)
         out += reorderer.flush(wait_s)
@@ -72,7 +72,7 @@ def test_strict_order_never_inverts_however_long_it_waits(runs: list[tuple[int, 
 def test_order_off_releases_on_completion(runs: list[tuple[int, int]]) -> None:
     reorderer: Reorderer[str] = Reorderer(flush_s=None, ordered=False)
     for first, last in runs:
-        assert reorderer.complete(first, last, "x", 0.0) == [Release(first, last, "x", late=False)]
+        assert reorderer.complete(first, last, "x", 0.0) == [Released(first, last, "x", late=False)]
     assert reorderer.held_count == 0
 
 
@@ -83,7 +83,7 @@ def test_a_restart_goes_on_from_what_was_released_with_its_holes(
     released_before = data.draw(st.sets(st.sampled_from(runs)))
     reorderer: Reorderer[str] = Reorderer(flush_s=FLUSH_S, released=IntervalSet(released_before))
     rest = [run for run in runs if run not in released_before]
-    out: list[Release[str]] = []
+    out: list[Released[str]] = []
     for first, last in rest:
         out += reorderer.complete(first, last, "", 0.0)
     out += reorderer.flush(FLUSH_S)
@@ -101,7 +101,7 @@ def test_a_gap_is_waited_for_from_its_first_later_completion() -> None:
     assert reorderer.next_deadline_s() == 35.0
     assert reorderer.flush(34.9) == []
     assert [r.item for r in reorderer.flush(35.0)] == ["b", "c"]
-    assert reorderer.complete(0, 9, "a", 36.0) == [Release(0, 9, "a", late=True)]
+    assert reorderer.complete(0, 9, "a", 36.0) == [Released(0, 9, "a", late=True)]
 
 
 def test_a_second_gap_has_its_own_deadline() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from source_data import HUGE, assert_consecutive, assert_seekable, read_all, rows
 
 from gateway.connectors.position import Position
-from gateway.query.flow.reorder import Release, Reorderer
+from gateway.core.exchange.reorder import Released, Reorderer
 from gateway.sinks.parts.filesink import FileSink
 from gateway.sources.results import ResultsSource
 
@@ -33,7 +33,7 @@ class Upstream:
         batch = pa.RecordBatch.from_pylist(kept, RESULTS)
         self._sink.commit(
             [
-                Release(r.first_seq, r.last_seq, r.item, r.late)
+                Released(r.first_seq, r.last_seq, r.item, r.late)
                 for r in [*self._reorderer.complete(first, last, batch, 0.0), *self._reorderer.flush(0.0)]
             ],
             Position(),

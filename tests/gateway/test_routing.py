@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.query.flow.routing import Router
+from gateway.core.exchange.routing import Router
 from policies.signals import HOME
 
 SIZES = st.lists(st.integers(1, 500), min_size=1, max_size=300)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.core.intervals import IntervalSet
-from gateway.query.flow.runbook import Run, RunBook
+from gateway.query.flow.run import Run, RunBook
 
 LANES = ("home", "vm1", "vm2")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gateway.query.flow.runbook import Run
+from gateway.query.flow.run import Run
 from gateway.simulate.plan import read_trace
 from gateway.views.tracefile import TraceFile, recorded
 from infra.clock import SystemClock
@@ -95,7 +95,7 @@ KILLED = """
 import sys, time
 import pyarrow as pa
 from pathlib import Path
-from gateway.query.flow.runbook import Run
+from gateway.query.flow.run import Run
 from gateway.views.tracefile import TraceFile
 trace = TraceFile(Path(sys.argv[1]), 0.0)
 rows = pa.RecordBatch.from_pylist([], schema=pa.schema([]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gateway.core.decide.profiler import Profiler
-from gateway.query.flow.routing import Router
+from gateway.core.exchange.routing import Router
 from policies.signals import QuerySlot
 
 STEP_S = 0.05

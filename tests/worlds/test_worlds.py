@@ -14,9 +14,9 @@ from worlds import live
 
 from engines.simulated.generators import Uniform
 from gateway.core.intervals import IntervalSet
-from gateway.query.flow.reorder import Reorderer
-from gateway.query.flow.routing import Router
-from gateway.query.flow.runbook import RunBook
+from gateway.core.exchange.reorder import Reorderer
+from gateway.core.exchange.routing import Router
+from gateway.query.flow.run import RunBook
 from gateway.simulate.options import Faults, WorldOptions, drawn
 from gateway.simulate.runs.world import World, WorldOutcome
 from policies.ledger import Budget

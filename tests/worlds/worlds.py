@@ -16,7 +16,7 @@ if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from gateway.simulate.options import drawn
-from gateway.simulate.runs.simulatedquery import BrokenPromiseError
+from gateway.simulate.runs.promises import BrokenPromiseError
 from gateway.simulate.runs.world import World, WorldOutcome
 
 

@@ -36,6 +36,8 @@ class Lane:
         self.given_up = False
         self.open_runs = self.open_events = 0
         self._isolating_runs = self._isolating_events = 0
+        self._isolating_since_s: float | None = None
+        self._isolated_s = 0.0
         self._planned_end_seq = planned_end_seq
         # What was sent and is waited for, by how often its time was doubled: each in order of sending.
         self._sent: tuple[OrderedDict[int, Copy], ...] = tuple(OrderedDict() for _ in range(DOUBLINGS_MAX + 1))
@@ -114,6 +116,11 @@ class Lane:
         self._see_work(now_s)
         return sorted(late, key=lambda copy: copy.first_seq)
 
+    def isolating_s(self, now_s: float) -> float:
+        """Return for how long the host has looked for bad rows in runs of this lane."""
+        since_s = self._isolating_since_s
+        return self._isolated_s + (0.0 if since_s is None else now_s - since_s)
+
     def silence_s(self, now_s: float) -> float | None:
         """Return how long the lane has had work and answered nothing, if that is too long."""
         return self.watch.silence_s(now_s, held_back=self.outlet.sending)
@@ -131,6 +138,11 @@ class Lane:
         works = self.open_runs > self._isolating_runs
         self.watch.works(works, now_s)
         self.rate.works(works, now_s)
+        if self._isolating_runs and self._isolating_since_s is None:
+            self._isolating_since_s = now_s
+        elif not self._isolating_runs and self._isolating_since_s is not None:
+            self._isolated_s += now_s - self._isolating_since_s
+            self._isolating_since_s = None
 
     def validate(self) -> None:
         """Assert that the counters are the sums of what is here, and that each run is on its way or waited for."""

@@ -63,6 +63,10 @@ class LaneView:
         """Return how many events a second the lane serves while it has some; 0 before the first."""
         return self._lane.rate.per_s(now_s)
 
+    def isolating_s(self, now_s: float) -> float:
+        """Return for how long the host has looked for bad rows in runs of the lane."""
+        return self._lane.isolating_s(now_s)
+
     def waiting_s(self, now_s: float) -> float | None:
         """Return for how long the lane has had work and answered nothing; None while it has no work."""
         return self._lane.watch.waiting_s(now_s)

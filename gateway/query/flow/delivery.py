@@ -1,4 +1,4 @@
-"""From completions to the sink: order, parts, and the news of what is committed."""
+"""From releases to the sink: parts, dead letters, and the news of what is committed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from gateway.connectors.position import Position
+from gateway.core.exchange.instructions import Release
+from gateway.core.exchange.reorder import Released
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile
-from gateway.query.flow.reorder import Release, Reorderer
 from gateway.sinks.base import FencedError, Sink, SinkError, SinkUnavailableError
 from infra.clock import Clock
 from infra.failpoints import reached
@@ -22,56 +23,49 @@ from infra.threads import run_to_end
 _LOG = logging.getLogger(__name__)
 PART_S = 1.0
 PART_BYTES = 64_000_000
-# Results that wait, for an earlier run or for the disk, before no further run is routed.
+# Results that wait, for an earlier run or for the sink, before no further run is dispatched.
 HELD_BYTES_MAX = 64_000_000
 _TICK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The results of a run (or of consecutive ones), what is measured at their release, and events that have none."""
+    """The results of a run (or of consecutive ones), and the events that have none."""
 
     batch: pa.RecordBatch
-    events: int
-    arrival_s: float
     letters: tuple[DeadLetter, ...] = ()
 
 
 class Delivery:
-    """The receiver's second half for one query.
+    """The receiver's second half for one query: what was released goes to the sink in parts.
 
     Args:
         sink: opened.
-        reorderer: knows what the sink has.
         dead_letters: where poison events go, before the run that they were in is committed.
         clock: time.
         position_after: given what is committed, returns the source position up to which everything is.
-        on_release: called with each release as it goes out, and when.
-        on_commit: awaited after each commit.
+        on_tick: called several times a second, for what is released because time has passed.
+        on_commit: awaited after each commit with the closed ranges of seq that it added.
     """
 
     def __init__(
         self,
         sink: Sink,
-        reorderer: Reorderer[Results],
         dead_letters: DeadLetterFile,
         clock: Clock,
         *,
         position_after: Callable[[IntervalSet], Position],
-        on_release: Callable[[Release[Results], float], None],
-        on_commit: Callable[[], Awaitable[None]],
+        on_tick: Callable[[], None],
+        on_commit: Callable[[tuple[tuple[int, int], ...]], Awaitable[None]],
     ) -> None:
         self._sink = sink
-        self._reorderer = reorderer
         self._dead_letters = dead_letters
         self._clock = clock
         self._position_after = position_after
-        self._on_release = on_release
+        self._on_tick = on_tick
         self._on_commit = on_commit
         self._outbox: list[Release[Results]] = []
         self._outbox_bytes = 0
-        self._writing: list[Release[Results]] = []
-        self._held_bytes = 0
         self._outage = Outage(clock, (SinkUnavailableError, OSError))
 
     @property
@@ -79,73 +73,43 @@ class Delivery:
         """Why the sink takes nothing now; empty when it does."""
         return self._outage.why
 
-    @property
-    def full(self) -> bool:
-        """Whether so much waits, for an earlier run or for the sink, that no more should be routed."""
-        return self._held_bytes >= HELD_BYTES_MAX
-
-    def takes(self, first_seq: int) -> bool:
-        """Return whether a run may be routed: when full, only one that is late, or that held results wait for."""
-        awaited = first_seq == self._reorderer.next_seq and self._reorderer.held_count > 0
-        return not self.full or awaited or first_seq < self._reorderer.next_seq
-
-    @property
-    def empty(self) -> bool:
-        """Whether everything that was completed is committed."""
-        return not self._outbox and not self._writing and self._reorderer.held_count == 0
-
-    @property
-    def late_count(self) -> int:
-        """Completions that were released after later ones, and marked so."""
-        return self._reorderer.late_count
-
-    def complete(self, first_seq: int, last_seq: int, results: Results) -> None:
-        """Take results that are no duplicate."""
-        self._held_bytes += results.batch.nbytes
-        self._send_out(self._reorderer.complete(first_seq, last_seq, results, self._clock.now()))
-
-    def _send_out(self, releases: list[Release[Results]]) -> None:
-        now_s = self._clock.now()
-        for release in releases:
-            self._outbox.append(release)
-            self._outbox_bytes += release.item.batch.nbytes
-            self._on_release(release, now_s)
+    def take(self, release: Release[Results]) -> None:
+        """Take results that may go to the sink."""
+        self._outbox.append(release)
+        self._outbox_bytes += release.results.batch.nbytes
 
     async def run(self) -> None:
         """Commit a part each second or 64 MB, until cancelled; a sink that does not work is waited out."""
         part_due_s = self._clock.now() + PART_S
         while True:
             await self._clock.sleep_until(self._clock.now() + _TICK_S)
-            self._send_out(self._reorderer.flush(self._clock.now()))
+            self._on_tick()
             if self._outbox and (self._clock.now() >= part_due_s or self._outbox_bytes >= PART_BYTES):
                 await self._commit()
                 part_due_s = self._clock.now() + PART_S
 
     async def _commit(self) -> None:
-        batch = self._writing = self._outbox
+        batch = self._outbox
         self._outbox, self._outbox_bytes = [], 0
         try:
             await self._outage.outlast("the dead-letter file", lambda: self._keep_letters(batch))
             await self._outage.outlast("the sink", lambda: self._write(batch))
-            self._held_bytes -= sum(release.item.batch.nbytes for release in batch)
-            await self._on_commit()
+            await self._on_commit(tuple((release.first_seq, release.last_seq) for release in batch))
         except asyncio.CancelledError:
             # The sink passes over what did get in, should this be written again.
             self._outbox = batch + self._outbox
             raise
-        finally:
-            self._writing = []
 
     async def _keep_letters(self, batch: list[Release[Results]]) -> None:
         """Events without a result are safe before the run that they were in is committed."""
-        letters = [letter for release in batch for letter in release.item.letters]
+        letters = [letter for release in batch for letter in release.results.letters]
         await run_to_end(lambda: self._dead_letters.add(letters))
 
     async def _write(self, batch: list[Release[Results]]) -> None:
         after = IntervalSet([*self._sink.committed, *((r.first_seq, r.last_seq) for r in batch)])
         reached("sink.commit.before")
         await self._sink.commit(
-            [Release(r.first_seq, r.last_seq, r.item.batch, r.late) for r in batch], self._position_after(after)
+            [Released(r.first_seq, r.last_seq, r.results.batch, r.late) for r in batch], self._position_after(after)
         )
         reached("sink.commit.after")
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
 from gateway.query.flow.linger import Linger
-from gateway.query.flow.runbook import Run
+from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog, RunRecord
 from gateway.sources.base import Chunk, DeadRecord, Source, SourceError, SourceUnavailableError
 from gateway.sources.schedule import DueTimes

@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.journal.deadletters import DeadLetter, dead_letter
 from gateway.query.flow.lane import Answer
-from gateway.query.flow.runbook import Run
+from gateway.query.flow.run import Run
 from gateway.query.flow.statistics import Tally
 from infra.clock import Clock
 

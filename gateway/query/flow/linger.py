@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.query.flow.runbook import BATCH_RUNS_MAX
+from gateway.query.flow.run import BATCH_RUNS_MAX
 
 # However far behind, a run is not held back longer than this many times its linger.
 FACTOR_MAX = 10.0

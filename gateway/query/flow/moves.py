@@ -1,4 +1,4 @@
-"""What is known of a lost lane, and of its runs on their way elsewhere."""
+"""What is known of a lost lane."""
 
 from __future__ import annotations
 
@@ -11,14 +11,3 @@ class Loss:
 
     reason: str
     at_s: float
-
-
-@dataclass(slots=True)
-class Move:
-    """The runs of a lost lane on their way elsewhere; ``left`` are those that no other lane has yet."""
-
-    lane: str
-    loss: Loss
-    runs: int
-    left: set[int]
-    first_at_s: float | None = None

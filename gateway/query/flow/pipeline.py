@@ -1,22 +1,34 @@
-"""One query from ingress to sink: deals runs to lanes, takes their answers, and tells the profiler."""
+"""One query from ingress to sink: carries out what its exchange says, and tells it what happened."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+import gateway.core.exchange.events as told
 from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
+from gateway.core.exchange import Exchange, ExchangeSettings, LaneView
+from gateway.core.exchange.instructions import (
+    AskedAgain,
+    Dispatched,
+    Done,
+    FailLane,
+    Instruction,
+    Moved,
+    Pack,
+    Release,
+    Reopen,
+    Send,
+)
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetterFile
-from gateway.query.flow.delivery import Delivery, Results
-from gateway.query.flow.lane import Answer, Lane
+from gateway.query.flow.delivery import HELD_BYTES_MAX, Delivery, Results
+from gateway.query.flow.lane import Answer, Lane, LaneEvent
 from gateway.query.flow.letters import letters_of
-from gateway.query.flow.moves import Loss, Move
-from gateway.query.flow.reorder import Release, Reorderer
-from gateway.query.flow.routing import Router
-from gateway.query.flow.runbook import Run, RunBook
+from gateway.query.flow.moves import Loss
+from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.statistics import Tally
 from gateway.sinks.base import Sink
@@ -24,10 +36,12 @@ from infra.badrows import too_many_bad_rows
 from infra.clock import Clock
 from infra.gate import ByteGate
 from infra.threads import run_to_end
+from policies.overdue import Patience
 from policies.poison import BadRows
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
+PATIENCE = Patience()
 
 
 class Pipeline:
@@ -88,23 +102,56 @@ class Pipeline:
         self.on_broken = on_broken
         self._bad_rows = bad_rows
         self._on_overdue = on_overdue
-        self._moves: list[Move] = []
-        self._book = RunBook(sink.committed)
-        self._router = Router()
-        self._shares: dict[str, float] = {HOME: 1.0}
         self._lanes: dict[str, Lane] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._batch_start_seq = 0
         self.tally = tally
+        settings = ExchangeSettings(
+            patience=PATIENCE,
+            home_only=stateful,
+            ordered=ordered,
+            flush_s=flush_s,
+            held_bytes_max=HELD_BYTES_MAX,
+        )
+        self._exchange: Exchange[Run, Results] = Exchange(settings, committed=sink.committed)
         self._delivery = Delivery(
             sink,
-            Reorderer(flush_s=flush_s, ordered=ordered, released=sink.committed),
             dead_letters,
             clock,
             position_after=lambda committed: log.position_before(self._done_before(committed)),
-            on_release=self._released,
+            on_tick=lambda: self._handle(told.Tick(at_s=clock.now())),
             on_commit=self._committed,
         )
+
+    # ------------------------------------------------------------------------------------------------ the exchange
+
+    def _handle(self, event: told.Event[Run, Results]) -> None:
+        for instruction in self._exchange.handle(event):
+            self._carry_out(instruction)
+
+    def _carry_out(self, what: Instruction[Run, Results]) -> None:
+        match what:
+            case Pack() | Send():
+                self._lanes[what.lane].order(what)
+            case Dispatched():
+                self._dispatched(what)
+            case Done():
+                self._done(what)
+            case Release():
+                self._released(what)
+            case FailLane():
+                self.on_failed(what.lane, f"query {self.name} got no answer for {what.silence_s:.0f} s")
+            case Reopen():
+                self._reopen(f"the runs from seq {what.first_seq} on are not answered")
+            case AskedAgain():
+                text = "%s: run %d is overdue in lane %s: it is dispatched again"
+                _LOG.warning(text, self.name, what.first_seq, what.lane)
+            case Moved():
+                self._moved(what)
+
+    def story(self, seq: int) -> list[str]:
+        """Return the life of the run that has this seq, as sentences."""
+        return self._exchange.story(seq)
 
     # ------------------------------------------------------------------------------------------------------- lanes
 
@@ -114,7 +161,14 @@ class Pipeline:
         sender = asyncio.create_task(lane.run(), name=f"{self.name} to {lane.name}")
         sender.add_done_callback(lambda ended: self._sender_ended(lane.name, ended))
         self._senders[lane.name] = sender
-        self._follow_shares()
+        self._handle(
+            told.LaneOpened(
+                at_s=self._clock.now(),
+                lane=lane.name,
+                credit_bytes=lane.credit_bytes,
+                planned_end_seq=lane.planned_end_seq,
+            )
+        )
 
     def _sender_ended(self, lane: str, sender: asyncio.Task[None]) -> None:
         error = None if sender.cancelled() else sender.exception()
@@ -131,52 +185,56 @@ class Pipeline:
         lane = self._lanes.pop(name, None)
         if lane is None:
             return
+        lane.close()
         sender = self._senders.pop(name)
         sender.cancel()
+        reason, lost_s = ("", None) if loss is None else (loss.reason or "its link ended", loss.at_s)
+        self._handle(told.LaneLost(at_s=self._clock.now(), lane=name, reason=reason, lost_s=lost_s))
         await asyncio.gather(sender, return_exceptions=True)
-        runs = self._book.give_back(name)
-        if loss is not None:
-            self._moves.append(Move(name, loss, len(runs), {run.first_seq for run in runs}))
-        self._follow_shares()
-        self._see_moved(None)
+
+    def drain_lane(self, name: str) -> None:
+        """Give a lane no further run."""
+        self._handle(told.LaneDraining(at_s=self._clock.now(), lane=name))
 
     def lane_idle(self, name: str) -> bool:
         """Whether nothing of this query is open in a lane."""
-        return name not in self._lanes or self._lanes[name].idle
+        view = self.view(name)
+        return view is None or view.open_runs == 0
 
     @property
     def lanes(self) -> Mapping[str, Lane]:
         """The lanes by name."""
         return self._lanes
 
+    def view(self, lane: str) -> LaneView | None:
+        """See ``LaneOwner.view``."""
+        return self._exchange.lane(lane) if lane in self._exchange.open_lanes else None
+
+    @property
+    def isolating_s(self) -> float:
+        """For how long engine hosts have looked for bad rows in runs of the lanes that are open."""
+        now_s = self._clock.now()
+        return sum(self._exchange.lane(name).isolating_s(now_s) for name in self._exchange.open_lanes)
+
+    @property
+    def rates_per_s(self) -> list[float]:
+        """Events per second that each lane serves while it has some; 0 before its first."""
+        now_s = self._clock.now()
+        return [self._exchange.lane(name).rate_per_s(now_s) for name in self._exchange.open_lanes]
+
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Follow other shares from now on."""
-        self._shares = dict(shares)
-        self._follow_shares()
-
-    def _follow_shares(self) -> None:
-        """Deal by the shares; what a cloud lane should get that is not there, or no more, is home's.
-
-        While home is lost the cloud lanes with shares get its too: only what may not leave it waits for its return.
-        """
-        there = {name: share for name, share in self._shares.items() if name in self._lanes and name != HOME}
-        in_cloud = sum(there.values())
-        if HOME not in self._lanes and in_cloud > 0:
-            there = {name: share / in_cloud for name, share in there.items()}
-            in_cloud = 1.0
-        self._router.set_shares({HOME: max(0.0, 1.0 - in_cloud), **there})
-        self.deal()
+        self._handle(told.SharesSet(at_s=self._clock.now(), shares=dict(shares)))
 
     @property
     def cloud_share(self) -> float:
         """R: the part of the events that cloud lanes are to get."""
-        return 1.0 - self._router.shares.get(HOME, 0.0)
+        return self._exchange.cloud_share
 
     # --------------------------------------------------------------------------------------------------- publisher
 
     def offer(self, run: Run) -> None:
         """Take a run from the ingress."""
-        self._book.add(run)
         self.tally.arrived(run.first_seq, run.last_seq, run.shed)
         self._profiler.arrived(
             self.name,
@@ -186,136 +244,96 @@ class Pipeline:
             first_due_s=run.arrival_s,
             last_due_s=run.arrival_s,
         )
-        self.deal()
+        self._handle(told.RunLogged(at_s=self._clock.now(), run=run))
 
-    def deal(self) -> None:
-        """Give waiting runs to lanes that have room, in order of seq."""
-        while (run := self._book.next_waiting()) is not None:
-            if not self._delivery.takes(run.first_seq):
-                return
-            with_room = {name for name, lane in self._lanes.items() if lane.takes(run)}
-            home_only, tried = self._stateful or run.disordered, self._book.tried(run)
-            if tried:
-                name = self._router.pick_again(run.events, with_room, tried, home_only=home_only)
-            else:
-                name = self._router.pick(run.events, with_room, home_only=home_only)
-            if name is None:
-                return
-            self._router.dealt(name, run.events)
-            self._lanes[name].put(self._book.assign(name))
-            self._see_moved(run)
+    def _dispatched(self, what: Dispatched[Run]) -> None:
+        self._profiler.dispatched(
+            self.name,
+            first_seq=what.run.first_seq,
+            lane=what.lane,
+            events=what.run.events,
+            raw_bytes=what.raw_bytes,
+            sent_bytes=what.sent_bytes,
+            oldest_arrival_s=what.run.arrival_s,
+        )
+        if what.lane != HOME:
+            self.tally.sent(what.raw_bytes, what.sent_bytes)
 
-    def _see_moved(self, run: Run | None) -> None:
-        """Log of each lost lane how long it took until all its runs were put elsewhere."""
-        for move in self._moves[:]:
-            if run is not None and run.first_seq in move.left:
-                move.left.remove(run.first_seq)
-                move.first_at_s = self._clock.now() if move.first_at_s is None else move.first_at_s
-            if not move.left:
-                self._moves.remove(move)
-                self._tell_moved(move)
-
-    def _tell_moved(self, move: Move) -> None:
-        now_s, loss = self._clock.now(), move.loss
-        first_ms = 1000 * ((now_s if move.first_at_s is None else move.first_at_s) - loss.at_s)
+    def _moved(self, what: Moved) -> None:
+        first_ms, last_ms = (1000 * (at_s - what.lost_s) for at_s in (what.first_s, what.last_s))
         text = "lane %s lost (%s): %d runs go elsewhere after %.0f ms, the last after %.0f ms (%s)"
-        _LOG.warning(text, move.lane, loss.reason, move.runs, first_ms, 1000 * (now_s - loss.at_s), self.name)
+        _LOG.warning(text, what.lane, what.reason, what.runs, first_ms, last_ms, self.name)
 
-    def _see_overdue(self) -> None:
-        """Ask again, elsewhere, for runs that a lane should have answered; give a lane up that answers nothing."""
-        for lane in tuple(self._lanes.values()):
-            silence_s = lane.silence_s
-            overdue = lane.overdue()
-            if silence_s is not None:
-                self.on_failed(lane.name, f"query {self.name} got no answer for {silence_s:.0f} s")
-            elif overdue and self._stateful:
-                reason = f"the runs from seq {min(overdue)} on are not answered"
-                if self._on_overdue is None:
-                    self.on_failed(lane.name, reason)
-                else:
-                    self._on_overdue(reason)
-            if not self._stateful:
-                for first_seq in overdue:
-                    _LOG.warning("%s: run %d is overdue in lane %s: asked for again", self.name, first_seq, lane.name)
-                    self._book.ask_again(lane.name, first_seq)
-        self.deal()
+    def _reopen(self, reason: str) -> None:
+        if self._on_overdue is None:
+            self.on_failed(HOME, reason)
+        else:
+            self._on_overdue(reason)
 
     # ---------------------------------------------------------------------------------------------- what lanes tell
 
-    def on_room(self) -> None:
-        """See ``LaneOwner.on_room``."""
-        self.deal()
+    def tell(self, event: LaneEvent) -> None:
+        """See ``LaneOwner.tell``."""
+        self._handle(event)
+        if isinstance(event, told.Isolating):
+            self._profiler.isolating(self.name, first_seq=event.first_seq, lane=event.lane)
 
-    def on_sent(self, lane: str, run: Run, raw_bytes: int, sent_bytes: int) -> None:
-        """See ``LaneOwner.on_sent``."""
-        self._profiler.dispatched(
-            self.name,
-            first_seq=run.first_seq,
-            lane=lane,
-            events=run.events,
-            raw_bytes=raw_bytes,
-            sent_bytes=sent_bytes,
-            oldest_arrival_s=run.arrival_s,
-        )
-        if lane != HOME:
-            self.tally.sent(raw_bytes, sent_bytes)
+    def asked(self, lane: str, first_seq: int, last_seq: int) -> Sequence[Run]:
+        """See ``LaneOwner.asked``."""
+        return self._exchange.asked(lane, first_seq, last_seq)
 
     def on_failed(self, lane: str, reason: str) -> None:
         """See ``LaneOwner.on_failed``."""
         if lane in self._lanes:
             self._on_failed(lane, reason)
 
-    def on_isolating(self, lane: str, first_seq: int) -> None:
-        """See ``LaneOwner.on_isolating``."""
-        self._profiler.isolating(self.name, first_seq=first_seq, lane=lane)
-
     def on_answer(self, answer: Answer) -> None:
         """See ``LaneOwner.on_answer``: the first completion counts, and what is done before is dropped."""
-        if answer.lane not in self._lanes:
-            return  # its runs have gone elsewhere, where they are answered
-        bad = [seq - answer.first_seq for seq, _ in answer.poison]
-        if self._bad_rows.too_many(bad) and not self._book.is_done(answer.first_seq, answer.last_seq):
+        first_seq, last_seq = answer.first_seq, answer.last_seq
+        runs = self.asked(answer.lane, first_seq, last_seq)
+        bad = [seq - first_seq for seq, _ in answer.poison]
+        if runs and self._bad_rows.too_many(bad):
             self.on_broken(too_many_bad_rows(self._bad_rows.limit, answer.poison[0][1]))
             return
         if self._stateful:
-            self._batch_start_seq = max(self._batch_start_seq, answer.first_seq)
-        runs, counts = self._book.complete(answer.lane, answer.first_seq, answer.last_seq)
-        for run in runs:
+            self._batch_start_seq = max(self._batch_start_seq, first_seq)
+        results = Results(answer.results, tuple(letters_of(answer, runs, self._clock.wall())))
+        self._handle(
+            told.Answered(
+                at_s=self._clock.now(),
+                lane=answer.lane,
+                first_seq=first_seq,
+                last_seq=last_seq,
+                results=results,
+                result_bytes=answer.results.nbytes,
+                batch_id=answer.batch_id,
+                batch_s=answer.batch_s,
+            )
+        )
+        if runs:
+            self._bad_rows.add(last_seq - first_seq + 1, bad)
+
+    def _done(self, done: Done[Run]) -> None:
+        for run in done.runs:
             self._gate.give(run.raw_bytes)
-            if run.attempt > 1:
-                self._forget_elsewhere(answer.lane, run)
-        if not counts:
-            if self._stateful and self._sink.committed.covers(answer.first_seq, answer.last_seq):
-                self._on_commit(answer.last_seq)
-            self.deal()
+        if not done.counts:
+            if self._stateful and self._sink.committed.covers(done.first_seq, done.last_seq):
+                self._on_commit(done.last_seq)
             return
         now_s = self._clock.now()
-        for run in runs:
-            self.tally.completed(answer.lane, max(0.0, now_s - run.arrival_s), run.events)
+        for run in done.runs:
+            self.tally.completed(done.lane, max(0.0, now_s - run.arrival_s), run.events)
             self.tally.received(run.first_seq, run.last_seq)
             self._profiler.completed(
                 self.name,
                 first_seq=run.first_seq,
                 last_seq=run.last_seq,
-                lane=answer.lane,
+                lane=done.lane,
                 mean_arrival_s=run.arrival_s,
                 completed_s=now_s,
-                batch_id=answer.batch_id,
-                batch_s=answer.batch_s,
+                batch_id=done.batch_id,
+                batch_s=done.batch_s,
             )
-        events = sum(run.events for run in runs)
-        self._bad_rows.add(events, bad)
-        arrival_s = sum(run.arrival_s * run.events for run in runs) / events
-        results = Results(answer.results, events, arrival_s, tuple(letters_of(answer, runs, self._clock.wall())))
-        self._delivery.complete(answer.first_seq, answer.last_seq, results)
-        self.deal()
-
-    def _forget_elsewhere(self, lane: str, run: Run) -> None:
-        for other in self._lanes.values():
-            if other.name != lane:
-                other.forget(run.first_seq)
-        for move in self._moves:
-            move.left.discard(run.first_seq)
 
     # ---------------------------------------------------------------------------------------------------- delivery
 
@@ -323,11 +341,10 @@ class Pipeline:
         """Deliver until cancelled."""
         await self._delivery.run()
 
-    def _released(self, release: Release[Results], now_s: float) -> None:
-        results = release.item
-        self.tally.released(
-            max(0.0, now_s - results.arrival_s), results.events, results.batch.num_rows, late=release.late
-        )
+    def _released(self, release: Release[Results]) -> None:
+        latency_s = max(0.0, self._clock.now() - release.arrival_s)
+        self.tally.released(latency_s, release.events, release.results.batch.num_rows, late=release.late)
+        self._delivery.take(release)
 
     def _done_before(self, committed: IntervalSet) -> int:
         """Return the seq before which nothing will be asked for again."""
@@ -344,32 +361,33 @@ class Pipeline:
             _LOG.warning("%s: the run log cannot be shortened now: %s", self.name, error)
         await self._on_acknowledge(self._log.position_before(before_seq))
 
-    async def _committed(self) -> None:
+    async def _committed(self, ranges: tuple[tuple[int, int], ...]) -> None:
         await self.forget_committed()
         self._on_commit(self._sink.committed.watermark() - 1)
-        self.deal()
+        self._handle(told.Committed(at_s=self._clock.now(), ranges=ranges))
 
     # ------------------------------------------------------------------------------------------------ what is asked
 
     def end_slot(self, oldest_unread_s: float | None, unread_events: int) -> None:
         """Tell the profiler, before a slot ends, what waits."""
-        self._see_overdue()
-        for lane in self._lanes.values():
-            lane.end_slot()
-            if self._book.waiting_events and not lane.has_room:
-                self._profiler.no_credit(self.name, lane.name)
-        ages = [age for age in (self._book.oldest_arrival_s(()), oldest_unread_s) if age is not None]
-        events = self._book.waiting_events + unread_events
+        now_s, exchange = self._clock.now(), self._exchange
+        self._handle(told.Tick(at_s=now_s))
+        self._handle(told.SlotPassed(at_s=now_s))
+        for lane in exchange.open_lanes:
+            if exchange.waiting_events and not exchange.lane(lane).has_room:
+                self._profiler.no_credit(self.name, lane)
+        ages = [age for age in (exchange.oldest_waiting_s, oldest_unread_s) if age is not None]
+        events = exchange.waiting_events + unread_events
         self._profiler.waiting(self.name, events=events, oldest_arrival_s=min(ages, default=None))
 
     def waiting_runs(self) -> int:
         """Return how many runs wait for a lane."""
-        return self._book.waiting_runs
+        return self._exchange.waiting_runs
 
     @property
     def idle(self) -> bool:
         """Whether every run that was offered is committed."""
-        return self._book.idle and self._delivery.empty
+        return self._exchange.idle
 
     @property
     def committed_before(self) -> int:

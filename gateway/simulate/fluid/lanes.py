@@ -4,7 +4,7 @@ The model, for each query of a gateway:
 
 * Events wait in the gateway until a lane has room (``waiting``); lanes hold little, as those of the daemon do: what
   they complete in ``HORIZON_S``, but two runs at least.
-* They are dealt as ``gateway.query.flow.routing`` deals runs: a cloud lane never gets more than its share; home takes
+* They are dispatched as by ``gateway.core.exchange.routing``: a cloud lane never gets more than its share; home takes
   what cloud lanes cannot, unless its share is 0.
 * A host serves the runs of its queries in turn (``hosts.divided``). A micro-batch costs a fixed time, a time for each
   further run and a time for each event; it takes one run, or of some queries what waits in the lane.
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gateway.query.flow.linger import FACTOR_MAX, RUN_WORK_S
-from gateway.query.flow.runbook import BATCH_RUNS_MAX
+from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.simulate.fluid.hosts import Lanes, Served, divided
 from gateway.simulate.fluid.measures import LaneMeasures, SlotArrays
 from gateway.simulate.fluid.options import Site
@@ -234,7 +234,7 @@ class Flow:
     def _dealt(
         self, waiting: Array, home_share: Array, rows: IntArray, shares: Array, room_h: Array, room_c: Array
     ) -> tuple[Array, Array]:
-        """Return what goes into each lane, as ``gateway.query.flow.routing`` deals in the long run."""
+        """Return what goes into each lane, as ``gateway.core.exchange.routing`` deals in the long run."""
         if not len(rows):
             return np.minimum(waiting, room_h), room_c
         here, share = waiting[rows], home_share[rows]

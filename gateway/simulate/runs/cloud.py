@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.enginehosts import Host
-from gateway.simulate.runs.simulatedquery import promise
+from gateway.simulate.runs.promises import promise
 from policies.billing import BillingTerms
 from policies.signals import Event, VmDrained, VmFailed, VmGone, VmLost, VmReady, VmReclaimed
 
@@ -76,7 +76,7 @@ class SimulatedFleet:
         trace: what happened.
         tell: gives the scheduler an event.
         attach: opens all queries on a host.
-        detach: takes a lane out of all queries.
+        detach: takes a lane out of all queries; called with its name, and why it was lost if it was.
         idle: whether nothing is open in a lane.
         make_host: makes a host of this name.
     """
@@ -89,7 +89,7 @@ class SimulatedFleet:
         *,
         tell: Tell,
         attach: Callable[[Host], None],
-        detach: Callable[[str], None],
+        detach: Callable[[str, str], None],
         idle: Callable[[str], bool],
         make_host: Callable[[str], Host],
     ) -> None:
@@ -167,7 +167,7 @@ class SimulatedFleet:
         if vm is None or vm.ending or vm.lost or not vm.launched:
             return
         vm.lost = True
-        self._detach(name)
+        self._detach(name, reason)
         self._tell(lambda event_id, at_s: VmLost(event_id=event_id, at_s=at_s, vm=name, reason=reason))
 
     # --------------------------------------------------------------------------------------------------------- ending
@@ -191,7 +191,7 @@ class SimulatedFleet:
         vm = self._vms.pop(name)
         vm.ending = True
         self._endings += 1
-        self._detach(name)
+        self._detach(name, "")
         self.hosts.pop(name, None)
         if vm.host is not None:
             vm.host.alive = False

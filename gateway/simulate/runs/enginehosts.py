@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
+import gateway.core.exchange.events as told
 from engines.simulated.server import Server
-from gateway.query.flow.runbook import Run
+from gateway.core.exchange.instructions import Pack, Send
+from gateway.query.flow.lane import LaneEvent
+from gateway.query.flow.run import Run
 from gateway.simulate.options import Faults, Machines
 from gateway.simulate.runs.agenda import Agenda, Trace
-from policies.overdue import LaneWatch, Patience
+from gateway.simulate.runs.promises import BrokenPromiseError
 from policies.signals import HOME
 
-_HORIZON_S = 1.5
-_LEAST_RUNS = 2
-_RATE_MEMORY = 0.8
 _SLOW_LINK = 10.0
 
 
@@ -71,15 +70,23 @@ class Host:
     def _delay_s(self) -> float:
         return 0.001 if self.name == HOME else self.machines.link_delay_s * self.link_slowness
 
-    def take(self, run: Run, work_s: float, hear: Callable[[Reply], None]) -> None:
-        """Take a run that was sent now and needs so much of a private core; ``hear`` gets the answer, if any comes."""
-        needed_s = work_s if self.name == HOME else work_s / self.machines.vm_speed
-        self._agenda.after(self._delay_s, lambda: self._serve(run, needed_s, hear))
+    def take(self, run: Run, work_s: float, hear: Callable[[Reply], None], consumed: Callable[[], None]) -> None:
+        """Take a run that was sent now.
 
-    def _serve(self, run: Run, work_s: float, hear: Callable[[Reply], None]) -> None:
+        Args:
+            run: the run.
+            work_s: how long a private core works on it.
+            hear: gets the answer, if any comes.
+            consumed: called when the gateway hears that the host has begun with it, so that another may be sent.
+        """
+        needed_s = work_s if self.name == HOME else work_s / self.machines.vm_speed
+        self._agenda.after(self._delay_s, lambda: self._serve(run, needed_s, hear, consumed))
+
+    def _serve(self, run: Run, work_s: float, hear: Callable[[Reply], None], consumed: Callable[[], None]) -> None:
         if not self.alive:
             return
         served = self._server.serve(self._agenda.now_s, work_s)
+        self._agenda.at(served.begun_s + self._delay_s, consumed)
         self._agenda.at(served.done_s, lambda: self._finish(run, served.done_s - served.begun_s, hear))
 
     def _finish(self, run: Run, batch_s: float, hear: Callable[[Reply], None]) -> None:
@@ -101,143 +108,91 @@ class Host:
 class LaneOwner(Protocol):
     """Who hears of a lane."""
 
-    def on_sent(self, lane: Lane, run: Run) -> int:
-        """A run is on its way; returns the bytes that cross the link."""
+    def tell(self, event: LaneEvent) -> None:
+        """Let the exchange know what happened."""
         ...
 
-    def on_answer(self, lane: Lane, reply: Reply) -> None:
-        """A run is completed."""
-        ...
-
-    def on_room(self) -> None:
-        """The lane may take another run."""
+    def payload_bytes(self, lane: str, run: Run) -> int:
+        """Return how many bytes a run has on the link to a lane's host."""
         ...
 
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
         """Return how long a private core of such machines works on a run, one of so many in a lane."""
         ...
 
+    def on_reply(self, lane: str, reply: Reply) -> None:
+        """A host has answered."""
+        ...
 
-@dataclass(slots=True)
-class _Busy:
-    since_s: float | None = None
-    busy_s: float = 0.0
-    served_events: float = 0.0
+    def open_runs(self, lane: str) -> int:
+        """Return how many runs are open in a lane."""
+        ...
 
 
-@dataclass(slots=True, eq=False)
 class Lane:
-    """A lane of one query to a host: bounds what is in it as ``query.flow.lane.Lane`` does, on the virtual clock."""
+    """A lane of one query to a host: packs at once, sends over the host's link, and takes what the host says.
 
-    host: Host
-    owner: LaneOwner
-    agenda: Agenda
-    patience: Patience
-    closed: bool = False
-    open: dict[int, Run] = field(default_factory=dict)
-    _queue: deque[Run] = field(default_factory=deque)
-    _busy: _Busy = field(default_factory=_Busy)
-    _sending: bool = False
-    _watch: LaneWatch = field(init=False)
+    Args:
+        host: the host.
+        owner: hears what happens.
+        agenda: time.
+    """
 
-    def __post_init__(self) -> None:
-        self._watch = LaneWatch(self.patience)
+    def __init__(self, host: Host, owner: LaneOwner, agenda: Agenda) -> None:
+        self.host = host
+        self.closed = False
+        self._owner = owner
+        self._agenda = agenda
+        self._packed: Run | None = None
 
     @property
     def name(self) -> str:
         """The host's name."""
         return self.host.name
 
-    @property
-    def open_events(self) -> int:
-        """Events in this lane."""
-        return sum(run.events for run in self.open.values())
+    def order(self, what: Pack[Run] | Send) -> None:
+        """Do what the exchange says."""
+        match what:
+            case Pack(run=run):
+                self._agenda.after(0.0, lambda: self._pack(run))
+            case Send():
+                self._send(what.first_seq)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether the lane may take another run now."""
-        if len(self.open) < _LEAST_RUNS:
-            return True
-        return not self._queue and self.open_events < self.rate_per_s * _HORIZON_S
-
-    @property
-    def rate_per_s(self) -> float:
-        """Events per second that the lane serves while it has some; 0 before the first."""
-        busy = self._busy
-        busy_s = busy.busy_s + (0.0 if busy.since_s is None else self.agenda.now_s - busy.since_s)
-        return busy.served_events / busy_s if busy_s > 0 else 0.0
-
-    def put(self, run: Run) -> None:
-        """Take a run; the caller has asked ``has_room``."""
-        self.open[run.first_seq] = run
-        self._see_work()
-        self._queue.append(run)
-        self._send_next()
-
-    def _send_next(self) -> None:
-        while self._queue and not self._sending and not self.closed:
-            run = self._queue[0]
-            if run.first_seq not in self.open:
-                self._queue.popleft()
-                continue
-            self._sending = True
-            took_s = self.host.send_s(self.owner.on_sent(self, run))
-            self.agenda.after(took_s, lambda run=run, took_s=took_s: self._sent(run, took_s))  # type: ignore[misc]
-
-    def _sent(self, run: Run, took_s: float) -> None:
-        self._sending = False
+    def _pack(self, run: Run) -> None:
         if self.closed:
             return
-        self._queue.popleft()
-        if run.first_seq in self.open:
-            self._watch.sent(run.first_seq, run.attempt, self.agenda.now_s, took_s)
-        self.host.take(run, self.owner.work_s(run, self.host.machines, len(self.open)), self._hear)
-        self.owner.on_room()
-        self._send_next()
+        self._packed = run
+        self._owner.tell(
+            told.Packed(
+                at_s=self._agenda.now_s,
+                lane=self.name,
+                first_seq=run.first_seq,
+                raw_bytes=run.raw_bytes,
+                payload_bytes=self._owner.payload_bytes(self.name, run),
+                rows=run.events,
+            )
+        )
+
+    def _send(self, first_seq: int) -> None:
+        run = self._packed
+        if run is None or run.first_seq != first_seq:
+            raise BrokenPromiseError(f"run {first_seq} is to be sent to {self.name}, and was not packed last")
+        took_s = self.host.send_s(self._owner.payload_bytes(self.name, run))
+        self._agenda.after(took_s, lambda: self._sent(run, took_s))
+
+    def _sent(self, run: Run, took_s: float) -> None:
+        if self.closed:
+            return
+        work_s = self._owner.work_s(run, self.host.machines, self._owner.open_runs(self.name))
+        self.host.take(run, work_s, self._hear, lambda: self._consumed(run))
+        self._owner.tell(told.Sent(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq, took_s=took_s))
+
+    def _consumed(self, run: Run) -> None:
+        if not self.closed and self.host.alive:
+            consumed_bytes = self._owner.payload_bytes(self.name, run)
+            now_s = self._agenda.now_s
+            self._owner.tell(told.Credited(at_s=now_s, lane=self.name, consumed_bytes=consumed_bytes))
 
     def _hear(self, reply: Reply) -> None:
-        if self.closed or not self.host.alive:
-            return
-        self._watch.answered(reply.first_seq, self.agenda.now_s)
-        run = self.open.pop(reply.first_seq, None)
-        if run is not None:
-            self._busy.served_events += run.events
-        self._see_work()
-        self.owner.on_answer(self, reply)
-
-    def forget(self, first_seq: int) -> None:
-        """Wait no more for a run that another lane has answered."""
-        self.open.pop(first_seq, None)
-        self._watch.forget(first_seq)
-        self._see_work()
-
-    def overdue(self) -> list[int]:
-        """Return the runs that became overdue; no room is kept for them."""
-        late = self._watch.overdue(self.agenda.now_s)
-        for first_seq in late:
-            del self.open[first_seq]
-        self._see_work()
-        return late
-
-    @property
-    def silent_too_long(self) -> bool:
-        """Whether the lane is to be given up."""
-        return self._watch.silence_s(self.agenda.now_s, held_back=self._sending) is not None
-
-    def end_slot(self) -> None:
-        """Let older measurements of the rate fade."""
-        busy, now_s = self._busy, self.agenda.now_s
-        if busy.since_s is not None:
-            busy.busy_s += now_s - busy.since_s
-            busy.since_s = now_s
-        busy.served_events *= _RATE_MEMORY
-        busy.busy_s *= _RATE_MEMORY
-
-    def _see_work(self) -> None:
-        busy, now_s = self._busy, self.agenda.now_s
-        self._watch.works(bool(self.open), now_s)
-        if self.open and busy.since_s is None:
-            busy.since_s = now_s
-        elif not self.open and busy.since_s is not None:
-            busy.busy_s += now_s - busy.since_s
-            busy.since_s = None
+        if not self.closed and self.host.alive:
+            self._owner.on_reply(self.name, reply)

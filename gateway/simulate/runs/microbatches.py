@@ -12,17 +12,22 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import gateway.core.exchange.events as told
 from engines.simulated.generators import Uniform
 from engines.simulated.microbatches import Arrivals, Closed, MicroBatchedQuery
 from engines.simulated.placement import Vm
 from engines.simulated.query import Producer, Query
-from gateway.query.flow.delivery import PART_S
+from gateway.core.exchange import Exchange, ExchangeSettings
+from gateway.core.exchange.instructions import Pack, Release, Send
+from gateway.query.flow.delivery import HELD_BYTES_MAX, PART_S
+from gateway.query.flow.lane import LaneEvent
 from gateway.query.flow.linger import Linger
-from gateway.query.flow.runbook import BATCH_RUNS_MAX, Run
+from gateway.query.flow.run import BATCH_RUNS_MAX, Run
 from gateway.simulate.options import Faults, Machines
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.enginehosts import Host, Lane, Reply
 from gateway.sources.schedule import Schedule
+from infra.link.credit import CREDIT_BYTES
 from policies.overdue import Patience
 from policies.signals import HOME
 
@@ -104,7 +109,13 @@ class MicroBatchHost(Host):
         self._busy = False
         self.batches = 0
 
-    def take(self, run: Run, work_s: float, hear: Callable[[Reply], None]) -> None:  # noqa: ARG002  # it depends
+    def take(
+        self,
+        run: Run,
+        work_s: float,  # noqa: ARG002  # it depends
+        hear: Callable[[Reply], None],
+        consumed: Callable[[], None],  # noqa: ARG002  # a run takes no credit here
+    ) -> None:
         """See ``Host.take``."""
         self._time.after(self._delay_s, lambda: self._fed(run, hear))
 
@@ -162,7 +173,9 @@ class Play:
         self._schedule = Schedule([(1.0, _rate(query))])
         self._linger = Linger(cutting.linger_s)
         self._next_seq = 0
-        self._waiting: deque[Run] = deque()
+        settings = ExchangeSettings(patience=Patience(), home_only=True, flush_s=None, held_bytes_max=HELD_BYTES_MAX)
+        self._exchange: Exchange[Run, None] = Exchange(settings)
+        self._released: list[tuple[int, int]] = []
         self._outbox: list[tuple[Closed, ...]] = []
         self._part_due_s = PART_S
         self.host = MicroBatchHost(
@@ -174,7 +187,8 @@ class Play:
             self._schedule.due_s,
             random.Random(seed),  # noqa: S311  # no secret
         )
-        self._lane = Lane(self.host, self, self._agenda, Patience())
+        self._lane = Lane(self.host, self, self._agenda)
+        self._handle(told.LaneOpened(at_s=0.0, lane=HOME, credit_bytes=CREDIT_BYTES))
 
     def run(self, windows: int, until_s: float) -> list[Visible]:
         """Play until so many windows are visible, or ``until_s``."""
@@ -190,7 +204,8 @@ class Play:
     def _cut(self) -> None:
         """Cut a run that is full or has lingered, as ``Ingress`` does."""
         now_s, first, limit = self._agenda.now_s, self._next_seq, self._cutting.run_events
-        linger_s = self._linger.next_s(len(self._waiting), self._lane.rate_per_s)
+        rate_per_s = self._exchange.lane(HOME).rate_per_s(now_s)
+        linger_s = self._linger.next_s(self._exchange.waiting_runs, rate_per_s)
         closes_s = min(self._schedule.due_s(first) + linger_s, self._schedule.due_s(first + limit - 1))
         if closes_s > now_s:
             self._agenda.at(closes_s, self._cut)
@@ -199,32 +214,49 @@ class Play:
         self._next_seq += events
         arrival_s = self._schedule.mean_due_s(first, first + events - 1)
         self._linger.cut(events)
-        self._waiting.append(Run(first, first + events - 1, _NOTHING, arrival_s, 0))
-        self._deal()
+        self._handle(told.RunLogged(at_s=now_s, run=Run(first, first + events - 1, _NOTHING, arrival_s, 0)))
         self._agenda.after(0.0, self._cut)
 
-    def _deal(self) -> None:
-        while self._waiting and self._lane.has_room:
-            self._lane.put(self._waiting.popleft())
-
     def _slot(self) -> None:
-        self._lane.end_slot()
-        self._deal()
+        self._handle(told.SlotPassed(at_s=self._agenda.now_s))
         self._agenda.after(self._cutting.slot_s, self._slot)
 
-    # ------------------------------------------------------------------------------------------------- what lanes tell
+    # --------------------------------------------------------------------------------------------------- the exchange
 
-    def on_sent(self, lane: Lane, run: Run) -> int:  # noqa: ARG002  # home costs no bytes
+    def _handle(self, event: told.Event[Run, None]) -> None:
+        for what in self._exchange.handle(event):
+            match what:
+                case Pack() | Send():
+                    self._lane.order(what)
+                case Release():
+                    self._released.append((what.first_seq, what.last_seq))
+
+    def tell(self, event: LaneEvent) -> None:
+        """See ``LaneOwner``."""
+        self._handle(event)
+
+    def open_runs(self, lane: str) -> int:
+        """See ``LaneOwner``."""
+        return self._exchange.lane(lane).open_runs
+
+    def payload_bytes(self, lane: str, run: Run) -> int:  # noqa: ARG002  # it takes no credit
         """See ``LaneOwner``."""
         return 0
 
-    def on_room(self) -> None:
+    def on_reply(self, lane: str, reply: Reply) -> None:
         """See ``LaneOwner``."""
-        self._deal()
-
-    def on_answer(self, lane: Lane, reply: Reply) -> None:  # noqa: ARG002  # there is one
-        """See ``LaneOwner``."""
-        self._deal()
+        self._handle(
+            told.Answered(
+                at_s=self._agenda.now_s,
+                lane=lane,
+                first_seq=reply.first_seq,
+                last_seq=reply.last_seq,
+                results=None,
+                result_bytes=0,
+                batch_id=reply.batch_id,
+                batch_s=reply.batch_s,
+            )
+        )
 
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:  # noqa: ARG002  # a micro-batch's is the host's to say
         """See ``LaneOwner``."""
@@ -243,6 +275,8 @@ class Play:
         now_s = self._agenda.now_s
         self.visible += [Visible(closed, now_s) for batch in self._outbox for closed in batch]
         self._outbox.clear()
+        ranges, self._released = tuple(self._released), []
+        self._handle(told.Committed(at_s=now_s, ranges=ranges))
         self._part_due_s = now_s + PART_S
         self.host.committed()
         self._agenda.after(self._cutting.tick_s, self._tick)

@@ -1,50 +1,53 @@
-"""A query of a simulated world: the production RunBook, Router and Reorderer between a load and a sink that counts."""
+"""A query of a simulated world: the production exchange between a load and a sink that counts."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+import gateway.core.exchange.events as told
 from engines.simulated.generators import Poisson
 from gateway.core.decide.profiler import Profiler
+from gateway.core.exchange import Exchange, ExchangeSettings
+from gateway.core.exchange.instructions import (
+    AskedAgain,
+    Dispatched,
+    Done,
+    FailLane,
+    Instruction,
+    Moved,
+    Pack,
+    Release,
+    Send,
+)
 from gateway.core.intervals import IntervalSet
+from gateway.query.flow.delivery import HELD_BYTES_MAX, PART_S
+from gateway.query.flow.lane import LaneEvent
 from gateway.query.flow.linger import Linger
-from gateway.query.flow.reorder import Release, Reorderer
-from gateway.query.flow.routing import Router
-from gateway.query.flow.runbook import Run, RunBook
+from gateway.query.flow.run import Run
 from gateway.query.flow.statistics import Tally
 from gateway.simulate.options import WAITING_PART, Machines, QueryOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
-from gateway.simulate.runs.enginehosts import Lane, Reply
+from gateway.simulate.runs.enginehosts import Host, Lane, Reply
+from gateway.simulate.runs.promises import BrokenPromiseError, promise
+from infra.link.credit import CREDIT_BYTES
+from policies.overdue import Patience
 from policies.shedding import Sampler
 from policies.signals import HOME
 
 _ALMOST = 1e-6
+_VALIDATED_EVERY = 16
 _NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
-
-
-class BrokenPromiseError(AssertionError):
-    """Something that must never happen in any world has happened."""
-
-
-def promise(kept: bool, what: str) -> None:
-    """Raise unless a promise is kept.
-
-    Raises:
-        BrokenPromiseError: it is not.
-    """
-    if not kept:
-        raise BrokenPromiseError(what)
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    events: int
-    arrival_s: float
+    first_seq: int
+    last_seq: int
     completed_s: float
 
 
@@ -58,6 +61,7 @@ class SimulatedQuery:
         agenda: time.
         trace: what happened.
         on_failed: called with a lane's name when it is to be given up.
+        patience: how long answers are waited for.
     """
 
     def __init__(
@@ -68,19 +72,23 @@ class SimulatedQuery:
         agenda: Agenda,
         trace: Trace,
         on_failed: Callable[[str], None],
+        patience: Patience,
     ) -> None:
         self.options = options
         self.name = options.settings.name
         self.lanes: dict[str, Lane] = {}
         self.tally = Tally()
-        self.router = Router()
         self.sent_bytes = 0
         self._profiler = profiler
         self._agenda = agenda
         self._trace = trace
         self._on_failed = on_failed
-        self._book = RunBook(IntervalSet())
-        self._reorderer: Reorderer[_Result] = Reorderer(flush_s=options.flush_s, ordered=options.ordered)
+        settings = ExchangeSettings(
+            patience=patience, ordered=options.ordered, flush_s=options.flush_s, held_bytes_max=HELD_BYTES_MAX
+        )
+        self.exchange: Exchange[Run, _Result] = Exchange(settings)
+        self._outbox: list[tuple[int, int]] = []
+        self._checks = 0
         self._draw = random.Random(f"query {seed} {self.name}")  # noqa: S311  # no secret
         draw = np.random.default_rng([seed, int.from_bytes(self.name.encode())])
         self._load = Poisson(options.load, draw) if options.poisson else options.load
@@ -99,9 +107,10 @@ class SimulatedQuery:
 
     @property
     def _linger_s(self) -> float:
-        rates = [lane.rate_per_s for lane in self.lanes.values()]
+        now_s = self._agenda.now_s
+        rates = [self.exchange.lane(name).rate_per_s(now_s) for name in self.exchange.open_lanes]
         self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
-        return self._linger.next_s(self._book.waiting_runs, self._served_per_s)
+        return self._linger.next_s(self.exchange.waiting_runs, self._served_per_s)
 
     def arrive(self, from_s: float, to_s: float) -> None:
         """Take what came from the source in this time, and close the run if it was open for long enough."""
@@ -132,7 +141,6 @@ class SimulatedQuery:
             self._undone[run.first_seq] = run
             self._undone_events += events
             self._linger.cut(events)
-            self._book.add(run)
             self.tally.arrived(run.first_seq, run.last_seq, shed)
             self._profiler.arrived(
                 self.name,
@@ -141,59 +149,81 @@ class SimulatedQuery:
                 first_due_s=arrival_s,
                 last_due_s=arrival_s,
             )
-        self.deal()
+            self._handle(told.RunLogged(at_s=to_s, run=run))
 
-    def deal(self) -> None:
-        """Give waiting runs to lanes that have room, in order of seq."""
-        while (run := self._book.next_waiting()) is not None:
-            with_room = {name for name, lane in self.lanes.items() if lane.has_room}
-            tried = self._book.tried(run)
-            if tried:
-                name = self.router.pick_again(run.events, with_room, tried, home_only=run.disordered)
-            else:
-                name = self.router.pick(run.events, with_room, home_only=run.disordered)
-            if name is None:
-                return
-            promise(name in with_room, f"{self.name}: a run went to {name}, which has no room")
-            promise(name == HOME or not run.disordered, f"{self.name}: a run out of order went to {name}")
-            self.router.dealt(name, run.events)
-            self.lanes[name].put(self._book.assign(name))
+    # ---------------------------------------------------------------------------------------------------- the exchange
+
+    def _handle(self, event: told.Event[Run, _Result]) -> None:
+        for instruction in self.exchange.handle(event):
+            self._carry_out(instruction)
+
+    def _carry_out(self, what: Instruction[Run, _Result]) -> None:
+        match what:
+            case Pack() | Send():
+                promise(what.lane in self.lanes, f"{self.name}: {what} is for a lane that is not open")
+                self.lanes[what.lane].order(what)
+            case Dispatched():
+                self._dispatched(what)
+            case Done():
+                self._done(what)
+            case Release():
+                self._released_now(what)
+            case FailLane():
+                self._on_failed(what.lane)
+            case AskedAgain():
+                self._trace.note(f"{self.name}: run {what.first_seq} is overdue in {what.lane}")
+            case Moved():
+                self._trace.note(f"{self.name}: {what.runs} runs of {what.lane} went elsewhere")
+
+    def set_shares(self, shares: Mapping[str, float]) -> None:
+        """Follow other shares from now on."""
+        self._handle(told.SharesSet(at_s=self._agenda.now_s, shares=shares))
 
     # ---------------------------------------------------------------------------------------------------------- lanes
 
-    def add_lane(self, lane: Lane) -> None:
-        """Let a lane take part."""
-        self.lanes[lane.name] = lane
-        self.deal()
+    def add_lane(self, host: Host) -> None:
+        """Let a host take part."""
+        self.lanes[host.name] = Lane(host, self, self._agenda)
+        self._handle(told.LaneOpened(at_s=self._agenda.now_s, lane=host.name, credit_bytes=CREDIT_BYTES))
 
-    def remove_lane(self, name: str) -> None:
-        """Take a lane out; what is open in it goes elsewhere."""
+    def remove_lane(self, name: str, reason: str) -> None:
+        """Take a lane out, because it was lost or for no ``reason``; what is open in it goes elsewhere."""
         lane = self.lanes.pop(name, None)
         if lane is not None:
             lane.closed = True
-            self._book.give_back(name)
-            self.deal()
+            self._handle(told.LaneLost(at_s=self._agenda.now_s, lane=name, reason=reason))
 
-    def on_sent(self, lane: Lane, run: Run) -> int:
+    def drain_lane(self, name: str) -> None:
+        """Give a lane no further run."""
+        self._handle(told.LaneDraining(at_s=self._agenda.now_s, lane=name))
+
+    def tell(self, event: LaneEvent) -> None:
         """See ``LaneOwner``."""
-        sent_bytes = 0 if lane.name == HOME else round(run.raw_bytes * self.options.sent_part)
-        self.sent_bytes += sent_bytes
+        self._handle(event)
+
+    def open_runs(self, lane: str) -> int:
+        """See ``LaneOwner``."""
+        return self.exchange.lane(lane).open_runs if lane in self.lanes else 0
+
+    def payload_bytes(self, lane: str, run: Run) -> int:
+        """See ``LaneOwner``."""
+        return run.raw_bytes if lane == HOME else round(run.raw_bytes * self.options.sent_part)
+
+    def _dispatched(self, what: Dispatched[Run]) -> None:
+        run, away = what.run, what.lane != HOME
+        promise(not away or not run.disordered, f"{self.name}: a run out of order went to {what.lane}")
         self._profiler.dispatched(
             self.name,
             first_seq=run.first_seq,
-            lane=lane.name,
+            lane=what.lane,
             events=run.events,
             raw_bytes=run.raw_bytes,
-            sent_bytes=sent_bytes,
+            sent_bytes=what.sent_bytes if away else 0,
             oldest_arrival_s=run.arrival_s,
         )
-        if lane.name != HOME:
-            self.tally.sent(run.raw_bytes, sent_bytes)
-        return sent_bytes
-
-    def on_room(self) -> None:
-        """See ``LaneOwner``."""
-        self.deal()
+        if away:
+            self.sent_bytes += what.sent_bytes
+            self.tally.sent(run.raw_bytes, what.sent_bytes)
 
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
         """See ``LaneOwner``: as measured for this query, else as for any; its part of what a micro-batch costs."""
@@ -203,85 +233,84 @@ class SimulatedQuery:
         runs = min(max(1.0, WAITING_PART * lane_runs), options.batch_runs)
         return (batch_s + (runs - 1.0) * options.further_run_s) / runs + run.events * event_s
 
-    def on_answer(self, lane: Lane, reply: Reply) -> None:
+    def on_reply(self, lane: str, reply: Reply) -> None:
         """See ``LaneOwner``: the first completion counts."""
-        runs, counts = self._book.complete(lane.name, reply.first_seq, reply.last_seq)
-        for run in runs:
-            for other in self.lanes.values():
-                if other is not lane:
-                    other.forget(run.first_seq)
-        if counts:
-            for run in runs:
-                self._completed(run, lane.name, reply)
-        self.deal()
-
-    def _completed(self, run: Run, lane: str, reply: Reply) -> None:
         now_s = self._agenda.now_s
-        promise(self._undone.pop(run.first_seq, None) is run, f"{self.name}: run {run.first_seq} is completed twice")
-        self._undone_events -= run.events
-        self._held_events += run.events
-        self.tally.completed(lane, max(0.0, now_s - run.arrival_s), run.events)
-        self._profiler.completed(
-            self.name,
-            first_seq=run.first_seq,
-            last_seq=run.last_seq,
-            lane=lane,
-            mean_arrival_s=run.arrival_s,
-            completed_s=now_s,
-            batch_id=reply.batch_id,
-            batch_s=reply.batch_s,
+        self._handle(
+            told.Answered(
+                at_s=now_s,
+                lane=lane,
+                first_seq=reply.first_seq,
+                last_seq=reply.last_seq,
+                results=_Result(reply.first_seq, reply.last_seq, now_s),
+                result_bytes=(reply.last_seq + 1 - reply.first_seq) * self.options.event_bytes,
+                batch_id=reply.batch_id,
+                batch_s=reply.batch_s,
+            )
         )
-        result = _Result(run.events, run.arrival_s, now_s)
-        self._send_out(self._reorderer.complete(run.first_seq, run.last_seq, result, now_s))
+
+    def _done(self, done: Done[Run]) -> None:
+        now_s = self._agenda.now_s
+        for run in done.runs:
+            undone = self._undone.pop(run.first_seq, None)
+            promise(done.counts and undone is run, f"{self.name}: run {run.first_seq} is completed twice")
+            self._undone_events -= run.events
+            self._held_events += run.events
+            self.tally.completed(done.lane, max(0.0, now_s - run.arrival_s), run.events)
+            self._profiler.completed(
+                self.name,
+                first_seq=run.first_seq,
+                last_seq=run.last_seq,
+                lane=done.lane,
+                mean_arrival_s=run.arrival_s,
+                completed_s=now_s,
+                batch_id=done.batch_id,
+                batch_s=done.batch_s,
+            )
 
     # ------------------------------------------------------------------------------------------------------- delivery
 
-    def _send_out(self, releases: list[Release[_Result]]) -> None:
-        now_s = self._agenda.now_s
-        for release in releases:
-            first, last, result = release.first_seq, release.last_seq, release.item
-            events = last - first + 1
-            promise(not self._released.overlaps(first, last), f"{self.name}: {first}-{last} is released twice")
-            promise(result.events == events, f"{self.name}: {first}-{last} is released with another run's result")
-            if self.options.ordered and not release.late:
-                promise(first > self._highest_seq, f"{self.name}: {first} is out of order and not marked")
-            if self.options.ordered and self.options.flush_s is None:
-                promise(first == self._released.watermark(), f"{self.name}: {first} did not wait, in strict order")
-            self._released.add(first, last)
-            self._highest_seq = max(self._highest_seq, last)
-            self._held_events -= events
-            self._released_events += events
-            self.tally.released(max(0.0, now_s - result.arrival_s), events, events, late=release.late)
+    def _released_now(self, release: Release[_Result]) -> None:
+        first, last, result = release.first_seq, release.last_seq, release.results
+        events = last - first + 1
+        promise(not self._released.overlaps(first, last), f"{self.name}: {first}-{last} is released twice")
+        same = (result.first_seq, result.last_seq, release.events) == (first, last, events)
+        promise(same, f"{self.name}: {first}-{last} is released with another run's result")
+        if self.options.ordered and not release.late:
+            promise(first > self._highest_seq, f"{self.name}: {first} is out of order and not marked")
+        if self.options.ordered and self.options.flush_s is None:
+            promise(first == self._released.watermark(), f"{self.name}: {first} did not wait, in strict order")
+        self._released.add(first, last)
+        self._highest_seq = max(self._highest_seq, last)
+        self._held_events -= events
+        self._released_events += events
+        latency_s = max(0.0, self._agenda.now_s - release.arrival_s)
+        self.tally.released(latency_s, events, events, late=release.late)
+        if not self._outbox:
+            self._agenda.after(PART_S, self._commit)
+        self._outbox.append((first, last))
+
+    def _commit(self) -> None:
+        ranges, self._outbox = tuple(self._outbox), []
+        self._handle(told.Committed(at_s=self._agenda.now_s, ranges=ranges))
 
     def end_slot(self) -> None:
         """Do what a pipeline does before a slot ends: overdue runs, waiting events, held results."""
-        self._see_overdue()
-        waiting_events = self._book.waiting_events
-        for lane in self.lanes.values():
-            lane.end_slot()
-            if waiting_events and not lane.has_room:
-                self._profiler.no_credit(self.name, lane.name)
-        waiting_s = self._book.oldest_arrival_s(())
-        self._profiler.waiting(self.name, events=waiting_events, oldest_arrival_s=waiting_s)
-        self._send_out(self._reorderer.flush(self._agenda.now_s))
-
-    def _see_overdue(self) -> None:
-        for lane in tuple(self.lanes.values()):
-            silent = lane.silent_too_long
-            overdue = lane.overdue()
-            if silent:
-                self._on_failed(lane.name)
-            for first_seq in overdue:
-                self._trace.note(f"{self.name}: run {first_seq} is overdue in {lane.name}")
-                self._book.ask_again(lane.name, first_seq)
-        self.deal()
+        now_s, exchange = self._agenda.now_s, self.exchange
+        self._handle(told.Tick(at_s=now_s))
+        self._handle(told.SlotPassed(at_s=now_s))
+        for lane in exchange.open_lanes:
+            if exchange.waiting_events and not exchange.lane(lane).has_room:
+                self._profiler.no_credit(self.name, lane)
+        waiting_s = exchange.oldest_waiting_s
+        self._profiler.waiting(self.name, events=exchange.waiting_events, oldest_arrival_s=waiting_s)
 
     # ------------------------------------------------------------------------------------------------------- promises
 
     @property
     def idle(self) -> bool:
-        """Whether everything that came is released."""
-        return self._book.idle and self._reorderer.held_count == 0
+        """Whether everything that came is committed."""
+        return self.exchange.idle
 
     def check(self) -> None:
         """Check that every event is accounted for.
@@ -292,22 +321,32 @@ class SimulatedQuery:
         counted = self._undone_events + self._held_events + self._released_events
         promise(counted == self._next_seq, f"{self.name}: {self._next_seq} events came, {counted} are accounted for")
 
-    def check_all(self) -> None:
-        """Check also that what is not done waits or is in exactly one lane, and that shares sum to 1.
+    def check_all(self, *, thorough: bool = False) -> None:
+        """Check also that what is not done waits or is in exactly one lane, and at times all invariants of the exchange.
+
+        Args:
+            thorough: all invariants now.
 
         Raises:
             BrokenPromiseError: it is not so.
         """
         self.check()
-        somewhere = self._book.waiting_events + sum(lane.open_events for lane in self.lanes.values())
+        exchange = self.exchange
+        promise(set(exchange.open_lanes) == set(self.lanes), f"{self.name}: the lanes are {set(self.lanes)}")
+        somewhere = exchange.waiting_events + sum(exchange.lane(name).open_events for name in self.lanes)
         promise(
             somewhere == self._undone_events,
             f"{self.name}: {self._undone_events} events are not done, but {somewhere} wait or are in a lane",
         )
-        held = self._reorderer.held_count
+        held = exchange.held_count
         promise((held > 0) is (self._held_events > 0), f"{self.name}: {held} results hold {self._held_events} events")
-        whole = sum(self.router.shares.values())
-        promise(abs(whole - 1) < 1e-9, f"{self.name}: the shares sum to {whole!r}")
+        # It goes through all runs.
+        self._checks += 1
+        if thorough or self._checks % _VALIDATED_EVERY == 0:
+            try:
+                exchange.validate()
+            except AssertionError as error:
+                raise BrokenPromiseError(f"{self.name}: {error}") from error
 
     def check_slot(self) -> None:
         """Check, at the end of a slot, that nothing is held longer than order needs.
@@ -315,7 +354,7 @@ class SimulatedQuery:
         Raises:
             BrokenPromiseError: something is.
         """
-        deadline_s = self._reorderer.next_deadline_s()
+        deadline_s = self.exchange.next_deadline_s
         promise(
             deadline_s is None or deadline_s > self._agenda.now_s,
             f"{self.name}: results are held although their gap was waited for until {deadline_s!r}",

@@ -13,8 +13,9 @@ from gateway.fleet.fitting import fit
 from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.cloud import SimulatedFleet
-from gateway.simulate.runs.enginehosts import Host, Lane
-from gateway.simulate.runs.simulatedquery import SimulatedQuery, promise
+from gateway.simulate.runs.enginehosts import Host
+from gateway.simulate.runs.promises import promise
+from gateway.simulate.runs.simulatedquery import SimulatedQuery
 from policies.signals import (
     HOME,
     Command,
@@ -89,7 +90,7 @@ class World:
         self._profiler = Profiler(options.scheduler.slot_s, {q.settings.name: q.statistic for q in options.queries})
         self._queries = {
             query.settings.name: SimulatedQuery(
-                query, options.seed, self._profiler, agenda, trace, lambda lane: self._give_up(lane)
+                query, options.seed, self._profiler, agenda, trace, self._fail, options.patience
             )
             for query in options.queries
         }
@@ -100,7 +101,7 @@ class World:
             tell=self._handle,
             attach=self._attach,
             detach=self._detach,
-            idle=lambda name: not any(q.lanes[name].open for q in self._queries.values() if name in q.lanes),
+            idle=lambda name: not any(query.open_runs(name) for query in self._queries.values()),
             make_host=self._make_host,
         )
         self._draw = random.Random(f"faults {options.seed}")  # noqa: S311  # no secret
@@ -190,14 +191,15 @@ class World:
     def _obey(self, command: Command) -> None:
         match command:
             case SetRoute():
-                self._queries[command.query].router.set_shares(dict(command.shares))
-                self._queries[command.query].deal()
+                self._queries[command.query].set_shares(dict(command.shares))
             case SetShed():
                 self._queries[command.query].sampler.share = command.share
             case StartVm():
                 promise(not self._stopped, f"{command.vm} is started although the gateway stops")
                 self._fleet.launch(command.vm)
             case DrainVm():
+                for query in self._queries.values():
+                    query.drain_lane(command.vm)
                 self._fleet.drain(command.vm)
             case TerminateVm():
                 self._fleet.terminate(command.vm)
@@ -226,12 +228,16 @@ class World:
     def _attach(self, host: Host) -> None:
         for query in self._queries.values():
             if host.name == HOME or query.options.settings.switchable:
-                query.add_lane(Lane(host, query, self._agenda, self._options.patience))
+                query.add_lane(host)
 
-    def _detach(self, name: str) -> None:
+    def _detach(self, name: str, reason: str = "") -> None:
         for query in self._queries.values():
-            query.remove_lane(name)
+            query.remove_lane(name, reason)
         self._profiler.lane_closed(name)
+
+    def _fail(self, lane: str) -> None:
+        # As in the daemon, where a task does it: whoever says so has more to do first.
+        self._agenda.after(0.0, lambda: self._give_up(lane))
 
     def _give_up(self, lane: str) -> None:
         self.trace.note(f"{lane} completes nothing: it is given up")
@@ -246,7 +252,7 @@ class World:
         host.alive = False
         self._home = None
         self.trace.note("the private host is lost")
-        self._detach(HOME)
+        self._detach(HOME, "the private host is lost")
         self._agenda.after(self._options.machines.home_restart_s, self._start_home)
 
     # ---------------------------------------------------------------------------------------------------------- faults
@@ -288,7 +294,7 @@ class World:
     def _check(self) -> None:
         for query in self._queries.values():
             if self._thorough:
-                query.check_all()
+                query.check_all(thorough=True)
             else:
                 query.check()
 
