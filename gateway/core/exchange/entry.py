@@ -64,7 +64,7 @@ class Copy:
         tried: it has been overdue here.
         isolating: the host looks for bad rows in it.
         empty: no row passes the early predicates, so that the host is not asked.
-        sent_at_s: when it was sent last; None if it was not, or if its time says nothing.
+        sent_at_s: when it was sent last; None if it was not yet.
     """
 
     first_seq: int

@@ -81,7 +81,7 @@ class Lane:
 
     def set_aside(self, copy: Copy, now_s: float) -> None:
         """The host looks for bad rows in a run: it is not overdue, and its answer tells nothing of the lane."""
-        copy.isolating, copy.sent_at_s = True, None
+        copy.isolating = True
         self._sent[_doublings(copy)].pop(copy.first_seq, None)
         self._isolating_runs += 1
         self._isolating_events += copy.events

@@ -72,7 +72,7 @@ class Oracle:
         self.hosts: dict[str, Host] = {}
         self.uncommitted: set[tuple[int, int]] = set()
         self.undone: set[int] = set()
-        self.uncommitted_seqs = 0
+        self.where: dict[int, str] = {}
 
     def follow(self, now_s: float, told: list[Any], *, ticks: bool) -> None:
         releases: list[tuple[int, int, bool]] = []
@@ -100,6 +100,7 @@ class Oracle:
                     assert now_s - host.sent_s[first] > 10.0
                     assert first not in host.aside
                     assert first in self.undone
+                    assert self.where.pop(first) == lane
                 case ins.Reopen(first):
                     assert self.home_only
                     assert first in self.undone
@@ -119,6 +120,7 @@ class Oracle:
             assert all(first > earlier for earlier in host.packed), "the lowest goes first"
             host.packed.append(first)
         self.attempts[first] = attempt
+        self.where[first] = lane
         host.doing = ("packing", first)
 
     def _send(self, lane: str, first: int) -> None:

@@ -126,6 +126,18 @@ def test_a_lane_that_drains_gets_no_further_run_and_its_share_is_home_s() -> Non
     assert shell.exchange.rested("vm1")
 
 
+def test_a_home_that_drains_gets_not_even_what_may_not_leave_it() -> None:
+    shell = Shell()
+    shell.open(HOME)
+    shell.open("vm1")
+    shell.tell(ev.LaneDraining, lane=HOME)
+    shell.log(0, 9, disordered=True)
+    assert shell.sent == {}
+    shell.lose(HOME)
+    shell.open(HOME)
+    assert firsts(shell, HOME) == [0]
+
+
 def test_an_overdue_run_does_not_wait_for_a_lane_that_drains() -> None:
     shell = Shell()
     shell.open(HOME)

@@ -251,3 +251,43 @@ def test_an_answer_may_come_before_the_send_has_returned() -> None:
     shell.log(10, 19)
     assert len(shell.of(ins.Pack)) == 1, "the send of run 0 is under way"
     assert of(ins.Pack, shell.end_send(HOME, 0)) == [ins.Pack(HOME, FakeRun(10, 19), 1)]
+
+
+def test_the_answer_of_an_isolated_run_ends_no_silence_and_teaches_nothing() -> None:
+    shell = at_home(flush_s=None)
+    shell.log_tens(0, 20)
+    shell.isolate(HOME, 0)
+    shell.now_s = 50.0
+    shell.answer(HOME, 0, 9)
+    assert shell.exchange.lane(HOME).waiting_s(60.0) == 60.0
+    shell.now_s = 60.0
+    shell.answer(HOME, 10, 19)
+    assert shell.exchange.lane(HOME).waiting_s(60.0) is None
+    shell.log(20, 29)
+    # 60 s are usual from the one run that was served; with the 50 s of the other it were less.
+    assert of(ins.AskedAgain, shell.tick(8 * 60.0)) == []
+    assert of(ins.AskedAgain, shell.tick(0.5)) == [ins.AskedAgain(HOME, 20)]
+
+
+def test_a_run_that_is_answered_without_the_host_ends_no_silence() -> None:
+    shell = at_home(flush_s=None)
+    shell.empty.add(10)
+    shell.log(0, 9)
+    shell.now_s = 50.0
+    assert of(ins.Done, shell.log(10, 19))
+    assert shell.exchange.lane(HOME).waiting_s(60.0) == 60.0
+
+
+def test_a_run_that_came_back_waits_for_credit() -> None:
+    shell = Shell()
+    shell.open("vm1")
+    shell.share(home=0.0, vm1=1.0)
+    shell.log(0, 9)
+    shell.share(home=1.0)
+    shell.open(HOME, credit_bytes=20)
+    shell.log_tens(10, 30)
+    assert shell.sent[HOME] == [(10, 1), (20, 1)]
+    shell.lose("vm1")
+    assert shell.exchange.waiting_runs == 1
+    shell.credit(HOME, 1)
+    assert shell.exchange.waiting_runs == 0

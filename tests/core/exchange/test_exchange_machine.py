@@ -2,44 +2,47 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 from exchange_oracle import Host, Oracle
 from exchange_shell import PATIENCE, FakeRun
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from gateway.core.exchange import Exchange, ExchangeSettings
 from gateway.core.exchange import events as ev
+from gateway.core.exchange import instructions as ins
 from policies.signals import HOME
 
 LANES = (HOME, "vm1", "vm2")
 BEFORE = 4
 SIZE = 5
+STEP_S = 0.05
 
 
-class ExchangeMachine(RuleBasedStateMachine):
+class Life:
     """Random events, of which the answers are those that hosts may give; the oracle follows what is told."""
 
-    @initialize(
-        ordered=st.booleans(),
-        flush_s=st.sampled_from([None, 2.0]),
-        home_only=st.sampled_from([False, False, False, True]),
-        held_bytes_max=st.sampled_from([20, 1 << 20]),
-        before=st.sets(st.integers(0, BEFORE - 1)),
-    )
-    def begin(
-        self, ordered: bool, flush_s: float | None, home_only: bool, held_bytes_max: int, before: set[int]
-    ) -> None:
+    def __init__(self, seed: int) -> None:
+        self.chance = chance = random.Random(seed)
         self.now_s = 0.0
-        ranges = [(SIZE * at, SIZE * at + SIZE - 1) for at in sorted(before)]
+        self.held = False
+        self.told: list[Any] = []
+        before = [at for at in range(BEFORE) if chance.random() < 0.3]
+        ranges = [(SIZE * at, SIZE * at + SIZE - 1) for at in before]
         done = {seq for first, last in ranges for seq in range(first, last + 1)}
+        ordered, flush_s = chance.random() < 0.8, chance.choice([None, 2.0])
+        home_only = chance.random() < 0.2
         self.oracle = Oracle(ordered=ordered, flush_s=flush_s, home_only=home_only, before=done)
         self.exchange: Exchange[FakeRun, str] = Exchange(
             ExchangeSettings(
-                patience=PATIENCE, ordered=ordered, flush_s=flush_s, home_only=home_only, held_bytes_max=held_bytes_max
+                patience=PATIENCE,
+                ordered=ordered,
+                flush_s=flush_s,
+                home_only=home_only,
+                held_bytes_max=chance.choice([20, 1 << 20]),
             ),
             committed=ranges,
         )
@@ -49,12 +52,22 @@ class ExchangeMachine(RuleBasedStateMachine):
             if home_only or at not in before:
                 self._log(SIZE, disordered=False)
             self.next_seq = SIZE * (at + 1)
-        self.tell(ev.LaneOpened, lane=HOME, credit_bytes=self._host(HOME, 40).credit_bytes)
-        self.held = False
+
+    def live(self, steps: int) -> None:
+        """Do what the shell, hosts, cloud and scheduler may do, the common things more often."""
+        common = (self.log, self.pack, self.pack, self.end_send, self.end_send, self.answer, self.answer, self.credit)
+        some = (self.commit, self.tick, self.open, self.share, self.isolate)
+        rare = (self.lose, self.drain, self.hold_or_resume, self.slot_passed, self.answer_a_part_of_a_run)
+        for lane in LANES:
+            self._open(lane, 200)
+        self.share()
+        for action in self.chance.choices(common * 12 + some * 8 + rare, k=steps):
+            action()
 
     def tell(self, kind: Any, **fields: Any) -> None:
-        self.now_s += 0.05
+        self.now_s += STEP_S
         told = self.exchange.handle(kind(at_s=self.now_s, **fields))
+        self.told += told
         self.oracle.follow(self.now_s, told, ticks=kind is ev.Tick)
         self.exchange.validate()
 
@@ -62,10 +75,6 @@ class ExchangeMachine(RuleBasedStateMachine):
         with pytest.raises(ValueError, match=r"lane|bytes|committed"):
             self.exchange.handle(kind(at_s=self.now_s, **fields))
         self.exchange.validate()
-
-    def _host(self, lane: str, credit_bytes: int) -> Host:
-        self.oracle.hosts[lane] = host = Host(credit_bytes)
-        return host
 
     def _log(self, size: int, *, disordered: bool) -> None:
         run = FakeRun(self.next_seq, self.next_seq + size - 1, self.now_s, disordered)
@@ -76,35 +85,34 @@ class ExchangeMachine(RuleBasedStateMachine):
 
     # ----------------------------------------------------------------------------------------------- runs and lanes
 
-    @rule(size=st.integers(1, 6), disordered=st.sampled_from([False, False, False, True]))
-    def log(self, size: int, disordered: bool) -> None:
-        self._log(size, disordered=disordered)
+    def log(self) -> None:
+        self._log(self.chance.randint(1, 6), disordered=self.chance.random() < 0.1)
 
-    @rule(lane=st.sampled_from(LANES), credit_bytes=st.sampled_from([3, 12, 200]), planned=st.integers(0, 40))
-    def open(self, lane: str, credit_bytes: int, planned: int) -> None:
+    def open(self) -> None:
+        self._open(self.chance.choice(LANES), self.chance.choice([3, 12, 200]))
+
+    def _open(self, lane: str, credit_bytes: int) -> None:
         if lane in self.oracle.hosts:
             self.refused(ev.LaneOpened, lane=lane, credit_bytes=credit_bytes)
             return
-        self._host(lane, credit_bytes)
-        self.tell(ev.LaneOpened, lane=lane, credit_bytes=credit_bytes, planned_end_seq=planned)
+        self.oracle.hosts[lane] = Host(credit_bytes)
+        planned_end_seq = self.chance.choice([0, 0, 40])
+        self.tell(ev.LaneOpened, lane=lane, credit_bytes=credit_bytes, planned_end_seq=planned_end_seq)
 
-    @precondition(lambda self: self.oracle.hosts)
-    @rule(data=st.data(), reason=st.sampled_from(["", "cut"]))
-    def lose(self, data: st.DataObject, reason: str) -> None:
-        lane = data.draw(st.sampled_from(sorted(self.oracle.hosts)))
-        del self.oracle.hosts[lane]
-        self.tell(ev.LaneLost, lane=lane, reason=reason)
+    def lose(self) -> None:
+        if self.oracle.hosts:
+            lane = self.chance.choice(sorted(self.oracle.hosts))
+            del self.oracle.hosts[lane]
+            self.tell(ev.LaneLost, lane=lane, reason=self.chance.choice(["", "cut"]))
 
-    @rule(lane=st.sampled_from(LANES))
-    def drain(self, lane: str) -> None:
-        self.tell(ev.LaneDraining, lane=lane)
+    def drain(self) -> None:
+        self.tell(ev.LaneDraining, lane=self.chance.choice(LANES))
 
-    @rule(one=st.sampled_from([0.0, 0.3, 0.5, 1.0]), part=st.sampled_from([0.0, 0.5, 1.0]))
-    def share(self, one: float, part: float) -> None:
-        two = (1 - one) * part
+    def share(self) -> None:
+        one = self.chance.choice([0.0, 0.3, 0.5, 1.0])
+        two = (1 - one) * self.chance.choice([0.0, 0.5, 1.0])
         self.tell(ev.SharesSet, shares={HOME: 1 - one - two, "vm1": one, "vm2": two})
 
-    @rule()
     def hold_or_resume(self) -> None:
         self.held = not self.held
         self.tell(ev.Held if self.held else ev.Resumed)
@@ -114,10 +122,9 @@ class ExchangeMachine(RuleBasedStateMachine):
     def _doing(self, what: str) -> list[str]:
         return sorted(lane for lane, host in self.oracle.hosts.items() if host.doing and host.doing[0] == what)
 
-    @precondition(lambda self: self._doing("packing"))
-    @rule(data=st.data(), rows=st.sampled_from([0, 1, 1, 1]))
-    def pack(self, data: st.DataObject, rows: int) -> None:
-        self._pack(data.draw(st.sampled_from(self._doing("packing"))), rows)
+    def pack(self) -> None:
+        for lane in self._doing("packing"):
+            self._pack(lane, self.chance.choice([0, 1, 1, 1, 1]))
 
     def _pack(self, lane: str, rows: int) -> None:
         host = self.oracle.hosts[lane]
@@ -130,53 +137,50 @@ class ExchangeMachine(RuleBasedStateMachine):
         if wanted and not rows:
             self._answer(lane, first, run.last_seq)
 
-    @precondition(lambda self: self._doing("sending"))
-    @rule(data=st.data(), took_s=st.floats(0, 3))
-    def end_send(self, data: st.DataObject, took_s: float) -> None:
-        self._end_send(data.draw(st.sampled_from(self._doing("sending"))), took_s)
+    def end_send(self) -> None:
+        for lane in self._doing("sending"):
+            self._end_send(lane, self.chance.choice([0.0, 0.0, 3.0]))
 
     def _end_send(self, lane: str, took_s: float) -> None:
         host = self.oracle.hosts[lane]
         assert host.doing is not None
         _, first = host.doing
         host.doing = None
-        host.sent_s[first] = self.now_s
-        host.aside.discard(first)
+        self.now_s += took_s
+        host.sent_s[first] = self.now_s + STEP_S
         self.tell(ev.Sent, lane=lane, first_seq=first, took_s=took_s)
 
-    @precondition(lambda self: self.oracle.uncommitted)
-    @rule(data=st.data())
-    def commit(self, data: st.DataObject) -> None:
-        ranges = sorted(data.draw(st.sets(st.sampled_from(sorted(self.oracle.uncommitted)), min_size=1)))
-        self.refused(ev.Committed, ranges=(*ranges, (10_000, 10_009)))
-        self.oracle.uncommitted -= set(ranges)
-        self.tell(ev.Committed, ranges=tuple(ranges))
-        self.refused(ev.Committed, ranges=tuple(ranges))
+    def commit(self) -> None:
+        ranges = tuple(each for each in sorted(self.oracle.uncommitted) if self.chance.random() < 0.8)
+        if ranges:
+            self.refused(ev.Committed, ranges=(*ranges, (10_000, 10_009)))
+            self.oracle.uncommitted -= set(ranges)
+            self.tell(ev.Committed, ranges=ranges)
+            self.refused(ev.Committed, ranges=ranges)
 
-    @rule(after_s=st.sampled_from([0.0, 0.5, 3.0, 11.0, 130.0]))
-    def tick(self, after_s: float) -> None:
-        self.now_s += after_s
+    def tick(self) -> None:
+        self.now_s += self.chance.choice([0.0, 0.0, 0.5, 3.0, 11.0, 130.0])
         self.tell(ev.Tick)
 
-    @rule()
     def slot_passed(self) -> None:
         self.tell(ev.SlotPassed)
 
     # ------------------------------------------------------------------------------------------------ what hosts say
 
-    def _having(self) -> list[str]:
-        return sorted(lane for lane, host in self.oracle.hosts.items() if host.sent_s)
+    def _some_sent(self) -> tuple[str, int] | None:
+        """A run that a host has; seldom one that is done."""
+        sent = [(lane, first) for lane, host in sorted(self.oracle.hosts.items()) for first in sorted(host.sent_s)]
+        undone = [each for each in sent if each[1] in self.oracle.undone]
+        return self.chance.choice(undone if undone and self.chance.random() < 0.8 else sent) if sent else None
 
-    @precondition(lambda self: self._having())
-    @rule(data=st.data(), more=st.integers(0, 3))
-    def answer(self, data: st.DataObject, more: int) -> None:
-        lane = data.draw(st.sampled_from(self._having()))
-        host = self.oracle.hosts[lane]
-        first = data.draw(st.sampled_from(sorted(host.sent_s)))
-        last = self.oracle.runs[first].last_seq
-        while more and first in self.oracle.undone and self._goes_on(host, last + 1):
+    def answer(self) -> None:
+        some = self._some_sent()
+        if some is None:
+            return
+        lane, first = some
+        host, last = self.oracle.hosts[lane], self.oracle.runs[first].last_seq
+        while first in self.oracle.undone and self._goes_on(host, last + 1) and self.chance.random() < 0.3:
             last = self.oracle.runs[last + 1].last_seq
-            more -= 1
         self._answer(lane, first, last)
 
     def _goes_on(self, host: Host, first: int) -> bool:
@@ -189,35 +193,33 @@ class ExchangeMachine(RuleBasedStateMachine):
         if first in oracle.before:
             last = oracle.runs[first].last_seq
         elif counts:
-            oracle.answered(self.now_s + 0.05, first, last, results)
+            oracle.answered(self.now_s + STEP_S, first, last, results)
         duplicates = self.exchange.duplicate_count
         fields = {"results": results, "result_bytes": last - first + 1, "batch_id": 1, "batch_s": 0.1}
         self.tell(ev.Answered, lane=lane, first_seq=first, last_seq=last, **fields)
         assert self.exchange.duplicate_count == duplicates + (not counts)
         assert self.exchange.is_done(first, last)
 
-    @precondition(lambda self: self.oracle.undone - self.oracle.before and self.oracle.hosts)
-    @rule(data=st.data())
-    def answer_a_part_of_a_run(self, data: st.DataObject) -> None:
-        lane = data.draw(st.sampled_from(sorted(self.oracle.hosts)))
-        first = data.draw(st.sampled_from(sorted(self.oracle.undone - self.oracle.before)))
-        fields = {"results": "", "result_bytes": 0, "batch_id": 1, "batch_s": 0.1}
-        last = self.oracle.runs[first].last_seq
-        self.refused(ev.Answered, lane=lane, first_seq=first, last_seq=last + 10_000, **fields)
+    def answer_a_part_of_a_run(self) -> None:
+        open_now = sorted(self.oracle.undone - self.oracle.before)
+        if open_now and self.oracle.hosts:
+            lane, first = self.chance.choice(sorted(self.oracle.hosts)), self.chance.choice(open_now)
+            fields = {"results": "", "result_bytes": 0, "batch_id": 1, "batch_s": 0.1}
+            last = self.oracle.runs[first].last_seq + self.chance.choice([-1, 10_000])
+            if last >= first:
+                self.refused(ev.Answered, lane=lane, first_seq=first, last_seq=last, **fields)
 
-    @precondition(lambda self: self._having())
-    @rule(data=st.data())
-    def isolate(self, data: st.DataObject) -> None:
-        lane = data.draw(st.sampled_from(self._having()))
-        first = data.draw(st.sampled_from(sorted(self.oracle.hosts[lane].sent_s)))
-        if first in self.exchange._lanes[lane].copies and self.exchange._lanes[lane].copies[first].open:
-            self.oracle.hosts[lane].aside.add(first)
-        self.tell(ev.Isolating, lane=lane, first_seq=first)
+    def isolate(self) -> None:
+        some = self._some_sent()
+        if some is not None:
+            lane, first = some
+            if self.oracle.where.get(first) == lane and first in self.oracle.undone:
+                self.oracle.hosts[lane].aside.add(first)
+            self.tell(ev.Isolating, lane=lane, first_seq=first)
 
-    @precondition(lambda self: self.oracle.hosts)
-    @rule(data=st.data())
-    def credit(self, data: st.DataObject) -> None:
-        self._credit(data.draw(st.sampled_from(sorted(self.oracle.hosts))), data.draw(st.floats(0, 1)))
+    def credit(self) -> None:
+        if self.oracle.hosts:
+            self._credit(self.chance.choice(sorted(self.oracle.hosts)), self.chance.choice([0.3, 1.0]))
 
     def _credit(self, lane: str, part: float) -> None:
         host = self.oracle.hosts[lane]
@@ -228,14 +230,13 @@ class ExchangeMachine(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------------------------------------------- at the end
 
-    def teardown(self) -> None:
-        if not hasattr(self, "oracle"):
-            return
+    def end(self) -> None:
+        """Let all lanes but one go, and that one behave, until nothing is left."""
         self.tell(ev.Resumed)
         for lane in list(self.oracle.hosts):
             del self.oracle.hosts[lane]
             self.tell(ev.LaneLost, lane=lane, reason="end")
-        self._host(HOME, 1000)
+        self.oracle.hosts[HOME] = Host(1000)
         self.tell(ev.LaneOpened, lane=HOME, credit_bytes=1000)
         for _ in range(20 * (len(self.oracle.runs) + 1)):
             if self.exchange.idle:
@@ -267,5 +268,29 @@ class ExchangeMachine(RuleBasedStateMachine):
             self.tell(ev.Tick)
 
 
-TestExchange = ExchangeMachine.TestCase
-TestExchange.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+@settings(max_examples=300)
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(0, 250))
+def test_whatever_happens_each_run_is_released_once_and_in_order(seed: int, steps: int) -> None:
+    life = Life(seed)
+    life.live(steps)
+    life.end()
+
+
+def test_such_lives_have_everything_in_them() -> None:
+    """Else the test above would show little."""
+    told: list[Any] = []
+    for seed in range(60):
+        life = Life(seed)
+        life.live(200)
+        told += life.told
+    seen = {type(each) for each in told}
+    kinds = {ins.Pack, ins.Send, ins.Dispatched, ins.Done, ins.Release, ins.FailLane, ins.Reopen, ins.AskedAgain}
+    assert kinds | {ins.Moved} == seen
+    done = [each for each in told if isinstance(each, ins.Done)]
+    assert {each.lane for each in done} == set(LANES)
+    assert any(len(each.runs) > 1 for each in done)
+    assert any(each.isolated for each in done)
+    assert any(each.runs and not each.counts for each in done)
+    assert any(each.late for each in told if isinstance(each, ins.Release))
+    assert any(each.runs for each in told if isinstance(each, ins.Moved))
+    assert any(each.attempt > 2 for each in told if isinstance(each, ins.Pack))

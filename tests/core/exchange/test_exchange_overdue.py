@@ -66,6 +66,16 @@ def test_a_late_answer_teaches_what_the_lane_takes() -> None:
     assert of(ins.AskedAgain, shell.tick(5.0)) == [ins.AskedAgain("vm1", 30)]
 
 
+def test_only_what_a_lane_answers_in_time_counts_for_its_rate() -> None:
+    shell = with_overdue_runs()
+    before_per_s = shell.exchange.lane("vm1").rate_per_s(shell.now_s)
+    shell.now_s += 1.0
+    shell.answer("vm1", 10, 19)
+    shell.answer("vm1", 20, 29)
+    assert shell.exchange.lane("vm1").rate_per_s(shell.now_s) == before_per_s
+    assert shell.exchange.lane(HOME).rate_per_s(shell.now_s) == 0.0, "it had work for a second, and answered nothing"
+
+
 def test_each_attempt_is_given_twice_the_time() -> None:
     shell = Shell()
     shell.open(HOME)
@@ -225,6 +235,21 @@ def test_it_is_told_how_long_the_runs_of_a_lost_lane_took_to_go_elsewhere() -> N
     shell.now_s = 5.25
     shell.open(HOME, credit_bytes=10)
     assert shell.of(ins.Moved) == [ins.Moved("vm1", "kill -9", 2, 4.5, 5.25, 5.25)]
+
+
+def test_the_first_and_the_last_run_may_go_elsewhere_at_different_times() -> None:
+    shell = Shell()
+    shell.open(HOME)
+    shell.log(0, 9)
+    shell.log(10, 19, disordered=True)
+    shell.open("vm1")
+    shell.share(home=0.5, vm1=0.5)
+    shell.now_s = 1.0
+    shell.lose(HOME, "cut", lost_s=0.5)
+    assert shell.sent["vm1"] == [(0, 2)]
+    shell.now_s = 4.0
+    told = shell.open(HOME)
+    assert of(ins.Moved, told) == [ins.Moved(HOME, "cut", 2, 0.5, 1.0, 4.0)]
 
 
 def test_a_lost_lane_without_runs_is_told_of_at_once() -> None:

@@ -127,6 +127,15 @@ def test_a_run_that_was_done_before_it_was_logged_runs_again_and_does_not_count(
     assert shell.exchange.idle
 
 
+def test_an_answer_of_which_a_part_was_done_before_it_was_logged_is_refused() -> None:
+    shell = Shell(home_only=True, committed=[(0, 9)])
+    shell.open(HOME)
+    shell.log_tens(0, 20)
+    with pytest.raises(ValueError, match="answered 0-19"):
+        shell.answer(HOME, 0, 19)
+    assert shell.open_in(HOME) == 2
+
+
 @pytest.mark.parametrize(
     ("first", "last", "events"), [(0, 9, 10), (15, 24, 10), (105, 114, 10), (20, 29, 9), (31, 30, 0), (-1, 3, 5)]
 )
