@@ -10,6 +10,9 @@ from gateway.core.exchange.entry import Entry, R, State
 from gateway.core.intervals import IntervalSet
 
 
+_STALE_MOST = 64
+
+
 class Runs(Generic[R]):
     """All runs of one query that are not committed.
 
@@ -24,6 +27,8 @@ class Runs(Generic[R]):
         self._logged = IntervalSet()
         # First seqs; one that does not wait any more stays until it is the lowest.
         self._waiting: list[int] = []
+        # (arrival, first seq) likewise.
+        self._arrivals: list[tuple[float, int]] = []
 
     def add(self, run: R) -> Entry[R]:
         """Take a run that waits for a lane.
@@ -50,6 +55,10 @@ class Runs(Generic[R]):
         self.waiting_runs += 1
         self.waiting_events += entry.events
         heapq.heappush(self._waiting, entry.first_seq)
+        if len(self._arrivals) > 2 * self.waiting_runs + _STALE_MOST:
+            self._arrivals = [each for each in self._arrivals if self._waits(each[1])]
+            heapq.heapify(self._arrivals)
+        heapq.heappush(self._arrivals, (entry.held_run.arrival_s, entry.first_seq))
 
     def next_waiting(self) -> Entry[R] | None:
         """Return the waiting run with the lowest seq, without taking it."""
@@ -75,8 +84,9 @@ class Runs(Generic[R]):
     @property
     def oldest_waiting_s(self) -> float | None:
         """The earliest arrival of a run that waits."""
-        entries = (self.entries.get(first_seq) for first_seq in self._waiting)
-        return min((e.held_run.arrival_s for e in entries if e is not None and e.state is State.WAITING), default=None)
+        while self._arrivals and not self._waits(self._arrivals[0][1]):
+            heapq.heappop(self._arrivals)
+        return self._arrivals[0][0] if self._arrivals else None
 
     # ------------------------------------------------------------------------------------------------------ answered
 
@@ -134,6 +144,8 @@ class Runs(Generic[R]):
         assert counted == summed, f"{counted} runs and events wait by the counters, {summed} do"
         queued = [first_seq for first_seq in self._waiting if self._waits(first_seq)]
         assert sorted(queued) == sorted(e.first_seq for e in waiting), f"{queued} are queued, {waiting} wait"
+        oldest_s = min((entry.held_run.arrival_s for entry in waiting), default=None)
+        assert self.oldest_waiting_s == oldest_s, f"the oldest arrival is {oldest_s!r}, not {self.oldest_waiting_s!r}"
         for entry in self.entries.values():
             assert (entry.state is State.OPEN) is (entry.lane is not None), f"{entry} is open without a lane"
             undone = entry.state in {State.WAITING, State.OPEN}
