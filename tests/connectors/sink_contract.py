@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from gateway.connectors.position import Position
-from gateway.core.intervals import IntervalSet
 from gateway.core.exchange.reorder import Released
+from gateway.core.intervals import IntervalSet
 from gateway.sinks.base import FencedError, Rows, Sink
 from infra.statefiles import StateError
 

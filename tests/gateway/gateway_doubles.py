@@ -20,7 +20,6 @@ from infra.link.client import HostLink, LinkStats
 from infra.messages import AnyMessage, Completed, Credit, Poison, Predicate, QueryPlan, QueryReady
 from infra.messages import Run as RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoder
-from policies.overdue import Patience
 
 DEADLINE_S = 60.0
 
@@ -177,7 +176,7 @@ class FakeHost:
     def lane(self, owner: LaneOwner, clock: Clock) -> Lane:
         codecs = CodecPolicy.parse("none")
         encoder = Encoder(INPUT, predicates=self._predicates, codecs=codecs)
-        lane = Lane(self.connection, self.ready, encoder, self._predicates, codecs, owner, clock, Patience())
+        lane = Lane(self.connection, self.ready, encoder, self._predicates, codecs, owner, clock)
         self.connection._listeners["q", 1] = lane.hear
         return lane
 

@@ -12,41 +12,48 @@ from gateway_doubles import ManualClock, opened, results, until
 from test_file_sink import parts
 
 from gateway.connectors.position import Position
+from gateway.core.exchange.instructions import Release
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile
-from gateway.query.flow.delivery import HELD_BYTES_MAX, PART_BYTES, Delivery, Results
-from gateway.core.exchange.reorder import Released, Reorderer
+from gateway.query.flow.delivery import PART_BYTES, Delivery, Results
 from gateway.sinks.parts.filesink import FileSink
 
 
 class Desk:
     """A delivery with its sink on a disk."""
 
-    def __init__(self, folder: Path, *, flush_s: float | None = 30.0, ordered: bool = True) -> None:
+    def __init__(self, folder: Path, *, ordered: bool = True) -> None:
         self.folder = folder / "out"
         self.clock = ManualClock()
         self.sink = FileSink(self.folder, owner="me", format="jsonl", ordered=ordered)
         self.letters = DeadLetterFile(folder / "dead.jsonl")
-        self.released: list[tuple[int, float, bool]] = []
-        self.commits = 0
+        self.committed: list[tuple[int, int]] = []
+        self.commits = self.ticks = 0
+        self._taken: list[tuple[int, int]] = []
         self.delivery = Delivery(
             opened(self.sink),
-            Reorderer(flush_s=flush_s, ordered=ordered, released=self.sink.committed),
             self.letters,
             self.clock,
             position_after=lambda committed: Position(committed.watermark()),
-            on_release=self._released,
+            on_tick=self._tick,
             on_commit=self._committed,
         )
 
-    def _released(self, release: Released[Results], now_s: float) -> None:
-        self.released.append((release.first_seq, now_s, release.late))
+    def _tick(self) -> None:
+        self.ticks += 1
 
-    async def _committed(self) -> None:
+    async def _committed(self, ranges: tuple[tuple[int, int], ...]) -> None:
         self.commits += 1
+        self.committed += ranges
 
-    def complete(self, first: int, last: int, letters: tuple[DeadLetter, ...] = ()) -> None:
+    @property
+    def empty(self) -> bool:
+        """Whether the exchange was told that all was committed."""
+        return sorted(self.committed) == sorted(self._taken)
+
+    def release(self, first: int, last: int, letters: tuple[DeadLetter, ...] = (), *, late: bool = False) -> None:
+        self._taken.append((first, last))
         batch = results(range(first, last + 1), "home")
-        self.delivery.complete(first, last, Results(batch, last - first + 1, 0.0, letters))
+        self.delivery.take(Release(first, last, Results(batch, letters), last - first + 1, 0.0, late))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -73,14 +80,14 @@ async def test_a_part_a_second_not_one_a_run(desk: Desk) -> None:
         for second in range(3):
             for run in range(5):
                 first = 50 * second + 10 * run
-                desk.complete(first, first + 9)
+                desk.release(first, first + 9)
             await until(lambda second=second: desk.commits == second + 1, desk.clock, 0.1)  # type: ignore[misc]
     assert parts(desk.folder) == [
         "0000000000-000000000000-000000000049.jsonl",
         "0000000001-000000000050-000000000099.jsonl",
         "0000000002-000000000100-000000000149.jsonl",
     ]
-    assert desk.delivery.empty
+    assert desk.empty
 
 
 async def test_a_large_part_does_not_wait_for_its_second(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,24 +95,9 @@ async def test_a_large_part_does_not_wait_for_its_second(desk: Desk, monkeypatch
     monkeypatch.setattr("gateway.query.flow.delivery.PART_BYTES", 100)
     async with desk.running():
         await until(lambda: desk.clock.sleeper_count == 1)
-        desk.complete(0, 99)
+        desk.release(0, 99)
         desk.clock.advance(0.1)
         await until(lambda: desk.commits == 1)
-
-
-async def test_a_gap_is_waited_for_and_then_marked(desk: Desk) -> None:
-    async with desk.running():
-        desk.complete(10, 19)
-        assert not desk.delivery.empty
-        await desk.pass_time(29.5)
-        assert desk.released == []
-        await until(lambda: desk.commits == 1, desk.clock, 0.1)
-        assert [(first, late) for first, _, late in desk.released] == [(10, False)]
-        assert desk.released[0][1] == pytest.approx(1030.0, abs=0.2)
-        desk.complete(0, 9)
-        await until(lambda: desk.commits == 2, desk.clock, 0.1)
-    assert parts(desk.folder)[1] == "0000000001-000000000000-000000000009.late.jsonl"
-    assert desk.delivery.late_count == 1
 
 
 async def test_it_is_not_empty_before_what_was_released_is_on_the_disk(
@@ -114,11 +106,11 @@ async def test_it_is_not_empty_before_what_was_released_is_on_the_disk(
     loop, writing, go_on = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
     hold_up(monkeypatch, loop, writing, go_on)
     async with desk.running():
-        desk.complete(0, 9)
+        desk.release(0, 9)
         await until(writing.is_set, desk.clock, 0.1)
-        assert not desk.delivery.empty
+        assert not desk.empty
         go_on.set()
-        await until(lambda: desk.delivery.empty)
+        await until(lambda: desk.empty)
         assert len(parts(desk.folder)) == 1
 
 
@@ -140,9 +132,9 @@ async def test_cancelled_in_a_commit_and_closed_it_doubles_nothing(desk: Desk, m
     loop, writing, go_on = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
     hold_up(monkeypatch, loop, writing, go_on)
     async with desk.running() as task:
-        desk.complete(0, 9)
+        desk.release(0, 9)
         await until(writing.is_set, desk.clock, 0.1)
-        desk.complete(10, 19)
+        desk.release(10, 19)
         task.cancel()
         await asyncio.sleep(0.01)
         assert not task.done(), "the thread still writes"
@@ -167,13 +159,13 @@ async def test_a_full_disk_is_tried_again_and_seen_meanwhile(
     async with desk.running():
         with monkeypatch.context() as broken:
             broken.setattr(os, "fsync", full)
-            desk.complete(0, 9, (DeadLetter("boom", "{}", seq=3),))
+            desk.release(0, 9, (DeadLetter("boom", "{}", seq=3),))
             await until(lambda: fails >= 4, desk.clock, 0.1)
             assert desk.delivery.trouble
-            assert not desk.delivery.empty
+            assert not desk.empty
             assert parts(desk.folder) == []
-            desk.complete(10, 19)
-        await until(lambda: desk.delivery.empty, desk.clock, 0.1)
+            desk.release(10, 19)
+        await until(lambda: desk.empty, desk.clock, 0.1)
     assert not desk.delivery.trouble
     assert list(desk.sink.committed) == [(0, 19)]
     assert desk.letters.count == 1
@@ -186,7 +178,7 @@ async def test_closed_on_a_full_disk_it_ends_and_says_so(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    desk.complete(0, 9)
+    desk.release(0, 9)
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", full)
         await asyncio.wait_for(desk.delivery.close(), 10)
@@ -206,44 +198,15 @@ async def test_letters_are_on_the_disk_before_their_run_is_committed(
 
     monkeypatch.setattr(FileSink, "commit", commit)
     async with desk.running():
-        desk.complete(0, 9, (DeadLetter("boom", "{}", seq=3), DeadLetter("boom", "{}", seq=4)))
+        desk.release(0, 9, (DeadLetter("boom", "{}", seq=3), DeadLetter("boom", "{}", seq=4)))
         await until(lambda: desk.commits == 1, desk.clock, 0.1)
     assert seen == [2]
 
 
-async def test_close_commits_what_may_go_out_and_keeps_back_what_may_not(desk: Desk) -> None:
-    desk.complete(0, 9)
-    desk.complete(20, 29)
+async def test_close_commits_what_was_released(desk: Desk) -> None:
+    desk.release(0, 9)
     await desk.delivery.close()
     assert list(FileSink(desk.folder, owner="me", format="jsonl", ordered=True).committed) == [(0, 9)]
-
-
-async def test_without_order_everything_goes_out_at_once(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, flush_s=None, ordered=False)
-    async with desk.running():
-        for first in (40, 0, 20):
-            desk.complete(first, first + 9)
-        assert [first for first, _, _ in desk.released] == [40, 0, 20]
-        await until(lambda: desk.commits == 1, desk.clock, 0.1)
-    assert desk.delivery.late_count == 0
-
-
-async def test_it_is_full_by_the_bytes_it_holds_until_they_are_committed(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert HELD_BYTES_MAX == 64_000_000
-    size = results(range(10), "home").nbytes
-    monkeypatch.setattr("gateway.query.flow.delivery.HELD_BYTES_MAX", 2 * size)
-    async with desk.running():
-        desk.complete(10, 19)
-        assert not desk.delivery.full
-        desk.complete(20, 29)
-        assert desk.delivery.full
-        assert desk.delivery.takes(0)
-        assert not desk.delivery.takes(30)
-        desk.complete(0, 9)
-        await until(lambda: desk.delivery.empty, desk.clock, 0.1)
-        assert not desk.delivery.full
 
 
 async def test_cancelled_while_the_disk_is_full_it_still_gives_its_results_when_closed(
@@ -255,10 +218,20 @@ async def test_cancelled_while_the_disk_is_full_it_still_gives_its_results_when_
     async with desk.running() as task:
         with monkeypatch.context() as broken:
             broken.setattr(os, "fsync", full)
-            desk.complete(0, 9)
+            desk.release(0, 9)
             await until(lambda: desk.delivery.trouble != "", desk.clock, 0.1)
-            desk.complete(10, 19)
+            desk.release(10, 19)
             task.cancel()
             await asyncio.wait([task])
         await desk.delivery.close()
     assert list(FileSink(desk.folder, owner="me", format="jsonl", ordered=True).committed) == [(0, 19)]
+
+
+async def test_a_late_result_has_a_part_of_its_own_and_says_so(desk: Desk) -> None:
+    async with desk.running():
+        desk.release(10, 19)
+        await until(lambda: desk.commits == 1, desk.clock, 0.1)
+        desk.release(0, 9, late=True)
+        await until(lambda: desk.commits == 2, desk.clock, 0.1)
+    assert parts(desk.folder)[1] == "0000000001-000000000000-000000000009.late.jsonl"
+    assert desk.ticks > 10

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
-from gateway.core.intervals import IntervalSet
 from gateway.core.exchange.reorder import Released
+from gateway.core.intervals import IntervalSet
 from gateway.sinks.parts.filesink import FileSink, PartName, Rows
 from infra.statefiles import StateError
 

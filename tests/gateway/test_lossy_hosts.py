@@ -22,7 +22,7 @@ from gateway.config import load
 from gateway.core.decide.profiler import Profiler
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import dial
-from gateway.query import opening as opening_module
+from gateway.query.flow import pipeline as pipeline_module
 from gateway.query.flow.moves import Loss
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
@@ -129,7 +129,7 @@ async def test_a_fifth_of_the_answers_lost_doubled_and_reordered_changes_nothing
     tmp_path: Path, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print(f"seed {SEED}")
-    monkeypatch.setattr(opening_module, "PATIENCE", Patience(least_s=0.3, times=1.5, unknown_s=1.0, silences=1000.0))
+    monkeypatch.setattr(pipeline_module, "PATIENCE", Patience(least_s=0.3, times=1.5, unknown_s=1.0, silences=1000.0))
     home, cloud = await hosts.start(HOME, 0.2), await hosts.start("vm-1", 0.2)
     async with running(tmp_path, home) as query:
         await query.attach(cloud)
@@ -164,7 +164,7 @@ async def test_a_killed_worker_is_noticed_at_once_and_its_runs_go_elsewhere(
 async def test_the_runs_of_a_worker_that_answers_heartbeats_only_go_elsewhere(
     tmp_path: Path, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening_module, "PATIENCE", Patience(least_s=0.2, times=4.0, unknown_s=0.4, silences=3.0))
+    monkeypatch.setattr(pipeline_module, "PATIENCE", Patience(least_s=0.2, times=4.0, unknown_s=0.4, silences=3.0))
     home, cloud = await hosts.start(HOME, 0.0), await hosts.start("vm-1", 1.0)
     async with running(tmp_path, home) as query:
         await query.attach(cloud)

@@ -281,7 +281,8 @@ async def test_while_home_is_lost_its_share_is_the_cloud_lanes(query: Query) -> 
             for first in range(10, 90, 10):
                 query.offer(first, first + 9)
             await query.all_committed()
-        assert {len(host.runs) > 2 for host in cloud} == {True}
+        # How many each gets depends on which has answered before.
+        assert {len(host.runs) > 1 for host in cloud} == {True}
         query.add_host(HOME)
         assert query.pipeline.cloud_share == pytest.approx(0.1)
     assert query.ids() == [*range(90)]
@@ -402,9 +403,10 @@ async def test_a_sink_that_fails_loses_and_doubles_nothing(query: Query, monkeyp
 
 
 async def test_with_too_much_held_only_what_is_waited_for_goes_out(
-    query: Query, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.query.flow.delivery.HELD_BYTES_MAX", 1)
+    monkeypatch.setattr("gateway.query.flow.pipeline.HELD_BYTES_MAX", 1)
+    query = Query(tmp_path)
     async with query.running():
         cloud = query.add_host("vm1")
         query.pipeline.set_shares({HOME: 0.0, "vm1": 1.0})
@@ -412,7 +414,7 @@ async def test_with_too_much_held_only_what_is_waited_for_goes_out(
         query.offer(10, 19)
         await until(lambda: len(cloud.runs) == 2)
         cloud.answer(10, 19)
-        await until(lambda: query.pipeline._delivery.full)
+        await until(lambda: query.pipeline.tally.latency.weight == 10)
         query.offer(20, 29)
         await asyncio.sleep(0.01)
         assert len(cloud.runs) == 2, "what comes later would only be held as well"
@@ -427,9 +429,10 @@ async def test_with_too_much_held_only_what_is_waited_for_goes_out(
 
 
 async def test_with_a_sink_that_takes_nothing_no_more_is_routed_than_may_be_held(
-    query: Query, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.query.flow.delivery.HELD_BYTES_MAX", 1)
+    monkeypatch.setattr("gateway.query.flow.pipeline.HELD_BYTES_MAX", 1)
+    query = Query(tmp_path)
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -461,7 +464,6 @@ async def test_a_run_that_is_late_already_goes_out_although_much_is_held(
         await until(lambda: len(cloud.runs) == 2)
         cloud.answer(10, 19)
         await until(lambda: query.ids() == [*range(10, 20)], query.clock, 0.5)
-        monkeypatch.setattr("gateway.query.flow.delivery.HELD_BYTES_MAX", 0)
         await query.pipeline.remove_lane("vm1")
         query.pipeline.set_shares({HOME: 1.0})
         async with serving(query.add_host(HOME)):
@@ -490,7 +492,7 @@ async def test_what_was_not_completed_is_done_after_the_next_start(query: Query,
         query.offer(10, 19)
         await until(lambda: len(home.runs) == 2)
         home.answer(10, 19)
-        await until(lambda: query.pipeline._delivery._reorderer.held_count == 1)
+        await until(lambda: query.pipeline.tally.latency.weight == 10)
     assert query.ids() == []
     again = Query(tmp_path)
     assert [(run.first_seq, run.last_seq) for run in again.log.runs] == [(0, 9), (10, 19)]

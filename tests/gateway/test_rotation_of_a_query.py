@@ -14,7 +14,7 @@ from test_lossy_hosts import ORACLE, Hosts, deliver, results, running
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import InService, dial
 from gateway.hosts.rotation import Rotation
-from gateway.query import opening as opening_module
+from gateway.query.flow import pipeline as pipeline_module
 from gateway.query.flow.moves import Loss
 from infra.clock import SystemClock
 from infra.link.channel import LinkLost
@@ -49,7 +49,7 @@ async def test_nothing_is_lost_or_doubled_and_a_cut_link_comes_back_by_the_new_c
     tmp_path: Path, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A fifth of the answers is lost, doubled or held back, so that it takes a while and there is something to lose.
-    monkeypatch.setattr(opening_module, "PATIENCE", Patience(least_s=0.3, times=1.5, unknown_s=1.0, silences=1000.0))
+    monkeypatch.setattr(pipeline_module, "PATIENCE", Patience(least_s=0.3, times=1.5, unknown_s=1.0, silences=1000.0))
     home, cloud = await hosts.start(HOME, 0.2), await hosts.start("vm-1", 0.2)
     shutil.copytree(tmp_path / "trust", tmp_path / "stolen")
     stolen = Authority.open(tmp_path / "stolen")

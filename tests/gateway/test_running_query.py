@@ -12,7 +12,7 @@ from gateway_doubles import FakeHost, until
 from gateway.config import Config, load
 from gateway.core.decide.profiler import Profiler
 from gateway.journal.deadletters import ReplayRefusedError, dead_letter
-from gateway.query import opening as opening_module
+from gateway.query.flow import pipeline as pipeline_module
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan
@@ -144,7 +144,7 @@ async def test_stopping_what_was_not_started_or_is_stopped_does_nothing(query: R
 async def test_a_stateful_query_whose_answer_is_lost_is_opened_again_from_its_checkpoint(
     query: RunningQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening_module, "PATIENCE", Patience(least_s=0.05, unknown_s=0.05, silences=1000.0))
+    monkeypatch.setattr(pipeline_module, "PATIENCE", Patience(least_s=0.05, unknown_s=0.05, silences=1000.0))
     overdue: list[tuple[str, str]] = []
     query._on_overdue = lambda name, reason: overdue.append((name, reason))
     host = await opened(query, restart=False)

@@ -13,9 +13,9 @@ import pytest
 from worlds import live
 
 from engines.simulated.generators import Uniform
-from gateway.core.intervals import IntervalSet
 from gateway.core.exchange.reorder import Reorderer
 from gateway.core.exchange.routing import Router
+from gateway.core.intervals import IntervalSet
 from gateway.query.flow.run import RunBook
 from gateway.simulate.options import Faults, WorldOptions, drawn
 from gateway.simulate.runs.world import World, WorldOutcome

@@ -9,7 +9,6 @@ from typing import Generic
 from gateway.core.exchange.entry import Entry, R, State
 from gateway.core.intervals import IntervalSet
 
-
 _STALE_MOST = 64
 
 

@@ -322,7 +322,7 @@ class SimulatedQuery:
         promise(counted == self._next_seq, f"{self.name}: {self._next_seq} events came, {counted} are accounted for")
 
     def check_all(self, *, thorough: bool = False) -> None:
-        """Check also that what is not done waits or is in exactly one lane, and at times all invariants of the exchange.
+        """Check also that what is not done waits or is in one lane, and at times all invariants of the exchange.
 
         Args:
             thorough: all invariants now.
