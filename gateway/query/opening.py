@@ -19,7 +19,7 @@ from gateway.query.identity import Identity, checkpoints
 from infra.clock import Clock
 from infra.messages import Completed, Credit, Isolating, OpenQuery, Predicate, QueryFailed, QueryReady
 from infra.payload import CodecPolicy, Encoder
-from policies.overdue import Patience
+from policies.failures.overdue import Patience
 from policies.signals import HOME
 
 _OPEN_DEADLINE_S = 120.0

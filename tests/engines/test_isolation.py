@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 from stream_bench import DEADLINE_S, Bench, Running
 
-from engines.feed import Item
+from engines.streaming.feed import Item
 
 pytestmark = pytest.mark.spark
 
@@ -144,7 +144,7 @@ class FailsAlways:
 
 
 def test_a_query_that_fails_without_rows_is_broken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.isolation.Verdicts", FailsAlways)
+    monkeypatch.setattr("engines.isolation.isolation.Verdicts", FailsAlways)
     running = bench.open(CAST)
     noted = Noted(running)
     running.put("bad", rows_of({1}, 3))

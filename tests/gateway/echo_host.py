@@ -15,9 +15,9 @@ import pyarrow as pa
 from gateway_doubles import INPUT, RESULT
 
 from infra.clock import SystemClock
-from infra.link.identity import HostIdentity
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import UserData
 from infra.link.server import HostServer
-from infra.link.trust import UserData
 from infra.messages import PROTOCOL, Completed, Credit, OpenQuery, QueryPlan, QueryReady, Run
 from infra.payload import CodecPolicy, Decoder, Encoder
 from infra.runtime import Runtime

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from infra.clock import SystemClock
-from infra.link.identity import HostIdentity
-from infra.link.secret_files import write_private
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.secret_files import write_private
+from infra.link.keys.trust import UserData
 from infra.link.server import HostServer, SessionStarted
-from infra.link.trust import UserData
 from infra.messages import PROTOCOL
 from infra.runtime import Runtime
 

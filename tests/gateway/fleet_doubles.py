@@ -19,7 +19,7 @@ from infra.clock import Clock
 from infra.clouds.base import BootError, Cloud, CloudError, Node
 from infra.link.channel import LinkLost
 from infra.link.client import Address, HostLink
-from infra.link.trust import Authority, UserData
+from infra.link.keys.trust import Authority, UserData
 from infra.messages import PROTOCOL
 from infra.runtime import Runtime
 from policies.signals import Event

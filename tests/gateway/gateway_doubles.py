@@ -20,7 +20,7 @@ from infra.link.client import HostLink, LinkStats
 from infra.messages import AnyMessage, Completed, Credit, Poison, Predicate, QueryPlan, QueryReady
 from infra.messages import Run as RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoder
-from policies.overdue import Patience
+from policies.failures.overdue import Patience
 
 DEADLINE_S = 60.0
 

@@ -29,7 +29,7 @@ from gateway.sources.threaded import ThreadedSource
 from infra.clock import SystemClock
 from infra.gate import ByteGate
 from infra.messages import Poison
-from policies.poison import BadRows
+from policies.failures.poison import BadRows
 from policies.signals import HOME
 
 RETIRE_BYTES = 2_000

@@ -12,7 +12,7 @@ from gateway_doubles import ManualClock, until
 from gateway.hosts.connection import QueryRefusedError
 from infra.clouds.base import CapacityError, CloudError
 from infra.link.channel import LinkLost
-from infra.link.trust import TrustError, UserData, new_token
+from infra.link.keys.trust import TrustError, UserData, new_token
 from policies.signals import (
     Cause,
     DrainVm,

@@ -11,8 +11,8 @@ from gateway_doubles import ManualClock, until
 import gateway.fleet.books
 from gateway.fleet.books import Books
 from infra.statefiles import StateError
-from policies.billing import BillingTerms
-from policies.ledger import Budget, Ledger
+from policies.money.billing import BillingTerms
+from policies.money.ledger import Budget, Ledger
 
 TERMS = BillingTerms(period_s=60.0, minimum_s=60.0, usd_per_hour=6.0, usd_per_gb_sent=0.0)
 NOW_S = 1_700_000_000.0
@@ -95,8 +95,8 @@ import asyncio, sys
 from pathlib import Path
 from gateway.fleet.books import Books
 from infra.clock import SystemClock
-from policies.billing import BillingTerms
-from policies.ledger import Budget, Ledger
+from policies.money.billing import BillingTerms
+from policies.money.ledger import Budget, Ledger
 
 async def main():
     clock, ledger = SystemClock(), Ledger(Budget())

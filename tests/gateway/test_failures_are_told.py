@@ -16,12 +16,12 @@ from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from gateway.views.decisions import DecisionLog
 from gateway.views.telling import sentences
 from infra.clouds.base import BootError, CredentialsError, QuotaError, ThrottledError, UnavailableError
-from infra.clouds.libcloud_errors import in_words
-from policies.billing import BillingTerms
-from policies.ledger import Budget
-from policies.query import QuerySettings
+from infra.clouds.providers.errors import in_words
+from policies.money.billing import BillingTerms
+from policies.money.ledger import Budget
 from policies.signals import Event, QuerySlot, SlotEnded
-from policies.switching import SwitchingSettings
+from policies.switching.query import QuerySettings
+from policies.switching.switching import SwitchingSettings
 
 SWITCHING = SwitchingSettings(
     start_vm_above_s=3.0, send_above_s=2.0, keep_vm_above_s=1.0, keep_vm_bytes=1000, tolerance_s=0.0

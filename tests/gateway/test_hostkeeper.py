@@ -17,7 +17,7 @@ from gateway.hosts.enrol import HomeHost
 from gateway.hosts.hostkeeper import HostKeeper
 from gateway.hosts.mastercheck import MasterAwayError
 from gateway.hosts.standby import Standby
-from infra.link.trust import Authority
+from infra.link.keys.trust import Authority
 from tests.leaping_clock import LeapingClock
 
 TAGS = {"master": "local[1]"}

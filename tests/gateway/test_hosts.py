@@ -12,7 +12,7 @@ from gateway.hosts import enrol
 from gateway.hosts.enrol import HomeHost, prepare_warm
 from infra.clouds.base import CloudError, Node
 from infra.link.channel import LinkLost
-from infra.link.trust import Authority, TrustError, UserData
+from infra.link.keys.trust import Authority, TrustError, UserData
 from infra.messages import Shutdown
 from tests.leaping_clock import LeapingClock
 

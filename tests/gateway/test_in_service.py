@@ -15,7 +15,7 @@ from gateway.hosts.enrol import HomeHost, NotSettledError
 from gateway.hosts.rotation import Rotation, RotationRefusedError
 from gateway.hosts.standby import Standby
 from infra.clouds.base import Node
-from infra.link.trust import Authority
+from infra.link.keys.trust import Authority
 from policies.signals import Cause, StartVm, TerminateVm
 from tests.leaping_clock import LeapingClock
 

@@ -13,7 +13,7 @@ from gateway.hosts.hostkeeper import HostKeeper
 from infra.clock import SystemClock
 from infra.clouds.process import ProcessCloud
 from infra.link.channel import LinkLost
-from infra.link.trust import Authority
+from infra.link.keys.trust import Authority
 
 WORKER = (sys.executable, str(Path(__file__).with_name("failing_host.py")))
 ROOT = Path(__file__).parents[2]

@@ -26,8 +26,8 @@ from gateway.query import opening as opening_module
 from gateway.query.flow.moves import Loss
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
-from infra.link.trust import Authority, UserData, new_token
-from policies.overdue import Patience
+from infra.link.keys.trust import Authority, UserData, new_token
+from policies.failures.overdue import Patience
 from policies.signals import HOME
 
 SEED = int(os.environ.get("SPILLWAY_FAULT_SEED", "20"))

@@ -25,7 +25,7 @@ from gateway.query.flow.statistics import Tally
 from gateway.sinks.parts.filesink import FileSink
 from infra.gate import ByteGate
 from infra.messages import Poison
-from policies.poison import BadRows
+from policies.failures.poison import BadRows
 from policies.signals import HOME
 
 

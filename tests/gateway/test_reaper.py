@@ -17,7 +17,7 @@ from gateway.fleet.reaper import Reaper
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import Node, ThrottledError
 from infra.clouds.process import ProcessCloud
-from infra.link.trust import UserData, new_token
+from infra.link.keys.trust import UserData, new_token
 from tests.leaping_clock import LeapingClock
 
 USER_DATA = UserData(host="vm-1", ca_pem="none", token=new_token()).to_json()

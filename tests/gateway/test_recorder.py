@@ -7,9 +7,9 @@ import pytest
 from gateway.query.flow.statistics import Tally
 from gateway.views.recorder import Recorder, tallies_text
 from gateway.views.runrecord import Mark, read_record
-from policies.fleet import FleetTotals
-from policies.machine import VmBill
 from policies.signals import HOME, QuerySlot, StartVm, TerminateVm, VmGone, VmReady
+from policies.vms.fleet import FleetTotals
+from policies.vms.machine import VmBill
 
 
 def test_totals_are_weighted_by_events() -> None:

@@ -18,8 +18,8 @@ from gateway.query import opening as opening_module
 from gateway.query.flow.moves import Loss
 from infra.clock import SystemClock
 from infra.link.channel import LinkLost
-from infra.link.trust import Authority, TrustError
-from policies.overdue import Patience
+from infra.link.keys.trust import Authority, TrustError
+from policies.failures.overdue import Patience
 from policies.signals import HOME
 
 CLOCK = SystemClock()

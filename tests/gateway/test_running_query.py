@@ -16,7 +16,7 @@ from gateway.query import opening as opening_module
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan
-from policies.overdue import Patience
+from policies.failures.overdue import Patience
 
 CONFIG = """\
 gateway: {state_dir: state}

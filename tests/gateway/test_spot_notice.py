@@ -16,14 +16,14 @@ from gateway.hosts.enrol import dial
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import Node
 from infra.clouds.notices import reclaimed_in_s
-from infra.link.identity import HostIdentity
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import Authority, UserData
 from infra.link.server import HostServer
-from infra.link.trust import Authority, UserData
-from policies.billing import BillingTerms
-from policies.ledger import Budget
-from policies.query import QuerySettings
+from policies.money.billing import BillingTerms
+from policies.money.ledger import Budget
 from policies.signals import QuerySlot, SlotEnded, VmReclaimed
-from policies.switching import SwitchingSettings
+from policies.switching.query import QuerySettings
+from policies.switching.switching import SwitchingSettings
 from tests.clouds.metadata_server import MetadataServer
 
 SWITCHING = SwitchingSettings(

@@ -21,8 +21,8 @@ from gateway.query.supervision.supervisor import Supervisor
 from gateway.sinks.base import FencedError
 from gateway.sources.base import SourceError
 from infra.link.channel import LinkLost
-from infra.link.trust import Authority
-from policies.restarts import RestartTerms
+from infra.link.keys.trust import Authority
+from policies.failures.restarts import RestartTerms
 
 TERMS = RestartTerms(first_s=5.0, most_s=40.0)
 

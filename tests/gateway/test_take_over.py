@@ -18,9 +18,9 @@ from infra.clock import SystemClock
 from infra.clouds.base import Node
 from infra.link.channel import LinkLost
 from infra.link.client import enrol
-from infra.link.identity import HostIdentity
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import Authority, TrustError, UserData, new_token
 from infra.link.server import HostServer
-from infra.link.trust import Authority, TrustError, UserData, new_token
 from policies.signals import Cause, Event, StartVm, TerminateVm, VmAdopted, VmLost
 
 WHY = Cause("e0", "the test says so")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from policies.overdue import LaneWatch, Patience
+from policies.failures.overdue import LaneWatch, Patience
 
 PATIENCE = Patience(least_s=10.0, times=8.0, unknown_s=120.0, silences=3.0)
 

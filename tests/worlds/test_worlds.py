@@ -19,7 +19,7 @@ from gateway.query.flow.routing import Router
 from gateway.query.flow.runbook import RunBook
 from gateway.simulate.options import Faults, WorldOptions, drawn
 from gateway.simulate.runs.world import World, WorldOutcome
-from policies.ledger import Budget
+from policies.money.ledger import Budget
 from policies.signals import HOME
 
 SEEDS = range(1, 51)

@@ -18,7 +18,7 @@ from infra.link.credit import CreditWindow
 from infra.messages import Completed, Credit, Dictionary, Isolating, Predicate, QueryFailed, QueryReady
 from infra.messages import Run as RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoded, Encoder, kept_rows
-from policies.overdue import LaneWatch, Patience
+from policies.failures.overdue import LaneWatch, Patience
 
 # A lane gets as many events as it can serve in this time: enough to keep the engine busy while it plans its next
 # micro-batch and a round trip passes, and not more, since what a lane holds can no longer be switched.

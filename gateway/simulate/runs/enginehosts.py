@@ -12,7 +12,7 @@ from engines.simulated.server import Server
 from gateway.query.flow.runbook import Run
 from gateway.simulate.options import Faults, Machines
 from gateway.simulate.runs.agenda import Agenda, Trace
-from policies.overdue import LaneWatch, Patience
+from policies.failures.overdue import LaneWatch, Patience
 from policies.signals import HOME
 
 _HORIZON_S = 1.5

@@ -23,7 +23,7 @@ from gateway.simulate.options import Faults, Machines
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.enginehosts import Host, Lane, Reply
 from gateway.sources.schedule import Schedule
-from policies.overdue import Patience
+from policies.failures.overdue import Patience
 from policies.signals import HOME
 
 _NOTHING = Run(0, 0, None, 0.0, 0).batch  # a simulated run has no rows

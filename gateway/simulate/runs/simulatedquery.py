@@ -20,8 +20,8 @@ from gateway.query.flow.statistics import Tally
 from gateway.simulate.options import WAITING_PART, Machines, QueryOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.enginehosts import Lane, Reply
-from policies.shedding import Sampler
 from policies.signals import HOME
+from policies.switching.shedding import Sampler
 
 _ALMOST = 1e-6
 _NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
