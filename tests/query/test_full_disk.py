@@ -40,7 +40,7 @@ class Starved:
     def __init__(self, folder: Path, failpoints: str = "") -> None:
         disk = folder / "disk"
         disk.mkdir()
-        program = [sys.executable, "-W", "error", str(Path(__file__).with_name("gateway_process.py"))]
+        program = [sys.executable, "-W", "error", str(Path(__file__).parents[1] / "support" / "gateway_process.py")]
         self._shell = subprocess.Popen(
             [*in_namespace(), "sh", "-c", SHELL, "sh", str(disk), str(folder / "in.jsonl.gz"), *program],
             stdin=subprocess.PIPE,

@@ -15,7 +15,7 @@ from infra.clouds.process import ProcessCloud
 from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority
 
-WORKER = (sys.executable, str(Path(__file__).with_name("failing_host.py")))
+WORKER = (sys.executable, str(Path(__file__).parents[1] / "support" / "failing_host.py"))
 ROOT = Path(__file__).parents[2]
 
 

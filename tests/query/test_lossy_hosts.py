@@ -51,7 +51,7 @@ class Hosts:
         token = new_token()
         user_data = UserData(host=f"{lane}-host", ca_pem=self.authority.ca_pem, token=token)
         (folder / "user-data").write_text(user_data.to_json())
-        script = str(Path(__file__).with_name("echo_host.py"))
+        script = str(Path(__file__).parents[1] / "support" / "echo_host.py")
         command = [sys.executable, script, str(folder / "user-data"), str(folder), str(SEED), str(part)]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

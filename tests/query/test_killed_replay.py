@@ -19,7 +19,7 @@ DEADLINE_S = 60.0
 
 
 def ended(folder: Path, mode: str, failpoints: str = "") -> int:
-    script = Path(__file__).with_name("gateway_process.py")
+    script = Path(__file__).parents[1] / "support" / "gateway_process.py"
     environment = {**os.environ, "SPILLWAY_FAILPOINTS": failpoints}
     command = [sys.executable, "-W", "error", str(script), str(folder), mode]
     return subprocess.run(

@@ -22,7 +22,7 @@ DEADLINE_S = 60.0
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
-    script = Path(__file__).with_name("gateway_process.py")
+    script = Path(__file__).parents[1] / "support" / "gateway_process.py"
     return subprocess.Popen([sys.executable, "-W", "error", str(script), str(folder)])
 
 
