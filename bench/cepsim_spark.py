@@ -24,11 +24,11 @@ import pyarrow.parquet as pq
 from cepsim_query import SCHEMA_DDL, USUAL, WINDOW_S
 from ruamel.yaml import YAML
 
-from engines.feed import FeedServer, pack
-from engines.query import Query, understand
-from engines.session import build_session, stop_session
+from engines.query.known import Query, understand
+from engines.spark.session import build_session, stop_session
 from engines.stateful import StatefulStream
 from engines.stateless import Answer
+from engines.streaming.feed import FeedServer, pack
 from gateway.config.configstate import CLAIM_NAME
 from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released

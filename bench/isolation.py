@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.util import _load_from_socket
 
-from engines.isolate import Span, isolate
-from engines.query import Query, understand
-from engines.session import build_session, sibling, stop_session
-from engines.verdicts import EVALUATION_ERRORS, Verdicts, _Bytes
+from engines.isolation.isolate import Span, isolate
+from engines.isolation.verdicts import EVALUATION_ERRORS, Verdicts, _Bytes
+from engines.query.known import Query, understand
+from engines.spark.session import build_session, sibling, stop_session
 from infra.messages import OpenQuery
 
 ROWS = 2000

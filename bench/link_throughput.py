@@ -14,9 +14,9 @@ from pathlib import Path
 
 from infra.clock import SystemClock
 from infra.link.client import HostLink
-from infra.link.identity import HostIdentity
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import HostServer, SessionStarted
-from infra.link.trust import Authority, UserData, new_token
 from infra.messages import PROTOCOL, Committed, Completed, Run
 from infra.runtime import Runtime
 

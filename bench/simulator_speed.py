@@ -26,10 +26,10 @@ from gateway.core.decide.scheduler import SchedulerSettings
 from gateway.simulate.fluid.options import FluidOptions, FluidQuery, Site, Spikes
 from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Machines
-from policies.billing import BillingTerms
-from policies.ledger import Budget
-from policies.query import QuerySettings
-from policies.switching import SwitchingSettings
+from policies.money.billing import BillingTerms
+from policies.money.ledger import Budget
+from policies.switching.query import QuerySettings
+from policies.switching.switching import SwitchingSettings
 
 DAY_S = 86_400
 SIDE = 10

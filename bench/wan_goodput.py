@@ -18,9 +18,9 @@ from pathlib import Path
 from infra.clock import SystemClock
 from infra.link.client import HostLink
 from infra.link.credit import CreditWindow
-from infra.link.identity import HostIdentity
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import HostServer
-from infra.link.trust import Authority, UserData, new_token
 from infra.messages import PROTOCOL, Credit, Run
 from infra.runtime import Runtime
 from infra.wan import Site, Wan, WanSettings

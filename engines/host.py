@@ -14,25 +14,25 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import SparkSession
 
-from engines import schemas
-from engines.checkpoints import Progress
-from engines.feed import FeedServer
 from engines.opened import Engine, Opened, Owner
-from engines.query import KnownQueries, Query, RefusedError
-from engines.reasons import why
-from engines.scratch import remove_own, sweep
-from engines.session import build_session, exit_code, is_ending, jvm_runs, runtime_ahead, stop_session
+from engines.query import schemas
+from engines.query.known import KnownQueries, Query, RefusedError
+from engines.query.reasons import why
+from engines.spark.scratch import remove_own, sweep
+from engines.spark.session import build_session, exit_code, is_ending, jvm_runs, runtime_ahead, stop_session
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
+from engines.streaming.checkpoints import Progress
+from engines.streaming.feed import FeedServer
 from engines.threads import in_thread
 from engines.warmup import warm_up
 from infra.clock import Clock
 from infra.clouds.notices import reclaimed_in_s
 from infra.link.credit import CREDIT_BYTES
-from infra.link.identity import HostIdentity
-from infra.link.secret_files import write_private
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.secret_files import write_private
+from infra.link.keys.trust import CODE_PATH, NOTICE, UserData
 from infra.link.server import HostServer, LinkLost, SessionEnded, SessionStarted
-from infra.link.trust import CODE_PATH, NOTICE, UserData
 from infra.messages import (
     AnyMessage,
     CloseQuery,

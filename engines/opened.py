@@ -13,17 +13,17 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from engines.activity import Activity
-from engines.answers import Answer
-from engines.checkpoints import Progress
-from engines.feed import FeedClosed, Item, pack
-from engines.query import Query, RefusedError
+from engines.query.known import Query, RefusedError
+from engines.streaming.activity import Activity
+from engines.streaming.answers import Answer
+from engines.streaming.checkpoints import Progress
+from engines.streaming.feed import FeedClosed, Item, pack
 from infra.link.credit import CREDIT_BYTES
 from infra.messages import AnyMessage, Completed, Credit, Dictionary, Isolating, QueryFailed, Run
+from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.decoder import Decoder
 from infra.payload.encoder import Encoder
 from infra.payload.errors import PayloadError
-from infra.payload.policy import CodecPolicy
 
 _log = logging.getLogger("spillway.host")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from engines.classarchive import archive, make_options
-from engines.feed import FeedServer
-from engines.session import SessionError, build_session, stop_session
+from engines.spark.classarchive import archive, make_options
+from engines.spark.session import SessionError, build_session, stop_session
+from engines.streaming.feed import FeedServer
 from engines.warmup import warm_up
 from infra.clock import SystemClock
 

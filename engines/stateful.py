@@ -10,18 +10,18 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from engines import checkpoints
-from engines.activity import Activity
-from engines.answers import Answer, OnAnswers
-from engines.checkpoints import CheckpointError, Progress
-from engines.feed import Feed, FeedServer
-from engines.query import Query, RefusedError
-from engines.reasons import why
-from engines.scratch import scratch_folder
-from engines.session import is_local
+from engines.query.known import Query, RefusedError
+from engines.query.reasons import why
+from engines.spark.scratch import scratch_folder
+from engines.spark.session import is_local
 from engines.stateless import FEED_BYTES
-from engines.stream import OnDeath, Stream, Warmth, put_warm_up
-from engines.tables import one_batch
+from engines.streaming import checkpoints
+from engines.streaming.activity import Activity
+from engines.streaming.answers import Answer, OnAnswers
+from engines.streaming.checkpoints import CheckpointError, Progress
+from engines.streaming.feed import Feed, FeedServer
+from engines.streaming.stream import OnDeath, Stream, Warmth, put_warm_up
+from engines.streaming.tables import one_batch
 from infra.clock import Clock
 from infra.messages import QueryPlan
 

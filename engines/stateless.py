@@ -11,15 +11,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import spark_partition_id
 
-from engines.activity import Activity
-from engines.answers import Answer, OnAnswers, OnItems
-from engines.checkpoints import Progress
-from engines.feed import Feed, FeedServer, Item
-from engines.isolation import Isolation
-from engines.query import Query
-from engines.scratch import scratch_folder
-from engines.stream import OnDeath, Stream, Warmth, put_warm_up
-from engines.tables import one_batch
+from engines.isolation.isolation import Isolation
+from engines.query.known import Query
+from engines.spark.scratch import scratch_folder
+from engines.streaming.activity import Activity
+from engines.streaming.answers import Answer, OnAnswers, OnItems
+from engines.streaming.checkpoints import Progress
+from engines.streaming.feed import Feed, FeedServer, Item
+from engines.streaming.stream import OnDeath, Stream, Warmth, put_warm_up
+from engines.streaming.tables import one_batch
 from infra.clock import Clock
 
 _PARTITION = "_spillway_partition"

@@ -6,12 +6,12 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-from engines.conditions import scala_items
-from engines.query import Query, RefusedError
-from engines.reasons import why
-from engines.scratch import scratch_folder
-from engines.session import sibling
-from engines.stream import check_streaming
+from engines.query.conditions import scala_items
+from engines.query.known import Query, RefusedError
+from engines.query.reasons import why
+from engines.spark.scratch import scratch_folder
+from engines.spark.session import sibling
+from engines.streaming.stream import check_streaming
 
 
 def check_streams(query: Query) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from engines.answers import Answer
-from engines.feed import FeedServer, pack
-from engines.query import Query, RefusedError
+from engines.query.known import Query, RefusedError
 from engines.stateless import StatelessStream
+from engines.streaming.answers import Answer
+from engines.streaming.feed import FeedServer, pack
 from infra.clock import Clock
 
 _WITHIN_S = 300.0

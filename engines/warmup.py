@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from engines.answers import Answer
-from engines.feed import FeedServer, pack
-from engines.query import RefusedError, understand
+from engines.query.known import RefusedError, understand
 from engines.stateless import StatelessStream
-from engines.stream import WARM_S
+from engines.streaming.answers import Answer
+from engines.streaming.feed import FeedServer, pack
+from engines.streaming.stream import WARM_S
 from infra.clock import Clock
 from infra.messages import OpenQuery
 

@@ -11,9 +11,9 @@ import threading
 from pathlib import Path
 
 from engines.host import End, Host, HostSettings
-from engines.session import SessionError
+from engines.spark.session import SessionError
 from infra.clock import SystemClock
-from infra.link.trust import TrustError, UserData
+from infra.link.keys.trust import TrustError, UserData
 
 _log = logging.getLogger("spillway.worker")
 _CLEAN_UP_S = 90.0
@@ -23,7 +23,7 @@ def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = No
     """Run an engine host until it is told to stop.
 
     Args:
-        user_data: the file that names it and its gateway's authority (`infra.link.trust.UserData`, JSON).
+        user_data: the file that names it and its gateway's authority (`infra.link.keys.trust.UserData`, JSON).
         workdir: a folder of this host alone.
         master: Spark's master; empty means ``local[N]``, N being the CPUs it may use.
         cpus: the CPUs it may use, such as ``0,2-3``; None leaves that as it is.

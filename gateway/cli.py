@@ -229,7 +229,7 @@ def profile(
 ) -> None:
     """Measure on real Spark what micro-batches of a query take, for simulate --parameters."""
     loaded = _loaded(config)
-    from engines.session import SessionError
+    from engines.spark.session import SessionError
     from gateway.simulate.calibration import write_calibration
     from gateway.simulate.measuring import ProfileError
     from gateway.simulate.measuring import profile as measure
@@ -255,10 +255,10 @@ def profile(
 @main.command(epilog="Example: spillway prepare")
 def prepare() -> None:
     """Let Spark start with half the work on this machine from now on: keep the classes it loads in one file, once."""
-    from engines.classarchive import archive
     from engines.prepare import prepare as write_archive
-    from engines.query import RefusedError
-    from engines.session import SessionError
+    from engines.query.known import RefusedError
+    from engines.spark.classarchive import archive
+    from engines.spark.session import SessionError
 
     if not archive().is_file():
         typer.echo("starting Spark once and keeping the classes that it loads: some 30 s", err=True)

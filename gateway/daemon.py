@@ -36,7 +36,7 @@ from gateway.views.runrecord import Boot
 from gateway.views.statusview import status_text
 from gateway.views.tracefile import recorded
 from infra.clock import Clock
-from infra.link.trust import Authority
+from infra.link.keys.trust import Authority
 from infra.statefiles import queries_without_config
 from infra.threads import run_to_end
 from infra.together import all_or_none

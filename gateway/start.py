@@ -17,7 +17,7 @@ from gateway.views.logs import begin_logging, in_a_sentence
 from infra.clock import SystemClock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
-from infra.link.trust import TrustError
+from infra.link.keys.trust import TrustError
 from infra.statefiles import StateError
 
 _LOG = logging.getLogger(__name__)

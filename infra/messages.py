@@ -122,8 +122,8 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         sql: SQL over the view ``events``; or
         function: ``package.module:name``, DataFrame -> DataFrame.
         code_path: a folder put on the module path for ``function`` (its user's folder), or empty.
-        code_hash: sha256 of what the gateway believes the query to be (see ``engines.code``); a host that computes
-            another refuses.
+        code_hash: sha256 of what the gateway believes the query to be (see ``engines.query.code``); a host that
+            computes another refuses.
         checkpoint_dir: where a stateful query keeps its state on this host; empty for a throwaway.
         begin_seq: the seq at which a stateful query without a checkpoint begins.
         max_batch_runs: at most this many runs in one micro-batch.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from policies.billing import BillingTerms
+from policies.money.billing import BillingTerms
 from policies.signals import QuerySlot
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from policies.advice import Reactive, Site, VmPolicy
 
 if TYPE_CHECKING:
-    from policies.plain import CpuOptions, StaticOptions
-    from policies.planner import PlannerOptions
-    from policies.queueing.running import QueueingOptions
+    from policies.planning.plain import CpuOptions, StaticOptions
+    from policies.planning.planner import PlannerOptions
+    from policies.planning.queueing import QueueingOptions
 
     PolicyOptions = PlannerOptions | QueueingOptions | CpuOptions | StaticOptions
     """What the user says of a policy; None stands for the reactive one, which has nothing to say."""
@@ -28,9 +28,9 @@ def make_policy(options: PolicyOptions | None, site: Site, latency_s: float) -> 
     """
     if options is None:
         return Reactive()
-    from policies.plain import CpuOptions, CpuPolicy, StaticOptions, StaticPolicy
-    from policies.planner import Planner, PlannerOptions
-    from policies.queueing.running import QueueingPolicy
+    from policies.planning.plain import CpuOptions, CpuPolicy, StaticOptions, StaticPolicy
+    from policies.planning.planner import Planner, PlannerOptions
+    from policies.planning.queueing import QueueingPolicy
 
     match options:
         case PlannerOptions():

@@ -1,7 +1,7 @@
 """How many VMs the queries want: by equation 1, or ahead of time by the policy that was chosen for a query.
 
 VMs serve all queries: the greatest number that any query wants counts, or what all need together, if that is more
-(``policies.together``). After a change, a VM that is wanted ahead of time waits (``policies.cooldown``).
+(``policies.together``). After a change, a VM that is wanted ahead of time waits (``policies.planning.cooldown``).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from policies.advice import Advice, Answer, FitOrder, Question, Reactive, Seen, Site, StandingVm
 from policies.choose import make_policy
-from policies.cooldown import CoolDown
-from policies.fleet import Fleet
-from policies.machine import Machine
-from policies.query import Query
+from policies.planning.cooldown import CoolDown
 from policies.signals import HOME, Cause, Command, Fit, Fitted, SlotEnded
+from policies.switching.query import Query
 from policies.together import Overlap, together
-from policies.vm import VmState
+from policies.vms.fleet import Fleet
+from policies.vms.machine import Machine
+from policies.vms.vm import VmState
 
 if TYPE_CHECKING:
     from policies.gaussian.forecaster import Trained

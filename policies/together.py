@@ -19,7 +19,7 @@ _SAME = 0.05
 """A VM that would do less than this part of its work is not wanted; a query with so little load asks for none."""
 
 _MEMORY = 0.99
-"""What is left of a slot's weight one slot later, as for the times of events (``policies.enginetimes``)."""
+"""What is left of a slot's weight one slot later, as for the times of events (``policies.planning.enginetimes``)."""
 
 _RECENT = 0.9
 """The same for the part of the time in which a lane works: a batch may be longer than the slot it ends in."""

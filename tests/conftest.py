@@ -11,7 +11,7 @@ from hypothesis import settings
 from kafka_broker import Broker
 from pyspark.sql import SparkSession
 
-from engines.scratch import remove_own
+from engines.spark.scratch import remove_own
 
 # Machines are noisy: how long an example takes is no finding. A change is not refused for an example that chance found
 # in code it did not touch: the same ones are tried each time. SPILLWAY_EXAMPLES=new looks for others.

@@ -15,13 +15,13 @@ import numpy as np
 from planning.document import table
 from planning.operator import Controller, Crew, Load, Played, play
 from policies.arrays import Array
+from policies.planning.rules import CpuThreshold, Observation
 from policies.queueing.adaptation import Adaptation
 from policies.queueing.degree import BufferGoal, optimal_degree
 from policies.queueing.distributions import Deterministic, Distribution, Exponential, Normal, Pareto, Uniform
 from policies.queueing.planner import PlannerSettings, QueueingPlanner
 from policies.queueing.profile import OperatorProfile, ProfilePoint
 from policies.queueing.refined import refined
-from policies.rules import CpuThreshold, Observation
 
 GOAL = BufferGoal(limit_events=15, probability=0.95)
 HORIZON_S = 60.0

@@ -19,16 +19,16 @@ from planning.document import table
 from planning.traces import PERIODS_S, SEED, TRAINING_POINTS, Trace
 from policies.advice import Advice, Seen, Site, StandingVm
 from policies.arrays import Array
-from policies.billing import BillingTerms
-from policies.clairvoyant import Blocks, clairvoyant
-from policies.cooldown import CoolDown
 from policies.gaussian.forecaster import train
-from policies.planner import Planner, PlannerOptions
+from policies.money.billing import BillingTerms
+from policies.planning.clairvoyant import Blocks, clairvoyant
+from policies.planning.cooldown import CoolDown
+from policies.planning.planner import Planner, PlannerOptions
+from policies.planning.rules import CpuThreshold, Observation, QueueingRule, RateRule, Rule, Static
+from policies.planning.stategraph import CostSettings, Horizon, costs
+from policies.planning.windows import Window
 from policies.queueing.degree import BufferGoal
-from policies.rules import CpuThreshold, Observation, QueueingRule, RateRule, Rule, Static
 from policies.signals import QuerySlot
-from policies.stategraph import CostSettings, Horizon, costs
-from policies.windows import Window
 
 MOST_VMS = 8
 ENGINES_AT_PEAK = 7

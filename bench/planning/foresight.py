@@ -16,10 +16,10 @@ from planning.traces import SEED, Trace
 from policies.advice import Site
 from policies.arrays import Array
 from policies.gaussian.forecaster import Forecast
-from policies.learned import Learned, LearningOptions
-from policies.planner import Planner, PlannerOptions
-from policies.rules import RateRule
-from policies.stategraph import CostSettings, Horizon, Rented, costs, shortest_path
+from policies.planning.learned import Learned, LearningOptions
+from policies.planning.planner import Planner, PlannerOptions
+from policies.planning.rules import RateRule
+from policies.planning.stategraph import CostSettings, Horizon, Rented, costs, shortest_path
 
 ERRORS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
 COURSES = 3

@@ -17,12 +17,12 @@ from gateway.fleet.fitting import TURN_S
 from planning.document import table
 from planning.timing import HISTORY, STATES, WINDOW_S
 from policies.advice import Advice, Seen, Site, StandingVm
-from policies.billing import BillingTerms
 from policies.gaussian.features import DAY_S
 from policies.gaussian.forecaster import train
-from policies.planner import Planner, PlannerOptions
+from policies.money.billing import BillingTerms
+from policies.planning.planner import Planner, PlannerOptions
+from policies.planning.windows import Window
 from policies.signals import QuerySlot
-from policies.windows import Window
 
 ROUNDS = 60
 WINDOWS = 60

@@ -12,11 +12,11 @@ from typing import TypeVar
 import numpy as np
 
 from planning.document import table
-from policies.averaging import Averaged
-from policies.billing import BillingTerms
 from policies.gaussian.features import DAY_S
 from policies.gaussian.forecaster import Forecast, Forecaster, train
-from policies.stategraph import CostSettings, Horizon, Rented, costs, shortest_path
+from policies.money.billing import BillingTerms
+from policies.planning.averaging import Averaged
+from policies.planning.stategraph import CostSettings, Horizon, Rented, costs, shortest_path
 
 HISTORY = 500
 STATES = 100

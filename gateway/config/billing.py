@@ -8,9 +8,9 @@ from pydantic import Field
 
 from gateway.config.rented import Provider, Rented
 from gateway.config.words.fields import Duration, Finding, LongerThanZero, Section, Usd
-from infra.clouds.prices import listed_usd_per_hour
-from infra.clouds.profiles import PROFILES
-from policies.billing import BillingTerms
+from infra.clouds.providers.prices import listed_usd_per_hour
+from infra.clouds.providers.profiles import PROFILES
+from policies.money.billing import BillingTerms
 
 
 class Billing(Section):

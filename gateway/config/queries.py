@@ -24,7 +24,7 @@ from gateway.config.words.fields import (
     refuse,
 )
 from gateway.config.words.units import duration_s, share_fraction
-from policies.restarts import RestartTerms
+from policies.failures.restarts import RestartTerms
 
 Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from gateway.config.connectors.s3 import Bucket
 from gateway.config.words.fields import Finding, LongerThanZero, Section
-from infra.clouds.profiles import PROFILES
+from infra.clouds.providers.profiles import PROFILES
 
 Provider = Literal["process", "ec2", "openstack", "gce", "digitalocean"]
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^\S+$")]

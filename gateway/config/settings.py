@@ -17,10 +17,10 @@ from gateway.config.policy import (
     horizon_s,
 )
 from gateway.core.decide.scheduler import SchedulerSettings
-from infra.clouds.profiles import PROFILES
-from policies.ledger import Budget
-from policies.query import QuerySettings
-from policies.switching import SwitchingSettings
+from infra.clouds.providers.profiles import PROFILES
+from policies.money.ledger import Budget
+from policies.switching.query import QuerySettings
+from policies.switching.switching import SwitchingSettings
 
 if TYPE_CHECKING:
     from policies.choose import PolicyOptions
@@ -68,9 +68,9 @@ def _policy(policy: Policy, config: Config) -> PolicyOptions | None:
     """Return a policy's options with their defaults; what it needs is imported only if it is chosen."""
     if isinstance(policy, ReactivePolicy):
         return None
-    from policies.plain import CpuOptions, StaticOptions
-    from policies.planner import PlannerOptions
-    from policies.queueing.running import QueueingOptions
+    from policies.planning.plain import CpuOptions, StaticOptions
+    from policies.planning.planner import PlannerOptions
+    from policies.planning.queueing import QueueingOptions
 
     if isinstance(policy, StaticPolicy):
         return StaticOptions(policy.vms)

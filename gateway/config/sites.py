@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, IPvAnyAddress, model_validator
 
-from engines.sparkconf import DRIVER_MEMORY
+from engines.spark.sparkconf import DRIVER_MEMORY
 from gateway.config.billing import Billing, Budget, billing_findings, billing_terms, size_prices
 from gateway.config.connectors.s3 import Bucket, Folder
 from gateway.config.rented import Name, Provider, Rented, rented_findings
@@ -28,8 +28,8 @@ from gateway.config.words.fields import (
     SparkValue,
     refuse,
 )
-from infra.clouds.profiles import PROFILES
-from policies.billing import BillingTerms
+from infra.clouds.providers.profiles import PROFILES
+from policies.money.billing import BillingTerms
 
 
 class Api(Section):

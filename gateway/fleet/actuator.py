@@ -27,8 +27,8 @@ from gateway.query.running import RunningQuery
 from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Learns, Node
 from infra.link.channel import LinkLost
+from infra.link.keys.trust import Authority, TrustError, new_token
 from infra.link.shaper import ShapedRelay
-from infra.link.trust import Authority, TrustError, new_token
 from infra.runtime import Runtime
 from policies.signals import (
     Command,

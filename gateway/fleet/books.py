@@ -11,8 +11,8 @@ import msgspec
 from infra.clock import Clock
 from infra.statefiles import StateError, write_atomically
 from infra.threads import run_to_end
-from policies.billing import BillingTerms
-from policies.ledger import Ledger, LedgerState
+from policies.money.billing import BillingTerms
+from policies.money.ledger import Ledger, LedgerState
 
 _LOG = logging.getLogger(__name__)
 

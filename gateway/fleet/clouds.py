@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from engines.sparkconf import equal_everywhere
+from engines.spark.sparkconf import equal_everywhere
 from gateway.config.codepath import code_path_for
 from gateway.config.models import Cloud as CloudConfig
 from gateway.config.models import Config
@@ -22,11 +22,11 @@ from infra.clouds.boot import CODE, BundleAt, DeleteSelf, boot_script
 from infra.clouds.bundle import BundleError, make_bundle, user_code
 from infra.clouds.cpus import available_cpus, cloud_cpu_sets, cpu_numbers
 from infra.clouds.process import Place, ProcessCloud
-from infra.link.trust import CODE_PATH, NOTICE, UserData
+from infra.link.keys.trust import CODE_PATH, NOTICE, UserData
 from infra.objectstore.base import StoreRefusedError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from infra.clouds.libcloud_dialects import Account
+    from infra.clouds.providers.account import Account
 
 _URL_VALID_S: Final = 3600
 _DIGITALOCEAN: Final = "https://api.digitalocean.com"
@@ -49,7 +49,7 @@ def make_cloud(config: Config, clock: Clock) -> Cloud:
 def account_of(cloud: CloudConfig) -> Account:
     """Return where the config rents machines, by whom and of what kind; not for the process provider."""
     # Heavy, and few gateways want it.
-    from infra.clouds.libcloud_dialects import Account, Spot
+    from infra.clouds.providers.account import Account, Spot
 
     assert cloud.credentials is not None, "the config refuses a provider without credentials"
     assert cloud.image is not None, "the config refuses a provider without an image"

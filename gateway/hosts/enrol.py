@@ -12,7 +12,7 @@ from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Node, Overheard, Warms
 from infra.link.channel import LinkLost
 from infra.link.client import Address, HostLink, enrol
-from infra.link.trust import Authority, TrustError, UserData, new_token
+from infra.link.keys.trust import Authority, TrustError, UserData, new_token
 from infra.messages import Shutdown
 from policies.signals import HOME
 

@@ -17,7 +17,7 @@ from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
 from infra.outage import Outage
 from infra.threads import run_to_end
-from policies.restarts import Restarts, RestartTerms
+from policies.failures.restarts import Restarts, RestartTerms
 
 _LOG = logging.getLogger(__name__)
 # So many losses in so short a time, and a query got nowhere in between: the next launch waits, longer each time.

@@ -10,7 +10,7 @@ from gateway.hosts.connection import Connection, QueryRefusedError
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
-from infra.link.trust import TrustError
+from infra.link.keys.trust import TrustError
 
 _LOG = logging.getLogger(__name__)
 # Short, so that the first packets after a cut are not those of a dial that has been backing off for long; a full way

@@ -17,7 +17,7 @@ from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Warms
 from infra.link.channel import LinkLost
 from infra.link.client import renew
-from infra.link.trust import Authority, TrustError
+from infra.link.keys.trust import Authority, TrustError
 
 _LOG = logging.getLogger(__name__)
 _RENEW_S: Final = 15.0

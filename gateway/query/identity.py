@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from engines.code import CodeError, former_hash, query_hash
+from engines.query.code import CodeError, former_hash, query_hash
 from infra.messages import OpenQuery
 from infra.statefiles import StateError, make_folder, write_atomically
 

@@ -38,7 +38,7 @@ from infra.gate import ByteGate
 from infra.link.channel import LinkLost
 from infra.messages import QueryPlan
 from infra.threads import run_to_end
-from policies.poison import BadRows
+from policies.failures.poison import BadRows
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)

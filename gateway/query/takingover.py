@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from engines.code import query_hash
+from engines.query.code import query_hash
 from gateway.config.models import FileSink, Query
 from gateway.core.intervals import IntervalSet
 from gateway.hosts.connection import Connection

@@ -13,7 +13,7 @@ from gateway.simulate.fluid.tally import Point
 from gateway.simulate.fluid.world import FluidOutcome
 from gateway.views.figures import THRESHOLD, finished, vm_lives
 from gateway.views.runrecord import Mark, MarkKind
-from policies.query import QuerySettings
+from policies.switching.query import QuerySettings
 
 _COLOURS = ("#5b6472", "#d9730d", "#1667c7", "#2e8b57", "#8e44ad", "#b8860b", "#c2185b", "#00838f")
 _FILL = {"starting": "#f3c35f", "up": "#9fd3b0", "stopping": "#b8bcc2"}

@@ -15,7 +15,7 @@ from gateway.config.settings import scheduler_settings
 from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FromGenerators, Site
 from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
 from gateway.simulate.options import WorldOptions
-from policies.clairvoyant import Blocks, Optimum, clairvoyant
+from policies.planning.clairvoyant import Blocks, Optimum, clairvoyant
 
 HOME_ALONE = "home"
 AS_CONFIGURED = "configured"

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from engines.feed import FeedServer
-from engines.query import Query as Understood
-from engines.query import RefusedError, understand
-from engines.session import build_session, stop_session
+from engines.query.known import Query as Understood
+from engines.query.known import RefusedError, understand
+from engines.spark.session import build_session, stop_session
+from engines.streaming.feed import FeedServer
 from engines.timing import Timed, time_batches
 from gateway.config import Config
 from gateway.config.codepath import code_path_for
@@ -47,7 +47,7 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
 
     Raises:
         ProfileError: a query cannot be measured.
-        engines.session.SessionError: Spark cannot be started here.
+        engines.spark.session.SessionError: Spark cannot be started here.
     """
     clock = SystemClock()
     workdir = Path(tempfile.mkdtemp(prefix="spillway-profile-"))

@@ -9,11 +9,11 @@ from engines.simulated.boot import BootTimes, LogNormal
 from engines.simulated.generators import Bursts, Generator, Uniform
 from gateway.core.decide.profiler import Statistic
 from gateway.core.decide.scheduler import SchedulerSettings
-from policies.billing import BillingTerms
-from policies.ledger import Budget
-from policies.overdue import Patience
-from policies.query import Mode, QuerySettings
-from policies.switching import SwitchingSettings
+from policies.failures.overdue import Patience
+from policies.money.billing import BillingTerms
+from policies.money.ledger import Budget
+from policies.switching.query import Mode, QuerySettings
+from policies.switching.switching import SwitchingSettings
 
 WAITING_PART = 0.5
 """Of what a full lane holds, about half is in the micro-batch that runs; all that waits meanwhile is in the next."""
@@ -219,9 +219,9 @@ def _drawn_query(draw: random.Random, name: str, machines: Machines) -> QueryOpt
 
 def _with_policy(settings: QuerySettings, seed: int, max_vms: int) -> QuerySettings:
     """Return settings with a policy in every second world; drawn apart, so that all else stays as it is without."""
-    from policies.plain import CpuOptions, StaticOptions
-    from policies.planner import PlannerOptions
-    from policies.queueing.running import QueueingOptions
+    from policies.planning.plain import CpuOptions, StaticOptions
+    from policies.planning.planner import PlannerOptions
+    from policies.planning.queueing import QueueingOptions
 
     draw = random.Random(f"policy {seed} {settings.name}")  # noqa: S311  # no secret
     window_s, cycle_s = draw.choice([2.0, 4.0]), draw.uniform(20, 60)

@@ -9,7 +9,7 @@ from gateway.simulate.charts import frontier, latencies, lives, over_time
 from gateway.simulate.contest import Contest
 from gateway.simulate.fluid.world import FluidOutcome
 from gateway.views.page import figure_section, whole_page
-from policies.query import QuerySettings
+from policies.switching.query import QuerySettings
 
 _HEADING = (
     "<h1>Spillway simulation</h1><p class=lead>The same events played to each policy in virtual time: decisions by "

@@ -16,7 +16,7 @@ from gateway.config.settings import scheduler_settings
 from gateway.simulate.calibration import Calibration, Measured
 from gateway.simulate.options import Machines, QueryOptions, WorldOptions
 from gateway.simulate.runs.world import World, WorldOutcome
-from policies.query import QuerySettings
+from policies.switching.query import QuerySettings
 
 _BITS_PER_BYTE = 8
 _LEAST_RUN_S = 0.05

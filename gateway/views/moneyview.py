@@ -6,8 +6,8 @@ import logging
 import math
 from dataclasses import asdict
 
-from policies.fleet import Fleet
 from policies.signals import Event, VmGone
+from policies.vms.fleet import Fleet
 
 _LOG = logging.getLogger(__name__)
 _MB = 1e6

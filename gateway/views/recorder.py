@@ -7,9 +7,9 @@ from pathlib import Path
 
 from gateway.query.flow.statistics import Tally
 from gateway.views.runrecord import Boot, Mark, MarkKind, RunRecord, Slot, Spread, Totals, Vms, WanBytes, write_record
-from policies.fleet import FleetTotals
 from policies.histogram import Histogram
 from policies.signals import Command, Event, QuerySlot, StartVm, TerminateVm, VmAdopted, VmGone, VmReady
+from policies.vms.fleet import FleetTotals
 
 # A slot a second for four hours; a longer run keeps the newest.
 _SLOTS_MAX = 14_400

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from policies.machine import VmBill
+from policies.vms.machine import VmBill
 
 MarkKind = Literal["vm_start", "vm_ready", "vm_stop", "vm_gone"]
 Boot = Literal["emulated", "real"]

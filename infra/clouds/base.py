@@ -108,7 +108,7 @@ class Cloud(Protocol):
         Args:
             name: for people; need not be unique.
             tags: kept by the provider with the machine; ``list`` finds it by them.
-            user_data: ``infra.link.trust.UserData`` as JSON. A host that was warm has used up its own already and
+            user_data: ``infra.link.keys.trust.UserData`` as JSON. A host that was warm has used up its own already and
                 does not see this one (``Node.boot`` says ``emulated``).
 
         Raises:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from infra.clouds import delete_server
-from infra.link.trust import UserData
+from infra.link.keys.trust import UserData
 
 HOME: Final = "/opt/spillway"
 CODE: Final = f"{HOME}/bundle/code"

@@ -24,8 +24,8 @@ from infra.clock import Clock
 from infra.clouds import processes
 from infra.clouds.base import BootError, CapacityError, Cloud, Node
 from infra.clouds.registry import Record, Registry
-from infra.link.secret_files import write_private
-from infra.link.trust import UserData
+from infra.link.keys.secret_files import write_private
+from infra.link.keys.trust import UserData
 
 WORKER_COMMAND: Final = (sys.executable, "-m", "engines.worker")
 _POLL_S: Final = 0.02

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from infra.clouds.base import Boot, Node
-from infra.link.secret_files import write_private
+from infra.link.keys.secret_files import write_private
 
 _LOG_TAIL_BYTES: Final = 2000
 

@@ -34,11 +34,12 @@ from infra.clouds.base import (
     OrderError,
     UnavailableError,
 )
-from infra.clouds.calls import Calls
-from infra.clouds.kinds import Kind, Kinds
-from infra.clouds.libcloud_dialects import Account, Order, dialect_for
-from infra.clouds.libcloud_errors import our_errors, refusal_in
-from infra.link.trust import UserData
+from infra.clouds.providers.account import Account, Order
+from infra.clouds.providers.calls import Calls
+from infra.clouds.providers.dialects import dialect_for
+from infra.clouds.providers.errors import our_errors, refusal_in
+from infra.clouds.providers.kinds import Kind, Kinds
+from infra.link.keys.trust import UserData
 
 _LOG: Final = logging.getLogger(__name__)
 HOST_TAG: Final = "spillway-vm-host"

@@ -13,12 +13,12 @@ from cryptography import x509
 
 from infra import messages
 from infra.clock import Clock
-from infra.link.certificates import requested_key, same_key
 from infra.link.channel import STREAM_LIMIT_BYTES, Channel, Goodbye, LinkLost, pong_for
 from infra.link.frames import Buffer, FrameError
+from infra.link.keys.certificates import requested_key, same_key
+from infra.link.keys.trust import NONCE_BYTES, Authority, TrustError, enrol_mac, same_mac
 from infra.link.pair import ChannelPair
 from infra.link.tcp import TcpMeter
-from infra.link.trust import NONCE_BYTES, Authority, TrustError, enrol_mac, same_mac
 from infra.messages import (
     PROTOCOL,
     AnyMessage,

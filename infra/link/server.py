@@ -12,9 +12,9 @@ from functools import partial
 from infra.clock import Clock
 from infra.link.channel import STREAM_LIMIT_BYTES, Channel, LinkLost, pong_for
 from infra.link.frames import Buffer, FrameError
-from infra.link.identity import HostIdentity
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import NONCE_BYTES, TrustError, UserData, enrol_mac
 from infra.link.pair import ChannelPair
-from infra.link.trust import NONCE_BYTES, TrustError, UserData, enrol_mac
 from infra.messages import (
     AnyMessage,
     EnrolGrant,

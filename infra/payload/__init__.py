@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from infra.payload.choose import CODECS, Codec, Measurement, choose
+from infra.payload.codecs.choose import CODECS, Codec, Measurement, choose
+from infra.payload.codecs.dictionaries import NewDictionary
+from infra.payload.codecs.policy import DEFAULT_LINK_RATE, CodecPolicy
 from infra.payload.decoder import DEFAULT_MAX_BYTES, Decoder
-from infra.payload.dictionaries import NewDictionary
 from infra.payload.encoder import Encoded, Encoder
 from infra.payload.errors import PayloadError
-from infra.payload.policy import DEFAULT_LINK_RATE, CodecPolicy
 from infra.payload.predicates import keep_mask, kept_rows, why_not_early
 
 __all__ = [

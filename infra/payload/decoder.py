@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import zstandard
 
-from infra.payload import body, codecs, trim, wire
+from infra.payload import body, trim, wire
+from infra.payload.codecs import codecs
 from infra.payload.errors import PayloadError
 
 DEFAULT_MAX_BYTES = 128 << 20

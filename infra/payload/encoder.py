@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from infra.messages import Predicate
 from infra.payload import body, trim, wire
-from infra.payload.choose import Codec
-from infra.payload.dictionaries import NewDictionary
-from infra.payload.packer import FieldPacker
-from infra.payload.policy import CodecPolicy
+from infra.payload.codecs.choose import Codec
+from infra.payload.codecs.dictionaries import NewDictionary
+from infra.payload.codecs.packer import FieldPacker
+from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.predicates import keep_mask, why_not_early
 
 

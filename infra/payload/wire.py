@@ -16,7 +16,7 @@ from typing import Annotated
 
 import msgspec
 
-from infra.payload.choose import Codec
+from infra.payload.codecs.choose import Codec
 from infra.payload.errors import PayloadError
 
 _MAGIC = b"SPL1"

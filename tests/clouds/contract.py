@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from infra.clouds.base import BootError, Cloud, CloudError
-from infra.link.trust import UserData, new_token
+from infra.link.keys.trust import UserData, new_token
 
 TAGS = {"gateway": "g1", "app": "spillway"}
 

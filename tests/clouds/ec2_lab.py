@@ -11,9 +11,9 @@ import msgspec
 from s3_server import S3Server
 
 from infra.clock import Clock
-from infra.clouds.libcloud_dialects import Account
+from infra.clouds.providers.account import Account
 from infra.clouds.rented import RentedCloud
-from infra.link.trust import UserData
+from infra.link.keys.trust import UserData
 
 PORT = 7443
 IMAGE = "ami-12c6146b"

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from libcloud.common.google import GoogleServiceAcctAuthConnection
 
-from infra.clouds.gce import Driver
+from infra.clouds.providers.gce import Driver
 from tests.clouds.local_server import Answering, LocalServer
 
 PROJECT, EMAIL, TOKEN = "streams-123", "spillway@streams-123.iam.gserviceaccount.com", "ya29.test"

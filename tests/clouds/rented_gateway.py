@@ -14,11 +14,11 @@ import msgspec
 from gateway.fleet.books import Books
 from gateway.fleet.reaper import Reaper
 from infra.clock import Clock, SystemClock
-from infra.clouds.libcloud_dialects import Account
+from infra.clouds.providers.account import Account
 from infra.clouds.rented import RentedCloud
-from infra.link.trust import UserData, new_token
-from policies.billing import BillingTerms
-from policies.ledger import Budget, Ledger
+from infra.link.keys.trust import UserData, new_token
+from policies.money.billing import BillingTerms
+from policies.money.ledger import Budget, Ledger
 
 TAGS = {"spillway-gateway": "g1"}
 TERMS = BillingTerms(period_s=60.0, minimum_s=60.0, usd_per_hour=6.0, usd_per_gb_sent=0.0)

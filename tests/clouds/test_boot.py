@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from infra.clouds.boot import UNIT, BundleAt, boot_script
-from infra.clouds.profiles import PROFILES
-from infra.link.trust import UserData, new_token
+from infra.clouds.providers.profiles import PROFILES
+from infra.link.keys.trust import UserData, new_token
 
 BUNDLE = BundleAt("https://store.example/b/x.tar.gz?sig=a&b='c'", "ab" * 32)
 TOLD = UserData(host="vm-1", ca_pem="-----BEGIN\nx'\"$(reboot)`y`\n-----END\n", token=new_token())

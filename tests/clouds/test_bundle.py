@@ -18,7 +18,7 @@ from gateway.fleet.clouds import BootScripts
 from infra.clouds import bundle
 from infra.clouds.base import OrderError
 from infra.clouds.bundle import BundleError, constraints, make_bundle, user_code
-from infra.link.trust import CODE_PATH, UserData, new_token
+from infra.link.keys.trust import CODE_PATH, UserData, new_token
 
 
 def members(data: bytes) -> dict[str, bytes]:
@@ -55,7 +55,7 @@ def test_pip_installs_its_wheel_and_the_program_is_there(tmp_path: Path) -> None
         home = Path(bundle.__file__).parents[2] / package
         sent = {path.relative_to(there / package) for path in (there / package).rglob("*.py")}
         assert sent == {path.relative_to(home) for path in home.rglob("*.py")}
-    assert (there / "engines" / "log4j2.properties").exists()
+    assert (there / "engines" / "spark" / "log4j2.properties").exists()
 
 
 def test_constraints_name_everything_but_spillway() -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from infra.clouds import delete_server
 from infra.clouds.boot import DELETE_UNIT, DeleteSelf, boot_script
-from infra.clouds.profiles import PROFILES
-from infra.link.trust import UserData, new_token
+from infra.clouds.providers.profiles import PROFILES
+from infra.link.keys.trust import UserData, new_token
 from tests.clouds.local_server import Answering, LocalServer
 
 SERVER = "4f1c7c6e-0000-4000-8000-1234567890ab"

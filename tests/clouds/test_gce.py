@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra.clouds.base import BootError, CapacityError, CredentialsError, OrderError, QuotaError
-from infra.clouds.libcloud_dialects import Account, Spot
+from infra.clouds.providers.account import Account, Spot
 from infra.clouds.rented import RentedCloud
 from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import CHECKS, TAGS, Subject, check_cloud, user_data

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.clouds.kinds import Kinds
+from infra.clouds.providers.kinds import Kinds
 from tests.clouds.ec2_lab import ACCOUNT
 
 SMALL, LARGE = ("m5.large", "a"), ("m5.xlarge", "a")

@@ -9,9 +9,9 @@ from ports import free_port
 
 from infra.clock import SystemClock
 from infra.clouds.rented import knock
-from infra.link.identity import HostIdentity
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import HostServer
-from infra.link.trust import Authority, UserData, new_token
 from infra.runtime import Runtime
 
 RUNTIME = Runtime(protocol=1, spark="4", java="17", python="3.11", timezone="UTC", ansi=True)

@@ -10,9 +10,12 @@ from libcloud.compute.base import Node as Machine
 from libcloud.compute.types import NodeState
 
 from infra.clouds.base import OrderError
-from infra.clouds.gce import Gce
-from infra.clouds.libcloud_dialects import Account, Ec2, OpenStack, Order, Spot, dialect_for
-from infra.clouds.profiles import PROFILES
+from infra.clouds.providers.account import Account, Order, Spot
+from infra.clouds.providers.dialects import dialect_for
+from infra.clouds.providers.ec2 import Ec2
+from infra.clouds.providers.gce import Gce
+from infra.clouds.providers.openstack import OpenStack
+from infra.clouds.providers.profiles import PROFILES
 
 ORDER = Order(name="vm-1", host="vm-1-ab", tags={"spillway-vm-host": "vm-1-ab"}, user_data="#!/bin/sh", size="m1.small")
 

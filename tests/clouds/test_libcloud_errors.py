@@ -18,7 +18,7 @@ from infra.clouds.base import (
     ThrottledError,
     UnavailableError,
 )
-from infra.clouds.libcloud_errors import in_words, our_errors, refusal_in
+from infra.clouds.providers.errors import in_words, our_errors, refusal_in
 
 TABLE: list[tuple[Exception, type[CloudError]]] = [
     # EC2

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from infra.clouds.base import BootError, CapacityError, CredentialsError, OrderError, QuotaError
-from infra.clouds.libcloud_dialects import Account
+from infra.clouds.providers.account import Account
 from infra.clouds.rented import RentedCloud
-from infra.link.trust import UserData
+from infra.link.keys.trust import UserData
 from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import CHECKS, TAGS, Subject, check_cloud, user_data
 from tests.clouds.ec2_lab import PORT, always, as_json, never

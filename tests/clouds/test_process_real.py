@@ -11,7 +11,7 @@ import pytest
 from infra.clock import SystemClock
 from infra.clouds.cpus import available_cpus
 from infra.clouds.process import ProcessCloud
-from infra.link.trust import Authority, UserData, new_token
+from infra.link.keys.trust import Authority, UserData, new_token
 
 
 @pytest.mark.spark

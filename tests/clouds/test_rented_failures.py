@@ -21,8 +21,8 @@ from infra.clouds.base import (
     ThrottledError,
     UnavailableError,
 )
-from infra.clouds.libcloud_dialects import Spot
-from infra.link.trust import UserData
+from infra.clouds.providers.account import Spot
+from infra.link.keys.trust import UserData
 from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
 from tests.clouds.ec2_lab import PORT, Ec2Lab, never

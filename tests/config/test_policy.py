@@ -8,9 +8,9 @@ import pytest
 from gateway.config import Config, ConfigError, load
 from gateway.config.settings import scheduler_settings
 from policies.choose import make_policy
-from policies.plain import CpuOptions, StaticOptions
-from policies.planner import PlannerOptions
-from policies.queueing.running import QueueingOptions
+from policies.planning.plain import CpuOptions, StaticOptions
+from policies.planning.planner import PlannerOptions
+from policies.planning.queueing import QueueingOptions
 
 Write = Callable[..., Path]
 QOS = "qos: {latency: 2s}"

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from engines.sparkconf import equal_everywhere
+from engines.spark.sparkconf import equal_everywhere
 from gateway.config import Config, ConfigError, load
 from gateway.config.rented import Credentials
 from gateway.config.settings import unattended_s
 from gateway.fleet.clouds import BootScripts, account_of, make_cloud
 from infra.clock import SystemClock
 from infra.clouds.rented import RentedCloud
-from infra.link.trust import UserData, new_token
-from policies.billing import BillingTerms
+from infra.link.keys.trust import UserData, new_token
+from policies.money.billing import BillingTerms
 
 Write = Callable[..., Path]
 SECRETS = {"KEY": "AK", "SECRET": "sk"}

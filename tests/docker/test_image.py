@@ -17,8 +17,8 @@ from gateway.cli import main
 from gateway.config import Config, load
 from gateway.fleet.clouds import BootScripts
 from infra.clouds.boot import CODE, HOME, UNIT
-from infra.clouds.profiles import PROFILES
-from infra.link.trust import CODE_PATH, UserData, new_token
+from infra.clouds.providers.profiles import PROFILES
+from infra.link.keys.trust import CODE_PATH, UserData, new_token
 
 RECIPE = Path(__file__).parents[2] / "docker" / "image" / "spillway.pkr.hcl"
 CONFIG = """\

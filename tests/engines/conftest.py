@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from stream_bench import Bench
 
-from engines.feed import FeedServer
+from engines.streaming.feed import FeedServer
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ import pyarrow as pa
 from engines.host import HostFile
 from infra.clock import SystemClock
 from infra.link.client import HostLink, enrol
-from infra.link.trust import Authority, UserData, new_token
+from infra.link.keys.trust import Authority, UserData, new_token
 from infra.messages import (
     AnyMessage,
     Completed,
@@ -33,9 +33,9 @@ from infra.messages import (
     QueryRefused,
     Run,
 )
+from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.decoder import Decoder
 from infra.payload.encoder import Encoder
-from infra.payload.policy import CodecPolicy
 
 DEADLINE_S = 120.0
 M = TypeVar("M")

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from engines.answers import Answer
-from engines.feed import FeedServer, pack
-from engines.query import understand
-from engines.session import sibling
+from engines.query.known import understand
+from engines.spark.session import sibling
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
+from engines.streaming.answers import Answer
+from engines.streaming.feed import FeedServer, pack
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
 

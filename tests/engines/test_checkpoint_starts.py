@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from engines.checkpoints import new_start, progress_of
+from engines.streaming.checkpoints import new_start, progress_of
 
 
 def run_batch(start: Path, batch: int, *, commit: bool, first_of_start: bool) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from engines import code
-from engines.code import CodeError, check, load, query_hash
+from engines.query import code
+from engines.query.code import CodeError, check, load, query_hash
 from infra.messages import OpenQuery
 
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_loaded_says_why(tmp_path: Path, function: str, said: str
 
 def test_the_hash_needs_no_spark(tmp_path: Path) -> None:
     program = (
-        "import sys; from engines.code import query_hash; from infra.messages import OpenQuery; "
+        "import sys; from engines.query.code import query_hash; from infra.messages import OpenQuery; "
         "print(query_hash(OpenQuery(query='q', epoch=1, schema_ddl='a INT', sql='SELECT 1'))); "
         "sys.exit('pyspark' in sys.modules)"
     )

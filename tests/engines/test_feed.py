@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from engines.feed import Feed, FeedClosed, FeedServer, pack, stream_of
-from engines.source import RunReader
-from engines.tables import unpack
+from engines.streaming.feed import Feed, FeedClosed, FeedServer, pack, stream_of
+from engines.streaming.source import RunReader
+from engines.streaming.tables import unpack
 from infra.clock import SystemClock
 
 SCHEMA = pa.schema([("n", pa.int32()), ("text", pa.string())])

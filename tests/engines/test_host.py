@@ -14,7 +14,7 @@ import pytest_asyncio
 from host_site import DEADLINE_S, Gateway, HostProcess, host_process
 from msgspec.structs import replace
 
-from engines.code import query_hash
+from engines.query.code import query_hash
 from infra.messages import Committed, Completed, OpenQuery, QueryFailed, QueryRefused, Shutdown
 
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.isolate import JOB_SPANS, WINDOW_ROWS, Span, TooManyBadError, isolate
+from engines.isolation.isolate import JOB_SPANS, WINDOW_ROWS, Span, TooManyBadError, isolate
 
 ROWS = 2000
 

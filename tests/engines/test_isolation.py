@@ -14,8 +14,8 @@ import pytest
 from pyspark.errors import PySparkException
 from stream_bench import DEADLINE_S, Bench, Running
 
-from engines.feed import Item
-from engines.verdicts import Verdicts
+from engines.isolation.verdicts import Verdicts
+from engines.streaming.feed import Item
 
 pytestmark = pytest.mark.spark
 
@@ -127,7 +127,7 @@ def test_a_run_is_judged_before_all_later_runs_were_tried(bench: Bench, monkeypa
                 tried.add(rows["id"][0].as_py())
             return super().results(rows)
 
-    monkeypatch.setattr("engines.isolation.Verdicts", Watched)
+    monkeypatch.setattr("engines.isolation.isolation.Verdicts", Watched)
     tried_then: list[int] = []
     take = running.collected.take
     monkeypatch.setattr(running.collected, "take", lambda answers: (tried_then.append(len(tried)), take(answers)))
@@ -167,7 +167,7 @@ class FailsAlways:
 
 
 def test_a_query_that_fails_without_rows_is_broken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engines.isolation.Verdicts", FailsAlways)
+    monkeypatch.setattr("engines.isolation.isolation.Verdicts", FailsAlways)
     running = bench.open(CAST)
     noted = Noted(running)
     running.put("bad", rows_of({1}, 3))

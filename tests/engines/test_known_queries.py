@@ -5,9 +5,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from engines import query as query_module
-from engines.code import query_hash
-from engines.query import KnownQueries, Query
+from engines.query import known as query_module
+from engines.query.code import query_hash
+from engines.query.known import KnownQueries, Query
 from infra.messages import OpenQuery
 
 SPEC = OpenQuery(query="q", epoch=1, schema_ddl="id STRING", sql="SELECT id FROM events", checkpoint_dir="one")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from engines.query import RefusedError, understand
+from engines.query.known import RefusedError, understand
 from engines.streamable import check_streams
 from infra.messages import OpenQuery
 

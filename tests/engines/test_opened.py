@@ -10,16 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from engines.answers import Answer
-from engines.checkpoints import Progress
-from engines.feed import FeedClosed, Item
 from engines.opened import CREDIT_BYTES, Opened, Owner, Ticket
-from engines.query import Query, RefusedError
-from engines.tables import unpack
+from engines.query.known import Query, RefusedError
+from engines.streaming.answers import Answer
+from engines.streaming.checkpoints import Progress
+from engines.streaming.feed import FeedClosed, Item
+from engines.streaming.tables import unpack
 from infra.messages import AnyMessage, Completed, Credit, Dictionary, OpenQuery, Poison, QueryFailed, QueryPlan, Run
+from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.decoder import Decoder
 from infra.payload.encoder import Encoder
-from infra.payload.policy import CodecPolicy
 
 SCHEMA = pa.schema([("n", pa.int64())])
 SPEC = OpenQuery(query="q", epoch=1, schema_ddl="n BIGINT", sql="SELECT n FROM events")

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from pyspark.sql.types import StringType, StructType
 
-from engines import plan, schemas
-from engines.session import sibling
+from engines.query import plan, schemas
+from engines.spark.session import sibling
 from infra.messages import Predicate, QueryPlan
 
 pytestmark = pytest.mark.spark

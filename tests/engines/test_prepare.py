@@ -13,7 +13,7 @@ SPILLWAY = [sys.executable, "-m", "gateway"]
 STARTED = """
 import sys
 from pathlib import Path
-from engines.session import build_session, stop_session
+from engines.spark.session import build_session, stop_session
 session = build_session("local[1]", Path(sys.argv[1]), 1)
 jvm = session.sparkContext._gateway.proc.pid
 print(session.range(3).count(), Path(f"/proc/{jvm}/maps").read_text().count(sys.argv[2]))

@@ -12,8 +12,8 @@ import pytest
 SCRIPT = """
 import gc, json, sys
 from pathlib import Path
-from engines.scratch import remove_own
-from engines.session import build_session, stop_session
+from engines.spark.scratch import remove_own
+from engines.spark.session import build_session, stop_session
 
 def frozen(_):
     return gc.get_freeze_count(), "pandas" in sys.modules

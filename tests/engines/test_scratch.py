@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engines.scratch import scratch_folder, sweep
+from engines.spark.scratch import scratch_folder, sweep
 
-PROGRAM = "from engines.scratch import scratch_folder; print(scratch_folder('x'), flush=True); input()"
+PROGRAM = "from engines.spark.scratch import scratch_folder; print(scratch_folder('x'), flush=True); input()"
 
 
 def test_only_folders_of_processes_that_are_gone_are_swept() -> None:
@@ -29,7 +29,7 @@ def test_only_folders_of_processes_that_are_gone_are_swept() -> None:
 def test_an_orderly_end_leaves_nothing() -> None:
     # A process of its own: the folders of this one are in use by other tests.
     program = (
-        "from engines.scratch import remove_own, scratch_folder; folder = scratch_folder('end'); "
+        "from engines.spark.scratch import remove_own, scratch_folder; folder = scratch_folder('end'); "
         "(folder / 'file').write_text('x'); remove_own(); "
         "print(folder.parent.exists(), scratch_folder('again').is_dir())"
     )

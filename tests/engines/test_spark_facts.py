@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from stream_bench import DEADLINE_S, Bench
 
-from engines.feed import Feed, FeedServer, pack, stream_of
-from engines.query import Query, understand
-from engines.scratch import scratch_folder
-from engines.session import runtime_ahead, runtime_of, sibling
-from engines.stream import Stream
+from engines.query.known import Query, understand
+from engines.spark.scratch import scratch_folder
+from engines.spark.session import runtime_ahead, runtime_of, sibling
+from engines.streaming.feed import Feed, FeedServer, pack, stream_of
+from engines.streaming.stream import Stream
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
 

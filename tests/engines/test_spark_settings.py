@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from host_site import host_process
 
-from engines.session import _settings, runtime_ahead
-from engines.sparkconf import equal_everywhere, why_owned
+from engines.spark.session import _settings, runtime_ahead
+from engines.spark.sparkconf import equal_everywhere, why_owned
 from infra.messages import OpenQuery
 
 USER = Path(__file__).parent / "user"
@@ -27,7 +27,7 @@ FREE = {
 def test_what_a_host_sets_is_refused_to_users_or_known_to_be_free(
     tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engines.session.scratch_folder", lambda name: tmp_path / name)
+    monkeypatch.setattr("engines.spark.session.scratch_folder", lambda name: tmp_path / name)
     ours = set(_settings(master, tmp_path, 1, ""))
     assert {name for name in ours if not why_owned(name)} <= FREE
     assert {name for name in FREE if why_owned(name)} == set()

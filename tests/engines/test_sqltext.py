@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from engines.sqltext import ddl_tokens, sql_tokens
+from engines.query.sqltext import ddl_tokens, sql_tokens
 
 SAME = [
     ("SELECT a FROM events", "select  A\n\tfrom EVENTS"),

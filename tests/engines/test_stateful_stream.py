@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from stream_bench import Bench, Running
 
-from engines import checkpoints
-from engines.checkpoints import CheckpointError, Progress
-from engines.query import RefusedError
+from engines.query.known import RefusedError
+from engines.streaming import checkpoints
+from engines.streaming.checkpoints import CheckpointError, Progress
 from tests.e2e.harness import until
 
 pytestmark = pytest.mark.spark

@@ -67,7 +67,7 @@ def test_a_large_run_becomes_several_partitions_and_stays_one_run(
 ) -> None:
     running = bench.open("SELECT id FROM events")
     batch = running.batch_of(rows(0, 1_000))
-    from engines.feed import pack
+    from engines.streaming.feed import pack
 
     parts = pack(batch, part_bytes=4_096)
     assert len(parts) > 2

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from engines.feed import FeedServer
-from engines.query import understand
+from engines.query.known import understand
+from engines.streaming.feed import FeedServer
 from engines.timing import Timed, time_batches
 from infra.clock import SystemClock
 from infra.messages import OpenQuery

@@ -20,9 +20,9 @@ from infra.link.frames import MAGIC, MAX_MESSAGE_BYTES, MAX_PAYLOAD_BYTES, Frame
 from infra.messages import PROTOCOL
 from infra.payload import Decoder, PayloadError
 from infra.payload.body import fingerprint
+from infra.payload.codecs.zstdblocks import FREE_SEQUENCES
 from infra.payload.decoder import DEFAULT_MAX_BYTES
 from infra.payload.wire import FREE_BYTES, FieldHeader, Header, join
-from infra.payload.zstdblocks import FREE_SEQUENCES
 
 TEXT = pa.schema([("text", pa.string())])
 _HUGE_BYTES = 1 << 30

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from engines.code import query_hash
+from engines.query.code import query_hash
 from gateway.config import Config, load
 from gateway.fleet.clouds import make_cloud
 from gateway.hosts.enrol import user_data
@@ -19,7 +19,7 @@ from infra.clock import SystemClock
 from infra.clouds.base import BootError, Cloud
 from infra.lab.lab import BUCKET, REGION, Lab, LabError
 from infra.link.client import HostLink, enrol
-from infra.link.trust import Authority, new_token
+from infra.link.keys.trust import Authority, new_token
 from infra.messages import OpenQuery, Shutdown
 from tests.engines.host_site import Gateway
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from link_site import Site, new_site
 
-from infra.link.trust import Authority
+from infra.link.keys.trust import Authority
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 from link_site import RUNTIME, completed
 
 from infra.clock import SystemClock
-from infra.link.identity import HostIdentity
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import UserData
 from infra.link.server import HostServer
-from infra.link.trust import UserData
 from infra.messages import Run
 
 

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from infra.clock import SystemClock
 from infra.link.client import HostLink, LinkLost, enrol
-from infra.link.identity import HostIdentity
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import HostServer, SessionEnded, SessionStarted
-from infra.link.trust import Authority, UserData, new_token
 from infra.messages import PROTOCOL, AnyMessage, Completed, Run
 from infra.runtime import Runtime
 

@@ -13,8 +13,8 @@ from infra.clock import SystemClock
 from infra.link.channel import STREAM_LIMIT_BYTES, Channel, LinkLost
 from infra.link.client import HostLink, enrol
 from infra.link.frames import HEADER_BYTES, encode_frame
+from infra.link.keys.trust import Authority, TrustError, new_token
 from infra.link.server import MAX_CONNECTIONS, MAX_STRANGERS, SessionStarted
-from infra.link.trust import Authority, TrustError, new_token
 from infra.messages import PROTOCOL, Credit, EnrolGrant, EnrolProof, EnrolRequest, GatewayHello, HostHello
 
 

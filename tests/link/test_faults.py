@@ -18,8 +18,8 @@ from infra.link.channel import LinkLost
 from infra.link.client import HostLink, enrol
 from infra.link.frames import encode_frame
 from infra.link.inbox import MAX_CONTROL_FRAMES
+from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import SessionEnded, SessionStarted
-from infra.link.trust import Authority, UserData, new_token
 from infra.messages import Credit, Ping, Shutdown
 
 CREDIT = Credit(query="q", epoch=1, bytes=1)

@@ -16,9 +16,9 @@ from gateway.hosts.enrol import InService, NotSettledError
 from gateway.hosts.rotation import Rotation, RotationRefusedError
 from infra.clock import SystemClock
 from infra.link.client import HostLink, LinkLost, renew
-from infra.link.identity import HostIdentity
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import Authority, TrustError, UserData, new_token
 from infra.link.server import HostServer
-from infra.link.trust import Authority, TrustError, UserData, new_token
 from tests.leaping_clock import LeapingClock
 
 RUNS = 10

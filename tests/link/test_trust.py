@@ -13,9 +13,9 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.link.certificates import Purpose, issue, new_authority, new_key, request_signature
-from infra.link.identity import HostIdentity
-from infra.link.trust import Authority, TrustError, UserData, enrol_mac, new_token, same_mac
+from infra.link.keys.certificates import Purpose, issue, new_authority, new_key, request_signature
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import Authority, TrustError, UserData, enrol_mac, new_token, same_mac
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 HOST = "cloud-1"

@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives import hashes
 from link_site import HOST, RUNTIME, Load, Site, new_site, within
 
 from infra.clock import SystemClock
-from infra.link.certificates import Credential, Purpose, issue, new_authority, new_key
 from infra.link.client import HostLink, LinkLost, enrol
-from infra.link.identity import HostIdentity
+from infra.link.keys.certificates import Credential, Purpose, issue, new_authority, new_key
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import Authority, TrustError, UserData, new_token
 from infra.link.server import MAX_CONNECTIONS, MAX_STRANGERS, HostServer
 from infra.link.shaper import ShapedRelay
-from infra.link.trust import Authority, TrustError, UserData, new_token
 
 NOW = dt.datetime.now(dt.UTC)
 STRANGERS = 1000

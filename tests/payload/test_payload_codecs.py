@@ -20,10 +20,10 @@ from infra.payload import (
     Measurement,
     PayloadError,
     choose,
-    zstdblocks,
 )
-from infra.payload.codecs import unpack_zstd
-from infra.payload.zstdblocks import claims
+from infra.payload.codecs import zstdblocks
+from infra.payload.codecs.codecs import unpack_zstd
+from infra.payload.codecs.zstdblocks import claims
 
 MB = 1e6
 

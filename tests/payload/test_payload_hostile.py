@@ -14,7 +14,7 @@ from payload_data import batches, mail_batch, needed, schemas
 
 from infra.payload import CODECS, CodecPolicy, Decoder, Encoder, NewDictionary, PayloadError
 from infra.payload.body import fingerprint
-from infra.payload.dictionaries import dictionary_id
+from infra.payload.codecs.dictionaries import dictionary_id
 from infra.payload.wire import FieldHeader, Header, join
 
 LIMIT = 1 << 20

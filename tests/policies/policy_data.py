@@ -7,9 +7,8 @@ from itertools import count
 from typing import Any
 
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
-from policies.billing import BillingTerms
-from policies.ledger import Budget
-from policies.query import QuerySettings
+from policies.money.billing import BillingTerms
+from policies.money.ledger import Budget
 from policies.signals import (
     HOME,
     Command,
@@ -23,8 +22,9 @@ from policies.signals import (
     VmDrained,
     VmReady,
 )
-from policies.switching import SwitchingSettings
-from policies.vm import VmState
+from policies.switching.query import QuerySettings
+from policies.switching.switching import SwitchingSettings
+from policies.vms.vm import VmState
 
 SWITCHING = SwitchingSettings(
     start_vm_above_s=3.0, send_above_s=2.0, keep_vm_above_s=1.0, keep_vm_bytes=1000, tolerance_s=1.0

@@ -13,7 +13,7 @@ from policy_data import query_settings, scheduler_settings
 
 from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import fit
-from policies.billing import BillingTerms
+from policies.money.billing import BillingTerms
 from policies.signals import (
     HOME,
     Command,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from policy_data import TERMS, Checked, scheduler_settings, until
 
-from policies.ledger import Budget
-from policies.machine import VmBill
+from policies.money.ledger import Budget
 from policies.signals import DrainAll, QuerySlot, SlotEnded, StopAll, VmAdopted, VmDrained, VmGone, VmLost
-from policies.vm import VmState
+from policies.vms.machine import VmBill
+from policies.vms.vm import VmState
 
 PERIOD_USD = TERMS.time_usd(20.0)
 OLD = {"vm": "vm-3-0a", "billing_since_s": 70.0, "booked_s": 85.0}

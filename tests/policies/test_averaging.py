@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.arrays import Array
-from policies.averaging import Averaged
 from policies.gaussian.forecaster import Forecast
+from policies.planning.averaging import Averaged
 
 LEAD = 2
 

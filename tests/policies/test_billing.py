@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.billing import BillingTerms, decision_due_s
+from policies.money.billing import BillingTerms, decision_due_s
 
 HOURLY = BillingTerms(period_s=3600, minimum_s=3600, usd_per_hour=0.10, usd_per_gb_sent=0.09)
 PER_SECOND = BillingTerms(period_s=1, minimum_s=60, usd_per_hour=3.6, usd_per_gb_sent=0.0)

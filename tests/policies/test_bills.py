@@ -8,9 +8,9 @@ import pytest
 from policy_data import TERMS, Checked, scheduler_settings
 
 from gateway.views.moneyview import log_bill, money
-from policies.ledger import Budget
-from policies.machine import VmBill
+from policies.money.ledger import Budget
 from policies.signals import QuerySlot, SlotEnded, VmDrained, VmGone, VmReady
+from policies.vms.machine import VmBill
 
 PERIOD_USD = TERMS.time_usd(20.0)
 WALL_S = 1_700_000_000.0

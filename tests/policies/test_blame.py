@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policies.blame import REPEATED_WITHIN_S, Blame, HostLoss, Waiting
+from policies.failures.blame import REPEATED_WITHIN_S, Blame, HostLoss, Waiting
 
 
 def waiting(**waited_s: float) -> dict[str, Waiting]:

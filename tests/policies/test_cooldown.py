@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from policy_data import TERMS, query_settings
 
 from policies.advice import Advice, Site
-from policies.cooldown import CoolDown
 from policies.demand import Demand
-from policies.query import Query
+from policies.planning.cooldown import CoolDown
+from policies.switching.query import Query
 
 PERIOD_S = 60.0
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.elasticity import PathWalker, RejectionSettings, Trust, relative_error
-from policies.stategraph import Path
+from policies.planning.elasticity import PathWalker, RejectionSettings, Trust, relative_error
+from policies.planning.stategraph import Path
 
 
 def path(states: tuple[int, ...], std: float = 0.1) -> Path:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.enginetimes import BatchCosts, EngineTimes
+from policies.planning.enginetimes import BatchCosts, EngineTimes
 from policies.signals import HOME, QuerySlot
 
 

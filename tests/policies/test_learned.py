@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.gaussian.forecaster import train
-from policies.learned import Learned, LearningOptions
+from policies.planning.learned import Learned, LearningOptions
 
 
 def seen(windows: int) -> Learned:

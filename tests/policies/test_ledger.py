@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from policies.ledger import DAY_S, HOUR_S, Budget, Entry, Ledger, LedgerState, Reservation
+from policies.money.ledger import DAY_S, HOUR_S, Budget, Entry, Ledger, LedgerState, Reservation
 
 NOON_S = 20_000 * DAY_S + 12 * HOUR_S
 

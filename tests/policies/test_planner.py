@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from policies.advice import Advice, Seen, Site, StandingVm
-from policies.billing import BillingTerms
 from policies.gaussian.forecaster import train
-from policies.planner import Planner, PlannerOptions
+from policies.money.billing import BillingTerms
+from policies.planning.planner import Planner, PlannerOptions
+from policies.planning.windows import Window
 from policies.signals import HOME, QuerySlot
-from policies.windows import Window
 
 WINDOW_S, EVENT_S, BOOT_S = 5.0, 0.001, 10.0
 TERMS = BillingTerms(period_s=60.0, minimum_s=60.0, usd_per_hour=0.1, usd_per_gb_sent=0.09)

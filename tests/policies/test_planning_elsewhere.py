@@ -11,10 +11,10 @@ from policy_data import Checked
 from policy_play import Play, bursts
 
 from gateway.fleet.fitting import Fitter
-from policies.planner import PlannerOptions
-from policies.queueing.running import QueueingOptions
+from policies.planning.planner import PlannerOptions
+from policies.planning.queueing import QueueingOptions
+from policies.planning.windows import WindowedPolicy
 from policies.signals import Event, Fitted, QuerySlot, SlotEnded
-from policies.windows import WindowedPolicy
 
 if TYPE_CHECKING:
     from policies.advice import Advice, Seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.poison import WINDOW_ROWS, BadRows
+from policies.failures.poison import WINDOW_ROWS, BadRows
 
 RUNS = st.lists(st.tuples(st.integers(1, 700), st.floats(0, 0.4), st.randoms()), max_size=12)
 

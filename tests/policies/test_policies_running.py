@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 from policy_play import BOOT_S, HOME_PER_S, PERIOD_S, Play, Played, bursts, noisy
 
-from policies.plain import CpuOptions, StaticOptions
-from policies.planner import PlannerOptions
-from policies.queueing.running import ForecastBy, QueueingOptions
+from policies.planning.plain import CpuOptions, StaticOptions
+from policies.planning.planner import PlannerOptions
+from policies.planning.queueing import ForecastBy, QueueingOptions
 
 CYCLE_S = 60.0
 BURST_S = 20.0

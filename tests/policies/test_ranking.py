@@ -1,4 +1,4 @@
-from policies.ranking import Candidate, Ranking, ranked, total_excess_s
+from policies.switching.ranking import Candidate, Ranking, ranked, total_excess_s
 
 
 def candidate(query: str, latency_s: float, *, wants: bool = True, qos_s: float = 1.0) -> Candidate:

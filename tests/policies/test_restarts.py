@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.restarts import Restarts, RestartTerms
+from policies.failures.restarts import Restarts, RestartTerms
 
 
 def test_pauses_double_up_to_the_longest() -> None:

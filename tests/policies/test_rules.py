@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.clairvoyant import Blocks, clairvoyant
-from policies.queueing.degree import BufferGoal
-from policies.queueing.stationary import mmc_within
-from policies.rules import (
+from policies.planning.clairvoyant import Blocks, clairvoyant
+from policies.planning.rules import (
     CpuThreshold,
     Damped,
     DampingSettings,
@@ -22,6 +20,8 @@ from policies.rules import (
     Static,
     Verdict,
 )
+from policies.queueing.degree import BufferGoal
+from policies.queueing.stationary import mmc_within
 
 
 def seen(**changes: object) -> Observation:

@@ -38,7 +38,7 @@ from policies.signals import (
     VmReady,
     VmReclaimed,
 )
-from policies.vm import ImpossibleTransitionError, VmState
+from policies.vms.vm import ImpossibleTransitionError, VmState
 
 # ----------------------------------------------------------------------------------------------- absent, waiting, start
 

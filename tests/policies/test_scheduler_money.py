@@ -15,10 +15,10 @@ from policy_data import (
     until,
 )
 
-from policies.billing import BillingTerms
-from policies.ledger import DAY_S, Budget
+from policies.money.billing import BillingTerms
+from policies.money.ledger import DAY_S, Budget
 from policies.signals import HOME, QuerySlot, SlotEnded, VmFailed, VmGone, VmLost, VmReady
-from policies.vm import VmState
+from policies.vms.vm import VmState
 
 PERIOD_USD = TERMS.time_usd(20.0)
 

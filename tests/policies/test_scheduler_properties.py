@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from policy_data import TERMS, query_settings, scheduler_settings
 
 from gateway.core.decide.scheduler import Scheduler
-from policies.ledger import Budget
+from policies.money.ledger import Budget
 from policies.signals import (
     HOME,
     Command,

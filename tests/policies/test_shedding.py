@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_data import TERMS, Checked, query_settings, scheduler_settings
 
-from policies.ledger import Budget
-from policies.shedding import MOST, Sampler, share_to_shed
+from policies.money.ledger import Budget
 from policies.signals import HOME, QueryOpened, QuerySlot, SetShed, SlotEnded, VmReady
+from policies.switching.shedding import MOST, Sampler, share_to_shed
 
 PERIOD_USD = TERMS.time_usd(20.0)
 

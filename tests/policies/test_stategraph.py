@@ -10,8 +10,8 @@ from scipy.sparse import lil_array
 from scipy.sparse.csgraph import dijkstra
 
 from policies.arrays import Array
-from policies.billing import BillingTerms
-from policies.stategraph import (
+from policies.money.billing import BillingTerms
+from policies.planning.stategraph import (
     Costs,
     CostSettings,
     Horizon,

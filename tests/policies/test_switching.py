@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_data import SWITCHING
 
-from policies.switching import SwitchingSettings, phi_data, phi_vm
+from policies.switching.switching import SwitchingSettings, phi_data, phi_vm
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from engines.simulated.generators import Trace
 from gateway.simulate.options import Machines, QueryOptions, WorldOptions
 from gateway.simulate.runs.world import World, WorldOutcome
 from policies.advice import Advice, Load
-from policies.billing import BillingTerms
-from policies.planner import PlannerOptions
-from policies.queueing.running import QueueingOptions
+from policies.money.billing import BillingTerms
+from policies.planning.planner import PlannerOptions
+from policies.planning.queueing import QueueingOptions
 from policies.signals import QuerySlot
 from policies.together import Overlap, together
 

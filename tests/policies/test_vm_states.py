@@ -1,6 +1,6 @@
 import pytest
 
-from policies.vm import LIVE_STATES, TRANSITIONS, ImpossibleTransitionError, VmInput, VmState, mermaid, step
+from policies.vms.vm import LIVE_STATES, TRANSITIONS, ImpossibleTransitionError, VmInput, VmState, mermaid, step
 
 FIGURE_4 = [
     (VmState.ABSENT, VmInput.HIGH, VmState.WAITING),

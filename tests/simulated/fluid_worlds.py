@@ -11,10 +11,10 @@ from gateway.core.decide.scheduler import SchedulerSettings
 from gateway.simulate.fluid.options import FluidOptions, FluidQuery, Load, Site, Spikes
 from gateway.simulate.options import Faults, Machines
 from policies.arrays import Array
-from policies.billing import BillingTerms
-from policies.ledger import Budget
-from policies.query import Mode, QuerySettings
-from policies.switching import SwitchingSettings
+from policies.money.billing import BillingTerms
+from policies.money.ledger import Budget
+from policies.switching.query import Mode, QuerySettings
+from policies.switching.switching import SwitchingSettings
 
 
 @st.composite

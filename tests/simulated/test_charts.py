@@ -10,8 +10,8 @@ from gateway.simulate.charts import frontier, latencies, lives, missed, over_tim
 from gateway.simulate.contest import Contest
 from gateway.simulate.fluid.tally import Point
 from gateway.simulate.fluid.world import FluidOutcome
-from policies.query import QuerySettings
-from policies.switching import SwitchingSettings
+from policies.switching.query import QuerySettings
+from policies.switching.switching import SwitchingSettings
 
 QUERY = QuerySettings(name="q", switching=SwitchingSettings(2.4, 2.0, 1.0, 1000, 1.0), latency_qos_s=2.0)
 

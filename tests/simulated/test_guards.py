@@ -16,7 +16,7 @@ from gateway.simulate.fluid import world as fluid_world
 from gateway.simulate.fluid.options import FluidOptions
 from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
 from policies.arrays import Array, IntArray
-from policies.billing import BillingTerms
+from policies.money.billing import BillingTerms
 from policies.signals import QuerySlot
 
 

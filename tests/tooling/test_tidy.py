@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ PACKAGES = ("gateway", "engines", "policies", "infra")
 MODULE_LINES_MAX = 400
 TEST_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
+MODULES_MAX = 12
 LEFTOVERS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|NotImplemented" r"Error)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.$}-])/(root|home/\w+|Users/\w+|work)/")
 
@@ -37,6 +39,22 @@ def test_there_is_something_to_look_at() -> None:
 def test_no_module_is_too_long(tops: tuple[str, ...], most: int) -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in sources(*tops)}
     assert {name: length for name, length in lengths.items() if length > most} == {}
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    modules = [path for path in sources(*PACKAGES) if path.name != "__init__.py"]
+    folders = Counter(str(path.parent.relative_to(ROOT)) for path in modules)
+    assert {folder: count for folder, count in folders.items() if count > MODULES_MAX} == {}
+
+
+def test_every_folder_of_modules_says_what_it_is_for() -> None:
+    folders = {path.parent for path in sources(*PACKAGES)}
+    silent = [
+        str(folder.relative_to(ROOT))
+        for folder in folders
+        if not ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    ]
+    assert silent == []
 
 
 def test_no_function_is_too_long() -> None:

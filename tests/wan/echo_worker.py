@@ -19,10 +19,10 @@ from echo_host import RUNTIME, EchoHost
 from gateway_doubles import RESULT
 
 from infra.clock import SystemClock
-from infra.link.identity import HostIdentity
-from infra.link.secret_files import write_private
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.secret_files import write_private
+from infra.link.keys.trust import UserData
 from infra.link.server import HostServer
-from infra.link.trust import UserData
 
 
 class TimedHost(EchoHost):

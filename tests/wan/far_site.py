@@ -143,7 +143,7 @@ async def far_gateway(
     }
     with (folder / "config.yaml").open("w") as file:
         YAML(typ="safe").dump(config, file)
-    paths = [ROOT, ROOT / "tests" / "gateway", ROOT / "tests" / "wan"]
+    paths = [ROOT, ROOT / "tests" / "support", ROOT / "tests" / "wan"]
     known = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), **(environment or {})}
     given = [str(folder / "config.yaml"), str(folder / "report.json")]
     if spark:

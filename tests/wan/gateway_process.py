@@ -14,7 +14,7 @@ from pathlib import Path
 
 from infra.clock import SystemClock
 from infra.link.client import HostLink, LinkLost
-from infra.link.trust import Authority
+from infra.link.keys.trust import Authority
 from infra.messages import Completed, Run
 
 _PAYLOAD_BYTES = 100_000

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from wan_site import DEADLINE_S, ended, said
 
-from infra.link.identity import HostIdentity
-from infra.link.trust import Authority, UserData, new_token
+from infra.link.keys.identity import HostIdentity
+from infra.link.keys.trust import Authority, UserData, new_token
 from infra.wan import Direction, Wan, WanSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -19,7 +19,7 @@ from gateway.core.intervals import IntervalSet
 from gateway.query.flow.run import RunBook
 from gateway.simulate.options import Faults, WorldOptions, drawn
 from gateway.simulate.runs.world import World, WorldOutcome
-from policies.ledger import Budget
+from policies.money.ledger import Budget
 from policies.signals import HOME
 
 SEEDS = range(1, 51)

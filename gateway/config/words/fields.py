@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, NoReturn, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from engines.sparkconf import why_owned
+from engines.spark.sparkconf import why_owned
 from gateway.config.words import units
 
 # Words of the design that this version does not serve yet: a clearer answer than "unknown".

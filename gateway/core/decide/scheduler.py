@@ -15,16 +15,10 @@ from functools import partial
 from gateway.core.decide.starts import Starts
 from gateway.core.decide.verdict import decisions
 from policies.advice import Question, Site
-from policies.backoff import Backoff
-from policies.billing import BillingTerms
 from policies.demand import Demand
-from policies.fleet import Fleet, FleetTotals, StoryLine
-from policies.ledger import Budget
-from policies.machine import Machine
-from policies.query import ALL_HOME, Query, QuerySettings, Route
-from policies.ranking import Candidate, Ranking
-from policies.sharing import split
-from policies.shedding import Shedder
+from policies.failures.backoff import Backoff
+from policies.money.billing import BillingTerms
+from policies.money.ledger import Budget
 from policies.signals import (
     HOME,
     Cause,
@@ -48,7 +42,13 @@ from policies.signals import (
     VmReady,
     VmReclaimed,
 )
-from policies.vm import READY_STATES, WANTED_STATES, VmInput, VmState
+from policies.switching.query import ALL_HOME, Query, QuerySettings, Route
+from policies.switching.ranking import Candidate, Ranking
+from policies.switching.sharing import split
+from policies.switching.shedding import Shedder
+from policies.vms.fleet import Fleet, FleetTotals, StoryLine
+from policies.vms.machine import Machine
+from policies.vms.vm import READY_STATES, WANTED_STATES, VmInput, VmState
 
 _BOOT_PATIENCE = 6.0
 _BOOT_PATIENCE_LEAST_S = 120.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from policies.backoff import Backoff
 from policies.demand import Demand
-from policies.fleet import Fleet
-from policies.query import Query
+from policies.failures.backoff import Backoff
 from policies.signals import Cause, SlotEnded, StartVm
-from policies.vm import VmInput, VmState
+from policies.switching.query import Query
+from policies.vms.fleet import Fleet
+from policies.vms.vm import VmInput, VmState
 
 Started = tuple[list[StartVm], str]
 """The command, if any, and how things stand with the next VM, as text."""

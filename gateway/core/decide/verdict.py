@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from policies.advice import Advice
 from policies.demand import Demand
-from policies.query import Query
 from policies.signals import Decision
-from policies.vm import READY_STATES, WANTED_STATES, VmState
+from policies.switching.query import Query
+from policies.vms.vm import READY_STATES, WANTED_STATES, VmState
 
 
 def decisions(

@@ -8,7 +8,7 @@ from gateway.core.exchange.entry import Copy
 from gateway.core.exchange.outlet import Outlet
 from gateway.core.exchange.rate import ServiceRate
 from gateway.core.exchange.watch import DOUBLINGS_MAX, LaneWatch
-from policies.overdue import Patience
+from policies.failures.overdue import Patience
 
 # A lane gets as many events as it can serve in this time: enough to keep the engine busy while it plans its next
 # micro-batch and a round trip passes, and not more, since what a lane holds can no longer be switched.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policies.overdue import Patience
+from policies.failures.overdue import Patience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ usually takes is learnt from its own completions, so a slow query is not taken f
 
 from __future__ import annotations
 
-from policies.overdue import Patience
+from policies.failures.overdue import Patience
 
 # Weight of the last answer in what the lane usually takes.
 _WEIGHT = 0.2

@@ -19,7 +19,7 @@ from infra.clock import Clock
 from infra.gate import ByteGate
 from infra.outage import Outage
 from infra.threads import run_to_end
-from policies.shedding import Sampler
+from policies.switching.shedding import Sampler
 
 # How often a source that has nothing now, or a full gate, is looked at again.
 _POLL_S = 0.05

@@ -36,8 +36,8 @@ from infra.badrows import too_many_bad_rows
 from infra.clock import Clock
 from infra.gate import ByteGate
 from infra.threads import run_to_end
-from policies.overdue import Patience
-from policies.poison import BadRows
+from policies.failures.overdue import Patience
+from policies.failures.poison import BadRows
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)

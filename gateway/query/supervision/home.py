@@ -22,10 +22,10 @@ from gateway.query.running import RunningQuery
 from gateway.query.supervision.trial import TRIAL, Trial
 from infra.clock import Clock
 from infra.clouds.process import Place, ProcessCloud
-from infra.link.trust import Authority
+from infra.link.keys.trust import Authority
 from infra.runtime import Runtime
 from infra.statefiles import probe
-from policies.blame import Blame, HostLoss, Waiting
+from policies.failures.blame import Blame, HostLoss, Waiting
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Final, Literal
 
-from engines.code import CodeError
+from engines.query.code import CodeError
 from gateway.core.decide.profiler import Profiler
 from gateway.hosts.connection import QueryRefusedError
 from gateway.query.flow.moves import Loss
@@ -25,7 +25,7 @@ from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
 from infra.statefiles import StateError
-from policies.restarts import Restarts, RestartTerms
+from policies.failures.restarts import Restarts, RestartTerms
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)

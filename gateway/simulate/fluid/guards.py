@@ -23,7 +23,7 @@ import numpy as np
 
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from policies.arrays import Array, BoolArray, IntArray
-from policies.vm import VmState
+from policies.vms.vm import VmState
 
 _SLOTS_BEFORE_PERIOD = 4.0
 _SLOTS_AFTER_PERIOD = 2.0

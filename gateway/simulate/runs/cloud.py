@@ -10,7 +10,7 @@ from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.enginehosts import Host
 from gateway.simulate.runs.promises import promise
-from policies.billing import BillingTerms
+from policies.money.billing import BillingTerms
 from policies.signals import Event, VmDrained, VmFailed, VmGone, VmLost, VmReady, VmReclaimed
 
 _DRAIN_POLL_S = 0.25

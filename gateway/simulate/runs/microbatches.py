@@ -28,7 +28,7 @@ from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.enginehosts import Host, Lane, Reply
 from gateway.sources.schedule import Schedule
 from infra.link.credit import CREDIT_BYTES
-from policies.overdue import Patience
+from policies.failures.overdue import Patience
 from policies.signals import HOME
 
 _NOTHING = Run(0, 0, None, 0.0, 0).batch  # a simulated run has no rows

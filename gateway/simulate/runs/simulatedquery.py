@@ -35,9 +35,9 @@ from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.enginehosts import Host, Lane, Reply
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from infra.link.credit import CREDIT_BYTES
-from policies.overdue import Patience
-from policies.shedding import Sampler
+from policies.failures.overdue import Patience
 from policies.signals import HOME
+from policies.switching.shedding import Sampler
 
 _ALMOST = 1e-6
 _VALIDATED_EVERY = 16

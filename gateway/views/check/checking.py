@@ -43,11 +43,11 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
         begin: told what comes next, for a progress display.
 
     Raises:
-        engines.session.SessionError: Spark cannot be started here.
+        engines.spark.session.SessionError: Spark cannot be started here.
     """
-    from engines.query import RefusedError, understand
-    from engines.session import build_session, stop_session
-    from engines.sparkconf import equal_everywhere
+    from engines.query.known import RefusedError, understand
+    from engines.spark.session import build_session, stop_session
+    from engines.spark.sparkconf import equal_everywhere
     from engines.stateful import why_no_state_there
     from engines.streamable import check_streams
     from gateway.config.codepath import code_path_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from engines.code import CodeError
+from engines.query.code import CodeError
 from gateway.config.codepath import code_path_for
 from gateway.config.models import Config, FileSink, KafkaSource, Query, QuerySource
 from gateway.query.flow.runlog import LogHead, RunRecord, peek

@@ -47,7 +47,7 @@ def show(path: Path, *, plan: bool) -> int:
     states = {name: look_at_state(config, name) for name in config.queries}
     found: Mapping[str, Analysed] = {}
     if plan:
-        from engines.session import SessionError
+        from engines.spark.session import SessionError
 
         try:
             with err.status("") as status:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from gateway.core.exchange import Exchange, ExchangeSettings
 from gateway.core.exchange import events as ev
 from gateway.core.exchange import instructions as ins
-from policies.overdue import Patience
+from policies.failures.overdue import Patience
 
 PATIENCE = Patience(least_s=10.0, times=8.0, unknown_s=120.0, silences=3.0)
 CREDIT_BYTES = 1 << 20

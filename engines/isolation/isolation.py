@@ -1,0 +1,319 @@
+"""Runs whose micro-batch failed: judged in the background, while the query goes on with its next runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from engines.isolation.isolate import BrokenError, Span, TooManyBadError, isolate
+from engines.isolation.verdicts import EVALUATION_ERRORS, Verdicts
+from engines.query.known import Query
+from engines.query.reasons import why
+from engines.spark.session import sibling
+from engines.streaming.activity import Activity
+from engines.streaming.answers import Answer, OnAnswers
+from engines.streaming.feed import Item
+from engines.streaming.stream import OnDeath
+from engines.streaming.tables import one_batch, unpack
+from infra.badrows import too_many_bad_rows
+from infra.clock import Clock
+from infra.messages import Poison
+
+_log = logging.getLogger("spillway.host")
+
+HELD_BYTES = 64 << 20
+"""Decoded rows that wait to be judged, at most (the runs of one micro-batch are always taken)."""
+
+RUN_S = 300.0
+"""A run that takes longer fails the query: 2,000 rows of which all fail in a Python function take a fifth of it."""
+
+_ROUNDS = 3
+_ALONE_MOST = 2
+"""After so many runs in a row that fail alone too, the first of them is judged before any other run is tried."""
+
+_REST_MOST_S = 2.0
+_CLOSE_S = 5.0
+
+T = TypeVar("T")
+
+
+class _Forgotten(Exception):  # noqa: N818 - it is a state, not a fault
+    """Nobody waits for the run any more."""
+
+
+@dataclass(eq=False)
+class _Held:
+    """A run that waits to be judged.
+
+    Attributes:
+        item: the run.
+        batch_id: the micro-batch that failed.
+        since_s: when it did.
+        group: name of its Spark jobs; another owner's runs have another.
+        late: it took too long.
+    """
+
+    item: Item
+    batch_id: int
+    since_s: float
+    group: str
+    late: bool = False
+
+
+class Isolation:
+    """Answers the runs of one query that failed in a micro-batch; each of its bad rows becomes poison, no other.
+
+    A thread of its own, which begins with the first such run, evaluates each run alone, and then looks for the bad
+    rows of those that fail alone, too. Its Spark jobs have a scheduler pool of their own, which all others go before.
+
+    Args:
+        query: what runs.
+        clock: tells how long a run took.
+        on_answers: gets each answer, on that thread.
+        on_broken: gets the reason when the query is at fault, not its rows. Nothing is judged after that.
+        on_death: gets the reason when judging itself fails. Nothing is judged after that.
+        activity: notes when Spark runs the query.
+        rest: returns for how many times as long as Spark worked the CPUs are left to others then.
+        run_s: how long one run may take.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        clock: Clock,
+        on_answers: OnAnswers,
+        on_broken: OnDeath,
+        on_death: OnDeath,
+        activity: Activity,
+        rest: Callable[[], float] = lambda: 0.0,
+        run_s: float = RUN_S,
+    ) -> None:
+        self._query = query
+        self._name = query.spec.query
+        self._clock = clock
+        self._on_answers = on_answers
+        self._on_broken = on_broken
+        self._on_death = on_death
+        self._activity = activity
+        self._rest_times = rest
+        self._run_s = run_s
+        self._changed = threading.Condition()
+        self._untried: deque[_Held] = deque()
+        self._failed: deque[_Held] = deque()
+        self._held_bytes = 0
+        self._failed_alone = 0
+        self._owners = 0
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, items: Sequence[Item], batch_id: int) -> None:
+        """Take the runs of a micro-batch that failed; blocks while too much waits. Does nothing once ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._held_bytes <= HELD_BYTES)
+            if self._ended:
+                return
+            now_s = self._clock.now()
+            self._untried += [_Held(item, batch_id, now_s, self._group) for item in items]
+            self._held_bytes += sum(item.size_bytes for item in items)
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=f"isolate-{self._name}", daemon=True)
+                self._thread.start()
+
+    def forget(self) -> None:
+        """Drop all runs, the one that is being judged too: their owner is gone."""
+        with self._changed:
+            group = self._group
+            self._owners += 1
+            waiting = [*self._untried, *self._failed]
+            self._held_bytes -= sum(held.item.size_bytes for held in waiting)
+            self._untried.clear()
+            self._failed.clear()
+            self._changed.notify_all()
+        if waiting:
+            # Whoever calls does not wait for Spark.
+            threading.Thread(target=self._cancel, args=[group], name=f"forget-{self._name}", daemon=True).start()
+
+    def close(self) -> None:
+        """End; returns when Spark has nothing more to do for it, or after some seconds."""
+        with self._changed:
+            self._ended = True
+        self.forget()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_CLOSE_S)
+
+    # ------------------------------------------------------------------------------------------- on the own thread
+
+    def _work(self) -> None:
+        try:
+            self._judge_all()
+        except Exception as error:
+            self._end(self._on_death, f"looking for rows that fail: {why(error)}")
+
+    def _judge_all(self) -> None:
+        session = sibling(self._query.base)
+        # Of pools that use equal parts Spark serves the one whose name comes first, and `~` comes after all letters.
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", f"~{self._name}")
+        self._verdicts = Verdicts(self._query, session)
+        while (held := self._next()) is not None:
+            try:
+                session.sparkContext.setJobGroup(held.group, f"rows of {self._name} that fail", True)
+                if held in self._failed:
+                    self._isolate_in_time(held)
+                else:
+                    self._try_alone(held)
+            except _Forgotten:
+                continue
+            except BrokenError as error:
+                self._end(self._on_broken, str(error))
+
+    def _end(self, tell: OnDeath, reason: str) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        tell(reason)
+
+    def _next(self) -> _Held | None:
+        """Return the next run, which stays in its queue until it is answered; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._untried or self._failed)
+            if self._ended:
+                return None
+            return self._first_untried() or self._failed[0]
+
+    def _try_alone(self, held: _Held) -> None:
+        """Answer a run that passes alone; only its neighbours failed, or what made it fail is over."""
+        rows = unpack(held.item.parts, self._query.input_schema)
+        try:
+            results = self._asked(held, lambda: self._verdicts.results(rows)) if rows.num_rows else None
+        except EVALUATION_ERRORS:
+            with self._changed:
+                self._failed_alone += 1
+                if held in self._untried:
+                    self._untried.remove(held)
+                    self._failed.append(held)
+            return
+        self._answer(held, results, {})
+
+    def _isolate_in_time(self, held: _Held) -> None:
+        timer = threading.Timer(self._run_s, self._late, [held])
+        timer.daemon = True
+        timer.start()
+        try:
+            self._isolate(held)
+        finally:
+            timer.cancel()
+
+    def _isolate(self, held: _Held) -> None:
+        rows = unpack(held.item.parts, self._query.input_schema)
+        try:
+            self._asked(held, lambda: self._verdicts.results(rows.slice(0, 0)))
+        except EVALUATION_ERRORS as error:
+            raise BrokenError(f"it fails even without rows: {why(error)}") from error
+        bad: dict[int, str] = {}
+        reason = ""
+        for _ in range(_ROUNDS):
+            left = [row for row in range(rows.num_rows) if row not in bad]
+            bad |= {left[row]: said for row, said in self._bad_rows(held, _taken(rows, left)).items()}
+            good = _taken(rows, [row for row in left if row not in bad])
+            try:
+                results = self._asked(held, lambda good=good: self._verdicts.results(good))  # type: ignore[misc]
+            except EVALUATION_ERRORS as error:
+                reason = why(error)
+            else:
+                self._answer(held, results, bad)
+                return
+        raise BrokenError(f"rows that pass one by one fail together: {reason}")
+
+    def _bad_rows(self, held: _Held, rows: pa.RecordBatch) -> dict[int, str]:
+        def judge(spans: Sequence[Span]) -> Sequence[str]:
+            # Runs that may be good do not wait for this one.
+            while (other := self._first_untried()) is not None:
+                self._try_alone(other)
+            return self._asked(held, lambda: self._verdicts.of(rows, spans))
+
+        most = self._query.spec.bad_rows_most
+        try:
+            return isolate(rows.num_rows, judge, most)
+        except TooManyBadError as error:
+            raise BrokenError(too_many_bad_rows(most, str(error))) from error
+
+    def _rest(self, held: _Held, worked_s: float) -> None:
+        """Leave the CPUs to others for a while; planning and new Python workers know no pools."""
+        rest_s = min(self._rest_times() * worked_s, _REST_MOST_S)
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or held.group != self._group, rest_s)
+
+    def _first_untried(self) -> _Held | None:
+        """Return the run to be tried alone next; None while runs that failed have to be judged first."""
+        with self._changed:
+            if self._failed and self._failed_alone >= _ALONE_MOST:
+                return None
+            return self._untried[0] if self._untried else None
+
+    def _asked(self, held: _Held, ask: Callable[[], T]) -> T:
+        """Return what Spark says, unless it was cancelled: that is no verdict.
+
+        Raises:
+            _Forgotten: nobody waits any more.
+            BrokenError: it takes too long.
+        """
+        self._check(held)
+        began_s = self._clock.now()
+        try:
+            with self._activity.running():
+                return ask()
+        finally:
+            self._rest(held, self._clock.now() - began_s)
+            self._check(held)
+
+    def _check(self, held: _Held) -> None:
+        if self._ended or held.group != self._group:
+            raise _Forgotten
+        if held.late:
+            first_seq = getattr(getattr(held.item.tag, "run", None), "first_seq", "")
+            raise BrokenError(
+                f"looking for the rows of run {first_seq} that fail took more than {self._run_s:.0f} s: mend the "
+                "query, its schema or the source, or let runs hold fewer events (runs.max_events)"
+            )
+
+    def _answer(self, held: _Held, results: pa.Table | None, bad: dict[int, str]) -> None:
+        schema = self._query.result_schema
+        rows = one_batch(schema.empty_table() if results is None else results, schema)
+        poison = tuple(Poison(row=row, reason=reason) for row, reason in sorted(bad.items()))
+        with self._changed:
+            if held not in self._untried and held not in self._failed:
+                return  # forgotten
+            (self._untried if held in self._untried else self._failed).remove(held)
+            self._failed_alone = 0
+            self._held_bytes -= held.item.size_bytes
+            self._changed.notify_all()
+        self._on_answers([Answer((held.item,), rows, poison, held.batch_id, self._clock.now() - held.since_s)])
+
+    # ---------------------------------------------------------------------------------------------- on any thread
+
+    @property
+    def _group(self) -> str:
+        return f"isolate-{self._name}-{id(self)}-{self._owners}"
+
+    def _late(self, held: _Held) -> None:
+        held.late = True
+        self._cancel(held.group)
+
+    def _cancel(self, group: str) -> None:
+        """Cancel the jobs of a group, also one that is just about to begin."""
+        context = self._query.base.sparkContext
+        try:
+            context._jsc.sc().cancelJobGroupAndFutureJobs(group)  # noqa: SLF001 - PySpark's method leaves out future ones
+        except Exception as error:
+            _log.info("the jobs of %s cannot be cancelled, Spark has ended: %s", group, why(error))
+
+
+def _taken(rows: pa.RecordBatch, wanted: Sequence[int]) -> pa.RecordBatch:
+    return rows if len(wanted) == rows.num_rows else rows.take(pa.array(wanted, pa.int64()))

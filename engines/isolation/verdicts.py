@@ -1,0 +1,143 @@
+"""Which slices of some rows a query can be evaluated over, all in one Spark job that does not fail.
+
+A task that fails ends its job, and a job for each try costs several times as much as a task. So the slices become
+partitions, and each task catches what its partition raises and returns that. The function that catches must run in
+the JVM, around the query's own. Spark brings a Java compiler, Janino, for the code that it generates; it compiles
+these lines, too, once for each Spark.
+"""
+
+from __future__ import annotations
+
+import threading
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.serializers import FramedSerializer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.util import _load_from_socket
+
+from engines.isolation.isolate import Span
+from engines.query.known import Query
+from engines.query.reasons import why, why_in
+from engines.spark.scratch import scratch_folder
+
+EVALUATION_ERRORS = (PySparkException, Py4JJavaError)
+"""What Spark raises when a query fails over some rows. All else is trouble of the host, and no row's fault."""
+
+_CLASS = "spillway.Verdict"
+_SOURCE = """
+package spillway;
+
+public final class Verdict implements org.apache.spark.api.java.function.Function2 {
+    private static final long serialVersionUID = 1L;
+
+    public Object call(Object partition, Object results) throws Exception {
+        String reason = "";
+        try {
+            java.util.Iterator each = (java.util.Iterator) results;
+            while (each.hasNext()) {
+                each.next();
+            }
+        } catch (Exception error) {
+            if (org.apache.spark.TaskContext.get().isInterrupted()) {
+                throw error;
+            }
+            reason = error.toString();
+        } catch (StackOverflowError error) {
+            reason = error.toString();
+        } catch (OutOfMemoryError error) {
+            reason = error.toString();
+        }
+        return java.util.Collections.singletonList(reason.getBytes("UTF-8")).iterator();
+    }
+}
+"""
+
+_lock = threading.Lock()
+_compiled: tuple[SparkContext, Any] | None = None
+
+
+class Verdicts:
+    """Judges rows for one query.
+
+    Args:
+        query: what is evaluated.
+        session: of whoever asks; jobs get the pool and group of the thread that asks.
+    """
+
+    def __init__(self, query: Query, session: SparkSession) -> None:
+        self._query = query
+        self._session = session
+
+    def results(self, rows: pa.RecordBatch) -> pa.Table:
+        """Evaluate the query over rows.
+
+        Raises:
+            PySparkException: it fails over them (or Py4JJavaError, for errors that PySpark has no name for).
+        """
+        return self._frame([rows]).toArrow()
+
+    def of(self, rows: pa.RecordBatch, spans: Sequence[Span]) -> list[str]:
+        """Return for each span of the rows why the query fails over it, or nothing."""
+        parts = [rows.slice(first, end - first) for first, end in spans]
+        if self._query.plan.narrow:
+            return self._together(parts)
+        # Any other plan moves rows between partitions: each slice is a query of its own.
+        return [self._alone(part) for part in parts]
+
+    def _frame(self, parts: Sequence[pa.RecordBatch]) -> DataFrame:
+        # Spark makes each batch of the table a partition.
+        table = pa.Table.from_batches(parts)
+        return self._query.build(self._session.createDataFrame(table, schema=self._query.columns))
+
+    def _alone(self, part: pa.RecordBatch) -> str:
+        try:
+            self.results(part)
+        except EVALUATION_ERRORS as error:
+            return why(error)
+        return ""
+
+    def _together(self, parts: Sequence[pa.RecordBatch]) -> list[str]:
+        context = self._session.sparkContext
+        jvm: Any = context._jvm  # noqa: SLF001 - PySpark itself runs jobs on some partitions in this way
+        results = self._frame(parts)._jdf.toArrowBatchRdd().toJavaRDD()  # noqa: SLF001
+        verdicts = results.mapPartitionsWithIndex(_verdict(context), True)
+        if verdicts.getNumPartitions() != len(parts):
+            raise RuntimeError(f"Spark made {verdicts.getNumPartitions()} partitions of {len(parts)} slices")
+        served = jvm.PythonRDD.runJob(context._jsc.sc(), verdicts, list(range(len(parts))))  # noqa: SLF001
+        with _load_from_socket(served, _Bytes()) as stream:
+            return [why_in(each.decode()) if each else "" for each in stream]
+
+
+class _Bytes(FramedSerializer):
+    """Takes what the JVM sends as it is."""
+
+    def loads(self, obj: bytes) -> bytes:
+        return obj
+
+
+def _verdict(context: SparkContext) -> Any:
+    """Return the function that catches, known to all executors."""
+    global _compiled
+    with _lock:
+        if _compiled is None or _compiled[0] is not context:
+            _compiled = context, _compile(context)
+        return _compiled[1]
+
+
+def _compile(context: SparkContext) -> Any:
+    jvm: Any = context._jvm  # noqa: SLF001 - only the JVM has the compiler
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook(_SOURCE)
+    jar: Path = scratch_folder("verdict") / "verdict.jar"
+    with zipfile.ZipFile(jar, "w") as file:
+        file.writestr(f"{_CLASS.replace('.', '/')}.class", bytes(compiler.getBytecodes()[_CLASS]))
+    context._jsc.addJar(str(jar))  # noqa: SLF001 - PySpark has no method for it
+    constructor = compiler.getClassLoader().loadClass(_CLASS).getDeclaredConstructors()[0]
+    return constructor.newInstance(context._gateway.new_array(jvm.java.lang.Object, 0))  # type: ignore[union-attr]  # noqa: SLF001

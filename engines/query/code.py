@@ -1,0 +1,163 @@
+"""The user's code: where it is, what it hashes to, and how it is loaded. Works without Spark but for `load`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.machinery
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from engines.query.sqltext import ddl_tokens, sql_tokens
+from infra.messages import OpenQuery
+
+_MAX_FILES = 2_000
+_user_folders: set[Path] = set()
+
+
+class CodeError(Exception):
+    """The user's code is not there, not what was announced, or not a function."""
+
+
+def query_hash(query: OpenQuery) -> str:
+    """Return the hash of what a query is: its SQL or function, that function's sources, its schema.
+
+    How SQL and schema are laid out does not count; see ``engines.query.sqltext``.
+
+    Raises:
+        CodeError: the function's module cannot be found.
+    """
+    sql, schema = "\0".join(sql_tokens(query.sql)), "\0".join(ddl_tokens(query.schema_ddl))
+    return _hash_of(query, (sql, query.function, schema))
+
+
+def former_hash(query: OpenQuery) -> str:
+    """Return the hash as state of earlier versions has it: over the texts to the letter.
+
+    Raises:
+        CodeError: the function's module cannot be found.
+    """
+    return _hash_of(query, (query.sql, query.function, query.schema_ddl))
+
+
+def _hash_of(query: OpenQuery, texts: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for part in texts:
+        _add(digest, part.encode())
+    if query.function:
+        for name, path in _sources(_module_of(query.function), query.code_path):
+            _add(digest, name.encode())
+            _add(digest, path.read_bytes())
+    return digest.hexdigest()
+
+
+def check(query: OpenQuery) -> str:
+    """Return the hash of a query.
+
+    Raises:
+        CodeError: not exactly one of SQL and function is given, or the code is not what the gateway believes.
+    """
+    if bool(query.sql) == bool(query.function):
+        raise CodeError(f"query {query.query}: give either sql or function")
+    mine = query_hash(query)
+    if query.code_hash and mine != query.code_hash:
+        where = f" below {query.code_path}" if query.code_path else ""
+        raise CodeError(
+            f"query {query.query}: this host has other code{where} (sha256 {mine[:12]}, the gateway's is "
+            f"{query.code_hash[:12]}); bring the same files to both places"
+        )
+    return mine
+
+
+def load(query: OpenQuery) -> Callable[[Any], Any]:
+    """Import a query's function; its modules travel to executors with it.
+
+    Raises:
+        CodeError: it cannot be imported, or is no function.
+    """
+    from pyspark import cloudpickle
+
+    module_name, function_name = _split(query.function)
+    folder = Path(query.code_path).resolve() if query.code_path else None
+    if folder is not None:
+        _use_folder(folder)
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise CodeError(
+            f"query {query.query}: importing {module_name} failed: {type(error).__name__}: {error}"
+        ) from error
+    if folder is not None and not _is_below(module, folder):
+        raise CodeError(
+            f"query {query.query}: {module_name} came from {module.__file__}, not from {folder}; "
+            "give the module another name"
+        )
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise CodeError(f"query {query.query}: {module_name} has no function {function_name}")
+    # Executors may be machines that have neither the user's folder nor this project.
+    mine = [module] if folder is None else [each for each in list(sys.modules.values()) if _is_below(each, folder)]
+    for each in mine:
+        cloudpickle.register_pickle_by_value(each)  # type: ignore[no-untyped-call]
+    return function  # type: ignore[no-any-return]
+
+
+def _sources(module: str, code_path: str) -> Iterator[tuple[str, Path]]:
+    """Yield the sources that make up a module: its own file, or all files of the package it is in, by name."""
+    path = ([code_path] if code_path else []) + sys.path
+    top = module.split(".")[0]
+    spec = importlib.machinery.PathFinder.find_spec(top, path)
+    if spec is None:
+        raise CodeError(f"module {module} is not in {code_path or 'the module path'}")
+    if not spec.submodule_search_locations:
+        if spec.origin is None:
+            raise CodeError(f"module {module} has no source file")
+        yield top, Path(spec.origin)
+        return
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    if top == __package__:
+        # Of Spillway's own queries only their package counts: a new version of the rest leaves old state valid.
+        folder = folder.joinpath(*module.split(".")[1:-1])
+    files = sorted(folder.rglob("*.py"))
+    if len(files) > _MAX_FILES:
+        raise CodeError(f"package {folder} has {len(files)} source files; at most {_MAX_FILES} are hashed")
+    for file in files:
+        yield file.relative_to(folder.parent).as_posix(), file
+
+
+def _use_folder(folder: Path) -> None:
+    """Put a user's folder first on the module path, and forget what users' folders have given so far.
+
+    An earlier opening may have loaded other contents of the same files, or a module of the same name from elsewhere.
+    """
+    _user_folders.add(folder)
+    for name, module in list(sys.modules.items()):
+        if name != "__main__" and any(_is_below(module, each) for each in _user_folders):
+            del sys.modules[name]
+    if str(folder) in sys.path:
+        sys.path.remove(str(folder))
+    sys.path.insert(0, str(folder))
+
+
+def _is_below(module: object, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).resolve().is_relative_to(folder)
+
+
+def _add(digest: Any, part: bytes) -> None:
+    digest.update(len(part).to_bytes(8, "big"))
+    digest.update(part)
+
+
+def _module_of(function: str) -> str:
+    return _split(function)[0]
+
+
+def _split(function: str) -> tuple[str, str]:
+    module, colon, name = function.partition(":")
+    if not (colon and module and name.isidentifier()):
+        raise CodeError(f"function {function!r}: write it as package.module:name")
+    return module, name

@@ -1,0 +1,169 @@
+"""A query as an engine host knows it: its schemas, its plan, and how to build it on any frame of events."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from engines.query import code, plan, schemas
+from engines.query.code import query_hash
+from engines.query.mistakes import EVENTS, wrong_name
+from engines.query.reasons import why
+from engines.spark.scratch import scratch_folder
+from engines.spark.session import sibling
+from infra.messages import OpenQuery, QueryPlan
+from infra.payload.body import check_schema
+
+
+class RefusedError(Exception):
+    """A query cannot be opened here, and why."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query that has been understood.
+
+    Attributes:
+        spec: what the gateway asked for.
+        base: the host's session; each use of the query takes a sibling of it, so that views do not meet.
+        columns: its input for Spark.
+        input_schema: its input for Arrow.
+        result_schema: its results for Arrow.
+        plan: what its plan says.
+        build: makes its frame from a frame of events.
+        code_hash: of its SQL or function, sources and schema.
+        warm: whether it ran on this host before.
+    """
+
+    spec: OpenQuery
+    base: SparkSession
+    columns: StructType
+    input_schema: pa.Schema
+    result_schema: pa.Schema
+    plan: QueryPlan
+    build: Callable[[DataFrame], DataFrame]
+    code_hash: str
+    warm: bool = False
+
+
+class KnownQueries:
+    """The queries that a host has understood, so that one that is opened again need not be analysed again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Query] = {}
+
+    def understand(self, base: SparkSession, spec: OpenQuery) -> Query:
+        """See ``understand``; what the query does and its code must be the same for it to be known.
+
+        Raises:
+            RefusedError: as ``understand`` does.
+        """
+        known = self._known.get(spec.query)
+        if known is not None and _definition(known.spec) == _definition(spec) and query_hash(spec) == known.code_hash:
+            return replace(known, spec=spec)
+        query = self._known[spec.query] = understand(base, spec)
+        return query
+
+    def ran(self, query: Query) -> None:
+        """Note that a query has been warmed up."""
+        self._known[query.spec.query] = replace(query, warm=True)
+
+
+def _definition(spec: OpenQuery) -> OpenQuery:
+    return msgspec.structs.replace(spec, epoch=0, checkpoint_dir="", begin_seq=0, analyse_only=False)
+
+
+def understand(base: SparkSession, spec: OpenQuery) -> Query:
+    """Check, load and analyse a query without starting anything.
+
+    Raises:
+        RefusedError: its code differs, its schema or SQL is wrong, or its results have no Arrow form.
+    """
+    try:
+        code_hash = code.check(spec)
+        build = _by_function(spec) if spec.function else _by_sql(spec.sql)
+        columns = schemas.struct_of(base, spec.schema_ddl)
+        input_schema = schemas.arrow_of(columns)
+    except code.CodeError as error:
+        raise RefusedError(str(error)) from error
+    except PySparkException as error:
+        raise RefusedError(f"query {spec.query}: schema {spec.schema_ddl!r}: {why(error)}") from error
+    _check_carried(spec, "schema", input_schema)
+    found, result_schema = _analysed(base, spec, columns, build)
+    return Query(spec, base, columns, input_schema, result_schema, found, build, code_hash)
+
+
+def _by_sql(sql: str) -> Callable[[DataFrame], DataFrame]:
+    def build(events: DataFrame) -> DataFrame:
+        events.createOrReplaceTempView(EVENTS)
+        return events.sparkSession.sql(sql)
+
+    return build
+
+
+def _by_function(spec: OpenQuery) -> Callable[[DataFrame], DataFrame]:
+    function = code.load(spec)
+
+    def build(events: DataFrame) -> DataFrame:
+        result = function(events)
+        if not isinstance(result, DataFrame):
+            raise RefusedError(f"query {spec.query}: {spec.function} returned {type(result).__name__}, not a DataFrame")
+        return result
+
+    return build
+
+
+def _analysed(
+    base: SparkSession, spec: OpenQuery, columns: StructType, build: Callable[[DataFrame], DataFrame]
+) -> tuple[QueryPlan, pa.Schema]:
+    session = sibling(base)
+    folder = scratch_folder("plan")
+    try:
+        try:
+            events = plan.empty_events(session, columns, folder)
+        except pa.ArrowException as error:
+            raise RefusedError(f"query {spec.query}: its schema has a type that Parquet lacks: {why(error)}") from error
+        frame = _built(spec, build, events, columns.names)
+        result_schema = _result_schema(spec, frame)
+        try:
+            found = plan.analyse(frame, columns)
+        except Exception as error:
+            found = plan.unreadable(why(error))
+        return found, result_schema
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _built(
+    spec: OpenQuery, build: Callable[[DataFrame], DataFrame], events: DataFrame, columns: Sequence[str]
+) -> DataFrame:
+    try:
+        return build(events)
+    except RefusedError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise RefusedError(f"query {spec.query}: {wrong_name(error, columns) or why(error)}") from error
+
+
+def _result_schema(spec: OpenQuery, frame: DataFrame) -> pa.Schema:
+    try:
+        columns = schemas.struct_nullable(frame.schema)
+        schema = schemas.arrow_of(columns)
+    except PySparkException as error:
+        raise RefusedError(f"query {spec.query}: its result has a type that Arrow lacks: {why(error)}") from error
+    _check_carried(spec, "result", schema)
+    return schema
+
+
+def _check_carried(spec: OpenQuery, what: str, schema: pa.Schema) -> None:
+    try:
+        check_schema(schema)
+    except ValueError as error:
+        raise RefusedError(f"query {spec.query}: its {what}: {error}") from error

@@ -1,0 +1,236 @@
+"""What Spark's own plan says about a query: the columns and rows it reads, and whether its events may be split.
+
+A streaming frame's plan cannot be optimised by itself, and no column pruning reaches a Python source. So the query is
+planned once over an empty Parquet relation of the same schema: its file scan names the needed columns and the early
+filters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from engines.query import schemas
+from engines.query.conditions import early, scala_items
+from infra.messages import Predicate, QueryPlan
+
+_EMPTY = "events-empty"
+# Makes the empty relation as large for the planner as a stream is: the static side of a join is the one broadcast.
+_AS_LARGE_AS_A_STREAM = 1e12
+
+_UNARY = frozenset({"ProjectExec", "FilterExec", "GenerateExec", "ArrowEvalPythonExec", "BatchEvalPythonExec"})
+_BROADCAST = frozenset({"BroadcastHashJoinExec", "BroadcastNestedLoopJoinExec"})
+_JOINS = _BROADCAST | {"SortMergeJoinExec", "ShuffledHashJoinExec", "CartesianProductExec"}
+_MOVES = frozenset({"CoalesceExec", "ShuffleExchangeExec", "UnionExec"})
+_STATIC_JOIN_LEFT = frozenset({"Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti"})
+_STATIC_JOIN_RIGHT = frozenset({"Inner", "Cross", "RightOuter"})
+_PLAIN_WORDS = {
+    "Aggregate": "it aggregates over many events",
+    "Window": "it uses a window function over many events",
+    "Sort": "it sorts",
+    "TakeOrdered": "it sorts and limits",
+    "Limit": "it has a LIMIT",
+    "Sample": "it samples",
+    "Deduplicate": "it removes duplicates",
+    "TransformWithState": "it keeps state by key",
+    "FlatMapGroups": "it works on groups",
+    "MapGroups": "it works on groups",
+    "CoGroup": "it works on groups",
+    "MapIn": "mapInPandas and mapInArrow see many events at a time",
+}
+
+
+class NotStreamingError(Exception):
+    """The query does not read the view ``events``."""
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A physical operator: its class name, its children, and the JVM's object."""
+
+    kind: str
+    children: tuple[_Node, ...]
+    jvm: Any
+
+    def walk(self) -> Iterator[_Node]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def empty_events(session: SparkSession, schema: StructType, workdir: Path) -> DataFrame:
+    """Return an empty relation that plans like a stream of events; made for `analyse` and nothing else.
+
+    Args:
+        session: a session of its own, since its settings are changed.
+        schema: the query's input.
+        workdir: a folder for the empty file, one for each schema.
+    """
+    session.conf.set("spark.sql.sources.fileCompressionFactor", str(_AS_LARGE_AS_A_STREAM))
+    session.conf.set("spark.sql.parquet.inferTimestampNTZ.enabled", "false")
+    folder = workdir / _EMPTY
+    folder.mkdir(parents=True, exist_ok=True)
+    # Written here and not by Spark: a job of its own would cost more than the whole analysis. Nobody reads the file.
+    pq.write_table(schemas.arrow_of(schema).empty_table(), folder / "part-0.parquet")
+    return session.read.schema(schema).parquet(folder.as_uri())
+
+
+def analyse(result: DataFrame, schema: StructType) -> QueryPlan:
+    """Say what the plan of a query over `empty_events` tells.
+
+    Args:
+        result: the query's frame.
+        schema: the query's input.
+    """
+    execution = result._jdf.queryExecution()  # noqa: SLF001 - plans are nowhere in the public API
+    varying = _varying(result.sparkSession, execution.analyzed())
+    root = _node(execution.sparkPlan())
+    scans = [node for node in root.walk() if _reads_events(node)]
+    subquery = execution.optimizedPlan().containsPattern(_pattern(result.sparkSession, "PLAN_EXPRESSION"))
+    reason = _why_whole(root) or ("it has a subquery that is not a join" if subquery else "")
+    note, needed, predicates = _reads(scans, schemas.arrow_of(schema))
+    return QueryPlan(
+        switch_class="whole" if reason else "stateless",
+        switchable=not reason and not varying,
+        narrow=not reason and _is_narrow(root, scans),
+        reason=reason or (f"its answer depends on where and when it runs: {', '.join(varying)}" if varying else ""),
+        needed_schema=None if needed is None else schemas.serialised(needed),
+        predicates=predicates,
+        trim_note=note,
+    )
+
+
+def unreadable(why: str) -> QueryPlan:
+    """Return what is assumed of a query whose plan cannot be read: all is sent, nothing is split."""
+    return QueryPlan(
+        switch_class="whole",
+        switchable=False,
+        narrow=False,
+        reason=f"its plan cannot be read: {why}",
+        trim_note=f"everything is sent, because the plan cannot be read: {why}",
+    )
+
+
+def _reads(scans: list[_Node], full: pa.Schema) -> tuple[str, pa.Schema | None, tuple[Predicate, ...]]:
+    if not scans:
+        return "everything is sent, because the optimised plan reads no events at all", None, ()
+    parts = [json.loads(scan.jvm.requiredSchema().json()) for scan in scans]
+    needed = schemas.merged(full, parts)
+    left: list[str] = []
+    branches: list[tuple[Predicate, ...]] = []
+    for scan in scans:
+        taken, skipped = early(scan.jvm.dataFilters(), full)
+        branches.append(taken)
+        left += skipped
+    note = f"only Spark evaluates {'; '.join(dict.fromkeys(left))}" if left else ""
+    return note, needed, _any_branch(branches)
+
+
+def _any_branch(branches: list[tuple[Predicate, ...]]) -> tuple[Predicate, ...]:
+    """Return what must hold for a row to matter to at least one of several scans."""
+    if len(branches) == 1:
+        return branches[0]
+    if not all(branches):
+        return ()
+    return (Predicate(op="or", children=tuple(Predicate(op="and", children=branch) for branch in branches)),)
+
+
+def _why_whole(root: _Node) -> str:
+    return next((why for node in root.walk() if (why := _why_node_is_whole(node))), "")
+
+
+def _why_node_is_whole(node: _Node) -> str:
+    if not any(_reads_events(each) for each in node.walk()):
+        return ""
+    if node.kind in _UNARY or node.kind in _MOVES or _reads_events(node):
+        return ""
+    if node.kind in _JOINS:
+        return _why_join_is_whole(node)
+    plain = next((words for part, words in _PLAIN_WORDS.items() if part in node.kind), None)
+    return plain or f"its plan has {node.kind.removesuffix('Exec')}, which may look at more than one event"
+
+
+def _why_join_is_whole(join: _Node) -> str:
+    left, right = (any(_reads_events(each) for each in child.walk()) for child in join.children)
+    kind = str(join.jvm.joinType().toString())
+    if left and right:
+        return "it joins events with events"
+    if kind not in (_STATIC_JOIN_LEFT if left else _STATIC_JOIN_RIGHT):
+        return f"its {kind} join needs all events before it can answer"
+    return ""
+
+
+def _is_narrow(root: _Node, scans: list[_Node]) -> bool:
+    """Tell whether each result row is made in the partition that holds its event."""
+    if len(scans) != 1:
+        return False
+    node = root
+    while node is not scans[0]:
+        if node.kind in _BROADCAST:
+            side = next(index for index, child in enumerate(node.children) if scans[0] in child.walk())
+            if str(node.jvm.buildSide().toString()) == ("BuildLeft" if side == 0 else "BuildRight"):
+                return False
+            node = node.children[side]
+        elif node.kind in _UNARY:
+            node = node.children[0]
+        else:
+            return False
+    return True
+
+
+def _varying(session: SparkSession, analysed: Any) -> list[str]:
+    """Name the expressions that may differ from place to place; the optimiser folds some, so ask before it."""
+    current = _pattern(session, "CURRENT_LIKE")
+    if analysed.deterministic() and not analysed.containsPattern(current):
+        return []
+    names: dict[str, None] = {}
+    _collect_varying(analysed, current, names)
+    return list(names) or ["an expression of its plan"]
+
+
+def _collect_varying(plan: Any, current: Any, names: dict[str, None]) -> None:
+    for expression in scala_items(plan.expressions()):
+        _name_varying(expression, current, names)
+    for child in scala_items(plan.children()):
+        _collect_varying(child, current, names)
+
+
+def _name_varying(expression: Any, current: Any, names: dict[str, None]) -> None:
+    if expression.deterministic() and not expression.containsPattern(current):
+        return
+    below = [
+        child
+        for child in scala_items(expression.children())
+        if not child.deterministic() or child.containsPattern(current)
+    ]
+    for child in below:
+        _name_varying(child, current, names)
+    if not below:
+        name = str(expression.prettyName()).lower()
+        names["a Python UDF declared nondeterministic" if "pythonudf" in name else name] = None
+
+
+def _node(jvm: Any) -> _Node:
+    children = tuple(_node(child) for child in scala_items(jvm.children()))
+    return _Node(kind=str(jvm.getClass().getSimpleName()), children=children, jvm=jvm)
+
+
+def _reads_events(node: _Node) -> bool:
+    if node.kind != "FileSourceScanExec":
+        return False
+    return any(
+        str(path.toString()).endswith(f"/{_EMPTY}") for path in scala_items(node.jvm.relation().location().rootPaths())
+    )
+
+
+def _pattern(session: SparkSession, name: str) -> Any:
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001
+    return getattr(jvm.org.apache.spark.sql.catalyst.trees.TreePattern, name)()

@@ -1,0 +1,1 @@
+"""Spark itself on an engine host: its session, settings, Python workers, and scratch folders."""

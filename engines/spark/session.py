@@ -1,0 +1,234 @@
+"""The one SparkSession of an engine host: how it is set up, and what of it must be equal at every site."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from engines.spark import pythondaemon
+from engines.spark.classarchive import java_program, use_options
+from engines.spark.scratch import scratch_folder
+from engines.spark.sparkconf import SQL, TIMEZONE, equal_everywhere
+from infra.messages import PROTOCOL
+from infra.runtime import Runtime
+
+_JAVA_MIN = 17
+_NO_CONF: Mapping[str, str] = MappingProxyType({})
+_LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
+
+
+class SessionError(Exception):
+    """Spark cannot be started here, and what to do about it."""
+
+
+def is_local(master: str) -> bool:
+    """Tell whether driver and executors of ``master`` are one process on this machine."""
+    return master == "local" or master.startswith("local[")
+
+
+def java_version() -> str:
+    """Return the major version of the Java that Spark will use (``17``).
+
+    Raises:
+        SessionError: there is none, or it is older than Spark needs.
+    """
+    java, home = java_program(), os.environ.get("JAVA_HOME")
+    where = f"JAVA_HOME={home}" if home else "PATH"
+    if java is None:
+        raise SessionError(f"no java in {where}; install Java {_JAVA_MIN} or later (Debian: openjdk-17-jre-headless)")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None:
+        raise SessionError(f"{java} -version says nothing of a version: {said.strip()[:200]!r}; check {where}")
+    if int(found[1]) < _JAVA_MIN:
+        raise SessionError(f"{java} is Java {found[1]}; Spark {pyspark.__version__} needs {_JAVA_MIN} or later")
+    return found[1]
+
+
+def runtime_ahead(conf: Mapping[str, str] = _NO_CONF) -> Runtime:
+    """Return what the session will be before it is up, so that a booting host can greet a gateway.
+
+    Args:
+        conf: the user's settings.
+
+    Raises:
+        SessionError: Java is missing or too old.
+    """
+    return Runtime(
+        protocol=PROTOCOL,
+        spark=pyspark.__version__,
+        java=java_version(),
+        python=_python(),
+        timezone=TIMEZONE,
+        ansi=True,
+        settings=equal_everywhere(conf),
+    )
+
+
+def runtime_of(session: SparkSession, conf: Mapping[str, str] = _NO_CONF) -> Runtime:
+    """Return what the running session is; of its settings those that are in ``conf``."""
+    java = session.sparkContext._jvm.System.getProperty("java.specification.version")  # type: ignore[union-attr]  # noqa: SLF001
+    return Runtime(
+        protocol=PROTOCOL,
+        spark=session.version,
+        java=str(java),
+        python=_python(),
+        timezone=str(session.conf.get("spark.sql.session.timeZone")),
+        ansi=session.conf.get("spark.sql.ansi.enabled") == "true",
+        settings={name: str(session.conf.get(name)) for name in equal_everywhere(conf)},
+    )
+
+
+def build_session(
+    master: str, workdir: Path, cores: int, *, jvm_options: str | None = None, conf: Mapping[str, str] = _NO_CONF
+) -> SparkSession:
+    """Start Spark for one engine host.
+
+    Args:
+        master: ``local[N]``, or a cluster's address as Spark understands it.
+        workdir: a folder of this host alone; Spark's own files go below it.
+        cores: how many tasks run at a time, and so how many shuffle partitions are worth having.
+        jvm_options: for the driver's JVM; None lets it use this machine's archive of classes if there is one.
+        conf: the user's settings; none of them is one that Spillway owns.
+
+    Raises:
+        SessionError: Java is missing, the session is not as it was announced, or an executor cannot run our Python.
+    """
+    ahead = runtime_ahead(conf)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # It would log 6 kB of JSON for each error that Spark raises; the host says what failed and why.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for left in ("spark", "tmp"):  # of an earlier start that was killed
+        shutil.rmtree(workdir / left, ignore_errors=True)
+    builder = SparkSession.Builder().appName("spillway").master(master)
+    options = use_options() if jvm_options is None else jvm_options
+    for name, value in {**_settings(master, workdir, cores, options), **conf}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    differences = ahead.differences(runtime_of(session, conf))
+    if differences:
+        raise SessionError(
+            f"Spark came up other than announced: {'; '.join(differences)}; check SPARK_HOME, SPARK_CONF_DIR"
+        )
+    if not is_local(master):
+        _check_executors(session)
+    return session
+
+
+def sibling(session: SparkSession) -> SparkSession:
+    """Return a session with views and settings of its own in the same Spark, set up like every other."""
+    new = session.newSession()
+    for name, value in SQL.items():
+        new.conf.set(name, value)
+    return new
+
+
+def _settings(master: str, workdir: Path, cores: int, jvm_options: str) -> dict[str, str]:
+    # Quoted, since a folder's name may hold a space.
+    places = f'-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} "-Djava.io.tmpdir={_made(workdir / "tmp")}"'
+    settings = {
+        "spark.driver.extraJavaOptions": f"{places} {jvm_options}",
+        "spark.local.dir": str(_made(workdir / "spark")),
+        # A row that needs too much memory fails its task and is found like any other; it does not end the host for all.
+        "spark.executor.killOnFatalError.depth": "0",
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.warehouse.dir": (workdir / "warehouse").as_uri(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    settings |= SQL
+    if is_local(master):
+        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        settings |= {
+            # Not in a cluster: its machines may not have this project.
+            "spark.python.daemon.module": pythondaemon.__name__,
+            # Across TCP each task waits 40 ms, until Java's kernel acknowledges what Python has sent.
+            "spark.python.unix.domain.socket.enabled": "true",
+            # Whoever can open such a socket is trusted, so its folder is private.
+            "spark.python.unix.domain.socket.dir": str(scratch_folder("python")),
+        }
+    return settings
+
+
+def _check_executors(session: SparkSession) -> None:
+    # A worker without PyArrow shows up as a time-out of the first query; ask in a way that gives a clear answer.
+    def look(_: int) -> str:
+        try:
+            import pyarrow
+        except ImportError as error:
+            return f"no pyarrow ({error})"
+        return f"{sys.version_info[0]}.{sys.version_info[1]}" if pyarrow.__version__ else ""
+
+    answers = set(session.sparkContext.parallelize(range(4), 4).map(look).collect())
+    if answers != {_python()}:
+        raise SessionError(
+            f"executors answer {sorted(answers)} where Python {_python()} with pyarrow is wanted; "
+            "set PYSPARK_PYTHON to such a Python on every machine of the cluster"
+        )
+
+
+def jvm_runs(session: SparkSession) -> bool:
+    """Tell whether the JVM behind a session is there."""
+    process = _jvm_process(session)
+    return process is None or process.poll() is None
+
+
+def is_ending(session: SparkSession) -> bool:
+    """Tell whether Spark was stopped under its queries, or its JVM answers no more."""
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001 - PySpark has no public way to ask
+    except Exception:  # whatever the bridge to a JVM raises that is gone
+        return True
+
+
+def exit_code(session: SparkSession) -> int | None:
+    """Return the exit code of the JVM behind a session; None while it runs."""
+    process = _jvm_process(session)
+    return None if process is None else process.poll()
+
+
+def stop_session(session: SparkSession, *, within_s: float = 10.0) -> None:
+    """Stop Spark and its JVM, which is killed after so long; an error while stopping leaves nothing more to do."""
+    process = _jvm_process(session)
+    gateway = session.sparkContext._gateway  # noqa: SLF001 - PySpark keeps the JVM for a next session otherwise
+    with contextlib.suppress(Exception):
+        session.stop()
+    if gateway is not None:
+        gateway.shutdown()
+    if process is not None:
+        if process.stdin is not None:
+            process.stdin.close()  # what the JVM waits for
+        _ended(process, within_s)
+
+
+def _jvm_process(session: SparkSession) -> subprocess.Popen[bytes] | None:
+    return getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001
+
+
+def _ended(process: subprocess.Popen[bytes], within_s: float) -> None:
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _python() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"

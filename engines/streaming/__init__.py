@@ -1,0 +1,1 @@
+"""How rows get into Spark's streams and answers out of them."""

@@ -1,0 +1,34 @@
+"""What an engine says of the runs that it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from engines.streaming.feed import Item
+from infra.messages import Poison
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a run, or for a stateful query of all the runs of a micro-batch.
+
+    Attributes:
+        items: the runs, at least one.
+        rows: their results.
+        poison: the rows of a single run that have none.
+        batch_id: the micro-batch.
+        batch_s: how long that took, from its planning on.
+    """
+
+    items: tuple[Item, ...]
+    rows: pa.RecordBatch
+    poison: tuple[Poison, ...]
+    batch_id: int
+    batch_s: float
+
+
+OnAnswers = Callable[[Sequence[Answer]], None]
+OnItems = Callable[[Sequence[Item]], None]

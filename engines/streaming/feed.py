@@ -1,0 +1,263 @@
+"""What waits to be processed on an engine host, and the socket over which Spark's source process asks for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from engines.spark.scratch import scratch_folder
+from infra.clock import Clock
+
+# A poll of an idle query costs Spark some milliseconds; half a second between them keeps that near nothing and
+# a stop of the query waits no longer than that.
+POLL_S = 0.5
+# One task may carry at most spark.rpc.message.maxSize (128 MiB); far below it, a large run becomes several partitions.
+PART_BYTES = 16 << 20
+_QUESTION_BYTES = 64 << 10
+
+
+class FeedClosed(Exception):  # noqa: N818 - it is a state, not a fault
+    """The feed takes and gives no more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """A run as Spark gets it.
+
+    Attributes:
+        start: its position in the feed.
+        end: the position after it.
+        parts: its rows, each an Arrow stream that becomes one input partition; none when it has no rows.
+        tag: what the owner of the feed wants back with it.
+    """
+
+    start: int
+    end: int
+    parts: Sequence[pa.Buffer]
+    tag: Any = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how much memory the rows take."""
+        return sum(part.size for part in self.parts)
+
+
+def pack(batch: pa.RecordBatch, part_bytes: int = PART_BYTES) -> list[pa.Buffer]:
+    """Cut a batch into parts of about ``part_bytes`` (no smaller than a row), each an Arrow stream."""
+    if batch.num_rows == 0:
+        return []
+    rows = max(1, int(batch.num_rows * min(1.0, part_bytes / max(1, batch.get_total_buffer_size()))))
+    return [stream_of(batch.slice(at, rows)) for at in range(0, batch.num_rows, rows)]
+
+
+def stream_of(batch: pa.RecordBatch) -> pa.Buffer:
+    """Return one batch, which may be empty, as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+class Feed:
+    """The runs one query has yet to process, in order of position and without gaps.
+
+    Args:
+        first: the position at which the feed begins.
+        max_items: at most this many runs in one micro-batch.
+        max_bytes: ``put`` waits while more than this is held; one run is always taken.
+        clock: tells when a micro-batch was planned.
+    """
+
+    def __init__(self, first: int, max_items: int, max_bytes: int, clock: Clock) -> None:
+        self._first = first
+        self._next = first
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._items: deque[Item] = deque()
+        self._held_bytes = 0
+        self._planned: tuple[Item, ...] = ()
+        self._clock = clock
+        self.planned_at_s = clock.now()
+        self._closed = ""
+        self._resting = False
+        self._changed = threading.Condition()
+
+    @property
+    def next_position(self) -> int:
+        """Return the position of the next run to come."""
+        return self._next
+
+    @property
+    def planned(self) -> tuple[Item, ...]:
+        """Return the runs of the micro-batch that Spark planned last."""
+        return self._planned
+
+    def put(self, parts: Sequence[pa.Buffer], tag: Any = None, length: int = 1) -> Item:
+        """Append a run of ``length`` positions; blocks while the feed is full.
+
+        Raises:
+            FeedClosed: the feed is closed, also while waiting.
+        """
+        with self._changed:
+            while self._held_bytes > self._max_bytes and not self._closed:
+                self._changed.wait()
+            self._check_open()
+            item = Item(start=self._next, end=self._next + length, parts=parts, tag=tag)
+            self._next = item.end
+            self._items.append(item)
+            self._held_bytes += item.size_bytes
+            self._changed.notify_all()
+            return item
+
+    def latest(self, start: int, wait_s: float = POLL_S) -> int:
+        """Return where the micro-batch that begins at ``start`` ends; ``start`` itself if nothing came in time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._resting or self._next > start, wait_s)
+            self._check_open()
+            if self._resting:
+                return start
+            ends = [item.end for item in self._items if item.start >= start][: self._max_items]
+            return ends[-1] if ends else start
+
+    def batch(self, start: int, end: int) -> tuple[Item, ...]:
+        """Return the runs between two positions and remember them as planned; waits until all are here."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._resting or self._next >= end)
+            self._check_open()
+            if self._next < end:
+                raise FeedClosed("the query is being stopped")
+            found = tuple(item for item in self._items if start <= item.start and item.end <= end)
+            if found and (found[0].start, found[-1].end) != (start, end):
+                raise FeedClosed(f"batch {start}..{end} does not lie on run borders")
+            self._planned = found
+            self.planned_at_s = self._clock.now()
+            return found
+
+    def release(self, end: int) -> None:
+        """Forget every run before ``end``."""
+        with self._changed:
+            while self._items and self._items[0].end <= end:
+                self._held_bytes -= self._items.popleft().size_bytes
+            self._changed.notify_all()
+
+    def drop_unplanned(self) -> list[Item]:
+        """Empty every run that no micro-batch holds yet, and return them as they were.
+
+        Their positions stay, because Spark may have been told of them.
+        """
+        with self._changed:
+            planned_end = self._planned[-1].end if self._planned else self._first
+            kept, dropped = deque[Item](), list[Item]()
+            for item in self._items:
+                if item.start < planned_end:
+                    kept.append(item)
+                else:
+                    dropped.append(item)
+                    kept.append(Item(start=item.start, end=item.end, parts=()))
+                    self._held_bytes -= item.size_bytes
+            self._items = kept
+            self._changed.notify_all()
+            return dropped
+
+    def rest(self) -> None:
+        """Offer Spark no new micro-batch, so that its query can be stopped while it waits for one."""
+        with self._changed:
+            self._resting = True
+            self._changed.notify_all()
+
+    def close(self, reason: str) -> None:
+        """Take and give nothing more; whoever waits is told so."""
+        with self._changed:
+            self._closed = reason
+            self._items.clear()
+            self._held_bytes = 0
+            self._changed.notify_all()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FeedClosed(self._closed)
+
+
+@dataclass
+class FeedServer:
+    """Answers Spark's source processes; one thread for each (there is one a running query)."""
+
+    _feeds: dict[str, Feed] = field(default_factory=dict)
+    _folder: Path = field(init=False)
+    _listener: Listener = field(init=False)
+
+    def __post_init__(self) -> None:
+        # A folder of mode 0700 and a short path: a Unix socket's may have 107 bytes.
+        self._folder = scratch_folder("feed")
+        self._listener = Listener(self.address, "AF_UNIX", backlog=16)
+        Path(self.address).chmod(0o600)
+        threading.Thread(target=self._accept, name="feed-accept", daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """Return the socket's path."""
+        return str(self._folder / "s")
+
+    def add(self, name: str, feed: Feed) -> None:
+        """Make a feed known under a name not used before."""
+        assert name not in self._feeds, name
+        self._feeds[name] = feed
+
+    def remove(self, name: str, reason: str) -> None:
+        """Close a feed and forget it."""
+        feed = self._feeds.pop(name, None)
+        if feed is not None:
+            feed.close(reason)
+
+    def close(self) -> None:
+        """Close all feeds and the socket."""
+        for name in list(self._feeds):
+            self.remove(name, "the engine host ends")
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except OSError:  # closed
+                return
+            threading.Thread(target=self._serve, args=(connection,), name="feed", daemon=True).start()
+
+    def _serve(self, connection: Connection[bytes, bytes]) -> None:
+        # Ends with the asking process, with its socket when the host ends, or with a question that is none.
+        with contextlib.suppress(EOFError, OSError, ValueError, KeyError), connection:
+            while True:
+                question = json.loads(connection.recv_bytes(_QUESTION_BYTES))
+                try:
+                    answer, parts = self._answer(question)
+                except FeedClosed as closed:
+                    answer, parts = {"error": str(closed)}, []
+                connection.send_bytes(json.dumps(answer).encode())
+                for part in parts:
+                    connection.send_bytes(part)
+
+    def _answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[pa.Buffer]]:
+        feed = self._feeds.get(question["feed"])
+        if feed is None:
+            raise FeedClosed("it is not open")
+        match question["op"]:
+            case "first":
+                return {"at": feed._first}, []  # noqa: SLF001 - same module
+            case "latest":
+                return {"at": feed.latest(question["start"])}, []
+            case "batch":
+                parts = [part for item in feed.batch(question["start"], question["end"]) for part in item.parts]
+                return {"parts": len(parts)}, parts
+            case unknown:
+                raise FeedClosed(f"unknown question {unknown!r}")

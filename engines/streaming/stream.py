@@ -1,0 +1,161 @@
+"""One Spark streaming query over a feed: started, warmed, watched, stopped."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from engines.query.known import Query, RefusedError
+from engines.query.reasons import why
+from engines.spark.session import sibling
+from engines.streaming import source
+from engines.streaming.feed import Feed, FeedServer, stream_of
+from engines.streaming.source import FORMAT, RunSource
+
+# Executors may be machines on which this project is not installed.
+cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
+
+WARM_S = 120.0
+"""How long the first micro-batch of a query may take; on a busy small machine it takes 2 to 20 s."""
+
+OnBatch = Callable[[DataFrame, int], None]
+OnDeath = Callable[[str], None]
+
+
+class Stream:
+    """A running streaming query.
+
+    Args:
+        query: what runs.
+        server: where Spark's source process asks for runs.
+        feed: the runs.
+        checkpoint: Spark's folder for this start.
+        on_batch: called for each micro-batch on a thread of the bridge to Java; what it raises ends the stream.
+        on_death: called with the reason, on a thread of its own, when the stream ends without `stop`.
+
+    Attributes:
+        stopping: whether `stop` was called.
+        death: why it ended without that; empty while it lives.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        server: FeedServer,
+        feed: Feed,
+        checkpoint: Path,
+        on_batch: OnBatch,
+        on_death: OnDeath,
+    ) -> None:
+        self._query = query
+        self._server = server
+        self._feed = feed
+        self._checkpoint = checkpoint
+        self._on_batch = on_batch
+        self._on_death = on_death
+        self._name = f"{query.spec.query}-{uuid.uuid4().hex[:8]}"
+        self._running: StreamingQuery | None = None
+        self.stopping = False
+        self.death = ""
+
+    def start(self) -> None:
+        """Start; returns once Spark has taken the query.
+
+        Raises:
+            RefusedError: Spark does not run this query as a stream in append mode.
+        """
+        session = sibling(self._query.base)
+        session.dataSource.register(RunSource)
+        self._server.add(self._name, self._feed)
+        # local[1] runs jobs first in, first out; with a pool each, one query cannot starve another.
+        context = session.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", self._query.spec.query)
+        try:
+            reader = session.readStream.format(FORMAT).schema(self._query.columns)
+            events = reader.option("socket", self._server.address).option("feed", self._name).load()
+            result = self._query.build(events)
+            check_streaming(result, self._query)
+            writer = result.writeStream.foreachBatch(self._on_batch).outputMode("append").queryName(self._name)
+            self._running = writer.option("checkpointLocation", self._checkpoint.as_uri()).start()
+        except RefusedError:
+            self._server.remove(self._name, "refused")
+            raise
+        except Exception as error:  # the user's function and Spark may raise anything
+            self._server.remove(self._name, "refused")
+            raise RefusedError(f"query {self._query.spec.query}: {why(error)}") from error
+        finally:
+            context.setLocalProperty("spark.scheduler.pool", "default")
+        threading.Thread(target=self._watch, name=f"watch-{self._name}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop and forget what is in the feed; returns when Spark has ended the query."""
+        self.stopping = True
+        self._feed.rest()
+        if self._running is not None:
+            self._running.stop()
+        self._server.remove(self._name, "the query was stopped")
+
+    def _watch(self) -> None:
+        assert self._running is not None
+        reason = "the stream ended by itself"
+        try:
+            self._running.awaitTermination()
+        except Exception as error:
+            reason = why(error)
+        if not self.stopping:
+            self.death = reason
+            self._server.remove(self._name, reason)
+            self._on_death(reason)
+
+
+class Warmth:
+    """Waits until an empty micro-batch has gone all the way through a stream."""
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self._death = ""
+
+    def warmed(self) -> None:
+        """Tell that the empty batch came out."""
+        self._done.set()
+
+    def died(self, reason: str) -> None:
+        """Tell that it never will."""
+        self._death = reason
+        self._done.set()
+
+    def wait(self, query: str) -> None:
+        """Return when the stream is warm.
+
+        Raises:
+            RefusedError: it died of an empty batch, or took longer than `WARM_S`.
+        """
+        if not self._done.wait(WARM_S):
+            raise RefusedError(f"query {query}: an empty batch took more than {WARM_S:.0f} s")
+        if self._death:
+            raise RefusedError(f"query {query}: it fails even without events: {self._death}")
+
+
+def check_streaming(result: DataFrame, query: Query) -> None:
+    """Refuse a query that would never see an event.
+
+    Raises:
+        RefusedError: its frame is none over a stream.
+    """
+    if not result.isStreaming:
+        raise RefusedError(f"query {query.spec.query}: it does not read the view events")
+
+
+def put_warm_up(feed: Feed, query: Query) -> None:
+    """Append a run of no rows that nevertheless becomes a partition."""
+    nothing = pa.RecordBatch.from_arrays(
+        [pa.array([], field.type) for field in query.input_schema], schema=query.input_schema
+    )
+    feed.put([stream_of(nothing)])

@@ -1,0 +1,1 @@
+"""Providers that rent machines, each asked through libcloud: orders, prices, errors and retries."""

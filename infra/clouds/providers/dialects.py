@@ -1,0 +1,26 @@
+"""How each provider is asked through libcloud: what it wants to hear for a machine, its tags and its user data.
+
+Everything here blocks, and raises what libcloud raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from infra.clouds.providers.account import Account, Dialect
+from infra.clouds.providers.droplets import DigitalOcean
+from infra.clouds.providers.ec2 import Ec2
+from infra.clouds.providers.gce import Gce
+from infra.clouds.providers.openstack import OpenStack
+from infra.clouds.providers.profiles import Provider
+
+
+def dialect_for(account: Account) -> Dialect:
+    """Return the dialect that the account's provider understands."""
+    dialects: dict[Provider, Callable[[Account], Dialect]] = {
+        "ec2": Ec2,
+        "openstack": OpenStack,
+        "gce": Gce,
+        "digitalocean": DigitalOcean,
+    }
+    return dialects[account.provider](account)

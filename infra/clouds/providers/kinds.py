@@ -1,0 +1,99 @@
+"""Sizes and zones in the order in which they are tried; which of them was of no use is remembered over restarts.
+
+A machine that never boots costs up to a quarter of an hour, and a gateway that is started again and again, because
+something else is wrong, would pay that each time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from infra.clouds.providers.account import Account
+from infra.link.keys.secret_files import write_private
+
+_LOG: Final = logging.getLogger(__name__)
+_UNFIT_S: Final = 3600.0
+"""A kind of machine that was of no use comes last for so long: what was wrong with it may have been mended."""
+
+Kind = tuple[str, str | None]
+"""A size and a zone."""
+
+
+class _Memory(msgspec.Struct, frozen=True):
+    """What the file holds: of which account it is, and (size, zone, since when in seconds since 1970)."""
+
+    account: str
+    unfit: list[tuple[str, str | None, float]]
+
+
+class Kinds:
+    """The kinds of an account.
+
+    Args:
+        account: what it says besides sizes, zones and secrets is what a memory is about: after a change, of the image
+            say, it means nothing.
+        file: where the memory is kept; None: it ends with this object.
+    """
+
+    def __init__(self, account: Account, file: Path | None) -> None:
+        self._kinds: Sequence[Kind] = [(size, zone) for size in account.sizes for zone in account.zones or (None,)]
+        self._account = _fingerprint(account)
+        self._file = file
+        self._since_s = {} if file is None else self._read(file)
+
+    def by_merit(self, wall_s: float) -> list[Kind]:
+        """Return the kinds: the first size is looked for everywhere before the second one is.
+
+        Those of which the last machine was of no use come last, the one whose failure is longest ago first.
+
+        Args:
+            wall_s: seconds since 1970, as for the others.
+        """
+        # A failure in the future is one that a clock was wrong about.
+        self._since_s = {kind: at_s for kind, at_s in self._since_s.items() if 0 <= wall_s - at_s <= _UNFIT_S}
+        return sorted(self._kinds, key=lambda kind: self._since_s.get(kind, -math.inf))
+
+    def was_unfit(self, kind: Kind, wall_s: float) -> None:
+        """Hear that a machine of this kind was of no use."""
+        self._since_s[kind] = wall_s
+        _LOG.warning("%s comes last for %g s", " in ".join(filter(None, kind)), _UNFIT_S)
+        self._write()
+
+    def booted(self, kind: Kind) -> None:
+        """Hear that a machine of this kind came up."""
+        if self._since_s.pop(kind, None) is not None:
+            self._write()
+
+    def _read(self, file: Path) -> dict[Kind, float]:
+        try:
+            memory = msgspec.json.decode(file.read_bytes(), type=_Memory)
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError) as error:
+            _LOG.warning("which kinds of machine were of no use is forgotten: %s: %s", file, error)
+            return {}
+        if memory.account != self._account:
+            return {}
+        return {(size, zone): at_s for size, zone, at_s in memory.unfit if (size, zone) in self._kinds}
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        unfit = [(size, zone, at_s) for (size, zone), at_s in self._since_s.items()]
+        try:
+            write_private(self._file, msgspec.json.encode(_Memory(self._account, unfit)))
+        except OSError as error:
+            _LOG.warning("which kinds of machine were of no use is forgotten at a restart: %s", error)
+
+
+def _fingerprint(account: Account) -> str:
+    about = dataclasses.replace(account, key="", secret="", token=None, sizes=(), zones=())
+    return hashlib.sha256(repr(about).encode()).hexdigest()

@@ -1,0 +1,266 @@
+"""Who may talk on a link: the gateway's authority, and what a new machine is told about it.
+
+The gateway makes its own authority. A new host cannot be in it yet, so it proves itself once with a token from its
+user data, bound to the very certificate that the gateway sees on the connection; then its key is signed, the token is
+spent, and only mutual TLS 1.3 is spoken.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import secrets
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from infra.link.keys.certificates import (
+    Credential,
+    Purpose,
+    TrustError,
+    check_issued,
+    checked_host_name,
+    is_issued,
+    issue,
+    new_authority,
+    new_key,
+    requested_key,
+)
+from infra.link.keys.secret_files import create_private, sync_directory
+
+__all__ = ["Authority", "TrustError", "UserData", "enrol_mac", "new_token", "same_mac"]
+
+TOKEN_BYTES = 32
+NONCE_BYTES = 32
+CODE_PATH = "code_path"
+"""Key of ``UserData.extra``: the folder where a machine of another site has the user's code."""
+NOTICE = "notice"
+"""Key of ``UserData.extra``: whose metadata service tells a machine that it is taken back; only spare ones have it."""
+SPARK_CONF = "spark_conf"
+"""Key of ``UserData.extra``: the user's Spark settings for this host, a JSON object of strings."""
+GATEWAY_NAME = "gateway"
+_CA, _GATEWAY = "ca.pem", "gateway.pem"
+_NEXT_CA, _NEXT_GATEWAY = "next-ca.pem", "next-gateway.pem"
+
+
+def new_token() -> bytes:
+    """Return a one-time token for one new host."""
+    return secrets.token_bytes(TOKEN_BYTES)
+
+
+def enrol_mac(token: bytes, certificate_der: bytes, nonce: bytes) -> bytes:
+    """Return HMAC-SHA256(token, sha256(certificate) || nonce): only who holds the token can have made it."""
+    return hmac.digest(token, hashlib.sha256(certificate_der).digest() + nonce, "sha256")
+
+
+def same_mac(mac: bytes, other: bytes) -> bool:
+    """Compare in constant time."""
+    return hmac.compare_digest(mac, other)
+
+
+class UserData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a new machine is given when it is started; it holds a secret, so its file must be for the owner only.
+
+    Attributes:
+        host: its name; a DNS name in lower case.
+        ca_pem: certificate of the gateway's authority.
+        token: 32 random bytes, good for one enrolment (base64 in JSON).
+        listen_host: address to listen on.
+        listen_port: port to listen on; 0 takes a free one.
+        orphan_after_s: the host ends itself when no gateway was connected for so long.
+        extra: whatever else the host's program wants to know.
+    """
+
+    host: str
+    ca_pem: str
+    token: bytes
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 0
+    orphan_after_s: float = 300.0
+    extra: dict[str, str] = {}
+
+    def to_json(self) -> str:
+        """Return the text that ``from_json`` reads."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> UserData:
+        """Read user data.
+
+        Raises:
+            TrustError: it is not whole, or its name, token or port cannot be right.
+        """
+        try:
+            data = msgspec.json.decode(text, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise TrustError(f"the user data cannot be read: {error}") from error
+        checked_host_name(data.host)
+        if len(data.token) != TOKEN_BYTES or not 0 <= data.listen_port < 1 << 16:
+            raise TrustError("the user data holds no token of 32 bytes, or no port between 0 and 65535")
+        return data
+
+    def with_spark_conf(self, conf: Mapping[str, str]) -> UserData:
+        """Return it for a host with these Spark settings."""
+        extra = {name: value for name, value in self.extra.items() if name != SPARK_CONF}
+        if conf:
+            extra[SPARK_CONF] = msgspec.json.encode(dict(conf), order="sorted").decode()
+        return msgspec.structs.replace(self, extra=extra)
+
+    @property
+    def spark_conf(self) -> dict[str, str]:
+        """The user's Spark settings for this host.
+
+        Raises:
+            TrustError: they are no JSON object of strings.
+        """
+        try:
+            return msgspec.json.decode(self.extra.get(SPARK_CONF, "{}"), type=dict[str, str])
+        except msgspec.DecodeError as error:
+            raise TrustError(f"the Spark settings in the user data cannot be read: {error}") from error
+
+
+class Authority:
+    """The gateway's certificate authority and its own client certificate.
+
+    Use ``open``; the constructor only holds what it is given.
+
+    It is renewed in steps, each of which a killed gateway finds again: ``following`` makes the next authority, whose
+    hosts are trusted from then on, too; hosts are told of it one by one; ``give_way`` puts it in the place of this one.
+    """
+
+    def __init__(self, ca: Credential, gateway: Credential, gateway_file: Path) -> None:
+        self._ca = ca
+        self._next_ca: Credential | None = None
+        self._gateway_file = gateway_file
+        self.gateway_certificate = gateway.certificate
+
+    @classmethod
+    def open(cls, directory: Path) -> Authority:
+        """Load the authority in ``directory``, or make one there (files for the owner only, written atomically).
+
+        Raises:
+            TrustError: what is there is damaged, expired, or does not belong together.
+        """
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        now = dt.datetime.now(dt.UTC)
+        if (directory / _NEXT_GATEWAY).exists() and not (directory / _NEXT_CA).exists():
+            _rename(directory, _NEXT_GATEWAY, _GATEWAY)  # it was killed in the middle of ``give_way``
+        ca = _load_or_create(directory / _CA, lambda: new_authority(now))
+        if ca.certificate.not_valid_after_utc <= now:
+            raise TrustError(f"the authority in {directory} expired; remove the folder and enrol all hosts anew")
+
+        def new_gateway() -> Credential:
+            key = new_key()
+            return Credential(key, issue(ca, key.public_key(), GATEWAY_NAME, Purpose.GATEWAY, now))
+
+        gateway_file = directory / _GATEWAY
+        gateway = _load_or_create(gateway_file, new_gateway)
+        check_issued(gateway.certificate, ca.certificate, GATEWAY_NAME, Purpose.GATEWAY)
+        authority = cls(ca, gateway, gateway_file)
+        if (directory / _NEXT_CA).exists():
+            authority.following()
+        return authority
+
+    def following(self) -> Authority:
+        """Return the authority that will take this one's place; the same one until it has, also after a restart.
+
+        Raises:
+            TrustError: what is there of it is damaged.
+            OSError: it cannot be written.
+        """
+        directory, now = self._gateway_file.parent, dt.datetime.now(dt.UTC)
+        if (directory / _NEXT_GATEWAY).exists() and not (directory / _NEXT_CA).exists():
+            raise TrustError(f"{directory}: the disk failed while certificates were renewed; restart the gateway")
+        ca = _load_or_create(directory / _NEXT_CA, lambda: new_authority(now))
+
+        def new_gateway() -> Credential:
+            key, serial = new_key(), self.gateway_certificate.serial_number
+            return Credential(key, issue(ca, key.public_key(), GATEWAY_NAME, Purpose.GATEWAY, now, serial))
+
+        file = directory / _NEXT_GATEWAY
+        gateway = _load_or_create(file, new_gateway)
+        check_issued(gateway.certificate, ca.certificate, GATEWAY_NAME, Purpose.GATEWAY)
+        self._next_ca = ca
+        return Authority(ca, gateway, file)
+
+    def give_way(self, following: Authority) -> None:
+        """Become ``following``, durably: hosts that were not told of it are strangers from now on.
+
+        Raises:
+            OSError: the disk fails; the next start finishes what was begun.
+        """
+        directory = self._gateway_file.parent
+        _rename(directory, _NEXT_CA, _CA)
+        _rename(directory, _NEXT_GATEWAY, _GATEWAY)
+        self._ca, self._next_ca = following._ca, None
+        self.gateway_certificate = following.gateway_certificate
+
+    @property
+    def fleet(self) -> str:
+        """What the gateway's machines are found by, in hex; it stays the same when certificates are renewed."""
+        return self.gateway_certificate.serial_number.to_bytes(20, "big").hex()
+
+    @property
+    def ca_pem(self) -> str:
+        """The authority's certificate, as ``UserData`` wants it."""
+        return self._ca.certificate_pem.decode()
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return a context for mutual TLS 1.3; the connection's ``server_hostname`` must be the host's name."""
+        context = self._context()
+        for ca in filter(None, (self._ca, self._next_ca)):
+            context.load_verify_locations(cadata=ca.certificate_pem.decode())
+        context.hostname_checks_common_name = False
+        return context
+
+    def enrol_context(self) -> ssl.SSLContext:
+        """Return a context for a host that nobody has signed yet: the gateway is proven, the host by its MAC."""
+        context = self._context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE  # the MAC over the certificate seen here takes the place of a signature
+        return context
+
+    def sign(self, csr_pem: bytes, host_name: str) -> bytes:
+        """Sign a host's key; the names are ours, whatever the request says.
+
+        Returns:
+            the certificate, PEM.
+
+        Raises:
+            TrustError: the request is not signed by its own key, or cannot be read.
+        """
+        key = requested_key(csr_pem)
+        certificate = issue(self._ca, key, checked_host_name(host_name), Purpose.HOST, dt.datetime.now(dt.UTC))
+        return certificate.public_bytes(Encoding.PEM)
+
+    def has_issued(self, certificate_der: bytes, host_name: str) -> bool:
+        """Return whether this authority, or the one that follows it, issued that certificate to that host."""
+        try:
+            certificate = x509.load_der_x509_certificate(certificate_der)
+        except ValueError:
+            return False
+        return any(
+            is_issued(certificate, ca.certificate, host_name, Purpose.HOST)
+            for ca in filter(None, (self._ca, self._next_ca))
+        )
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(self._gateway_file)
+        return context
+
+
+def _rename(directory: Path, old: str, new: str) -> None:
+    (directory / old).replace(directory / new)
+    sync_directory(directory)
+
+
+def _load_or_create(path: Path, create: Callable[[], Credential]) -> Credential:
+    content = path.read_bytes() if path.exists() else create_private(path, create().to_pem())
+    return Credential.from_pem(content, str(path))

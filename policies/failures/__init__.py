@@ -1,0 +1,1 @@
+"""When failed work is suspected, repeated, retried later, or given up."""

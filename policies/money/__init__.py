@@ -1,0 +1,1 @@
+"""What machines cost, and the limits of what may be spent."""

@@ -1,0 +1,1 @@
+"""Policies that plan ahead: forecasts, plain rules, and the planners that use them."""

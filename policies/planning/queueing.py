@@ -1,0 +1,215 @@
+"""The queueing planner in a running gateway: degrees become numbers of VMs (Mayer et al., section V).
+
+The gateway knows how many events came in a slot, not when each did: the times between events that are classified are
+those of the slots' rates, so what varies within a slot is not seen. Instances work in micro-batches; the time of an
+event is taken to be exponential, as nothing is known of its distribution within a batch. Both make the answer that of
+M/M/c unless rates vary from slot to slot as heavily as in a Pareto distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from policies.advice import ENGINES_HOME, Advice, Expected, FitOrder, Load, Option, Seen, Site
+from policies.arrays import Array
+from policies.gaussian.forecaster import Trained
+from policies.planning.learned import Learned, LearningOptions
+from policies.planning.windows import Window, WindowedPolicy
+from policies.queueing.adaptation import Adaptation
+from policies.queueing.degree import BufferGoal
+from policies.queueing.distributions import Exponential
+from policies.queueing.forecasts import naive, seasonal_naive
+from policies.queueing.planner import PlannerSettings, QueueingPlanner
+from policies.queueing.profile import OperatorProfile, ProfilePoint
+
+ForecastBy = Literal["naive", "seasonal", "gp"]
+
+_SLOTS = 64
+_SAMPLE = 256
+"""So many times between events are classified, of the latest slots, each slot with as many as its part of events."""
+
+_LEAST_PART = 1e-3
+_ERRORS = 50
+_SAME = 0.05
+"""A VM that would do less than this part of its work is not wanted."""
+
+_LEAST_RATE = 1e-3
+"""A window without events counts as this many a second: a rate of nothing has no time between events."""
+
+_ENGINES_MOST = 65
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueingOptions:
+    """What is to be kept, and how is forecast.
+
+    Attributes:
+        buffer_limit: BL, the most events that wait or are processed; None: what a VM does in the promised latency.
+        probability: P_required, for which part of the time.
+        ahead_s: TH, how far ahead is decided; None: until a VM that is asked for now serves.
+        window_s: length of a window: the paper's time slice.
+        forecast: how the mean time between events is forecast.
+        cycle_s: length of a season, or the cycle that the Gaussian process looks for.
+        history: so many windows are remembered.
+    """
+
+    window_s: float
+    buffer_limit: int | None = None
+    probability: float = 0.95
+    ahead_s: float | None = None
+    forecast: ForecastBy = "naive"
+    cycle_s: float = 86_400.0
+    history: int = 500
+
+
+class QueueingPolicy(WindowedPolicy):
+    """Plans for one query.
+
+    Args:
+        options: what is to be kept.
+        site: what is the same for all queries.
+        latency_s: what is promised.
+    """
+
+    name = "queueing"
+
+    def __init__(self, options: QueueingOptions, site: Site, latency_s: float) -> None:
+        super().__init__(site, options.window_s, latency_s)
+        self._options = options
+        self._horizon_s = site.boot_s if options.ahead_s is None else options.ahead_s
+        self._ahead = max(1, math.ceil(self._horizon_s / self.window_s - 1e-9))
+        self._season = max(1, round(options.cycle_s / self.window_s))
+        kept = options.history if options.forecast != "seasonal" else max(options.history, 2 * self._season)
+        self._means_s: deque[float] = deque(maxlen=kept)
+        self._slot_parts: deque[float] = deque(maxlen=_SLOTS)
+        self._loads: deque[float] = deque(maxlen=self._ahead + 1)
+        self._adaptation = Adaptation(ENGINES_HOME, self._horizon_s)
+        self._band = _ErrorBand(self._ahead)
+        learning = LearningOptions(
+            window_s=self.window_s, history=options.history, cycles_s=(options.cycle_s,), lead=self._ahead
+        )
+        self._learned = Learned(learning) if options.forecast == "gp" else None
+        self._quiet = False
+
+    def advise(self, seen: Seen) -> Advice:
+        """See ``VmPolicy.advise``."""
+        self._quiet = seen.slot.latency_s < self.latency_s
+        return super().advise(seen)
+
+    def fit_order(self) -> FitOrder | None:
+        """See ``VmPolicy.fit_order``."""
+        return None if self._learned is None else self._learned.fit_order(quiet=self._quiet)
+
+    def fitted(self, models: tuple[Trained, ...], trouble: str) -> None:
+        """See ``VmPolicy.fitted``."""
+        if self._learned is None:
+            super().fitted(models, trouble)
+        else:
+            self._learned.fitted(models, trouble)
+
+    def decide(self, window: Window, seen: Seen) -> Advice:
+        """See ``WindowedPolicy.decide``."""
+        if window.input_rate > 0:
+            # Beside the window's own mean: that rates change from window to window is the forecast's business.
+            self._slot_parts.extend(rate / window.input_rate for rate in window.rates)
+        self._means_s.append(1.0 / max(window.input_rate, _LEAST_RATE))
+        if self._learned is not None:
+            self._learned.observe(window.wall_s, window.input_rate, ENGINES_HOME + seen.serving, window.event_s)
+        if window.event_s is None:
+            return Advice(why="queueing: no event was processed so far, so the plain rule decides")
+        ahead_s, how = self._forecast(window.wall_s)
+        expected = self._expected(window, 1.0 / ahead_s)
+        engines, why = self._engines(window, ahead_s, window.event_s, len(seen.vms))
+        # A degree says that one engine fewer is not enough, whatever the mean load.
+        self._loads.append(max(window.event_s / ahead_s, engines - 1))
+        vms = max(0, math.ceil(engines - self.times.home_engines - _SAME))
+        change = self._adaptation.decide(ENGINES_HOME + min(vms, self.site.max_vms), seen.at_s)
+        # A VM that drains cannot be taken back: those cancelled now are gone for good.
+        self._adaptation.shut_down(change.cancel)
+        wanted, kept = self._adaptation.wanted - ENGINES_HOME, self._adaptation.registered - ENGINES_HOME
+        later = f", {kept - wanted} more until they are cancelled" if kept > wanted else ""
+        return Advice(
+            wanted=wanted,
+            kept=kept,
+            why=f"queueing: {wanted} VMs{later}: {why}; forecast {how}",
+            expected=expected,
+            options=self._prices(wanted),
+            load=Load(self._loads[-1], max(self._loads), self.times.home_engines),
+        )
+
+    def _engines(self, window: Window, ahead_s: float, event_s: float, vms: int) -> tuple[int, str]:
+        """Return how many engines like a VM keep the goal, and why."""
+        sample = self._between_s(window.input_rate)
+        if sample is None:
+            return ENGINES_HOME, "no events came"
+        limit = self._options.buffer_limit
+        goal = BufferGoal(max(1, int(self.latency_s / event_s)) if limit is None else limit, self._options.probability)
+        service = OperatorProfile((ProfilePoint(window.input_rate, Exponential(event_s)),))
+        most = min(math.ceil(self.times.home_engines) + max(1, self.site.max_vms), _ENGINES_MOST)
+        settings = PlannerSettings(goal=goal, profile=service, most=most, ahead=self._ahead)
+        planner = QueueingPlanner(settings, lambda _, ahead: np.full(ahead, ahead_s))
+        current = min(ENGINES_HOME + vms, most)
+        try:
+            plan = planner.decide(sample, current)
+        except ValueError:  # its times are so irregular that no queue with a formula bounds them
+            plan = planner.decide(_exponential(1.0 / window.input_rate), current)
+        return plan.degree.instances, plan.why
+
+    def _between_s(self, rate: float) -> Array | None:
+        """Return times between events whose mean is that of the last window, shape (n,); None without events."""
+        if rate <= 0:
+            return None
+        parts = np.array(self._slot_parts)
+        counts = np.rint(_SAMPLE * parts / parts.sum()).astype(np.intp)
+        between = np.repeat(1.0 / np.maximum(parts, _LEAST_PART), counts)
+        return np.asarray(between / (between.mean() * rate), dtype=np.float64)
+
+    def _forecast(self, wall_s: float) -> tuple[float, str]:
+        """Return the mean time between events when it counts, and how it was forecast."""
+        options, series = self._options, list(self._means_s)
+        if self._learned is not None:
+            if self._learned.trusted:
+                rate = float(self._learned.input_ahead(wall_s, self._ahead).mean[-1])
+                return 1.0 / max(rate, _LEAST_RATE), "by a Gaussian process"
+            return float(naive(series, 1)[0]), f"naively ({self._learned.why})"
+        if options.forecast == "seasonal":
+            if len(series) >= self._season:
+                return float(seasonal_naive(series, self._ahead, self._season)[-1]), "as a season ago"
+            return float(naive(series, 1)[0]), f"naively: {len(series)} of {self._season} windows of a season were seen"
+        return float(naive(series, 1)[0]), "naively"
+
+    def _expected(self, window: Window, rate: float) -> Expected:
+        """Return the forecast with an interval as wide as its past errors."""
+        wide = self._band.observe(window.input_rate, rate)
+        return Expected((self._ahead - 0.5) * self.window_s, rate, max(0.0, rate - wide), rate + wide)
+
+    def _prices(self, chosen: int) -> tuple[Option, ...]:
+        """Return what one VM fewer, as many, and one more cost in a billing period."""
+        terms = self.site.terms
+        counts = sorted({max(0, chosen - 1), chosen, min(chosen + 1, self.site.max_vms)})
+        return tuple(Option(vms, vms * terms.time_usd(terms.period_s)) for vms in counts)
+
+
+def _exponential(mean_s: float) -> Array:
+    """Return times that are exponential beyond doubt: quantiles, evenly spread."""
+    return Exponential(mean_s).quantile((np.arange(_SAMPLE) + 0.5) / _SAMPLE)
+
+
+class _ErrorBand:
+    """How far forecasts were off lately: the ninth tenth of the errors lies within it."""
+
+    def __init__(self, lead: int) -> None:
+        self._pending: deque[float] = deque(maxlen=lead)
+        self._errors: deque[float] = deque(maxlen=_ERRORS)
+
+    def observe(self, seen: float, forecast: float) -> float:
+        """Take in a value and the forecast made upon it; return half the width of the interval."""
+        if len(self._pending) == self._pending.maxlen:
+            self._errors.append(abs(seen - self._pending[0]))
+        self._pending.append(forecast)
+        return float(np.quantile(self._errors, 0.9)) if self._errors else 0.0

@@ -1,0 +1,160 @@
+"""What the scheduler knows of one query, and what the switching functions say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from policies.signals import HOME, QuerySlot
+from policies.switching.sharing import AutoShare, FixedShare, ShareController
+from policies.switching.switching import SwitchingSettings, phi_data, phi_vm
+
+if TYPE_CHECKING:
+    from policies.choose import PolicyOptions
+
+Mode = Literal["auto", "data", "query", "off"]
+Route = tuple[tuple[str, float], ...]
+
+ALL_HOME: Route = ((HOME, 1.0),)
+"""The route of a query that sends nothing to the cloud."""
+
+_HOME_CAN_CARRY = 0.9
+"""A query that was moved whole comes home when its input is below this part of what home was seen to sustain."""
+
+_JITTER = 0.1
+"""Slots do not end to the millisecond: tau counts as elapsed when this part of a slot is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySettings:
+    """How one query is switched.
+
+    Attributes:
+        name: name of the query.
+        switching: thresholds.
+        latency_qos_s: L_QoS.
+        mode: ``auto`` and ``data`` send a share, ``query`` moves all events, ``off`` keeps them home.
+        share: fixed R in [0, 1]; None finds it by feedback.
+        switchable: whether splitting cannot change an answer; ``QueryOpened`` knows better once the plan is read.
+        policy: who says when VMs start and are kept; None: equation 1 alone.
+    """
+
+    name: str
+    switching: SwitchingSettings
+    latency_qos_s: float
+    mode: Mode = "auto"
+    share: float | None = None
+    switchable: bool = True
+    policy: PolicyOptions | None = None
+
+
+class Query:
+    """What the scheduler remembers of a query, and what the switching functions make of it.
+
+    ``unpaid`` says why its own budget keeps it home; empty if it does not. ``kept_off`` says why, for each VM on which
+    the query cannot run. A VM that is gone stays in there: the next one is likely to refuse the query too.
+    """
+
+    def __init__(self, settings: QuerySettings, slot_s: float) -> None:
+        self.settings = settings
+        self._slot_s = slot_s
+        self.switchable = settings.switchable
+        self.reason = "" if settings.switchable else "it may not be switched"
+        self.unpaid = ""
+        self.kept_off: dict[str, str] = {}
+        self._no_vm_takes_it = ""
+        self.controller = _controller(settings, slot_s)
+        self.slot = QuerySlot(query=settings.name, latency_s=0.0)
+        self.route = ALL_HOME
+        self.high_since_s: float | None = None
+        self.raw_bytes = 0
+        self.sent_bytes = 0
+
+    @property
+    def why_home(self) -> str:
+        """Return why this query never goes to the cloud; empty if it may."""
+        if self.settings.mode == "off":
+            return "switching is off"
+        return (self.unpaid or self._no_vm_takes_it) if self.switchable else self.reason
+
+    @property
+    def share(self) -> float:
+        """Return the part of the events that cloud lanes get."""
+        return 1.0 - self.route[0][1]
+
+    @property
+    def expected_bytes_per_s(self) -> float:
+        """Return what would cross the WAN if every event did, at the compression seen so far."""
+        return self.slot.input_bytes_per_s * self.sent_part
+
+    @property
+    def sent_part(self) -> float:
+        """Return bytes over the WAN per raw byte so far; 1 before anything was sent."""
+        return self.sent_bytes / self.raw_bytes if self.raw_bytes else 1.0
+
+    def opened(self, *, switchable: bool, reason: str) -> None:
+        """Take in what its plan says; VMs that could not run it may be tried again."""
+        self.switchable = switchable
+        self.reason = reason or ("" if switchable else "it may not be switched")
+        self.kept_off.clear()
+        self._no_vm_takes_it = ""
+
+    def usable(self, ready: tuple[str, ...]) -> tuple[str, ...]:
+        """Return which of the ready VMs can run it; where none can, ``why_home`` says so from now on."""
+        found = tuple(vm for vm in ready if vm not in self.kept_off)
+        last = next(reversed(self.kept_off.items()), None)
+        self._no_vm_takes_it = "" if last is None or found else f"{last[0]} cannot run it: {last[1]}"
+        return found
+
+    def observe(self, slot: QuerySlot) -> None:
+        """Take in what the profiler measured."""
+        self.slot = slot
+        if slot.raw_bytes or slot.sent_bytes:
+            self.raw_bytes += sum(slot.raw_bytes.values())
+            self.sent_bytes += sum(slot.sent_bytes.values())
+
+    def asks_for_vm(self) -> bool:
+        """Return whether L >= L_s, the first condition of equation 1."""
+        return not self.why_home and self.slot.latency_s >= self.settings.switching.start_vm_above_s
+
+    def vm_is_due(self, at_s: float) -> bool:
+        """Return whether equation 1 starts a VM: it was asked for during tau."""
+        return self._phi_vm(False, at_s, period_bytes=0, period_ends=False)
+
+    def keeps_vm(self, period_bytes: int, at_s: float) -> bool:
+        """Return whether equation 1 keeps a VM, that was sent so many bytes of this query, for another period."""
+        return not self.why_home and self._phi_vm(True, at_s, period_bytes=period_bytes, period_ends=True)
+
+    def _phi_vm(self, before: bool, at_s: float, *, period_bytes: int, period_ends: bool) -> bool:
+        high_for_s = 0.0 if self.high_since_s is None else at_s - self.high_since_s + _JITTER * self._slot_s
+        return phi_vm(
+            self.settings.switching,
+            before=before,
+            latency_s=self.slot.latency_s,
+            high_for_s=high_for_s,
+            period_bytes=period_bytes,
+            period_ends=period_ends,
+        )
+
+    def wants_cloud(self, *, vm_before: bool, vm_ready: bool, switched: bool) -> bool:
+        """Return equation 2.
+
+        A query that was moved whole also stays there while home could not carry it: nothing completes at home then, so
+        the equation would see no latency, bring it back and move it again for ever.
+        """
+        if self.why_home:
+            return False
+        latency_s = self.slot.latency_s
+        if phi_data(self.settings.switching, vm_before=vm_before, vm_ready=vm_ready, latency_s=latency_s):
+            return True
+        return self.settings.mode == "query" and switched and vm_ready and self._home_cannot_carry()
+
+    def _home_cannot_carry(self) -> bool:
+        home_rate = self.slot.rates.get(HOME)
+        return home_rate is not None and self.slot.input_rate >= _HOME_CAN_CARRY * home_rate
+
+
+def _controller(settings: QuerySettings, slot_s: float) -> ShareController:
+    if settings.mode == "query":
+        return FixedShare(1.0)
+    return AutoShare(slot_s) if settings.share is None else FixedShare(settings.share)

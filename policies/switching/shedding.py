@@ -1,0 +1,130 @@
+"""Which part of a query's events is not taken in while money for help is spent: at the cap, ``when_spent: shed``.
+
+The newest events are shed, as an even sample of those that come in; what was taken in is answered. With a capacity of
+mu events per second, B events waiting and B* = mu x w of them wanted, mu - (B - B*) / horizon events per second are
+taken in. So B comes to B* with that horizon, and the capacity is used. The wait w begins with half the latency target
+and is learnt, so that the latency comes to a little less than the target: there is more in it than waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from policies.signals import HOME, Cause, Event, QuerySlot, SetShed
+from policies.switching.query import Query
+from policies.vms.fleet import Fleet
+from policies.vms.vm import VmState
+
+MOST = 0.99
+"""A query goes on answering something, however much comes."""
+
+_CHANGE = 0.02
+"""A change of what is taken in by less than this part is not worth an order."""
+
+_HORIZON_SLOTS = 3
+_WAIT_MOST = 0.5
+_AIM = 0.8
+_LEARN = 0.1
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Says how many of the events that come are shed; over time exactly ``share`` of them."""
+
+    share: float = 0.0
+    _owed: float = 0.0
+
+    def shed(self, events: int) -> int:
+        """Return how many of the next ``events`` are shed."""
+        if self.share <= 0:
+            self._owed = 0.0
+            return 0
+        self._owed += self.share * events
+        count = min(events, int(self._owed))
+        self._owed -= count
+        return count
+
+
+def share_to_shed(slot: QuerySlot, capacity_per_s: float, *, wait_s: float, horizon_s: float) -> float:
+    """Return the part of the input that is too much, in [0, 0.99].
+
+    Args:
+        slot: what was measured; its input counts what was shed.
+        capacity_per_s: events per second that the query's lanes serve together.
+        wait_s: w, for how long those that are taken in shall wait.
+        horizon_s: in about so long what waits is to be as much as is wanted.
+    """
+    if slot.input_rate <= 0:
+        return 0.0
+    waiting_events = slot.backlog_events + sum(slot.open_events.values())
+    excess_events = waiting_events - capacity_per_s * wait_s
+    taken_per_s = capacity_per_s - excess_events / horizon_s
+    return min(MOST, max(0.0, 1.0 - taken_per_s / slot.input_rate))
+
+
+class Shedder:
+    """Decides for each query.
+
+    Args:
+        slot_s: length of a slot.
+        max_vms: where that is what forbids another VM, nothing is shed: it is not the money.
+    """
+
+    def __init__(self, slot_s: float, max_vms: int) -> None:
+        self._slot_s = slot_s
+        self._max_vms = max_vms
+        self._active: set[str] = set()
+        self._shares: dict[str, float] = {}
+        self._waits_s: dict[str, float] = {}
+
+    def orders(self, event: Event, queries: Mapping[str, Query], fleet: Fleet) -> list[SetShed]:
+        """Return what changes after a slot that ended."""
+        orders = []
+        for name, query in queries.items():
+            before = self._shares.get(name, 0.0)
+            why = self._why_nothing_helps(query, fleet, event.at_s)
+            share = self._share(query, fleet, before) if why else 0.0
+            if not why:
+                self._active.discard(name)
+                self._waits_s.pop(name, None)
+            if abs(share - before) < _CHANGE * (1 - before) and (share > 0) == (before > 0):
+                continue
+            self._shares[name] = share
+            cause = Cause(event.event_id, f"{name}: {why or 'there is money for a VM, or none is needed'}")
+            orders.append(SetShed(query=name, share=share, cause=cause))
+        return orders
+
+    def _share(self, query: Query, fleet: Fleet, before: float) -> float:
+        slot, settings = query.slot, query.settings
+        capacity_per_s = sum(slot.rates.get(lane, 0.0) for lane in (HOME, *fleet.ready))
+        if capacity_per_s <= 0:
+            return before  # nothing was measured yet
+        if slot.latency_s >= settings.switching.send_above_s:
+            self._active.add(settings.name)
+        elif slot.input_rate <= capacity_per_s:
+            self._active.discard(settings.name)
+        if settings.name not in self._active:
+            return 0.0
+        horizon_s = max(settings.latency_qos_s, _HORIZON_SLOTS * self._slot_s)
+        return share_to_shed(slot, capacity_per_s, wait_s=self._wait_s(query), horizon_s=horizon_s)
+
+    def _wait_s(self, query: Query) -> float:
+        """Return w after this slot: less while the latency is above its aim, more while it is below."""
+        name, target_s = query.settings.name, query.settings.latency_qos_s
+        most_s = _WAIT_MOST * target_s
+        error_s = min(target_s, max(-target_s, _AIM * target_s - query.slot.latency_s))
+        wait_s = self._waits_s.get(name, most_s) + _LEARN * error_s
+        self._waits_s[name] = wait_s = min(most_s, max(0.0, wait_s))
+        return wait_s
+
+    def _why_nothing_helps(self, query: Query, fleet: Fleet, at_s: float) -> str:
+        """Return which money is missing; empty if it is not money that keeps the query from help."""
+        if query.settings.mode == "off" or not query.switchable:
+            return ""
+        if query.unpaid:
+            return query.unpaid
+        helped = len(fleet.live) >= self._max_vms or any(m.state is VmState.STARTING for m in fleet.live.values())
+        if helped or fleet.affords({query.settings.name: query.expected_bytes_per_s}, at_s):
+            return ""
+        return "the budget has no room for a VM"

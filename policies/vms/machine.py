@@ -1,0 +1,119 @@
+"""One rented VM as the fleet's books see it: its times, what it was sent, and what it owes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from policies.money.billing import BillingTerms
+from policies.vms.vm import VmInput, VmState
+
+_OUT_OF_USE = frozenset({VmState.ENDING, VmState.FAILED, VmState.LOST, VmState.GONE})
+
+
+@dataclass(frozen=True, slots=True)
+class VmBill:
+    """What a VM cost, up to the end of the block it is in.
+
+    Attributes:
+        vm: its name.
+        billed_s: time that is paid for.
+        used_s: time in which it could take events, or still worked on some.
+        unused_s: the rest of what is paid for: its boot, and what was left of the last block.
+        sent_bytes: sent to it over the WAN.
+        usd: time and egress.
+    """
+
+    vm: str
+    billed_s: float
+    used_s: float
+    unused_s: float
+    sent_bytes: int
+    usd: float
+
+
+@dataclass(slots=True)
+class Machine:
+    """One VM.
+
+    Attributes:
+        name: also the name of its lane.
+        terms: what it costs.
+        state: where it is in its life.
+        since_s: when it came into this state.
+        billing_since_s: when the cloud began to bill it; its start, until the cloud says better.
+        block_since_s: when the billed block began that ``block_end_s`` ends.
+        block_end_s: when the next period begins.
+        ends_s: when the cloud takes it back, if it said so.
+        payers: the queries that asked for it, or kept it; they pay for its time in equal parts.
+        block_raw_bytes: D by query: raw bytes sent since the last keep-or-stop decision.
+        block_sent_bytes: bytes over the WAN since then, by query.
+        sent_bytes: bytes over the WAN in its whole life.
+        slot_sent_bytes: bytes over the WAN in the last slot, by query.
+        settled_s: billed time that was booked.
+        settled_usd: what was booked for it.
+        ready_s: when it became ready.
+        out_of_use_s: when it was given back, or failed, or was lost.
+    """
+
+    name: str
+    terms: BillingTerms
+    state: VmState = VmState.ABSENT
+    since_s: float = 0.0
+    billing_since_s: float = 0.0
+    block_since_s: float = 0.0
+    block_end_s: float = 0.0
+    ends_s: float = math.inf
+    payers: tuple[str, ...] = ()
+    block_raw_bytes: Counter[str] = field(default_factory=Counter)
+    block_sent_bytes: Counter[str] = field(default_factory=Counter)
+    sent_bytes: int = 0
+    slot_sent_bytes: Counter[str] = field(default_factory=Counter)
+    settled_s: float = 0.0
+    settled_usd: float = 0.0
+    ready_s: float | None = None
+    out_of_use_s: float | None = None
+
+    def note(self, happened: VmInput, at_s: float) -> None:
+        """Remember when it came into use and went out of it."""
+        if happened in (VmInput.READY, VmInput.ADOPTED) and self.state is VmState.IDLE:
+            self.ready_s = at_s
+        if self.state in _OUT_OF_USE and self.out_of_use_s is None:
+            self.out_of_use_s = at_s
+
+    def billed_s(self, at_s: float) -> float:
+        """Return the time billed up to the end of the block that ``at_s`` falls into."""
+        return self.terms.billed_s(self.billing_since_s, max(at_s, self.billing_since_s))
+
+    def owed_usd(self, at_s: float) -> dict[str, float]:
+        """Return by query what it costs up to the end of the block that ``at_s`` falls into, less what was booked."""
+        time_usd = self.terms.time_usd(max(0.0, self.billed_s(at_s) - self.settled_s))
+        return costs(self.terms, time_usd, self.payers, self.block_sent_bytes)
+
+    def settle(self, at_s: float) -> dict[str, float]:
+        """Take what is owed for booked, and return it."""
+        owed_usd = self.owed_usd(at_s)
+        self.settled_s = max(self.settled_s, self.billed_s(at_s))
+        self.settled_usd += math.fsum(owed_usd.values())
+        self.block_sent_bytes.clear()
+        return owed_usd
+
+    def bill(self, at_s: float, *, billed: bool = True) -> VmBill:
+        """Return what it costs up to now; nothing for time if the cloud does not bill it."""
+        billed_s = self.billed_s(at_s) if billed else 0.0
+        until_s = at_s if self.out_of_use_s is None else self.out_of_use_s
+        used_s = 0.0 if self.ready_s is None else min(billed_s, max(0.0, until_s - self.ready_s))
+        usd = self.settled_usd + (math.fsum(self.owed_usd(at_s).values()) if billed else 0.0)
+        return VmBill(self.name, billed_s, used_s, billed_s - used_s, self.sent_bytes, usd)
+
+
+def costs(
+    terms: BillingTerms, time_usd: float, payers: tuple[str, ...], sent_bytes: Mapping[str, float]
+) -> dict[str, float]:
+    """Return by query what time costs, in equal parts, and egress, by who sends it."""
+    usd = {payer: time_usd / len(payers) for payer in payers}
+    for query, sent in sent_bytes.items():
+        usd[query] = usd.get(query, 0.0) + terms.egress_usd(sent)
+    return usd

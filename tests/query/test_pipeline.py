@@ -1,0 +1,568 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from gateway_doubles import FakeHost, ManualClock, events, opened, until
+from test_file_sink import parts
+
+from gateway.connectors.position import Position
+from gateway.core.decide.profiler import Profiler
+from gateway.journal.deadletters import DeadLetter, DeadLetterFile
+from gateway.query.flow.moves import Loss
+from gateway.query.flow.pipeline import Pipeline
+from gateway.query.flow.run import Run
+from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
+from gateway.query.flow.statistics import Tally
+from gateway.sinks.parts.filesink import FileSink
+from infra.gate import ByteGate
+from infra.messages import Poison
+from policies.failures.poison import BadRows
+from policies.signals import HOME
+
+
+class Query:
+    """A pipeline with hosts in the test's hand, its sink and log on a disk."""
+
+    def __init__(
+        self, folder: Path, *, stateful: bool = False, flush_s: float | None = 30.0, ordered: bool = True
+    ) -> None:
+        self.folder = folder
+        self.clock = ManualClock()
+        self.gate = ByteGate(1 << 30)
+        self.log = RunLog(folder / "runs.log", LogHead("me", self.clock.wall()))
+        self.sink = FileSink(folder / "out", owner="me", format="jsonl", ordered=ordered)
+        self.letters = DeadLetterFile(folder / "dead.jsonl")
+        self.profiler = Profiler(1.0, {"q": "mean"})
+        self.committed: list[int] = []
+        self.acknowledged: list[int] = []
+        self.failed: list[tuple[str, str]] = []
+        self.broken: list[str] = []
+        self.hosts: dict[str, FakeHost] = {}
+        self.all_hosts: list[FakeHost] = []
+        self.pipeline = Pipeline(
+            "q",
+            stateful=stateful,
+            log=self.log,
+            sink=opened(self.sink),
+            dead_letters=self.letters,
+            bad_rows=BadRows(0.2),
+            flush_s=flush_s,
+            ordered=ordered,
+            gate=self.gate,
+            profiler=self.profiler,
+            tally=Tally(),
+            clock=self.clock,
+            on_acknowledge=self._acknowledge,
+            on_commit=self.committed.append,
+            on_failed=lambda lane, reason: self.failed.append((lane, reason)),
+            on_broken=self.broken.append,
+        )
+
+    async def _acknowledge(self, position: Position) -> None:
+        self.acknowledged.append(position.record)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.pipeline.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await self.pipeline.close()
+            for host in self.all_hosts:
+                await host.connection.close("test over")
+
+    def add_host(self, name: str, **kwargs: Any) -> FakeHost:
+        host = FakeHost(name, **kwargs)
+        self.hosts[name] = host
+        self.all_hosts.append(host)
+        self.pipeline.add_lane(host.lane(self.pipeline, self.clock))
+        return host
+
+    def offer(self, first: int, last: int, *, disordered: bool = False) -> None:
+        """What the ingress does with a run."""
+        batch = events(first, last)
+        run = Run(first, last, batch, self.clock.now(), batch.nbytes, disordered=disordered)
+        if first >= self.log.next_seq:
+            self.log.append([RunRecord(first, last, Position(first), Position(last + 1), self.clock.wall())])
+        self.gate.take(run.raw_bytes)
+        self.pipeline.offer(run)
+
+    def offer_unlogged(self, first: int, last: int) -> None:
+        """The same on a disk that takes nothing."""
+        batch = events(first, last)
+        run = Run(first, last, batch, self.clock.now(), batch.nbytes)
+        self.gate.take(run.raw_bytes)
+        self.pipeline.offer(run)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let the pipeline tick through so much time."""
+        end_s = self.clock.now() + seconds
+        await until(lambda: self.clock.now() >= end_s, self.clock, 0.1)
+
+    async def all_committed(self) -> None:
+        await until(lambda: self.pipeline.idle, self.clock, 0.1)
+
+    def rows(self) -> list[dict[str, Any]]:
+        folder = self.folder / "out"
+        return [json.loads(text) for name in parts(folder) for text in (folder / name).read_text().splitlines()]
+
+    def ids(self) -> list[int]:
+        return [row["id"] for row in self.rows()]
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Query:
+    return Query(tmp_path)
+
+
+async def serve(host: FakeHost, *, consume: bool = True) -> None:
+    """Answer every run as it comes."""
+    served = 0
+    while True:
+        await until(lambda served=served: len(host.runs) > served)  # type: ignore[misc]
+        run = host.runs[served]
+        served += 1
+        if consume:
+            host.consume(run)
+        host.answer(run.first_seq, run.last_seq)
+
+
+@asynccontextmanager
+async def serving(*hosts: FakeHost) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(serve(host)) for host in hosts]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_from_offer_to_sink_at_home(query: Query) -> None:
+    async with query.running(), serving(query.add_host(HOME)):
+        for first in range(0, 50, 10):
+            query.offer(first, first + 9)
+        await query.all_committed()
+        assert query.ids() == [*range(50)]
+        assert query.gate.held_bytes == 0
+        assert query.committed[-1] == 49
+        assert query.log.runs == []
+        assert (query.pipeline.tally.events, query.pipeline.tally.results) == (50, 50)
+        assert query.pipeline.tally.events_by_lane == {HOME: 50}
+        assert query.pipeline.tally.raw_bytes == 0, "home is no WAN"
+
+
+async def test_a_cloud_lane_gets_its_share_and_results_stay_in_order(query: Query) -> None:
+    async with query.running(), serving(query.add_host(HOME), query.add_host("vm1")):
+        query.pipeline.set_shares({HOME: 0.5, "vm1": 0.5})
+        for first in range(0, 400, 10):
+            query.offer(first, first + 9)
+            await asyncio.sleep(0)
+        await query.all_committed()
+    assert query.ids() == [*range(400)]
+    assert {row["lane"] for row in query.rows()} == {HOME, "vm1"}
+    assert query.pipeline.tally.sent_bytes > 0
+    assert query.pipeline.tally.raw_bytes > 0
+
+
+async def test_until_shares_name_it_a_cloud_lane_gets_nothing(query: Query) -> None:
+    async with query.running(), serving(query.add_host(HOME)):
+        cloud = query.add_host("vm1")
+        for first in range(0, 100, 10):
+            query.offer(first, first + 9)
+        await query.all_committed()
+        assert cloud.runs == []
+
+
+async def test_runs_wait_when_there_is_no_lane(query: Query) -> None:
+    async with query.running():
+        query.offer(0, 9)
+        assert not query.pipeline.idle
+        async with serving(query.add_host(HOME)):
+            await query.all_committed()
+    assert query.ids() == [*range(10)]
+
+
+async def test_runs_of_a_lane_that_is_taken_out_go_elsewhere_and_its_late_answers_are_dropped(query: Query) -> None:
+    async with query.running():
+        cloud = query.add_host("vm1")
+        query.pipeline.set_shares({HOME: 0.0, "vm1": 1.0})
+        query.offer(0, 9)
+        query.offer(10, 19)
+        await until(lambda: len(cloud.runs) == 2)
+        cloud.answer(0, 9)
+        await until(lambda: query.gate.held_bytes < events(0, 19).nbytes)
+        await query.pipeline.remove_lane("vm1")
+        assert query.pipeline.lane_idle("vm1")
+        cloud.answer(10, 19)
+        home = query.add_host(HOME)
+        query.pipeline.set_shares({HOME: 1.0})
+        await until(lambda: len(home.runs) == 1)
+        assert (home.runs[0].first_seq, home.runs[0].attempt) == (10, 2)
+        cloud.answer(10, 19)
+        await asyncio.sleep(0.01)
+        assert not query.pipeline.idle
+        home.answer(10, 19)
+        await query.all_committed()
+        assert cloud.link.closed_with is None, "an answer that comes late is no offence"
+        assert query.gate.held_bytes == 0
+    assert [row["lane"] for row in query.rows()] == ["vm1"] * 10 + [HOME] * 10
+    assert query.ids() == [*range(20)]
+
+
+async def test_an_answer_that_comes_twice_is_dropped(query: Query) -> None:
+    async with query.running():
+        home = query.add_host(HOME)
+        query.offer(0, 9)
+        query.offer(10, 19)
+        await until(lambda: len(home.runs) == 2)
+        home.answer(0, 9)
+        home.answer(0, 9)
+        home.answer(10, 19)
+        await query.all_committed()
+        assert query.gate.held_bytes == 0
+    assert query.ids() == [*range(20)]
+    assert query.pipeline.tally.results == 20
+
+
+async def test_an_answer_for_what_was_never_sent_loses_the_link_only(query: Query) -> None:
+    async with query.running():
+        home = query.add_host(HOME)
+        query.offer(0, 9)
+        await until(lambda: len(home.runs) == 1)
+        home.answer(50, 59)
+        assert "no runs that are open" in await home.connection.lost()
+        await query.pipeline.remove_lane(HOME)
+        async with serving(query.add_host(HOME)):
+            await query.all_committed()
+    assert query.ids() == [*range(10)]
+
+
+async def test_the_share_of_a_lane_that_is_away_is_home_s_until_it_is_back(query: Query) -> None:
+    async with query.running():
+        home, cloud = query.add_host(HOME), query.add_host("vm1")
+        query.pipeline.set_shares({HOME: 0.0, "vm1": 1.0})
+        async with serving(home, cloud):
+            query.offer(0, 9)
+            await query.all_committed()
+            await query.pipeline.remove_lane("vm1")
+            assert query.pipeline.cloud_share == 0
+            query.offer(10, 19)
+            await query.all_committed()
+        back = query.add_host("vm1")
+        assert query.pipeline.cloud_share == 1
+        async with serving(home, back):
+            query.offer(20, 29)
+            await query.all_committed()
+    assert [[run.first_seq for run in host.runs] for host in (home, cloud, back)] == [[10], [0], [20]]
+    assert query.ids() == [*range(30)]
+
+
+async def test_while_home_is_lost_its_share_is_the_cloud_lanes(query: Query) -> None:
+    async with query.running():
+        home, *cloud = query.add_host(HOME), query.add_host("vm1"), query.add_host("vm2")
+        query.pipeline.set_shares({HOME: 0.9, "vm1": 0.05, "vm2": 0.05})
+        query.offer(0, 9)
+        await until(lambda: len(home.runs) == 1)
+        await query.pipeline.remove_lane(HOME, Loss("killed", query.clock.now()))
+        assert query.pipeline.cloud_share == 1
+        async with serving(*cloud):
+            for first in range(10, 90, 10):
+                query.offer(first, first + 9)
+            await query.all_committed()
+        # How many each gets depends on which has answered before.
+        assert {len(host.runs) > 1 for host in cloud} == {True}
+        query.add_host(HOME)
+        assert query.pipeline.cloud_share == pytest.approx(0.1)
+    assert query.ids() == [*range(90)]
+
+
+async def test_what_may_not_leave_home_waits_for_its_return(query: Query) -> None:
+    async with query.running():
+        cloud = query.add_host("vm1")
+        query.pipeline.set_shares({HOME: 0.9, "vm1": 0.1})
+        query.offer(0, 9, disordered=True)
+        async with serving(query.add_host(HOME)):
+            await query.all_committed()
+        assert cloud.runs == []
+
+
+async def test_out_of_order_runs_and_stateful_queries_stay_home(query: Query, tmp_path: Path) -> None:
+    stateful = Query(tmp_path / "stateful", stateful=True)
+    for each, disordered in ((query, True), (stateful, False)):
+        async with each.running():
+            home, cloud = each.add_host(HOME), each.add_host("vm1")
+            each.pipeline.set_shares({HOME: 0.0, "vm1": 1.0})
+            async with serving(home, cloud):
+                for first in range(0, 50, 10):
+                    each.offer(first, first + 9, disordered=disordered)
+                await each.all_committed()
+            assert len(home.runs) == 5
+            assert cloud.runs == []
+
+
+async def test_one_answer_may_complete_several_runs_of_a_stateful_query(tmp_path: Path) -> None:
+    query = Query(tmp_path, stateful=True)
+    async with query.running():
+        home = query.add_host(HOME)
+        query.offer(0, 9)
+        query.offer(10, 19)
+        await until(lambda: len(home.runs) == 2)
+        home.answer(0, 19, [7])
+        await query.all_committed()
+        assert query.ids() == [7]
+        assert query.gate.held_bytes == 0
+        assert query.committed == [19]
+        assert [run.first_seq for run in query.log.runs] == [0, 10], "the last batch may have to run again"
+        query.offer(20, 29)
+        await until(lambda: len(home.runs) == 3)
+        home.answer(20, 29, [])
+        await query.all_committed()
+        assert [run.first_seq for run in query.log.runs] == [20]
+
+
+async def test_a_batch_that_runs_again_after_a_restart_is_dropped_and_its_commit_is_told_again(tmp_path: Path) -> None:
+    before = Query(tmp_path, stateful=True)
+    async with before.running():
+        home = before.add_host(HOME)
+        before.offer(0, 9)
+        await until(lambda: len(home.runs) == 1)
+        home.answer(0, 9, [3])
+        await before.all_committed()
+    query = Query(tmp_path, stateful=True)
+    async with query.running():
+        home = query.add_host(HOME)
+        query.offer(0, 9)
+        await until(lambda: len(home.runs) == 1)
+        home.answer(0, 9, [3])
+        await query.all_committed()
+        assert query.committed == [9]
+        assert query.gate.held_bytes == 0
+    assert query.ids() == [3]
+
+
+async def test_a_batch_that_was_planned_before_its_host_was_lost_gets_all_its_runs_at_once(tmp_path: Path) -> None:
+    query = Query(tmp_path, stateful=True)
+    async with query.running():
+        home = query.add_host(HOME, resume_end_seq=80)
+        for first in range(0, 120, 10):
+            query.offer(first, first + 9)
+        # Spark runs the batch 0-79 again as a whole, and answers nothing before it has it.
+        await until(lambda: len(home.runs) == 8)
+        home.answer(0, 79, [1])
+        async with serving(home):
+            await query.all_committed()
+    assert query.ids() == [1, *range(80, 120)]
+
+
+async def test_rows_at_fault_become_dead_letters_before_their_run_is_committed(query: Query) -> None:
+    async with query.running():
+        home = query.add_host(HOME)
+        query.offer(0, 9)
+        query.offer(10, 19)
+        await until(lambda: len(home.runs) == 2)
+        home.answer(10, 19, [i for i in range(10, 20) if i != 12], poison=[Poison(row=2, reason="division by zero")])
+        home.answer(0, 9)
+        await query.all_committed()
+    text = (query.folder / "dead.jsonl").read_bytes()
+    letter = msgspec.json.decode(text, type=DeadLetter)
+    assert (letter.reason, letter.raw, letter.seq) == ("division by zero", '{"id":12,"text":"event 12"}', 12)
+    assert letter.at.startswith("2023-11-14T22:")
+    assert query.ids() == [i for i in range(20) if i != 12]
+
+
+async def test_a_sink_that_fails_loses_and_doubles_nothing(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with query.running():
+        home = query.add_host(HOME)
+        query.offer(0, 9)
+        query.offer(10, 19)
+        await until(lambda: len(home.runs) == 2)
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fsync", full)
+            home.answer(0, 9)
+            await until(lambda: query.pipeline.trouble != "", query.clock, 0.1)
+            assert not query.pipeline.idle
+        home.answer(10, 19)
+        await query.all_committed()
+        assert not query.pipeline.trouble
+    assert query.ids() == [*range(20)]
+
+
+async def test_with_too_much_held_only_what_is_waited_for_goes_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.query.flow.pipeline.HELD_BYTES_MAX", 1)
+    query = Query(tmp_path)
+    async with query.running():
+        cloud = query.add_host("vm1")
+        query.pipeline.set_shares({HOME: 0.0, "vm1": 1.0})
+        query.offer(0, 9)
+        query.offer(10, 19)
+        await until(lambda: len(cloud.runs) == 2)
+        cloud.answer(10, 19)
+        await until(lambda: query.pipeline.tally.latency.weight == 10)
+        query.offer(20, 29)
+        await asyncio.sleep(0.01)
+        assert len(cloud.runs) == 2, "what comes later would only be held as well"
+        await query.pipeline.remove_lane("vm1")
+        home = query.add_host(HOME)
+        query.pipeline.set_shares({HOME: 1.0})
+        await until(lambda: len(home.runs) == 1)
+        assert home.runs[0].first_seq == 0
+        async with serving(home):
+            await query.all_committed()
+    assert query.ids() == [*range(30)]
+
+
+async def test_with_a_sink_that_takes_nothing_no_more_is_routed_than_may_be_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.query.flow.pipeline.HELD_BYTES_MAX", 1)
+    query = Query(tmp_path)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    home = query.add_host(HOME)
+    async with query.running():
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fsync", full)
+            query.offer_unlogged(0, 9)
+            await until(lambda: len(home.runs) == 1)
+            home.answer(0, 9)
+            await until(lambda: query.pipeline.trouble != "", query.clock, 0.1)
+            query.offer_unlogged(10, 19)
+            await query.pass_time(30.0)
+            assert len(home.runs) == 1, "nothing is missing, and the sink holds what it may"
+        async with serving(home):
+            await query.all_committed()
+    assert query.ids() == [*range(20)]
+
+
+async def test_a_run_that_is_late_already_goes_out_although_much_is_held(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with query.running():
+        cloud = query.add_host("vm1")
+        query.pipeline.set_shares({HOME: 0.0, "vm1": 1.0})
+        query.offer(0, 9)
+        query.offer(10, 19)
+        await until(lambda: len(cloud.runs) == 2)
+        cloud.answer(10, 19)
+        await until(lambda: query.ids() == [*range(10, 20)], query.clock, 0.5)
+        await query.pipeline.remove_lane("vm1")
+        query.pipeline.set_shares({HOME: 1.0})
+        async with serving(query.add_host(HOME)):
+            await query.all_committed()
+    assert query.ids() == [*range(10, 20), *range(10)]
+    assert query.pipeline.tally.late_results == 10
+
+
+async def test_a_lane_that_cannot_send_says_so(query: Query) -> None:
+    async with query.running():
+        home = query.add_host(HOME)
+
+        async def refuse(*_: object) -> None:
+            raise ValueError("the payload is larger than a frame")
+
+        home.link.send = refuse  # type: ignore[method-assign]
+        query.offer(0, 9)
+        await until(lambda: bool(query.failed))
+        assert query.failed == [(HOME, "a run cannot be sent: the payload is larger than a frame")]
+
+
+async def test_what_was_not_completed_is_done_after_the_next_start(query: Query, tmp_path: Path) -> None:
+    async with query.running():
+        home = query.add_host(HOME)
+        query.offer(0, 9)
+        query.offer(10, 19)
+        await until(lambda: len(home.runs) == 2)
+        home.answer(10, 19)
+        await until(lambda: query.pipeline.tally.latency.weight == 10)
+    assert query.ids() == []
+    again = Query(tmp_path)
+    assert [(run.first_seq, run.last_seq) for run in again.log.runs] == [(0, 9), (10, 19)]
+    async with again.running(), serving(again.add_host(HOME)):
+        again.offer(0, 9)
+        again.offer(10, 19)
+        await again.all_committed()
+    assert again.ids() == [*range(20)]
+
+
+async def test_a_slot_tells_the_profiler_what_waits(query: Query) -> None:
+    async with query.running():
+        query.offer(0, 9)
+        query.clock.advance(3.0)
+        query.pipeline.end_slot(query.clock.now() - 7.0, 25)
+        (slot,) = query.profiler.end_slot(query.clock.now())
+        assert slot.backlog_events == 35
+        assert slot.latency_s == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_whatever_lanes_do_each_result_comes_once_and_inversions_are_marked(
+    tmp_path: Path, seed: int, ordered: bool
+) -> None:
+    """Lanes come, answer in any order, twice, late, and are lost, while shares change."""
+    dice = random.Random(seed)
+    query = Query(tmp_path, flush_s=2.0 if ordered else None, ordered=ordered)
+    answered: set[tuple[int, int]] = set()
+    next_seq = 0
+
+    def some_answer() -> None:
+        host = dice.choice(query.all_hosts)
+        if host.runs and host.link.closed_with is None:
+            run = dice.choice(host.runs[-6:])
+            if (id(host), run.first_seq) not in answered or dice.random() < 0.1:
+                answered.add((id(host), run.first_seq))
+                host.answer(run.first_seq, run.last_seq)
+
+    async def change_lanes() -> None:
+        name = dice.choice([HOME, "vm1", "vm2"])
+        if name in query.hosts and dice.random() < 0.5:
+            await query.pipeline.remove_lane(name)
+            del query.hosts[name]
+        elif name not in query.hosts:
+            query.add_host(name)
+        clouds = [name for name in query.hosts if name != HOME]
+        share = dice.choice([0.0, 0.3, 1.0]) if clouds else 0.0
+        query.pipeline.set_shares({HOME: 1 - share} | {name: share / len(clouds) for name in clouds})
+
+    async with query.running():
+        query.add_host(HOME)
+        for _ in range(250):
+            dice.choice([some_answer, some_answer, lambda: None])()
+            if dice.random() < 0.3:
+                size = dice.randint(1, 6)
+                query.offer(next_seq, next_seq + size - 1)
+                next_seq += size
+            if dice.random() < 0.1:
+                await change_lanes()
+            query.clock.advance(dice.random() * 0.3)
+            await asyncio.sleep(0.001)
+        for name in list(query.hosts):
+            await query.pipeline.remove_lane(name)
+        query.pipeline.set_shares({HOME: 1.0})
+        async with serving(query.add_host(HOME)):
+            await query.all_committed()
+        assert query.gate.held_bytes == 0
+    assert query.failed == []
+    assert sorted(query.ids()) == [*range(next_seq)]
+    if ordered:
+        on_time = [name for name in parts(query.folder / "out") if ".late." not in name]
+        assert on_time == sorted(on_time, key=lambda name: name[11:23])

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from gateway_doubles import FakeHost, until
+
+from gateway.config import Config, load
+from gateway.core.decide.profiler import Profiler
+from gateway.journal.deadletters import ReplayRefusedError, dead_letter
+from gateway.query.flow import pipeline as pipeline_module
+from gateway.query.running import RunningQuery
+from infra.clock import SystemClock
+from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan
+from policies.failures.overdue import Patience
+
+CONFIG = """\
+gateway: {state_dir: state}
+cloud:
+  provider: process
+  max_vms: 0
+  boot: 10s
+  billing: {period: 60s, minimum: 60s, usd_per_hour: 0.1, usd_per_gb_sent: 0.09}
+  budget: {usd_per_day: 5}
+queries:
+  q:
+    source: {type: file, path: in.jsonl}
+    schema: id BIGINT, text STRING
+    sql: SELECT id, text AS lane FROM events
+    sink: {type: file, path: out}
+    qos: {latency: 2s}
+    runs: {max_events: 10}
+"""
+WHOLE = QueryPlan(switch_class="whole", switchable=False, narrow=False, reason="it counts")
+EVENTS = 40
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    lines = [json.dumps({"id": i, "text": f"event {i}"}) for i in range(EVENTS)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    return load(tmp_path / "config.yaml")
+
+
+@pytest.fixture
+async def query(config: Config, tmp_path: Path) -> AsyncIterator[RunningQuery]:
+    def no_upstream(name: str) -> tuple[Path, object]:
+        raise AssertionError(name)
+
+    query = RunningQuery(
+        "q",
+        config.queries["q"],
+        folder=tmp_path / "state" / "queries" / "q",
+        code_path="",
+        held_bytes=1,  # so that one run fills it
+        profiler=Profiler(1.0, {"q": "mean"}),
+        clock=SystemClock(),
+        upstream=no_upstream,  # type: ignore[arg-type]
+        on_failed=lambda *_: None,
+        on_overdue=lambda *_: None,
+    )
+    yield query
+    await query.stop()
+
+
+async def opened(query: RunningQuery, *, restart: bool) -> FakeHost:
+    """Let a host open the stateful query from its beginning."""
+    host = FakeHost("home")
+    opening = asyncio.create_task((query.restart_home if restart else query.start)(host.connection))
+    await until(lambda: bool(host.link.sent) or opening.done())
+    asked = host.link.sent[0][0]
+    assert isinstance(asked, OpenQuery)
+    host.link.say(msgspec.structs.replace(host.ready, plan=WHOLE, epoch=asked.epoch))
+    await opening
+    return host
+
+
+async def test_a_stateful_query_that_held_all_it_may_goes_on_with_a_new_home_host(query: RunningQuery) -> None:
+    first = await opened(query, restart=False)
+    await until(lambda: len(first.runs) == 1)
+    first.link.lose("kill -9")
+    await query.lose_home()
+    second = await opened(query, restart=True)
+    await until(lambda: len(second.runs) == 1)
+    assert (second.runs[0].first_seq, second.runs[0].epoch) == (0, 2)
+    assert second.rows_of(second.runs[0])[0] == {"id": 0, "text": "event 0"}
+    await first.connection.close("done")
+    await second.connection.close("done")
+
+
+async def test_a_stateful_query_that_is_told_to_stop_reads_no_more_on_a_new_home_host(query: RunningQuery) -> None:
+    first = await opened(query, restart=False)
+    await until(lambda: len(first.runs) == 1)
+    query.stop_reading()
+    first.link.lose("kill -9")
+    await query.lose_home()
+    assert not query.drained
+    second = await opened(query, restart=True)
+    await until(lambda: query.ingress.finished)
+    logged = query.tally.events
+    await asyncio.sleep(0.2)
+    assert query.tally.events == logged < EVENTS
+    await first.connection.close("done")
+    await second.connection.close("done")
+
+
+async def test_dead_letters_come_back_although_the_source_has_ended(query: RunningQuery, tmp_path: Path) -> None:
+    with pytest.raises(ReplayRefusedError, match="takes no events now"):
+        await query.replay_dead_letters()
+    with (tmp_path / "in.jsonl").open("a") as file:
+        file.write("no event\n")
+    query._held_bytes = 1 << 20
+    host = await opened(query, restart=False)
+    await until(lambda: query.ingress.finished)
+    assert query.dead_letters.count == 1
+    query.dead_letters.add([dead_letter("it was poison", b'{"id": 77, "text": "again"}', 0.0, seq=5)])
+    assert await query.replay_dead_letters() == 2
+    assert not query.drained
+    await until(lambda: query.ingress.finished)
+    assert query.tally.events == EVENTS + 1
+    assert query.pipeline._log.runs[-1].end.replayed == 2
+    assert query.dead_letters.count == 1, "what is no event now either is kept again"
+    query.stop_reading()
+    with pytest.raises(ReplayRefusedError, match="takes no events now"):
+        await query.replay_dead_letters()
+    await host.connection.close("done")
+
+
+async def test_stopping_what_was_not_started_or_is_stopped_does_nothing(query: RunningQuery) -> None:
+    await query.stop()
+    host = await opened(query, restart=False)
+    await query.stop()
+    assert not query.pipeline.lanes
+    await query.stop()
+    assert query.failure() is None
+    await host.connection.close("done")
+
+
+async def test_a_stateful_query_whose_answer_is_lost_is_opened_again_from_its_checkpoint(
+    query: RunningQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_module, "PATIENCE", Patience(least_s=0.05, unknown_s=0.05, silences=1000.0))
+    overdue: list[tuple[str, str]] = []
+    query._on_overdue = lambda name, reason: overdue.append((name, reason))
+    host = await opened(query, restart=False)
+    await until(lambda: len(host.runs) == 1)
+
+    def is_overdue() -> bool:
+        query.pipeline.end_slot(None, 0)
+        return bool(overdue)
+
+    await until(is_overdue)
+    assert overdue[0] == ("q", "the runs from seq 0 on are not answered")
+    reopening = asyncio.create_task(query.reopen())
+    await until(lambda: isinstance(host.link.sent[-1][0], OpenQuery))
+    closed, asked = (message for message, _ in host.link.sent[-2:])
+    assert closed == CloseQuery(query="q", epoch=1)
+    assert isinstance(asked, OpenQuery)
+    assert asked.epoch == 2
+    host.link.say(msgspec.structs.replace(host.ready, plan=WHOLE, epoch=2))
+    await reopening
+    await until(lambda: len(host.runs) == 2)
+    assert [(run.first_seq, run.epoch) for run in host.runs] == [(0, 1), (0, 2)]
+    await host.connection.close("done")
+
+
+async def test_a_query_that_is_at_fault_itself_says_so_until_it_is_started_anew(query: RunningQuery) -> None:
+    first = await opened(query, restart=False)
+    assert query.failure() is None
+    first.link.say(QueryFailed(query="q", epoch=1, reason="more than 200 of 1,000 rows fail", broken=True))
+    await until(lambda: query.failure() is not None)
+    assert str(query.failure()) == "more than 200 of 1,000 rows fail"
+    await query.stop()
+    second = await opened(query, restart=False)
+    assert query.failure() is None
+    await first.connection.close("done")
+    await second.connection.close("done")

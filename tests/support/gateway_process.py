@@ -1,0 +1,147 @@
+"""A query from file to sink in a process of its own, with a host that answers at once: to be killed, or to be starved.
+
+Usage: python gateway_process.py FOLDER [poison|replay]; it ends by itself once all is committed, and prints when it
+begins and ceases to be in trouble. With ``poison`` every tenth event fails its query; with ``replay`` the dead letters
+are replayed, once, when all else is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+from gateway_doubles import INPUT, FakeHost, opened
+from source_data import LinesSource
+
+from gateway.core.decide.profiler import Profiler
+from gateway.journal.deadletters import DeadLetterFile
+from gateway.query.flow import delivery
+from gateway.query.flow.ingress import Ingress, RunLimits
+from gateway.query.flow.pipeline import Pipeline
+from gateway.query.flow.runlog import LogHead, RunLog
+from gateway.query.flow.statistics import Tally
+from gateway.sinks.parts.filesink import FileSink
+from gateway.sources.replayed import ReplayFiles, WithReplays
+from gateway.sources.threaded import ThreadedSource
+from infra.clock import SystemClock
+from infra.gate import ByteGate
+from infra.messages import Poison
+from policies.failures.poison import BadRows
+from policies.signals import HOME
+
+RETIRE_BYTES = 2_000
+
+
+class SmallLog(RunLog):
+    """A log that is rewritten often."""
+
+    def retire(self, before_seq: int, *, rewrite_bytes: int = RETIRE_BYTES) -> None:
+        super().retire(before_seq, rewrite_bytes=rewrite_bytes)
+
+
+async def answer_all(host: FakeHost, *, poison: bool) -> None:
+    """Answer runs in bunches, each bunch in another order."""
+    answered = 0
+    while True:
+        await asyncio.sleep(0.002)
+        new = host.runs[answered:]
+        answered += len(new)
+        random.shuffle(new)
+        for run in new:
+            host.consume(run)
+            ids = [row["id"] for row in host.rows_of(run)]
+            bad = [i for i, number in enumerate(ids) if poison and number % 10 == 5]
+            good = [number for i, number in enumerate(ids) if i not in bad]
+            host.answer(run.first_seq, run.last_seq, good, [Poison(row=i, reason="it is poison") for i in bad])
+
+
+async def tell_trouble(ingress: Ingress, pipeline: Pipeline) -> None:
+    """Print each change."""
+    told = ""
+    while True:
+        now = ingress.trouble or pipeline.trouble
+        if bool(now) != bool(told):
+            print(f"trouble: {now}" if now else "well", flush=True)
+        told = now
+        await asyncio.sleep(0.005)
+
+
+async def replay(folder: Path, letters: DeadLetterFile, source: WithReplays, pipeline: Pipeline) -> None:
+    """Ask for the dead letters once all else is committed, unless that was done before."""
+    while not pipeline.idle:
+        await asyncio.sleep(0.01)
+    if not (folder / "asked").exists():
+        letters.move_out(folder / "replay", pipeline.committed_before)
+        await source.look()
+        (folder / "asked").touch()
+
+
+async def main(folder: Path, mode: str) -> None:
+    clock = SystemClock()
+    delivery.PART_S, delivery._TICK_S = 0.01, 0.005
+    letters = DeadLetterFile(folder / "dead.jsonl")
+    log = SmallLog(folder / "runs.log", LogHead("me", clock.wall()))
+    sink = FileSink(folder / "out", owner="me", format="jsonl", ordered=True)
+    gate = ByteGate(20_000)
+    pipeline = Pipeline(
+        "q",
+        stateful=False,
+        log=log,
+        sink=opened(sink),
+        dead_letters=letters,
+        bad_rows=BadRows(0.2),
+        flush_s=0.02,
+        ordered=True,
+        gate=gate,
+        profiler=Profiler(1.0, {"q": "mean"}),
+        tally=Tally(),
+        clock=clock,
+        on_acknowledge=lambda position: source.acknowledge(position),
+        on_commit=lambda _: None,
+        on_failed=lambda lane, reason: sys.exit(f"{lane}: {reason}"),
+        on_broken=sys.exit,
+    )
+    lines = ThreadedSource(LinesSource(folder / "in.jsonl.gz", loops=2))
+    source = WithReplays(lines, ReplayFiles(folder / "replay"))
+    await source.open(pa.schema(list(INPUT)))
+    ingress = Ingress(
+        source=source,
+        log=log,
+        dead_letters=letters,
+        schedule=None,
+        limits=RunLimits(7, 1 << 20, 1.0),
+        gate=gate,
+        clock=clock,
+        order_column=None,
+        on_run=pipeline.offer,
+        backlog=lambda: (pipeline.waiting_runs(), 0.0),
+    )
+    hosts = [FakeHost(HOME), FakeHost("vm1")]
+    for host in hosts:
+        pipeline.add_lane(host.lane(pipeline, clock))
+    pipeline.set_shares({HOME: 0.5, "vm1": 0.5})
+    tasks = [
+        asyncio.create_task(pipeline.run()),
+        *(asyncio.create_task(answer_all(host, poison=mode == "poison")) for host in hosts),
+    ]
+    tasks.append(asyncio.create_task(tell_trouble(ingress, pipeline)))
+    await ingress.recover(sink.committed)
+    await ingress.run()
+    if mode == "replay":
+        await replay(folder, letters, source, pipeline)
+        await ingress.run()
+    while not pipeline.idle:
+        await asyncio.sleep(0.01)
+    await pipeline.forget_committed()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await pipeline.close()
+    await source.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), "".join(sys.argv[2:])))

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.query.flow.statistics import Tally
+from gateway.views.recorder import Recorder, tallies_text
+from gateway.views.runrecord import Mark, read_record
+from policies.signals import HOME, QuerySlot, StartVm, TerminateVm, VmGone, VmReady
+from policies.vms.fleet import FleetTotals
+from policies.vms.machine import VmBill
+
+
+def test_totals_are_weighted_by_events() -> None:
+    tally = Tally()
+    tally.completed(HOME, 1.0, 300)
+    tally.completed("vm1", 2.0, 100)
+    tally.released(3.0, 300, 30, late=False)
+    tally.released(5.0, 100, 7, late=True)
+    tally.sent(1000, 250)
+    assert tally.latency.mean_s == pytest.approx(1.25)
+    assert tally.delivery.mean_s == pytest.approx(3.5)
+    assert tally.events_by_lane == {HOME: 300, "vm1": 100}
+    assert (tally.results, tally.late_results) == (37, 7)
+    assert tally.take_slot() == (400, pytest.approx(1.25))
+    assert tally.take_slot() == (0, None)
+    assert "37 results" in tallies_text({"q": tally})
+    assert "250 of 1000 bytes" in tallies_text({"q": tally})
+
+
+def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
+    recorder, tally = Recorder("q", 100.0), Tally()
+    tally.events = 900
+    tally.completed(HOME, 0.5, 400)
+    other = QuerySlot(query="other", latency_s=9.0)
+    slot = QuerySlot(
+        query="q",
+        latency_s=1.5,
+        dispatched_events={HOME: 300, "vm1": 100},
+        raw_bytes={"vm1": 1000},
+        sent_bytes={"vm1": 250},
+        input_rate=800.0,
+        completed_events={HOME: 400},
+        open_events={"vm1": 100},
+    )
+    recorder.command(100.2, StartVm(cause="e1", vm="vm1"))
+    recorder.event(VmReady(event_id="e2", at_s=100.6, vm="vm1", billing_since_s=100.2))
+    recorder.slot(100.5, [other, slot], tally, ["ready", "off"])
+    recorder.slot(101.5, [slot], tally, ["off", "off"])
+    recorder.command(101.6, TerminateVm(cause="e3", vm="vm1"))
+    recorder.event(VmGone(event_id="e4", at_s=102.0, vm="vm1"))
+    bill = VmBill(vm="vm1", billed_s=60.0, used_s=42.0, unused_s=18.0, sent_bytes=250, usd=0.25)
+    fleet = FleetTotals(1, 1, billed_s=60.0, usd=0.25, used_s=42.0, sent_bytes=250, bills=(bill,))
+    recorder.write(tmp_path / "reports" / "run.json", tally.events, tally, fleet, "emulated")
+    record = read_record(tmp_path / "reports" / "run.json")
+    first, second = record.slots
+    assert first.at_s == pytest.approx(0.5)
+    assert (first.latency_ms, first.all_latency_ms, second.all_latency_ms) == (1500.0, 500.0, None)
+    assert (first.share, first.raw_bytes, first.sent_bytes) == (0.25, 1000, 250)
+    assert (first.completed_rate, second.completed_rate) == (800.0, 0.0)
+    assert first.vm_states == ("ready", "off")
+    assert (first.completed, first.open) == ({HOME: 400}, {"vm1": 100})
+    assert (second.completed, second.open) == ({HOME: 400}, {"vm1": 100})
+    assert [(mark.kind, round(mark.at_s, 3)) for mark in record.marks] == [
+        ("vm_start", 0.2),
+        ("vm_ready", 0.6),
+        ("vm_stop", 1.6),
+        ("vm_gone", 2.0),
+    ]
+    assert all(isinstance(mark, Mark) and mark.vm == "vm1" for mark in record.marks)
+    assert (record.totals.events, record.totals.vms.usd, record.boot) == (900, 0.25, "emulated")
+    vms = record.totals.vms
+    assert (vms.used_s, vms.unused_s, vms.sent_bytes, vms.bills) == (42.0, 18.0, 250, (bill,))
