@@ -98,15 +98,28 @@ def status(config: ConfigPath) -> None:
     typer.echo(json.dumps(said, indent=2))
 
 
-@main.command(epilog="Example: spillway why examples/email.yaml email-processor --at 10m")
+@main.command(
+    epilog="Examples: spillway why examples/email.yaml email-processor --at 10m; "
+    "spillway why --replay state/events/00000001.jsonl"
+)
 def why(
-    config: ConfigPath,
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="A YAML file; not with --replay.")] = None,
     query: Annotated[str | None, typer.Argument(metavar="QUERY", help="Only this query.")] = None,
     at: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long ago, as in 10m, or a UTC time; else the last slot.")
     ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Give a log of events (state_dir/events) to a new scheduler and compare."),
+    ] = None,
 ) -> None:
     """Say why VMs were started, kept or given back, or why not: now, or at a time that the ledger still knows."""
+    if replay is not None:
+        if (config, query, at) != (None, None, None):
+            _fail("--replay needs nothing but its file: the log holds the settings", BAD_INPUT)
+        raise typer.Exit(_replayed(replay))
+    if config is None:
+        _fail("name a config, as in: spillway why examples/email.yaml; or a log, with --replay FILE", BAD_INPUT)
     loaded = _loaded(config)
     if query is not None and query not in loaded.queries:
         _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
@@ -380,6 +393,22 @@ def _decided(loaded: Config, queries: list[str], at: str) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         _fail(f"--at: {error}", BAD_INPUT)
     return {name: line for name, line in found.items() if line is not None}
+
+
+def _replayed(path: Path) -> int:
+    """Say whether a scheduler that is told the events of a log commands the same again."""
+    from gateway.eventlog import LogError, read_log
+    from gateway.eventlog import replay as replay_log
+
+    try:
+        found = replay_log(*read_log(path))
+    except (LogError, OSError) as error:
+        _fail(f"--replay: {error}", BAD_INPUT)
+    if found.difference:
+        typer.echo(found.difference)
+        return FAILED
+    typer.echo(f"{found.events} events, {found.commands} commands: the same")
+    return 0
 
 
 def _loaded(path: Path) -> Config:
