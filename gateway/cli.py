@@ -114,24 +114,28 @@ def why(
     ] = None,
 ) -> None:
     """Say why VMs were started, kept or given back, or why not: now, or at a time that the ledger still knows."""
-    if replay is not None:
-        if (config, query, at) != (None, None, None):
-            _fail("--replay needs nothing but its file: the log holds the settings", BAD_INPUT)
-        raise typer.Exit(_replayed(replay))
-    if config is None:
-        _fail("name a config, as in: spillway why examples/email.yaml; or a log, with --replay FILE", BAD_INPUT)
-    loaded = _loaded(config)
-    if query is not None and query not in loaded.queries:
-        _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
-    from gateway.telling import sentences
+    from gateway import whyview
 
-    names = list(loaded.queries) if query is None else [query]
-    lines = _asked(config, loaded, "/why", _STATUS_WITHIN_S) if at is None else _decided(loaded, names, at)
-    for name in names:
-        if name in lines:
-            typer.echo("\n".join(sentences(lines[name])))
+    try:
+        if replay is not None:
+            if (config, query, at) != (None, None, None):
+                _fail("--replay needs nothing but its file: the log holds the settings", BAD_INPUT)
+            said, same = whyview.replayed(replay)
+            typer.echo(said)
+            raise typer.Exit(0 if same else FAILED)
+        if config is None:
+            _fail("name a config, as in: spillway why examples/email.yaml; or a log: --replay FILE", BAD_INPUT)
+        loaded = _loaded(config)
+        if query is not None and query not in loaded.queries:
+            _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
+        names = list(loaded.queries) if query is None else [query]
+        if at is None:
+            lines = _asked(config, loaded, "/why", _STATUS_WITHIN_S)
         else:
-            typer.echo(f"{name}: nothing was decided {'so far' if at is None else 'so long ago that is still known'}")
+            lines = whyview.decided(loaded.gateway.state_dir, names, at)
+    except whyview.WhyError as error:
+        _fail(str(error), BAD_INPUT)
+    typer.echo("\n".join(whyview.told(names, lines, at)))
 
 
 @main.command(epilog="Example: spillway replay-dead-letters examples/email.yaml email-processor")
@@ -379,36 +383,6 @@ def _asked(config: Path, loaded: Config, path: str, within_s: float, *, post: bo
     except (urllib.error.URLError, TimeoutError, ValueError) as error:
         reason = getattr(error, "reason", error)
         _fail(f"no gateway answers at {listen} ({reason}); start it with: spillway run {config}", FAILED)
-
-
-def _decided(loaded: Config, queries: list[str], at: str) -> dict[str, Any]:
-    """Return what the ledger on this machine says of some queries at a time; no gateway need run."""
-    from gateway.decisions import decision_at
-    from gateway.telling import moment
-    from infra.clock import SystemClock
-
-    try:
-        wall_s = moment(at, SystemClock().wall())
-        found = {name: decision_at(loaded.gateway.state_dir / "decisions", name, wall_s) for name in queries}
-    except (ValueError, OSError) as error:
-        _fail(f"--at: {error}", BAD_INPUT)
-    return {name: line for name, line in found.items() if line is not None}
-
-
-def _replayed(path: Path) -> int:
-    """Say whether a scheduler that is told the events of a log commands the same again."""
-    from gateway.eventlog import LogError, read_log
-    from gateway.eventlog import replay as replay_log
-
-    try:
-        found = replay_log(*read_log(path))
-    except (LogError, OSError) as error:
-        _fail(f"--replay: {error}", BAD_INPUT)
-    if found.difference:
-        typer.echo(found.difference)
-        return FAILED
-    typer.echo(f"{found.events} events, {found.commands} commands: the same")
-    return 0
 
 
 def _loaded(path: Path) -> Config:

@@ -97,4 +97,4 @@ def _classes() -> Mapping[str, Callable[..., Any]]:
     learned = (forecaster, kernels, likelihood, running)
     found: dict[str, Any] = {name: each for module in (*ours, *learned) for name, each in vars(module).items()}
     found["SchedulerSettings"] = SchedulerSettings
-    return {name: each for name, each in found.items() if is_dataclass(each)}
+    return {name: found[name] for name in found if is_dataclass(found[name])}
