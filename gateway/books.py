@@ -73,9 +73,9 @@ class Books:
             OSError: the disk fails; nothing more is reserved until a later call succeeds.
         """
         async with self._turn:
-            state = self._look()
-            if state == self._saved and not self._why_frozen:
+            if not self._changed:
                 return
+            state = self._look()
             data = msgspec.json.encode(state)
             try:
                 await run_to_end(lambda: write_atomically(self._path, data))
@@ -85,6 +85,10 @@ class Books:
             self._saved = state
             self._freeze("")
 
+    @property
+    def _changed(self) -> bool:
+        return bool(self._why_frozen) or self._look() != self._saved
+
     def _freeze(self, why: str) -> None:
         if why != self._why_frozen:
             self._why_frozen = why
@@ -92,7 +96,7 @@ class Books:
 
     def save_soon(self) -> None:
         """Begin to save what has changed; a disk that fails is tried again at the next call."""
-        if self._saving is None or self._saving.done():
+        if self._changed and (self._saving is None or self._saving.done()):
             self._saving = asyncio.create_task(self._save_or_warn(), name="save the books")
 
     async def close(self) -> None:

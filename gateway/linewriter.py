@@ -65,7 +65,7 @@ class LineWriter:
         lines, self._waiting = self._waiting, []
         try:
             await run_to_end(lambda: self._append(lines))
-        except OSError as error:
+        except (OSError, TypeError) as error:  # a line that cannot be encoded is no reason to end the gateway either
             _LOG.warning("%d %s were not written down: %s", len(lines) + self._dropped, self._what, error)
             self._dropped = 0
 
