@@ -36,6 +36,7 @@ from policies.signals import (
     Fitted,
     LedgerRestored,
     QuerySlot,
+    SetRoute,
     SlotAnswered,
     SlotEnded,
     StartVm,
@@ -230,19 +231,23 @@ VIEWS: Sequence[Callable[[Scheduler, float], object]] = (
 )
 
 
-@pytest.mark.parametrize("seed", [1, 2, 4, 7])
+@pytest.mark.parametrize("kind", [StartVm, SetRoute, Fit])
 def test_nothing_that_the_scheduler_gives_away_changes_it(
-    worlds: dict[int, tuple[WorldOptions, Told]], seed: int
+    worlds: dict[int, tuple[WorldOptions, Told]], kind: type[Command]
 ) -> None:
-    options, told = worlds[seed]
+    """In the first world with such a command: whatever is given away is spoilt at once, and all goes on as before."""
+    options, told = next(
+        (options, told)
+        for options, told in worlds.values()
+        if any(isinstance(command, kind) for _, commands in told for command in commands)
+    )
     spoilt = Scheduler(options.scheduler)
     for event, commands in told:
         given_away = spoilt.handle(copied(event))
         assert [dumps(command) for command in given_away] == [dumps(command) for command in commands]
-        spoil(given_away)
+        assert spoil(given_away) == 1, "nothing but the list of commands can be changed"
         for view in VIEWS:
             assert spoil(view(spoilt, event.at_s)) == 0
-    assert any(isinstance(event, SlotEnded) for event, _ in told)
 
 
 def copied(event: Event) -> Event:
@@ -351,7 +356,7 @@ def test_a_restored_ledger_counts_and_a_frozen_one_reserves_nothing() -> None:
 
 def test_policies_that_are_asked_the_same_again_answer_the_same(worlds: dict[int, tuple[WorldOptions, Told]]) -> None:
     """A policy is what it was asked and nothing else: what it learned is in its questions, models included."""
-    asked = learned = 0
+    asked = learned = held = 0
     for options, told in worlds.values():
         policies = Policies(options.scheduler.queries, options.scheduler.site)
         questions = [command for _, commands in told for command in commands if isinstance(command, Ask)]
@@ -359,6 +364,7 @@ def test_policies_that_are_asked_the_same_again_answer_the_same(worlds: dict[int
         for ask, logged in zip(questions, answers, strict=True):
             assert dumps(policies.answer(loads(dumps(ask)))) == dumps(logged)
             asked += 1
+            held += all(answer.advice is None for answer in logged)
             learned += any(question.training is not None for question in ask.questions)
-    assert asked > 100
+    assert 100 < asked < 4 * held  # advice is told again only when it is new
     assert learned > 3
