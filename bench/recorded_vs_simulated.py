@@ -37,7 +37,7 @@ from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.plan import Recorded, plan, read_trace
 from gateway.views.runrecord import RunRecord, read_record
 from policies.arrays import Array, IntArray
-from policies.signals import HOME, Command, Event, SlotEnded
+from policies.signals import HOME, Ask, Command, Event, SlotAnswered, SlotEnded
 
 GOAL = 0.95
 AROUND_SLOTS = 5
@@ -151,9 +151,10 @@ def simulated(
         def handle(self, event: Event) -> list[Command]:
             """See ``Scheduler.handle``."""
             commands = super().handle(event)
-            if isinstance(event, SlotEnded):
+            judged = not any(isinstance(command, Ask) for command in commands)
+            if isinstance(event, SlotEnded | SlotAnswered) and judged:
                 first = self.last_decisions[0]
-                rows.append((event.queries[0].input_rate, float(first.phi_vm), float(first.phi_data)))
+                rows.append((first.slot.input_rate, float(first.phi_vm), float(first.phi_data)))
             return commands
 
     config = load(folder / "config.yaml")

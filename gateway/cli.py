@@ -98,27 +98,44 @@ def status(config: ConfigPath) -> None:
     typer.echo(json.dumps(said, indent=2))
 
 
-@main.command(epilog="Example: spillway why examples/email.yaml email-processor --at 10m")
+@main.command(
+    epilog="Examples: spillway why examples/email.yaml email-processor --at 10m; "
+    "spillway why --replay state/events/00000001.jsonl"
+)
 def why(
-    config: ConfigPath,
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="A YAML file; not with --replay.")] = None,
     query: Annotated[str | None, typer.Argument(metavar="QUERY", help="Only this query.")] = None,
     at: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long ago, as in 10m, or a UTC time; else the last slot.")
     ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Give a log of events (state_dir/events) to a new scheduler and compare."),
+    ] = None,
 ) -> None:
     """Say why VMs were started, kept or given back, or why not: now, or at a time that the ledger still knows."""
-    loaded = _loaded(config)
-    if query is not None and query not in loaded.queries:
-        _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
-    from gateway.views.telling import sentences
+    from gateway.views.why import whyview
 
-    names = list(loaded.queries) if query is None else [query]
-    lines = _asked(config, loaded, "/why", _STATUS_WITHIN_S) if at is None else _decided(loaded, names, at)
-    for name in names:
-        if name in lines:
-            typer.echo("\n".join(sentences(lines[name])))
+    try:
+        if replay is not None:
+            if (config, query, at) != (None, None, None):
+                _fail("--replay needs nothing but its file: the log holds the settings", BAD_INPUT)
+            said, same = whyview.replayed(replay)
+            typer.echo(said)
+            raise typer.Exit(0 if same else FAILED)
+        if config is None:
+            _fail("name a config, as in: spillway why examples/email.yaml; or a log: --replay FILE", BAD_INPUT)
+        loaded = _loaded(config)
+        if query is not None and query not in loaded.queries:
+            _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
+        names = list(loaded.queries) if query is None else [query]
+        if at is None:
+            lines = _asked(config, loaded, "/why", _STATUS_WITHIN_S)
         else:
-            typer.echo(f"{name}: nothing was decided {'so far' if at is None else 'so long ago that is still known'}")
+            lines = whyview.decided(loaded.gateway.state_dir, names, at)
+    except whyview.WhyError as error:
+        _fail(str(error), BAD_INPUT)
+    typer.echo("\n".join(whyview.told(names, lines, at)))
 
 
 @main.command(epilog="Example: spillway replay-dead-letters examples/email.yaml email-processor")
@@ -338,7 +355,7 @@ def lab_up(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="For consoles and logs.")] = Path("build/lab"),
 ) -> None:
     """Run an EC2 on this machine (root; moto): instances are network namespaces that run their user data."""
-    from gateway.demo import lab as machines
+    from gateway import lab as machines
 
     raise typer.Exit(machines.up(folder))
 
@@ -367,20 +384,6 @@ def _asked(config: Path, loaded: Config, path: str, within_s: float, *, post: bo
     except (urllib.error.URLError, TimeoutError, ValueError) as error:
         reason = getattr(error, "reason", error)
         _fail(f"no gateway answers at {listen} ({reason}); start it with: spillway run {config}", FAILED)
-
-
-def _decided(loaded: Config, queries: list[str], at: str) -> dict[str, Any]:
-    """Return what the ledger on this machine says of some queries at a time; no gateway need run."""
-    from gateway.views.decisions import decision_at
-    from gateway.views.telling import moment
-    from infra.clock import SystemClock
-
-    try:
-        wall_s = moment(at, SystemClock().wall())
-        found = {name: decision_at(loaded.gateway.state_dir / "decisions", name, wall_s) for name in queries}
-    except (ValueError, OSError) as error:
-        _fail(f"--at: {error}", BAD_INPUT)
-    return {name: line for name, line in found.items() if line is not None}
 
 
 def _loaded(path: Path) -> Config:

@@ -7,19 +7,17 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.config.codepath import code_path_for
 from gateway.config.models import Config, FileSink
 from gateway.config.settings import scheduler_settings, unattended_s
 from gateway.core.decide.profiler import Profiler
-from gateway.core.decide.scheduler import Scheduler
+from gateway.deciding import Deciding
 from gateway.fleet.actuator import Actuator
 from gateway.fleet.books import Books
 from gateway.fleet.clouds import make_cloud
-from gateway.fleet.fitting import Fitter
 from gateway.fleet.ownership import Ownership
 from gateway.hosts.enrol import prepare_warm
 from gateway.hosts.mastercheck import see_master
@@ -29,8 +27,7 @@ from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import make_home
 from gateway.query.supervision.supervision import Supervision
 from gateway.views.api import serve_api
-from gateway.views.decisions import DecisionLog
-from gateway.views.moneyview import log_bill, money
+from gateway.views.moneyview import money
 from gateway.views.recorder import Recorder, tallies_text
 from gateway.views.runrecord import Boot
 from gateway.views.statusview import status_text
@@ -40,7 +37,7 @@ from infra.link.keys.trust import Authority
 from infra.statefiles import queries_without_config
 from infra.threads import run_to_end
 from infra.together import all_or_none
-from policies.signals import Command, DrainAll, Event, Fit, QueryOpened, SlotEnded, StopAll
+from policies.signals import Command, DrainAll, Event, QueryOpened, SlotEnded, StopAll
 
 _LOG = logging.getLogger(__name__)
 _HELD_BYTES = 128_000_000
@@ -64,17 +61,22 @@ class Daemon:
             config.gateway.slot_s, {name: query.qos.statistic for name, query in config.queries.items()}
         )
         settings = scheduler_settings(config)
-        self._scheduler = Scheduler(settings)
+        self._deciding = Deciding(
+            settings,
+            self._state_dir,
+            clock,
+            watch=self._record,
+            execute=lambda commands: self._actuator.execute(commands),
+        )
+        self._scheduler = self._deciding.scheduler
         self._books = Books(
             self._state_dir / "books.json",
-            self._scheduler.fleet.ledger,
+            lambda: self._scheduler.ledger,
+            self._deciding.freeze,
             settings.billing,
             orphan_after_s=unattended_s(config),
             clock=clock,
         )
-        self._event_ids = count(1)
-        self._fitter = Fitter(self._handle)
-        self._decisions = DecisionLog(self._state_dir / "decisions")
         self._cloud = make_cloud(config, clock)
         self._queries = {name: self._make_query(name) for name in config.upstream_first}
         for folder in queries_without_config(self._state_dir / "queries", config.queries):
@@ -90,6 +92,7 @@ class Daemon:
         self._rotation = Rotation(self._authority, self._cloud, (self._home, self._actuator), clock)
         self._slot_ends_s = 0.0
         self.phase = "starting"
+        self._deciding.restore(self._books.restored)
 
     # ------------------------------------------------------------------------------------------------------ running
 
@@ -169,9 +172,9 @@ class Daemon:
         slots = self._profiler.end_slot(now_s, load1=os.getloadavg()[0])
         self._latencies = {slot.query: slot.latency_s for slot in slots}
         wall_s, cpu = self._clock.wall(), self._cpu_by_lane()
-        ended = SlotEnded(event_id="", at_s=now_s, queries=slots, wall_s=wall_s, cpu=cpu)
-        commands = self._decide(await self._fitter.asked(self._scheduler, ended))
-        self._decisions.note(self._scheduler.last_decisions, wall_s, commands)
+        await self._deciding.end_slot(
+            lambda event_id, _: SlotEnded(event_id=event_id, at_s=now_s, queries=slots, wall_s=wall_s, cpu=cpu), wall_s
+        )
         self._books.save_soon()
         if self._recorder is not None:
             first = self._queries[next(iter(self._config.queries))]
@@ -182,26 +185,11 @@ class Daemon:
         lanes = [lane for query in self._queries.values() for lane in query.lanes.values()]
         return {lane.name: lane.link.cpu for lane in lanes if lane.link.cpu is not None}
 
-    def _handle(self, make_event: Callable[[str, float], Event]) -> None:
-        """Show the scheduler an event and do what it says."""
-        self._decisions.did(self._decide(make_event))
-
-    def _decide(self, make_event: Callable[[str, float], Event]) -> list[Command]:
-        """Show the scheduler an event and do what it says; return that."""
-        event = make_event(f"e{next(self._event_ids)}", self._clock.now())
-        self._decisions.heard(event)
+    def _record(self, event: Event, commands: Sequence[Command]) -> None:
         if self._recorder is not None:
             self._recorder.event(event)
-        commands = self._scheduler.handle(event)
-        log_bill(self._scheduler.fleet, event)
-        for command in commands:
-            _LOG.info("%s", command)
-            if self._recorder is not None:
+            for command in commands:
                 self._recorder.command(event.at_s, command)
-            if isinstance(command, Fit):
-                self._fitter.begin(command)
-        self._actuator.execute(commands)
-        return commands
 
     def _check(self) -> None:
         mistake = self._supervision.look() or self._actuator.failure or self._home.mistake
@@ -229,21 +217,21 @@ class Daemon:
         Slots go on meanwhile: a VM that cannot be drained is still ended before its next billing period, but what is
         left is no reason to start one.
         """
-        self._handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
+        self._deciding.handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
         for query in self._queries.values():
             query.stop_reading()
         await self._keep_time(lambda: self._supervision.delivered)
-        self._handle(lambda event_id, at_s: StopAll(event_id=event_id, at_s=at_s))
+        self._deciding.handle(lambda event_id, at_s: StopAll(event_id=event_id, at_s=at_s))
         await self._keep_time(lambda: self._actuator.settled, despite_failure=True)
 
     async def _let_go(self) -> None:
         """End all that still runs; after a failure that is more than after an orderly end."""
         await self._supervision.end()
         await self._home.stop_watching()
-        await self._fitter.close()
+        await self._deciding.stop_learning()
         await self._actuator.give_back_all()
-        await self._decisions.close()
         await self._books.close()
+        await self._deciding.close()
         if left := self._actuator.reaper.not_given_back:
             self._fail(f"not given back, end by hand: {', '.join(left.values())}")
         try:
@@ -307,7 +295,7 @@ class Daemon:
         """Let the scheduler and the VMs know of a query that was opened; a suspect is kept off VMs."""
         plan = query.plan
         assert plan is not None, "a query that is open has a plan"
-        self._handle(
+        self._deciding.handle(
             lambda event_id, at_s: QueryOpened(
                 event_id=event_id, at_s=at_s, query=query.name, switchable=query.switchable, reason=plan.reason
             )
@@ -327,7 +315,7 @@ class Daemon:
             shape=None if link is None else (link.delay_s, link.rate_bits_per_s / 8),
             profiler=self._profiler,
             clock=self._clock,
-            emit=self._handle,
+            emit=self._deciding.handle,
             paid=self._books.save,
             inherited=self._books.inherited,
             size_prices=self._config.cloud.size_prices,
@@ -363,11 +351,11 @@ class Daemon:
 
     def why(self) -> str:
         """See ``Answers.why``."""
-        return json.dumps(self._decisions.last)
+        return json.dumps(self._deciding.decisions.last)
 
     def status(self) -> str:
         """Return what the gateway is doing, as JSON."""
         running = self.phase in ("running", "stopping")
-        spent = money(self._scheduler.fleet, self._clock.now(), self._clock.wall())
+        spent = money(self._scheduler, self._clock.now(), self._clock.wall())
         supervisors = self._supervision.of if running else {}
         return status_text(self.phase, self._scheduler.vms, supervisors, self._latencies, spent)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from policies.money.billing import BillingTerms
-from policies.signals import QuerySlot
+from policies.slot import QuerySlot
 
 if TYPE_CHECKING:
     from policies.gaussian.forecaster import Trained, TrainingSet
@@ -141,6 +142,10 @@ class Advice:
     load: Load | None = None
     rising_to: int = 0
 
+    def __post_init__(self) -> None:
+        # Advice is kept from slot to slot and shown to whoever asks: nobody may change it.
+        object.__setattr__(self, "rules", MappingProxyType(dict(self.rules)))
+
 
 @dataclass(frozen=True, slots=True)
 class FitOrder:
@@ -174,48 +179,44 @@ class VmPolicy(ABC):
         raise ValueError(f"{self.name} never asked for {len(models)} models ({trouble})")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What a policy says when a slot has ended.
 
     Attributes:
         query: whose policy it is.
-        advice: what is wanted.
+        advice: what is wanted; None: its last advice still holds.
         order: what is to be trained, if anything.
     """
 
     query: str
-    advice: Advice
-    order: FitOrder | None
+    advice: Advice | None
+    order: FitOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a policy is asked when a slot has ended.
+class Training:
+    """What came of a ``FitOrder``: a model for each training set, or why there is none."""
 
-    All that it looks at is in here, so it may be answered on another thread. A policy has one question at a time, and
-    everything that changes it is in its questions.
+    models: tuple[Trained, ...]
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a policy is asked when a slot has ended: all that it has not seen yet.
 
     Attributes:
         query: whose policy it is.
-        policy: the policy.
         seen: what it is shown.
-        trained: what came of its last order, if that is there: models, or why there are none.
+        training: what came of its last order, if that is there.
         learns: whether it may ask for a training.
     """
 
     query: str
-    policy: VmPolicy
     seen: Seen
-    trained: tuple[tuple[Trained, ...], str] | None
-    learns: bool
-
-    def answer(self) -> Answer:
-        """Return what the policy says; takes as long as planning does."""
-        if self.trained is not None:
-            self.policy.fitted(*self.trained)
-        advice = self.policy.advise(self.seen)
-        return Answer(self.query, advice, self.policy.fit_order() if self.learns else None)
+    training: Training | None = None
+    learns: bool = True
 
 
 class Reactive(VmPolicy):

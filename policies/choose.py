@@ -1,18 +1,21 @@
-"""From what the user chose to the policy of a query.
+"""From what the user chose to the policies of the queries, which learn from what they are asked and from nothing else.
 
 The policies that plan need scipy, which takes long to import: it is imported once one of them is chosen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from policies.advice import Reactive, Site, VmPolicy
+from policies.advice import Advice, Answer, Question, Reactive, Site, VmPolicy
 
 if TYPE_CHECKING:
     from policies.planning.plain import CpuOptions, StaticOptions
     from policies.planning.planner import PlannerOptions
     from policies.planning.queueing import QueueingOptions
+    from policies.signals import Ask
+    from policies.switching.query import QuerySettings
 
     PolicyOptions = PlannerOptions | QueueingOptions | CpuOptions | StaticOptions
     """What the user says of a policy; None stands for the reactive one, which has nothing to say."""
@@ -41,3 +44,43 @@ def make_policy(options: PolicyOptions | None, site: Site, latency_s: float) -> 
             return StaticPolicy(options)
         case _:
             return QueueingPolicy(options, site, latency_s)
+
+
+class Policies:
+    """The policies of a gateway's queries. They answer ``Ask``; nobody else holds or changes them.
+
+    A policy may take long to answer, so it may be asked on another thread, by one at a time.
+
+    Args:
+        queries: all queries of the gateway; those without a policy are not asked.
+        site: what is the same for all of them.
+    """
+
+    def __init__(self, queries: Iterable[QuerySettings], site: Site) -> None:
+        self._policies = {
+            query.name: make_policy(query.policy, site, query.latency_qos_s)
+            for query in queries
+            if query.policy is not None
+        }
+        self._last: dict[str, Advice] = {}
+        self._turn = 0
+
+    def answer(self, ask: Ask) -> tuple[Answer, ...]:
+        """Return what the policies say; takes as long as planning does.
+
+        Raises:
+            ValueError: a question was left out, so the policies do not know what they should.
+        """
+        if ask.turn != self._turn + 1:
+            raise ValueError(f"the policies were asked {self._turn} times, and question {ask.turn} came next")
+        self._turn = ask.turn
+        return tuple(self._answer(question) for question in ask.questions)
+
+    def _answer(self, question: Question) -> Answer:
+        name, policy = question.query, self._policies[question.query]
+        if question.training is not None:
+            policy.fitted(question.training.models, question.training.trouble)
+        advice = policy.advise(question.seen)
+        news = None if advice is self._last.get(name) else advice
+        self._last[name] = advice
+        return Answer(query=name, advice=news, order=policy.fit_order() if question.learns else None)

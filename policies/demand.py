@@ -7,50 +7,58 @@ VMs serve all queries: the greatest number that any query wants counts, or what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
-from policies.advice import Advice, Answer, FitOrder, Question, Reactive, Seen, Site, StandingVm
+from policies.advice import Advice, Answer, FitOrder, Question, Seen, Site, StandingVm, Training
 from policies.choose import make_policy
 from policies.planning.cooldown import CoolDown
-from policies.signals import HOME, Cause, Command, Fit, Fitted, SlotEnded
+from policies.signals import HOME, Ask, Cause, Command, Fit, Fitted, SlotEnded
 from policies.switching.query import Query
 from policies.together import Overlap, together
 from policies.vms.fleet import Fleet
 from policies.vms.machine import Machine
 from policies.vms.vm import VmState
 
-if TYPE_CHECKING:
-    from policies.gaussian.forecaster import Trained
-
 _JITTER = 0.1
 
 
 class Demand:
-    """The queries' policies, and what they said in the last slot.
+    """What the queries' policies are asked, and what they said of the last slot that they answered.
+
+    The policies themselves are elsewhere: only what they say is known here, and how they are called.
 
     Args:
         queries: all queries by name.
         site: what is the same for all of them.
+
+    Attributes:
+        unanswered: whether the policies were asked and have not answered yet.
     """
 
     def __init__(self, queries: Mapping[str, Query], site: Site) -> None:
         self._queries = queries
         self._site = site
-        self._policies = {
-            name: make_policy(query.settings.policy, site, query.settings.latency_qos_s)
+        # A policy is asked elsewhere; here it is only looked up what sort it is.
+        self._kinds = {
+            name: type(make_policy(query.settings.policy, site, query.settings.latency_qos_s))
             for name, query in queries.items()
         }
-        self._planning = {name: policy for name, policy in self._policies.items() if not isinstance(policy, Reactive)}
+        self._planning = [name for name, query in queries.items() if query.settings.policy is not None]
         self._cool_down = CoolDown(site.terms.period_s, _JITTER * site.slot_s)
-        self._trained: dict[str, tuple[tuple[Trained, ...], str]] = {}
-        self._orders: Mapping[str, FitOrder] = {}
+        self._trained: dict[str, Training] = {}
+        self._asked = 0
+        self.unanswered = False
         self._overlap = Overlap(site.slot_s)
         self._said: Mapping[str, Advice] = dict.fromkeys(queries, Advice())
         self.advice: Mapping[str, Advice] = self._said
 
     # --------------------------------------------------------------------------------------------------------- asking
 
-    def questions(self, event: SlotEnded, fleet: Fleet, *, learn: bool) -> tuple[Question, ...]:
+    @property
+    def plans(self) -> bool:
+        """Return whether any policy is asked at the end of a slot."""
+        return bool(self._planning)
+
+    def ask(self, event: SlotEnded, fleet: Fleet, *, learn: bool) -> Ask:
         """Return what every policy that is not plain equation 1 is asked at the end of a slot.
 
         Args:
@@ -58,54 +66,57 @@ class Demand:
             fleet: the VMs, which have been told of it.
             learn: whether models may be trained.
         """
-        if not self._planning:
-            return ()
         self._overlap.observe(event.queries)
         uses = [event.cpu[lane] for lane in (HOME, *fleet.ready) if lane in event.cpu]
         cpu = sum(uses) / len(uses) if uses else None
         vms = tuple(self._standing(fleet.live[name], event.at_s) for name in fleet.wanted)
-        return tuple(
+        questions = tuple(
             Question(
-                name,
-                policy,
-                Seen(
+                query=name,
+                seen=Seen(
                     at_s=event.at_s,
                     wall_s=fleet.wall_s(event.at_s),
-                    slot=self._queries[name].slot,
+                    slot=self._queries[name].shown,
                     vms=vms,
                     cpu=cpu,
                     sent_part=self._queries[name].sent_part,
                 ),
-                self._trained.pop(name, None),
-                learn,
+                training=self._trained.pop(name, None),
+                learns=learn,
             )
-            for name, policy in self._planning.items()
+            for name in self._planning
+        )
+        self._asked, self.unanswered = self._asked + 1, True
+        return Ask(turn=self._asked, questions=questions, cause=Cause(event.event_id, "a slot is over"))
+
+    def answered(self, turn: int, answers: Iterable[Answer]) -> None:
+        """Take in what the policies say.
+
+        Raises:
+            ValueError: they were not asked that, or have answered it before.
+        """
+        if not self.unanswered or turn != self._asked:
+            state = "open" if self.unanswered else "answered"
+            raise ValueError(f"question {turn} is answered, but question {self._asked} was the last and is {state}")
+        self.unanswered = False
+        news = {answer.query: answer.advice for answer in answers if answer.advice is not None}
+        if not news:
+            return
+        self._said = {**self._said, **news}
+        self.advice = together(
+            self._said,
+            {name: self._overlap.own_part(name) for name in self._planning},
+            at_home=[name for name, query in self._queries.items() if query.why_home],
+            max_vms=self._site.max_vms,
         )
 
-    def answered(self, answers: Iterable[Answer]) -> None:
-        """Take in what the policies say."""
-        said = {answer.query: answer for answer in answers}
-        if any(answer.advice is not self._said[name] for name, answer in said.items()):
-            self._said = dict(self._said) | {name: answer.advice for name, answer in said.items()}
-            self.advice = together(
-                self._said,
-                {name: self._overlap.own_part(name) for name in said},
-                at_home=[name for name, query in self._queries.items() if query.why_home],
-                max_vms=self._site.max_vms,
-            )
-        self._orders = {name: answer.order for name, answer in said.items() if answer.order is not None}
+    def fits(self, event_id: str, answers: Iterable[Answer]) -> list[Command]:
+        """Return what is to be trained, as the policies said in their answers to the slot of this event."""
+        return [self._fit(event_id, answer.query, answer.order) for answer in answers if answer.order is not None]
 
-    def fits(self, event_id: str) -> list[Command]:
-        """Return what is to be trained, as the policies said in the slot of this event."""
-        return [
-            Fit(
-                query=name,
-                training=order.training,
-                seed=order.seed,
-                cause=Cause(event_id, f"{name}: its models learn what was seen since the last time"),
-            )
-            for name, order in self._orders.items()
-        ]
+    def _fit(self, event_id: str, query: str, order: FitOrder) -> Fit:
+        cause = Cause(event_id, f"{query}: its models learn what was seen since the last time")
+        return Fit(query=query, training=order.training, seed=order.seed, cause=cause)
 
     def fitted(self, event: Fitted) -> None:
         """Keep what was trained for a policy's next question.
@@ -114,8 +125,8 @@ class Demand:
             ValueError: the query's policy never asks for a training.
         """
         if event.query not in self._planning:
-            raise ValueError(f"{self._policies[event.query].name} never asked for {len(event.models)} models")
-        self._trained[event.query] = (event.models, event.trouble)
+            raise ValueError(f"{self._kinds[event.query].name} never asked for {len(event.models)} models")
+        self._trained[event.query] = Training(event.models, event.trouble)
 
     def _standing(self, machine: Machine, at_s: float) -> StandingVm:
         ready_in_s = 0.0
@@ -125,13 +136,13 @@ class Demand:
 
     def policy(self, query: str) -> str:
         """Return the name of a query's policy."""
-        return self._policies[query].name
+        return self._kinds[query].name
 
     # ------------------------------------------------------------------------------------------------------- starting
 
     def asks(self, name: str) -> bool:
         """Return whether a query asks for a VM by the first condition of equation 1."""
-        acts = self.advice[name].wanted is None or self._policies[name].phi_starts
+        acts = self.advice[name].wanted is None or self._kinds[name].phi_starts
         return acts and self._queries[name].asks_for_vm()
 
     def patience_s(self, name: str, ready: int) -> float:

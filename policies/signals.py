@@ -10,66 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from policies.advice import Advice, Answer, Question
+from policies.money.ledger import LedgerState
+from policies.slot import HOME as HOME
+from policies.slot import QuerySlot as QuerySlot
+
 if TYPE_CHECKING:
-    from policies.advice import Advice, Answer
     from policies.gaussian.forecaster import Trained, TrainingSet
-
-HOME = "home"
-"""Name of the private lane; every other lane bears the name of its VM."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuerySlot:
-    """What the profiler measured of one query in one slot.
-
-    Attributes:
-        query: name of the query.
-        latency_s: L_t, the latency that switching looks at.
-        home_latency_s: mean completion latency of the private lane in the slot; None without completions.
-        cloud_latency_s: the same over all cloud lanes.
-        home_lane_s: how long an event given to the private lane now will be in it, by Little's law: events open over
-            events completed per second, both smoothed. Unlike the completion latency it is not as old as itself and
-            leaves out the wait before the lanes, which is common to all. None before the first completion.
-        cloud_lane_s: the same over all cloud lanes.
-        rates: service rate by lane in events per busy second; a lane that was never measured is absent.
-        no_credit: lanes that had no credit for a run at some moment of the slot.
-        completed_events: events that each lane completed in the slot.
-        batches: micro-batches that they came in.
-        busy_s: how long those took.
-        dispatched_events: events given to each lane in the slot.
-        raw_bytes: bytes given to each cloud lane in the slot before trimming and compression; D_t is their sum.
-        sent_bytes: bytes that crossed the WAN to each cloud lane in the slot.
-        open_events: events given to each lane and not completed, now.
-        open_runs: runs given to any lane and not completed, now.
-        backlog_events: events due and not yet given to a lane, now.
-        input_rate: events per second that became due in the slot.
-        input_bytes_per_s: their raw bytes per second.
-        out_of_order_share: share of the events completed in the slot whose run came after a later one.
-        load1: load average of the gateway's machine over one minute.
-    """
-
-    query: str
-    latency_s: float
-    home_latency_s: float | None = None
-    cloud_latency_s: float | None = None
-    home_lane_s: float | None = None
-    cloud_lane_s: float | None = None
-    rates: Mapping[str, float] = field(default_factory=dict)
-    no_credit: frozenset[str] = frozenset()
-    completed_events: Mapping[str, int] = field(default_factory=dict)
-    batches: Mapping[str, int] = field(default_factory=dict)
-    busy_s: Mapping[str, float] = field(default_factory=dict)
-    dispatched_events: Mapping[str, int] = field(default_factory=dict)
-    raw_bytes: Mapping[str, int] = field(default_factory=dict)
-    sent_bytes: Mapping[str, int] = field(default_factory=dict)
-    open_events: Mapping[str, int] = field(default_factory=dict)
-    open_runs: int = 0
-    backlog_events: int = 0
-    input_rate: float = 0.0
-    input_bytes_per_s: float = 0.0
-    out_of_order_share: float = 0.0
-    load1: float = 0.0
-
 
 # -------------------------------------------------------------------------------------------------------------- events
 
@@ -84,17 +31,28 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotEnded(Event):
-    """A slot is over; the only event upon which thresholds, shares and billing periods are judged.
+    """A slot is over: thresholds, shares and billing periods are judged, at once or when the policies have answered.
+
+    Where a query has a policy, the only command is ``Ask``, and the slot is judged upon ``SlotAnswered``.
 
     ``wall_s`` is seconds since 1970, for the budget's hours and days; None where ``at_s`` is that already. ``cpu`` is
-    the CPU use of each lane's engine host, in [0, 1]; one that does not tell it is absent. ``answers`` is what the
-    policies say, if they were asked already, as one does where planning must hold up nothing; None: they are asked now.
+    the CPU use of each lane's engine host, in [0, 1]; one that does not tell it is absent.
     """
 
     queries: tuple[QuerySlot, ...]
     wall_s: float | None = None
     cpu: Mapping[str, float] = field(default_factory=dict)
-    answers: tuple[Answer, ...] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotAnswered(Event):
+    """The answer to ``Ask``: what the policies say of the slot that ended, which is judged now.
+
+    Other events may come between the two, but not the end of another slot.
+    """
+
+    turn: int
+    answers: tuple[Answer, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +62,20 @@ class Fitted(Event):
     query: str
     models: tuple[Trained, ...] = field(repr=False)
     trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRestored(Event):
+    """What an earlier gateway spent, which counts from now on; only before any VM was started."""
+
+    state: LedgerState = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetFrozen(Event):
+    """Nothing more may be reserved, and why; without a reason it may be again."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +253,20 @@ class SetShed:
     cause: Cause
 
 
-Command = StartVm | DrainVm | TerminateVm | SetRoute | SetShed | Fit
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Ask the policies about the slot that ended; answered by ``SlotAnswered``.
+
+    A policy is nothing but what it was asked: one that was given all questions so far, in the order of their ``turn``,
+    gives the same answer again. ``turn`` counts the questions of this scheduler from 1.
+    """
+
+    turn: int
+    questions: tuple[Question, ...] = field(repr=False)
+    cause: Cause
+
+
+Command = StartVm | DrainVm | TerminateVm | SetRoute | SetShed | Fit | Ask
 
 
 # ----------------------------------------------------------------------------------------------------------- decisions

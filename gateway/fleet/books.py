@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -12,43 +13,56 @@ from infra.clock import Clock
 from infra.statefiles import StateError, write_atomically
 from infra.threads import run_to_end
 from policies.money.billing import BillingTerms
-from policies.money.ledger import Ledger, LedgerState
+from policies.money.ledger import Budget, Ledger, LedgerState
 
 _LOG = logging.getLogger(__name__)
 
 
 class Books:
-    """Keeps a ledger in a file, replaced as a whole.
+    """Keeps the ledger in a file, replaced as a whole.
 
     A launch waits until what it costs is in the file. A crash between a renewal and its being written, some
     milliseconds, is covered when the file is opened again: the VM is taken to have gone on until it ended itself.
 
     Args:
         path: the file.
-        ledger: a new one; it is given what the file holds.
+        look: returns what is spent and reserved now.
+        frozen: called with the reason why nothing more may be reserved, and with "" once it may be again.
         terms: what VMs cost.
         orphan_after_s: how long a VM goes on without a gateway.
         clock: time.
 
     Attributes:
+        restored: what the file holds. All that an earlier gateway had reserved counts as spent.
         inherited: the VMs for which an earlier gateway had reserved money when it died.
 
     Raises:
         StateError: the file cannot be read.
     """
 
-    def __init__(self, path: Path, ledger: Ledger, terms: BillingTerms, *, orphan_after_s: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        path: Path,
+        look: Callable[[], LedgerState],
+        frozen: Callable[[str], None],
+        terms: BillingTerms,
+        *,
+        orphan_after_s: float,
+        clock: Clock,
+    ) -> None:
         self._path = path
-        self._ledger = ledger
-        self._saved_changes = ledger.changes
+        self._look = look
+        self._frozen = frozen
+        self._why_frozen = ""
         self._turn = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
-        state = _read(path)
+        self._saved = state = _read(path)
         self.inherited = frozenset(held.name for held in state.reserved)
-        ledger.restore(state)
+        ledger = Ledger(Budget(), state)
         given_up_usd = ledger.give_up_reservations(
             clock.wall(), idle_s=orphan_after_s, period_s=terms.period_s, usd_per_hour=terms.usd_per_hour
         )
+        self.restored = ledger.state
         if given_up_usd:
             _LOG.warning("%.4f USD that an earlier gateway had reserved count as spent", given_up_usd)
 
@@ -59,21 +73,30 @@ class Books:
             OSError: the disk fails; nothing more is reserved until a later call succeeds.
         """
         async with self._turn:
-            changes = self._ledger.changes
-            if changes == self._saved_changes:
+            if not self._changed:
                 return
-            data = msgspec.json.encode(self._ledger.state)
+            state = self._look()
+            data = msgspec.json.encode(state)
             try:
                 await run_to_end(lambda: write_atomically(self._path, data))
             except OSError as error:
-                self._ledger.frozen = f"what is spent cannot be written down ({error})"
+                self._freeze(f"what is spent cannot be written down ({error})")
                 raise
-            self._saved_changes = changes
-            self._ledger.frozen = ""
+            self._saved = state
+            self._freeze("")
+
+    @property
+    def _changed(self) -> bool:
+        return bool(self._why_frozen) or self._look() != self._saved
+
+    def _freeze(self, why: str) -> None:
+        if why != self._why_frozen:
+            self._why_frozen = why
+            self._frozen(why)
 
     def save_soon(self) -> None:
         """Begin to save what has changed; a disk that fails is tried again at the next call."""
-        if self._ledger.changes != self._saved_changes and (self._saving is None or self._saving.done()):
+        if self._changed and (self._saving is None or self._saving.done()):
             self._saving = asyncio.create_task(self._save_or_warn(), name="save the books")
 
     async def close(self) -> None:

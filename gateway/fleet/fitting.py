@@ -16,15 +16,14 @@ import pickle
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from policies.signals import Event, Fit, Fitted, SlotEnded
+from policies.signals import Ask, Event, Fit, Fitted
 
 if TYPE_CHECKING:
-    from gateway.core.decide.scheduler import Scheduler
     from policies.advice import Answer
+    from policies.choose import Policies
     from policies.gaussian.forecaster import Trained
 
 _LOG = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ class FittingError(Exception):
 
 
 class Fitter:
-    """Runs ``Fit`` commands, and asks policies at the ends of slots.
+    """Runs ``Fit`` and ``Ask`` commands.
 
     Args:
         emit: takes ``Fitted`` events; called on the event loop.
@@ -55,20 +54,12 @@ class Fitter:
         self._tasks: set[asyncio.Task[None]] = set()
         self._planning = ThreadPoolExecutor(1, "planning")
 
-    async def asked(self, scheduler: Scheduler, slot: SlotEnded) -> Callable[[str, float], Event]:
-        """Show the policies a slot that has ended, on a thread; return how to make its event, with their answers.
-
-        Other events may happen meanwhile; the next slot must wait.
-        """
-        questions = scheduler.questions(slot)
-        answers = await self._on_thread(lambda: tuple(each.answer() for each in questions)) if questions else ()
-        return lambda event_id, at_s: replace(slot, event_id=event_id, at_s=at_s, answers=answers)
-
-    async def _on_thread(self, work: Callable[[], tuple[Answer, ...]]) -> tuple[Answer, ...]:
+    async def answer(self, ask: Ask, policies: Policies) -> tuple[Answer, ...]:
+        """Return what policies say, asked on a thread; one question at a time."""
         turn_s = sys.getswitchinterval()
         sys.setswitchinterval(TURN_S)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._planning, work)
+            return await asyncio.get_running_loop().run_in_executor(self._planning, policies.answer, ask)
         finally:
             sys.setswitchinterval(turn_s)
 

@@ -6,32 +6,34 @@ import logging
 import math
 from dataclasses import asdict
 
+from gateway.core.decide.scheduler import Scheduler
+from policies.money.ledger import Ledger
 from policies.signals import Event, VmGone
-from policies.vms.fleet import Fleet
 
 _LOG = logging.getLogger(__name__)
 _MB = 1e6
 
 
-def money(fleet: Fleet, at_s: float, wall_s: float) -> dict[str, object]:
+def money(scheduler: Scheduler, at_s: float, wall_s: float) -> dict[str, object]:
     """Return it ready for JSON; None stands for what has no limit.
 
     Args:
-        fleet: the VMs and their ledger.
+        scheduler: whose money it is.
         at_s: now, on the gateway's clock.
         wall_s: now, in seconds since 1970.
     """
-    ledger, totals, forecast = fleet.ledger, fleet.totals(at_s), fleet.forecast(at_s)
+    said, totals = scheduler.money(at_s), scheduler.totals(at_s)
+    ledger, forecast = Ledger(said.budget, said.ledger), said.limit_reached
     left_usd = ledger.left_usd(wall_s)
     return {
-        "limits": asdict(ledger.budget),
+        "limits": asdict(said.budget),
         "spent_today_usd": ledger.spent_usd(wall_s),
         "spent_today_by_query_usd": ledger.spent_by_query(wall_s),
         "reserved_usd": ledger.reserved_usd,
         "left_usd": None if left_usd == math.inf else left_usd,
-        "not_reserved_before_usd": ledger.overrun_usd,
+        "not_reserved_before_usd": said.overrun_usd,
         "limit_reached": None if forecast is None else asdict(forecast),
-        "trouble": ledger.frozen,
+        "trouble": said.frozen,
         "billed_s": totals.billed_s,
         "used_s": totals.used_s,
         "unused_s": totals.billed_s - totals.used_s,
@@ -41,11 +43,11 @@ def money(fleet: Fleet, at_s: float, wall_s: float) -> dict[str, object]:
     }
 
 
-def log_bill(fleet: Fleet, event: Event) -> None:
+def log_bill(scheduler: Scheduler, event: Event) -> None:
     """Log what a VM cost once it is gone, and all of them so far: what ``/status`` says ends with the gateway."""
     if not isinstance(event, VmGone):
         return
-    totals = fleet.totals(event.at_s)
+    totals = scheduler.totals(event.at_s)
     bill = next((bill for bill in reversed(totals.bills) if bill.vm == event.vm), None)
     if bill is not None:
         _LOG.info(

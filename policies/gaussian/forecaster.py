@@ -14,6 +14,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from policies.arrays import Array, finite
 from policies.gaussian.calibration import ERRORS, width_factor
 from policies.gaussian.features import DAY_OF_WEEK, DAY_S, ENGINES, TIME_OF_DAY, TIMESTAMP, features
 from policies.gaussian.kernels import Ard, Kernel, Periodic, Sum, Trend
-from policies.gaussian.likelihood import Fitted, fit
+from policies.gaussian.likelihood import FittedKernel, fit
 from policies.gaussian.posterior import Posterior
 from policies.gaussian.warping import unwarped, warped
 
@@ -82,24 +83,37 @@ class TrainingSet:
     periods_s: tuple[float, ...]
     observed: int
 
+    def __post_init__(self) -> None:
+        _lock(self.x, self.y)
+
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A model ready to be adopted.
+    """A model ready to be adopted, as a plain value.
 
     Attributes:
         fitted: its hyperparameters, for warped values scaled by ``offset`` and ``scale``.
-        posterior: the model given the training set.
+        x: features of the training set, shape (n, n_features).
+        y: its values, warped and scaled, shape (n,).
         offset: mean of the warped training values.
         scale: their standard deviation.
         observed: that of the training set.
     """
 
-    fitted: Fitted
-    posterior: Posterior
+    fitted: FittedKernel
+    x: Array
+    y: Array
     offset: float
     scale: float
     observed: int
+
+    def __post_init__(self) -> None:
+        _lock(self.x, self.y)
+
+    @property
+    def posterior(self) -> Posterior:
+        """Return the model given the training set, made anew: it takes in what is observed, and this value does not."""
+        return Posterior(self.fitted.kernel, self.fitted.noise, self.x, self.y)
 
     def in_units(self, mean: Array, std: Array) -> tuple[Array, Array]:
         """Return mean and standard deviation in the unit observed of what is normal in the model's."""
@@ -124,8 +138,20 @@ def train(training: TrainingSet, rng: np.random.Generator, *, restarts: int = 1)
     if len(some) < len(y):
         found, noise = fitted.kernel, fitted.noise
         fitted = fit(found, noise, training.x, y, bounds=bounds, rng=rng, restarts=0, steps_most=_POLISH_STEPS)
-    posterior = Posterior(fitted.kernel, fitted.noise, training.x, y)
-    return Trained(fitted, posterior, offset, scale, training.observed)
+    return Trained(fitted, training.x, y, offset, scale, training.observed)
+
+
+def _lock(*arrays: Array) -> None:
+    """See that nobody changes arrays that are passed on as values."""
+    for array in arrays:
+        array.flags.writeable = False
+
+
+class _Adopted(NamedTuple):
+    """A model, and what it knows by now."""
+
+    trained: Trained
+    posterior: Posterior
 
 
 class Forecaster:
@@ -143,13 +169,18 @@ class Forecaster:
         self._periods_s = periods_s
         self._points: deque[tuple[Array, float]] = deque(maxlen=window)
         self._observed = 0
-        self._model: Trained | None = None
+        self._adopted: _Adopted | None = None
         self._factors: dict[int, float] = {}
 
     @property
     def model(self) -> Trained | None:
         """Return the adopted model; None before the first."""
-        return self._model
+        return None if self._adopted is None else self._adopted.trained
+
+    @property
+    def posterior(self) -> Posterior | None:
+        """Return what that model knows with all that was observed since; None before the first."""
+        return None if self._adopted is None else self._adopted.posterior
 
     @property
     def trainable(self) -> bool:
@@ -161,8 +192,8 @@ class Forecaster:
         point = features([at_s], None if engines is None else [engines])[0]
         self._points.append((point, float(finite("value", value, 0))))
         self._observed += 1
-        if self._model is not None:
-            self._extend(self._model, point, value)
+        if self._adopted is not None:
+            self._extend(self._adopted, point, value)
 
     def training_set(self) -> TrainingSet:
         """Return what there is to train with, detached from what comes later."""
@@ -172,10 +203,11 @@ class Forecaster:
 
     def adopt(self, trained: Trained) -> None:
         """Take a newly trained model over and tell it what was observed since its training set was taken."""
+        adopted = _Adopted(trained, trained.posterior)
         missed = min(self._observed - trained.observed, len(self._points))
         for point, value in islice(self._points, len(self._points) - missed, None):
-            self._extend(trained, point, value)
-        self._model = trained
+            self._extend(adopted, point, value)
+        self._adopted = adopted
         self._factors.clear()
 
     def forecast(self, at_s: npt.ArrayLike, engines: npt.ArrayLike | None = None) -> Forecast:
@@ -184,12 +216,12 @@ class Forecaster:
         Raises:
             ValueError: no model was adopted yet.
         """
-        model = self._model
+        model = self._adopted
         if model is None:
             raise ValueError("nothing can be forecast before a model was adopted")
         x = features(at_s, engines)
         mean, variance = model.posterior.predict(x)
-        mean, std = model.in_units(mean, np.sqrt(variance + model.fitted.noise**2))
+        mean, std = model.trained.in_units(mean, np.sqrt(variance + model.trained.fitted.noise**2))
         return Forecast(mean, std * self._widths(model, x[:, TIMESTAMP]))
 
     def lately(self, lead: int, last: int) -> tuple[Array, Array, Array]:
@@ -202,17 +234,17 @@ class Forecaster:
         Raises:
             ValueError: no model was adopted yet.
         """
-        model = self._model
+        model = self._adopted
         if model is None:
             raise ValueError("nothing can be forecast before a model was adopted")
         lead = min(lead, max(len(model.posterior) // _LEADS_PART, 1))
         errors, std = model.posterior.errors_ahead(lead, last)
         y, first = model.posterior.y, len(model.posterior) - len(errors)
-        mean, _ = model.in_units(y[first:] - errors, std)
-        seen, _ = model.in_units(y, np.zeros_like(y))
+        mean, _ = model.trained.in_units(y[first:] - errors, std)
+        seen, _ = model.trained.in_units(y, np.zeros_like(y))
         return seen[first:], mean, seen[first - lead : len(y) - lead]
 
-    def _widths(self, model: Trained, days: Array) -> Array:
+    def _widths(self, model: _Adopted, days: Array) -> Array:
         """Return by how much to widen the interval at some moments: by what was learned as far ahead, give or take."""
         known = model.posterior.x[:, TIMESTAMP]
         step = max(float(known[-1] - known[0]) / len(known), 1e-9)
@@ -223,18 +255,18 @@ class Forecaster:
         widths: Array = np.interp(np.log2(leads), np.arange(len(octaves)), factors)
         return widths
 
-    def _factor(self, model: Trained, lead: int) -> float:
+    def _factor(self, model: _Adopted, lead: int) -> float:
         """Return what forecasts so many observations ahead lately asked for; once an observation."""
         if lead not in self._factors:
             errors, std = model.posterior.errors_ahead(lead, ERRORS)
             truth = model.posterior.y[len(model.posterior) - len(errors) :]
-            mean, spread = model.in_units(truth - errors, std)
-            seen, _ = model.in_units(truth, np.zeros_like(truth))
+            mean, spread = model.trained.in_units(truth - errors, std)
+            seen, _ = model.trained.in_units(truth, np.zeros_like(truth))
             self._factors[lead] = width_factor((seen - mean) / spread)
         return self._factors[lead]
 
-    def _extend(self, model: Trained, point: Array, value: float) -> None:
-        scaled = (float(warped(np.array(value))) - model.offset) / model.scale
+    def _extend(self, model: _Adopted, point: Array, value: float) -> None:
+        scaled = (float(warped(np.array(value))) - model.trained.offset) / model.trained.scale
         if len(model.posterior) < self._window:
             model.posterior.append(point, scaled)
         else:

@@ -17,7 +17,7 @@ _LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedKernel:
     """The best hyperparameters that were found.
 
     Attributes:
@@ -76,7 +76,7 @@ def fit(
     rng: np.random.Generator,
     restarts: int = 2,
     steps_most: int = 200,
-) -> Fitted:
+) -> FittedKernel:
     """Minimise the negative log marginal likelihood by L-BFGS-B, from the given start and from random ones.
 
     More restarts never do worse. It takes O(n^3) a step: run it where nobody waits.
@@ -119,7 +119,7 @@ def fit(
     best = min(runs, key=lambda run: float(run.fun))
     if not np.isfinite(best.fun):
         raise ValueError(f"no start of {len(runs)} made K + sigma^2 I positive definite: raise the least noise")
-    return Fitted(
+    return FittedKernel(
         kernel=start.with_theta(best.x[:-1]),
         noise=float(np.exp(best.x[-1])),
         nll=float(best.fun),

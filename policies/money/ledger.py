@@ -73,6 +73,25 @@ class Forecast:
     in_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Money:
+    """How a gateway stands with its budget.
+
+    Attributes:
+        budget: the limits.
+        ledger: what is spent and reserved.
+        overrun_usd: what was booked although nobody had reserved it.
+        frozen: why nothing more may be reserved now; empty when it may.
+        limit_reached: which limit will be reached at the present rate; None if none will.
+    """
+
+    budget: Budget
+    ledger: LedgerState
+    overrun_usd: float
+    frozen: str
+    limit_reached: Forecast | None
+
+
 class Ledger:
     """Books expenses; each that was reserved before keeps every limit.
 
@@ -81,7 +100,6 @@ class Ledger:
         state: what an earlier ledger remembered.
 
     Attributes:
-        changes: counts up with each change, so that one can see whether what is on disk is still true.
         frozen: why nothing more may be reserved now; empty when it may.
         overrun_usd: what was booked although nobody had reserved it.
     """
@@ -91,7 +109,6 @@ class Ledger:
         self._spent: dict[tuple[int, str], float] = {}
         self._reserved: dict[str, Reservation] = {}
         self._sums_of: dict[str, tuple[Reservation, Mapping[str, float]]] = {}
-        self.changes = 0
         self.frozen = ""
         self.overrun_usd = 0.0
         if state is not None:
@@ -224,7 +241,6 @@ class Ledger:
             return False
         if new or held is None or held.until_s != until_s:
             self._reserved[name] = Reservation(name, until_s, _joined(held.parts if held else (), new))
-            self.changes += 1
         return True
 
     def settle(
@@ -255,7 +271,6 @@ class Ledger:
             # The newest parts were added for the block that follows.
             kept, _, _ = _take(rest[::-1], keep_usd)
             self._reserved[name] = Reservation(name, held.until_s, kept[::-1])
-        self.changes += 1
 
     def _book(self, entry: Entry) -> None:
         if entry.usd <= 0:
@@ -276,7 +291,13 @@ class Ledger:
         return LedgerState(spent, tuple(self._reserved.values()))
 
     def restore(self, state: LedgerState) -> None:
-        """Begin where another ledger ended; only for one that is new."""
+        """Begin where another ledger ended.
+
+        Raises:
+            ValueError: something was booked or reserved here already.
+        """
+        if self._spent or self._reserved:
+            raise ValueError("a ledger can only be restored before anything is booked in it")
         for entry in state.spent:
             self._book(entry)
         self._reserved = {held.name: held for held in state.reserved}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from policies.signals import HOME, QuerySlot
+from policies.slot import detached
 from policies.switching.sharing import AutoShare, FixedShare, ShareController
 from policies.switching.switching import SwitchingSettings, phi_data, phi_vm
 
@@ -65,6 +66,7 @@ class Query:
         self._no_vm_takes_it = ""
         self.controller = _controller(settings, slot_s)
         self.slot = QuerySlot(query=settings.name, latency_s=0.0)
+        self._shown: QuerySlot | None = None
         self.route = ALL_HOME
         self.high_since_s: float | None = None
         self.raw_bytes = 0
@@ -108,10 +110,17 @@ class Query:
 
     def observe(self, slot: QuerySlot) -> None:
         """Take in what the profiler measured."""
-        self.slot = slot
+        self.slot, self._shown = slot, None
         if slot.raw_bytes or slot.sent_bytes:
             self.raw_bytes += sum(slot.raw_bytes.values())
             self.sent_bytes += sum(slot.sent_bytes.values())
+
+    @property
+    def shown(self) -> QuerySlot:
+        """Return the last slot for those whom it is only shown to."""
+        if self._shown is None:
+            self._shown = detached(self.slot)
+        return self._shown
 
     def asks_for_vm(self) -> bool:
         """Return whether L >= L_s, the first condition of equation 1."""

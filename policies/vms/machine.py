@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from policies.money.billing import BillingTerms
 from policies.vms.vm import VmInput, VmState
@@ -32,6 +33,16 @@ class VmBill:
     unused_s: float
     sent_bytes: int
     usd: float
+
+
+class Lease(NamedTuple):
+    """Where a VM is in its life, and how far it is paid for; see ``Machine``."""
+
+    vm: str
+    state: VmState
+    block_since_s: float
+    block_end_s: float
+    ends_s: float
 
 
 @dataclass(slots=True)
@@ -75,6 +86,11 @@ class Machine:
     settled_usd: float = 0.0
     ready_s: float | None = None
     out_of_use_s: float | None = None
+
+    @property
+    def lease(self) -> Lease:
+        """Return how it stands, as a value."""
+        return Lease(self.name, self.state, self.block_since_s, self.block_end_s, self.ends_s)
 
     def note(self, happened: VmInput, at_s: float) -> None:
         """Remember when it came into use and went out of it."""

@@ -49,7 +49,16 @@ def rented(endpoint: str, clock: Clock) -> RentedCloud:
 
 def books_in(state_dir: Path, clock: Clock) -> tuple[Books, Ledger]:
     ledger = Ledger(Budget(usd_per_day=1.0))
-    return Books(state_dir / "books.json", ledger, TERMS, orphan_after_s=ORPHAN_AFTER_S, clock=clock), ledger
+    books = Books(
+        state_dir / "books.json",
+        lambda: ledger.state,
+        lambda why: setattr(ledger, "frozen", why),
+        TERMS,
+        orphan_after_s=ORPHAN_AFTER_S,
+        clock=clock,
+    )
+    ledger.restore(books.restored)
+    return books, ledger
 
 
 async def main(state_dir: Path, endpoint: str) -> None:

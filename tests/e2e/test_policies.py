@@ -96,6 +96,21 @@ def told(gateway: Gateway, query: str, at: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout
 
 
+def assert_replays(state_dir: Path) -> None:
+    """See that a scheduler which is told what this gateway was told commands the same, the VM's start among it."""
+    (log,) = (state_dir / "events").glob("*.jsonl")
+    lines = [json.loads(line) for line in log.read_text().splitlines()[1:]]
+    commands = [command["$"] for line in lines for command in line["commands"]]
+    assert {"Ask", "StartVm", "SetRoute", "TerminateVm"} <= set(commands)
+    assert {"LedgerRestored", "SlotEnded", "SlotAnswered", "VmReady", "VmGone"} <= {
+        line["event"]["$"] for line in lines
+    }
+    command = [sys.executable, "-m", "gateway", "why", "--replay", str(log)]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert said.stdout == f"{len(lines)} events, {len(commands)} commands: the same\n", said.stderr
+    assert said.returncode == 0
+
+
 @pytest.mark.timeout(1200)
 def test_a_planner_starts_the_vm_for_bursts_that_it_has_learned(tmp_path: Path, state_dir: Path) -> None:
     count = CYCLES * (9 * 4 + 3 * 80)
@@ -142,3 +157,4 @@ def test_queueing_starts_the_vm_that_keeps_its_buffer_limit(tmp_path: Path, stat
     assert why.startswith("queued: queueing: 1 VMs")
     assert "hold at most 50 events" in why
     assert "because queued: queueing: 1 VMs" in told(gateway, "queued", line["at"])
+    assert_replays(state_dir)

@@ -20,7 +20,15 @@ NOW_S = 1_700_000_000.0
 
 def opened(folder: Path, at_s: float = NOW_S, orphan_after_s: float = 30.0) -> tuple[Books, Ledger]:
     ledger = Ledger(Budget(5.0))
-    books = Books(folder / "books.json", ledger, TERMS, orphan_after_s=orphan_after_s, clock=ManualClock(wall_s=at_s))
+    books = Books(
+        folder / "books.json",
+        lambda: ledger.state,
+        lambda why: setattr(ledger, "frozen", why),
+        TERMS,
+        orphan_after_s=orphan_after_s,
+        clock=ManualClock(wall_s=at_s),
+    )
+    ledger.restore(books.restored)
     return books, ledger
 
 
@@ -100,7 +108,8 @@ from policies.money.ledger import Budget, Ledger
 
 async def main():
     clock, ledger = SystemClock(), Ledger(Budget())
-    books = Books(Path(sys.argv[1]), ledger, BillingTerms(60.0, 60.0, 0.0, 0.0), orphan_after_s=1.0, clock=clock)
+    terms = BillingTerms(60.0, 60.0, 0.0, 0.0)
+    books = Books(Path(sys.argv[1]), lambda: ledger.state, print, terms, orphan_after_s=1.0, clock=clock)
     for number in range(10**9):
         name, now_s = f"vm-{number % 3}", clock.wall()
         ledger.reserve(name, {"q": 0.01 * (number % 7)}, now_s, now_s + 60)

@@ -15,10 +15,10 @@ import pytest
 from gateway.fleet import fitting
 from gateway.fleet.fitting import Fitter, FittingError, fit, trained_elsewhere
 from policies.gaussian.forecaster import Forecaster
-from policies.signals import Cause, Event, Fit, Fitted, SlotEnded
+from policies.signals import Ask, Cause, Event, Fit, Fitted
 
 if TYPE_CHECKING:
-    from gateway.core.decide.scheduler import Scheduler
+    from policies.choose import Policies
 
 
 def order(points: int = 40) -> Fit:
@@ -67,32 +67,29 @@ async def test_the_loop_goes_on_meanwhile() -> None:
 
 
 class Pondering:
-    """A scheduler with a question that is answered only once the loop has gone on."""
+    """Policies that answer only once the loop has gone on."""
 
     def __init__(self) -> None:
         self.began, self.goes_on = threading.Event(), threading.Event()
 
-    def questions(self, event: SlotEnded) -> tuple[Pondering, ...]:
-        assert event.at_s == 7.0
-        return (self,)
-
-    def answer(self) -> str:
+    def answer(self, ask: Ask) -> tuple[str, ...]:
+        assert ask.turn == 7
         self.began.set()
         assert self.goes_on.wait(60.0)
-        return "answered"
+        return ("answered",)
 
 
 async def test_the_loop_goes_on_while_a_policy_thinks() -> None:
-    scheduler, fitter, turn_s = Pondering(), Fitter(Heard()), sys.getswitchinterval()
-    slot = SlotEnded(event_id="", at_s=7.0, queries=())
-    asked = asyncio.create_task(fitter.asked(cast("Scheduler", scheduler), slot))
+    policies, fitter, turn_s = Pondering(), Fitter(Heard()), sys.getswitchinterval()
+    ask = Ask(turn=7, questions=(), cause=Cause("e1", "a slot is over"))
+    asked = asyncio.create_task(fitter.answer(ask, cast("Policies", policies)))
     async with asyncio.timeout(60):
-        while not scheduler.began.is_set():
+        while not policies.began.is_set():
             await asyncio.sleep(0.005)
         assert sys.getswitchinterval() < turn_s
-        scheduler.goes_on.set()
-        event = (await asked)("e9", 8.0)
-    assert event == SlotEnded(event_id="e9", at_s=8.0, queries=(), answers=("answered",))  # type: ignore[arg-type]
+        policies.goes_on.set()
+        answers: tuple[object, ...] = await asked
+    assert answers == ("answered",)
     assert sys.getswitchinterval() == turn_s
     await fitter.close()
 

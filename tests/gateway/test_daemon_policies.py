@@ -72,6 +72,8 @@ async def running(
         site.daemon._stop.set()
         assert await task == 0
         assert cloud.nodes == {}
+    (log,) = (folder / "state" / "events").iterdir()
+    assert why("--replay", log).endswith(" commands: the same\n")
 
 
 def ledger(folder: Path) -> list[dict[str, Any]]:

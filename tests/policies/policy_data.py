@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from policies.money.billing import BillingTerms
-from policies.money.ledger import Budget
+from policies.money.ledger import Budget, Ledger
 from policies.signals import (
     HOME,
     Command,
@@ -82,6 +82,12 @@ class Checked:
 
     def slot(self, latency_s: float, **measured: Any) -> list[tuple[object, ...]]:
         return self.slots(QuerySlot(query="q", latency_s=latency_s, **measured))
+
+
+def ledger_of(checked: Checked) -> Ledger:
+    """The ledger as it is now, to look at."""
+    money = checked.scheduler.money(checked.now_s)
+    return Ledger(money.budget, money.ledger)
 
 
 HALF = ("route", "q", {HOME: 0.5, "vm-1": 0.5})

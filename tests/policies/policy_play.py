@@ -13,9 +13,12 @@ from policy_data import query_settings, scheduler_settings
 
 from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import fit
+from policies.advice import Answer
+from policies.choose import Policies
 from policies.money.billing import BillingTerms
 from policies.signals import (
     HOME,
+    Ask,
     Command,
     Decision,
     DrainVm,
@@ -23,6 +26,7 @@ from policies.signals import (
     Fit,
     Fitted,
     SetRoute,
+    SlotAnswered,
     SlotEnded,
     StartVm,
     TerminateVm,
@@ -74,7 +78,9 @@ class Play:
         self.fluid = Fluid(rate, {HOME: Lane(HOME_PER_S, room_events=HOME_PER_S)})
         terms = BillingTerms(PERIOD_S, PERIOD_S, 0.36, 0.0)
         settings = query_settings(share=None, policy=policy)
-        self.scheduler = Scheduler(scheduler_settings(settings, max_vms=max_vms, boot_s=BOOT_S, billing=terms))
+        chosen = scheduler_settings(settings, max_vms=max_vms, boot_s=BOOT_S, billing=terms)
+        self.scheduler = Scheduler(chosen)
+        self.policies = Policies(chosen.queries, chosen.site)
         self.played = Played()
         self.fail_fits = fail_fits
         self.cpu = cpu
@@ -107,6 +113,9 @@ class Play:
             assert command.cause.event_id == event.event_id
             self._obey(command)
 
+    def _answers(self, ask: Ask) -> tuple[Answer, ...]:
+        return self.policies.answer(ask)
+
     def _obey(self, command: Command) -> None:
         match command:
             case StartVm():
@@ -122,6 +131,8 @@ class Play:
                     self.fluid.remove(command.vm)
                 self.played.ended_s.append(self.fluid.now_s)
                 self._tell(VmGone, vm=command.vm)
+            case Ask():
+                self._tell(SlotAnswered, turn=command.turn, answers=self._answers(command))
             case Fit():
                 self.played.fits.append(command)
                 if self.fail_fits:

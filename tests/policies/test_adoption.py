@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from policy_data import TERMS, Checked, scheduler_settings, until
+from policy_data import TERMS, Checked, ledger_of, scheduler_settings, until
 
 from policies.money.ledger import Budget
 from policies.signals import DrainAll, QuerySlot, SlotEnded, StopAll, VmAdopted, VmDrained, VmGone, VmLost
@@ -41,23 +41,22 @@ def test_it_is_used_at_once_and_given_back_when_its_period_ends() -> None:
 
 def test_only_what_was_not_booked_before_is_reserved_and_then_spent() -> None:
     checked = adopted()
-    ledger = checked.scheduler.fleet.ledger
-    assert ledger.reserved_for("vm-3-0a", "q") == pytest.approx(PERIOD_USD)
+    assert ledger_of(checked).reserved_for("vm-3-0a", "q") == pytest.approx(PERIOD_USD)
     checked.tell(VmLost, vm="vm-3-0a", reason="kill -9")
     checked.tell(VmGone, vm="vm-3-0a")
+    ledger = ledger_of(checked)
     assert [ledger.spent_usd(checked.now_s), ledger.reserved_usd] == pytest.approx([PERIOD_USD, 0.0])
 
 
 def test_in_a_period_that_is_booked_it_costs_nothing_more_until_it_is_renewed() -> None:
     checked = Checked(scheduler_settings(budget=Budget(usd_per_day=PERIOD_USD)))
     assert checked.tell(VmAdopted, vm="vm-3-0a", billing_since_s=95.0, booked_s=98.0) == []
-    ledger = checked.scheduler.fleet.ledger
-    assert ledger.reserved_usd == 0.0
+    assert ledger_of(checked).reserved_usd == 0.0
     checked.slot(2.5)
     until(checked, 112.0, 2.5)
-    assert ledger.reserved_usd == 0.0
+    assert ledger_of(checked).reserved_usd == 0.0
     until(checked, 114.0, 2.5)
-    assert ledger.reserved_for("vm-3-0a", "q") == pytest.approx(PERIOD_USD)
+    assert ledger_of(checked).reserved_for("vm-3-0a", "q") == pytest.approx(PERIOD_USD)
     assert checked.scheduler.vms == {"vm-3-0a": VmState.SENDING}
 
 
@@ -81,7 +80,7 @@ def test_one_that_may_not_be_had_is_given_back_and_forgotten(changes: dict[str, 
     assert checked.tell(VmGone, vm="vm-3-0a") == []
     assert checked.scheduler.vms == {}
     assert checked.scheduler.story("vm-3-0a")[-1].why == why
-    assert checked.scheduler.fleet.ledger.reserved_usd == 0.0
+    assert ledger_of(checked).reserved_usd == 0.0
 
 
 @pytest.mark.parametrize(("end", "why"), [(DrainAll, "the gateway drains"), (StopAll, "the gateway stops")])
@@ -99,4 +98,4 @@ def test_the_price_of_its_size_counts() -> None:
     checked.tell(SlotEnded, queries=(QuerySlot(query="q", latency_s=0.5),))
     checked.tell(VmLost, vm="vm-3-0a", reason="gone")
     checked.tell(VmGone, vm="vm-3-0a")
-    assert checked.scheduler.fleet.ledger.spent_usd(checked.now_s) == pytest.approx(PERIOD_USD / 4)
+    assert ledger_of(checked).spent_usd(checked.now_s) == pytest.approx(PERIOD_USD / 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from policy_data import TERMS, Checked, scheduler_settings
+from policy_data import TERMS, Checked, ledger_of, scheduler_settings
 
 from gateway.views.moneyview import log_bill, money
 from policies.money.ledger import Budget
@@ -44,8 +44,8 @@ def test_the_bill_of_a_vm_from_its_order_to_its_end(caplog: pytest.LogCaptureFix
     checked.now_s += 0.5
     checked.tell(VmGone, vm="vm-1")
     caplog.set_level("INFO")
-    log_bill(checked.scheduler.fleet, VmGone(event_id="e", at_s=checked.now_s, vm="vm-1"))
-    log_bill(checked.scheduler.fleet, VmGone(event_id="e", at_s=checked.now_s, vm="vm-9"))
+    log_bill(checked.scheduler, VmGone(event_id="e", at_s=checked.now_s, vm="vm-1"))
+    log_bill(checked.scheduler, VmGone(event_id="e", at_s=checked.now_s, vm="vm-9"))
     egress_usd = TERMS.egress_usd(1_000_000)
     totals = checked.scheduler.totals(checked.now_s)
     (bill,) = totals.bills
@@ -59,7 +59,7 @@ def test_the_bill_of_a_vm_from_its_order_to_its_end(caplog: pytest.LogCaptureFix
 
 def test_the_status_says_what_is_spent_reserved_and_left_and_when_it_will_be_gone() -> None:
     checked = rented(Budget(usd_per_day=PERIOD_USD * 3))
-    said = money(checked.scheduler.fleet, checked.now_s, WALL_S + checked.now_s)
+    said = money(checked.scheduler, checked.now_s, WALL_S + checked.now_s)
     assert json.loads(json.dumps(said)) == said
     assert said["spent_today_usd"] == 0.0
     reserved_usd, left_usd = said["reserved_usd"], said["left_usd"]
@@ -74,9 +74,9 @@ def test_the_status_says_what_is_spent_reserved_and_left_and_when_it_will_be_gon
 
 def test_a_query_s_own_limit_is_foretold_too() -> None:
     checked = rented(Budget(usd_per_day=100.0, usd_per_query_day=PERIOD_USD * 3))
-    forecast = checked.scheduler.fleet.forecast(checked.now_s)
+    forecast = checked.scheduler.money(checked.now_s).limit_reached
     assert forecast is not None
-    left_usd = checked.scheduler.fleet.ledger.query_left_usd("q", WALL_S + checked.now_s)
+    left_usd = ledger_of(checked).query_left_usd("q", WALL_S + checked.now_s)
     rate_usd = TERMS.time_usd(1.0) + TERMS.egress_usd(1_000_000)
     assert forecast.limit == "usd_per_query_day of q"
     assert forecast.in_s == pytest.approx((left_usd + TERMS.time_usd(122.0 - checked.now_s)) / rate_usd)
@@ -84,7 +84,7 @@ def test_a_query_s_own_limit_is_foretold_too() -> None:
 
 def test_without_a_limit_nothing_is_foretold() -> None:
     checked = rented(Budget())
-    said = money(checked.scheduler.fleet, checked.now_s, WALL_S + checked.now_s)
+    said = money(checked.scheduler, checked.now_s, WALL_S + checked.now_s)
     assert (said["left_usd"], said["limit_reached"]) == (None, None)
 
 
@@ -95,7 +95,7 @@ def test_the_forecast_comes_true_but_for_the_last_period(egress_bytes: int, peri
     checked = rented(Budget(usd_per_day=PERIOD_USD * periods + 100 * TERMS.egress_usd(egress_bytes)))
     for _ in range(5):
         slot(checked, 2.5, sent_bytes=egress_bytes)
-    forecast = checked.scheduler.fleet.forecast(checked.now_s)
+    forecast = checked.scheduler.money(checked.now_s).limit_reached
     assert forecast is not None
     assert forecast.limit == "usd_per_day"
     reached_s = checked.now_s + forecast.in_s

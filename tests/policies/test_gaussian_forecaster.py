@@ -123,8 +123,10 @@ def test_what_is_observed_while_training_runs_is_not_lost(meanwhile: int) -> Non
     expected = scratch(forecaster, trained)
     at = features(START_S + HOUR_S * np.arange(40, 130))
     assert forecaster.model is trained
-    assert len(trained.posterior) == len(expected) == 40
-    for ours, theirs in zip(trained.posterior.predict(at), expected.predict(at), strict=True):
+    ours_now = forecaster.posterior
+    assert ours_now is not None
+    assert len(ours_now) == len(expected) == 40
+    for ours, theirs in zip(ours_now.predict(at), expected.predict(at), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-7)
 
 

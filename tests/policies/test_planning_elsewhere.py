@@ -7,17 +7,20 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from policy_data import Checked
+from policy_data import Checked, query_settings, scheduler_settings
 from policy_play import Play, bursts
 
+from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import Fitter
+from policies.choose import Policies
+from policies.planning.plain import StaticOptions
 from policies.planning.planner import PlannerOptions
 from policies.planning.queueing import QueueingOptions
 from policies.planning.windows import WindowedPolicy
-from policies.signals import Event, Fitted, QuerySlot, SlotEnded
+from policies.signals import Ask, Fitted, QuerySlot, SlotAnswered, SlotEnded, StartVm
 
 if TYPE_CHECKING:
-    from policies.advice import Advice, Seen
+    from policies.advice import Advice, Answer, Seen
     from policies.choose import PolicyOptions
 
 BURSTS = bursts(every_s=30.0, for_s=10.0, low=400.0, high=1800.0)
@@ -32,13 +35,8 @@ class Elsewhere(Play):
         self._runner = runner
         self._fitter = Fitter(lambda _: None)
 
-    def _tell(self, kind: type[Event], **fields: object) -> None:
-        if kind is SlotEnded:
-            slot = SlotEnded(event_id="", at_s=self.fluid.now_s, **fields)  # type: ignore[arg-type]
-            event = self._runner.run(self._fitter.asked(self.scheduler, slot))("e", slot.at_s)
-            assert isinstance(event, SlotEnded)
-            fields["answers"] = event.answers
-        super()._tell(kind, **fields)
+    def _answers(self, ask: Ask) -> tuple[Answer, ...]:
+        return self._runner.run(self._fitter.answer(ask, self.policies))
 
     def close(self) -> None:
         self._runner.run(self._fitter.close())
@@ -80,10 +78,33 @@ def test_models_that_nobody_asked_for_are_refused() -> None:
 
 
 def test_a_slot_whose_policies_were_asked_is_measured_once() -> None:
-    checked = Checked()
+    settings = scheduler_settings(query_settings(policy=StaticOptions(0)))
+    scheduler, policies = Scheduler(settings), Policies(settings.queries, settings.site)
     slot = QuerySlot(query="q", latency_s=0.1, raw_bytes={"vm-1": 1000}, sent_bytes={"vm-1": 500})
-    event = SlotEnded(event_id="e", at_s=101.0, queries=(slot,))
-    assert checked.scheduler.questions(event) == ()
-    checked.scheduler.handle(SlotEnded(event_id="e", at_s=101.0, queries=(slot,), answers=()))
-    (query,) = checked.scheduler._queries.values()
+    (ask,) = scheduler.handle(SlotEnded(event_id="e", at_s=101.0, queries=(slot,)))
+    assert isinstance(ask, Ask)
+    answers = policies.answer(ask)
+    assert scheduler.handle(SlotAnswered(event_id="f", at_s=101.0, turn=1, answers=answers)) == []
+    (query,) = scheduler._queries.values()
     assert (query.raw_bytes, query.sent_bytes) == (1000, 500)
+
+
+def test_a_slot_is_judged_once_its_question_is_answered_and_once_only() -> None:
+    settings = scheduler_settings(query_settings(policy=StaticOptions(1)))
+    scheduler, policies = Scheduler(settings), Policies(settings.queries, settings.site)
+    slot = QuerySlot(query="q", latency_s=0.1)
+    early = SlotAnswered(event_id="e", at_s=101.0, turn=1, answers=())
+    with pytest.raises(ValueError, match="question 1 is answered, but question 0 was the last"):
+        scheduler.handle(early)
+    (ask,) = scheduler.handle(SlotEnded(event_id="e1", at_s=101.0, queries=(slot,)))
+    assert isinstance(ask, Ask)
+    assert scheduler.last_decisions == ()
+    with pytest.raises(ValueError, match="e2 ends a slot before the policies have answered"):
+        scheduler.handle(SlotEnded(event_id="e2", at_s=102.0, queries=(slot,)))
+    answer = SlotAnswered(event_id="e3", at_s=102.0, turn=1, answers=policies.answer(ask))
+    (start,) = scheduler.handle(answer)
+    assert isinstance(start, StartVm)
+    with pytest.raises(ValueError, match="question 1 is answered, but question 1 was the last and is answered"):
+        scheduler.handle(answer)
+    with pytest.raises(ValueError, match="asked 1 times, and question 1 came next"):
+        policies.answer(ask)

@@ -212,7 +212,7 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def budget_is_kept(self) -> None:
-        state = self.scheduler.fleet.ledger.state
+        state = self.scheduler.ledger
         parts = [*state.spent, *(part for held in state.reserved for part in held.parts)]
         sums: dict[tuple[object, ...], float] = defaultdict(float)
         for part in parts:
@@ -230,10 +230,13 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def what_was_spent_is_what_was_billed(self) -> None:
-        spent_usd = sum(entry.usd for entry in self.scheduler.fleet.ledger.state.spent)
+        spent_usd = sum(entry.usd for entry in self.scheduler.ledger.spent)
         billed_usd = self.scheduler.totals(self.now_s).usd
         assert spent_usd <= billed_usd + 1e-9
-        assert billed_usd <= spent_usd + self.scheduler.fleet.ledger.reserved_usd + 1e-9
+        assert (
+            billed_usd
+            <= spent_usd + sum(part.usd for held in self.scheduler.ledger.reserved for part in held.parts) + 1e-9
+        )
 
     def teardown(self) -> None:
         if self.events:
@@ -247,7 +250,7 @@ class World(RuleBasedStateMachine):
                 self.gone(name)
             totals = self.scheduler.totals(self.now_s)
             assert totals.started == totals.stopped
-            spent_usd = sum(entry.usd for entry in self.scheduler.fleet.ledger.state.spent)
+            spent_usd = sum(entry.usd for entry in self.scheduler.ledger.spent)
             assert abs(totals.usd - spent_usd) < 1e-9
             assert abs(totals.usd - sum(bill.usd for bill in totals.bills)) < 1e-9
             assert all(abs(bill.billed_s - bill.used_s - bill.unused_s) < 1e-9 for bill in totals.bills)

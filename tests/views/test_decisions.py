@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from gateway.views import decisions as ledger
-from gateway.views.decisions import DecisionLog, decision_at
-from gateway.views.telling import moment, sentences
+from gateway.views.why.decisions import DecisionLog, decision_at
+from gateway.views.why.telling import moment, sentences
 from policies.advice import Advice, Expected, Option
 from policies.signals import HOME, Cause, Command, Decision, Fit, QuerySlot, SetRoute, StartVm
 

@@ -13,8 +13,8 @@ from libcloud.common.exceptions import BaseHTTPError, RateLimitReachedError
 from libcloud.common.types import InvalidCredsError
 
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
-from gateway.views.decisions import DecisionLog
-from gateway.views.telling import sentences
+from gateway.views.why.decisions import DecisionLog
+from gateway.views.why.telling import sentences
 from infra.clouds.base import BootError, CredentialsError, QuotaError, ThrottledError, UnavailableError
 from infra.clouds.providers.errors import in_words
 from policies.money.billing import BillingTerms

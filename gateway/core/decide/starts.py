@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from policies.demand import Demand
 from policies.failures.backoff import Backoff
-from policies.signals import Cause, SlotEnded, StartVm
+from policies.signals import Cause, Event, StartVm
 from policies.switching.query import Query
 from policies.vms.fleet import Fleet
 from policies.vms.vm import VmInput, VmState
@@ -35,11 +35,11 @@ class Starts:
         self._max_vms = max_vms
         self._backoff = backoff
 
-    def next(self, event: SlotEnded, stopping: str) -> Started:
+    def next(self, event: Event, stopping: str) -> Started:
         """Start one more VM if a query has asked for tau, or wants it ahead of time.
 
         Args:
-            event: the slot that ended.
+            event: the slot that ended, or the answer to its questions.
             stopping: why none is started any more; empty if one may be.
         """
         never = stopping or self._why_never()
@@ -63,11 +63,11 @@ class Starts:
     def _asking(self) -> list[Query]:
         return [query for name, query in self._queries.items() if self._demand.asks(name)]
 
-    def _tolerated(self, event: SlotEnded, obstacle: str, *, ahead: bool) -> tuple[list[Query], str]:
+    def _tolerated(self, event: Event, obstacle: str, *, ahead: bool) -> tuple[list[Query], str]:
         """Return the queries that equation 1 starts a VM for, and how things stand with it.
 
         Args:
-            event: the slot that ended.
+            event: the slot that ended, or the answer to its questions.
             obstacle: why it starts none now.
             ahead: whether one is wanted ahead of time, too.
         """
@@ -92,7 +92,7 @@ class Starts:
         ]
         return tolerated, f"{waiting.name} is started if L stays there"
 
-    def _start(self, event: SlotEnded, payers: Collection[Query], why: str) -> Started:
+    def _start(self, event: Event, payers: Collection[Query], why: str) -> Started:
         if (wait_s := self._backoff.retry_at_s - event.at_s) > 0:
             return [], f"the next launch is tried in {wait_s:.0f} s, as the last one failed"
         expected_bytes_per_s = {query.settings.name: query.expected_bytes_per_s for query in payers}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from policies.advice import Advice
 from policies.demand import Demand
@@ -85,8 +86,8 @@ def _decision(
         phi_data=bool(sent),
         share=query.share,
         verdict=verdict,
-        slot=query.slot,
-        vms={name: str(state) for name, state in vms.items()},
+        slot=query.shown,
+        vms=MappingProxyType({name: str(state) for name, state in vms.items()}),
         policy=policy,
         advice=advice,
         vm_note=vm_note,

@@ -114,7 +114,7 @@ class Guards:
         """
         known = self._sites[site]
         slot_s = known.settings.slot_s
-        machines = scheduler.fleet.live.values()
+        machines = scheduler.leases
         idle = bool(machines) and all(machine.state is VmState.IDLE for machine in machines)
         routed = any(len(route) > 1 for route in scheduler.routes.values())
         query_day = known.settings.budget.usd_per_query_day is not None

@@ -16,8 +16,10 @@ from gateway.simulate.fluid.measures import query_slots
 from gateway.simulate.fluid.options import FluidOptions
 from gateway.simulate.fluid.tally import NAMED_MOST, POINTS_MOST, LatencyTally, Picture, Point
 from policies.arrays import IntArray
+from policies.choose import Policies
 from policies.signals import (
     HOME,
+    Ask,
     Command,
     DrainAll,
     DrainVm,
@@ -26,6 +28,7 @@ from policies.signals import (
     Fitted,
     SetRoute,
     SetShed,
+    SlotAnswered,
     SlotEnded,
     StartVm,
     StopAll,
@@ -80,7 +83,7 @@ class FluidOutcome:
         queries: one outcome each.
         points: a picture over time: of each query if there are at most ``NAMED_MOST``, else of all together.
         vm_marks: (at_s, VM, what) for each VM that was started, became ready, was ended, was gone; of the first site.
-        commands: all commands but orders to train models, up to a bound.
+        commands: all commands but questions to policies and orders to train models, up to a bound.
     """
 
     lasted_s: float
@@ -122,6 +125,7 @@ class FluidWorld:
         self._names = [[query.name for query in site.queries] for site in sites]
         self.flow = Flow(sites, self._of_query)
         self._schedulers = [options.make_scheduler(site.scheduler) for site in sites]
+        self._policies = [Policies(site.scheduler.queries, site.scheduler.site) for site in sites]
         self._vms = [
             Vms(f"cloud {options.seed} {at}", site.scheduler.boot_s, self._columns(at), site.machines, options.faults)
             for at, site in enumerate(sites)
@@ -237,20 +241,20 @@ class FluidWorld:
 
     def _handle(self, site: int, event: Event) -> None:
         scheduler = self._schedulers[site]
-        slot_ended, commands = isinstance(event, SlotEnded), scheduler.handle(event)
+        slot_ended, commands = isinstance(event, SlotEnded | SlotAnswered), scheduler.handle(event)
         if commands or not slot_ended:
             self._guards.happened(site)
         if isinstance(event, (VmReady, VmGone)):
             self._mark(site, event.at_s, event.vm, "ready" if isinstance(event, VmReady) else "gone")
         for command in commands:
-            if len(self._commands) < _COMMANDS_MOST and not isinstance(command, Fit):
+            if len(self._commands) < _COMMANDS_MOST and not isinstance(command, Fit | Ask):
                 self._commands.append(Commanded(event.at_s, site, command))
             if isinstance(command, (StartVm, TerminateVm)):
                 self._mark(site, event.at_s, command.vm, "start" if isinstance(command, StartVm) else "end")
             self._obey(site, command, event.at_s)
         if isinstance(event, VmGone):
             self._usd[site] = scheduler.totals(event.at_s).usd
-        if not slot_ended or any(not isinstance(command, SetRoute) for command in commands):
+        if not slot_ended or any(not isinstance(command, SetRoute | Ask) for command in commands):
             self._see_vms(site)
 
     def _obey(self, site: int, command: Command, at_s: float) -> None:
@@ -262,6 +266,9 @@ class FluidWorld:
                     self.flow.shares[row, self._vms[site].column(lane)] = share
             case SetShed():
                 self.flow.shed[self._row(site, command.query)] = command.share
+            case Ask():
+                answers, event_id = self._policies[site].answer(command), self._vms[site].event_id()
+                self._handle(site, SlotAnswered(event_id=event_id, at_s=at_s, turn=command.turn, answers=answers))
             case Fit():
                 self._orders.append((site, command))
             case TerminateVm():
@@ -288,7 +295,7 @@ class FluidWorld:
     def _see_vms(self, site: int) -> None:
         vms = self._vms[site]
         self._next_s[site] = vms.next_s
-        self._live[site] = len(self._schedulers[site].fleet.live)
+        self._live[site] = len(self._schedulers[site].vms)
         (self._draining.add if vms.draining else self._draining.discard)(site)
         serves = bool(vms.lanes)
         if serves != self._serving[site]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -16,8 +16,10 @@ from gateway.simulate.runs.cloud import SimulatedFleet
 from gateway.simulate.runs.enginehosts import Host
 from gateway.simulate.runs.promises import promise
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
+from policies.choose import Policies
 from policies.signals import (
     HOME,
+    Ask,
     Command,
     DrainAll,
     DrainVm,
@@ -27,6 +29,7 @@ from policies.signals import (
     QueryOpened,
     SetRoute,
     SetShed,
+    SlotAnswered,
     SlotEnded,
     StartVm,
     StopAll,
@@ -79,14 +82,23 @@ class World:
         options: what it is like.
         keep_trace: whether the lines of the trace are kept.
         thorough: whether all promises are checked after each step; some are costly and else checked at each slot's end.
+        keep_told: whether ``told`` is kept.
+
+    Attributes:
+        told: each event that the scheduler was told, with the commands that it answered.
     """
 
-    def __init__(self, options: WorldOptions, *, keep_trace: bool = False, thorough: bool = False) -> None:
+    def __init__(
+        self, options: WorldOptions, *, keep_trace: bool = False, thorough: bool = False, keep_told: bool = False
+    ) -> None:
         self._options = options
+        self._keep_told = keep_told
         self._thorough = thorough
         self._agenda = agenda = Agenda()
         self.trace = trace = Trace(agenda, keep=keep_trace)
         self._scheduler = Scheduler(options.scheduler)
+        self._policies = Policies(options.scheduler.queries, options.scheduler.site)
+        self.told: list[tuple[Event, Sequence[Command]]] = []
         self._profiler = Profiler(options.scheduler.slot_s, {q.settings.name: q.statistic for q in options.queries})
         self._queries = {
             query.settings.name: SimulatedQuery(
@@ -178,13 +190,16 @@ class World:
 
     def _handle(self, make_event: Callable[[str, float], Event]) -> None:
         event = make_event(f"e{next(self._event_ids)}", self._agenda.now_s)
-        if not isinstance(event, SlotEnded):
+        if not isinstance(event, SlotEnded | SlotAnswered):
             self.trace.note(str(event))
         commands = self._scheduler.handle(event)
         self._scheduler.validate()
+        if self._keep_told:
+            self.told.append((event, tuple(commands)))
         for command in commands:
             promise(command.cause.event_id == event.event_id, f"{command} does not name its cause")
-            self.trace.note(str(command))
+            if not isinstance(command, Ask):
+                self.trace.note(str(command))
             self._obey(command)
         self._check_vms()
 
@@ -203,6 +218,13 @@ class World:
                 self._fleet.drain(command.vm)
             case TerminateVm():
                 self._fleet.terminate(command.vm)
+            case Ask():
+                answers = self._policies.answer(command)
+                self._handle(
+                    lambda event_id, at_s: SlotAnswered(
+                        event_id=event_id, at_s=at_s, turn=command.turn, answers=answers
+                    )
+                )
             case Fit():
                 self._agenda.after(0.0, lambda: self._fit(command))
 

@@ -1,26 +1,21 @@
 """The ledger of decisions: what was seen, forecast, wanted and done, as JSON lines in ``state_dir/decisions``.
 
 A line is written for a query when something changed, when its policy has planned anew, and each minute of slots in
-between. The scheduler knows nothing of it. Losing some lines is no harm to any query: a disk that fails is told of in
-the log, and lines that cannot be written in time are dropped.
+between. The scheduler knows nothing of it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from infra.threads import run_to_end
+from gateway.views.why.linewriter import LineWriter, numbered_files
 from policies.signals import Command, Decision, DrainVm, Event, SetRoute, SetShed, StartVm, TerminateVm, VmReady
-
-_LOG = logging.getLogger(__name__)
 
 FILE_BYTES = 4_000_000
 """A file is closed once it is so long."""
@@ -28,9 +23,7 @@ FILE_BYTES = 4_000_000
 LEDGER_BYTES = 64_000_000
 """The oldest files are removed while all together are longer."""
 
-_FILES_MOST = 256
 _SLOTS_BETWEEN = 60
-_WAITING_MOST = 10_000
 _BETWEEN_MOST = 1000
 
 
@@ -99,16 +92,13 @@ class DecisionLog:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
         self._changes: dict[str, tuple[object, ...]] = {}
         self._silent: dict[str, int] = {}
         self._between: deque[Command] = deque(maxlen=_BETWEEN_MOST)
         self._setbacks: deque[str] = deque(maxlen=_BETWEEN_MOST)
-        self._waiting: list[bytes] = []
-        self._dropped = 0
-        self._writing: asyncio.Task[None] | None = None
-        # A file of its own for each gateway: the last line of the one before may be torn.
-        self._number = 1 + max((number for number, _ in _files(folder)), default=0)
+        self._writer = LineWriter(
+            folder, "decisions", encode=msgspec.json.encode, limits=lambda: (FILE_BYTES, LEDGER_BYTES)
+        )
         self.last: dict[str, dict[str, Any]] = {}
 
     def did(self, commands: Sequence[Command]) -> None:
@@ -129,12 +119,8 @@ class DecisionLog:
             line = record(decision, wall_s, commands, setbacks)
             self.last[decision.query] = line
             if self._is_news(decision, line):
-                self._waiting.append(msgspec.json.encode(line))
-        if len(self._waiting) > _WAITING_MOST:
-            self._dropped += len(self._waiting) - _WAITING_MOST
-            del self._waiting[: len(self._waiting) - _WAITING_MOST]
-        if self._waiting and (self._writing is None or self._writing.done()):
-            self._writing = asyncio.create_task(self._write(), name="write the decisions")
+                self._writer.add(line)
+        self._writer.write_soon()
 
     def _is_news(self, decision: Decision, line: dict[str, Any]) -> bool:
         troubles = (line["setbacks"], decision.slow)
@@ -145,36 +131,9 @@ class DecisionLog:
         self._silent[decision.query] = 0 if news else silent + 1
         return news
 
-    async def _write(self) -> None:
-        lines, self._waiting = self._waiting, []
-        try:
-            await run_to_end(lambda: self._append(b"\n".join(lines) + b"\n"))
-        except OSError as error:
-            _LOG.warning("%d decisions were not written down: %s", len(lines) + self._dropped, error)
-            self._dropped = 0
-
-    def _append(self, data: bytes) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{self._number:08d}.jsonl"
-        with path.open("ab") as file:
-            file.write(data)
-            if file.tell() >= FILE_BYTES:
-                self._number += 1
-        self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
-        files = sorted(_files(self._folder))
-        sizes = [path.stat().st_size for _, path in files]
-        while files[:-1] and (sum(sizes) > LEDGER_BYTES or len(files) > _FILES_MOST):
-            files.pop(0)[1].unlink()
-            sizes.pop(0)
-
     async def close(self) -> None:
         """Write what waits."""
-        if self._writing is not None:
-            await self._writing
-        if self._waiting:
-            await self._write()
+        await self._writer.close()
 
 
 def decision_at(folder: Path, query: str, wall_s: float) -> dict[str, Any] | None:
@@ -183,7 +142,7 @@ def decision_at(folder: Path, query: str, wall_s: float) -> dict[str, Any] | Non
     Raises:
         OSError: the ledger cannot be read.
     """
-    for _, path in sorted(_files(folder), reverse=True):
+    for _, path in sorted(numbered_files(folder), reverse=True):
         lines = path.read_bytes().splitlines()
         for line in reversed(lines):
             found = _parsed(line)
@@ -198,11 +157,3 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     except msgspec.DecodeError:
         return None  # the gateway was killed while it wrote this line
     return found
-
-
-def _files(folder: Path) -> Iterator[tuple[int, Path]]:
-    if not folder.is_dir():
-        return
-    for path in folder.iterdir():
-        if path.suffix == ".jsonl" and path.stem.isdigit():
-            yield int(path.stem), path

@@ -1,0 +1,108 @@
+"""Which queries' events go to VMs, and which share of them: equation 2, the ranking and the share controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from policies.signals import HOME, Cause, Command, Event, QueryKeptOff, SetRoute
+from policies.switching.query import ALL_HOME, Query
+from policies.switching.ranking import Candidate, Ranking
+from policies.switching.sharing import split
+from policies.vms.fleet import Fleet
+from policies.vms.vm import VmState
+
+
+class Routes:
+    """Keeps each query's route.
+
+    Args:
+        queries: all queries.
+        fleet: the VMs; those that are routed to are marked as sending.
+        ranking: which query goes to the cloud next.
+    """
+
+    def __init__(self, queries: Mapping[str, Query], fleet: Fleet, ranking: Ranking) -> None:
+        self._queries = queries
+        self._fleet = fleet
+        self._ranking = ranking
+
+    def rank(self, event: Event, *, vm_before: bool) -> Mapping[str, str]:
+        """Switch at most one more query to the cloud; return why not for each that wants that and does not get it.
+
+        Args:
+            event: the slot that ended.
+            vm_before: phi_VM of the slot before.
+        """
+        candidates = [
+            Candidate(
+                query=name,
+                latency_s=query.slot.latency_s,
+                latency_qos_s=query.settings.latency_qos_s,
+                tolerance_s=query.settings.switching.tolerance_s,
+                wants_cloud=query.wants_cloud(
+                    vm_before=vm_before,
+                    vm_ready=bool(query.usable(self._fleet.ready)),
+                    switched=self._ranking.is_switched(name),
+                ),
+            )
+            for name, query in self._queries.items()
+        ]
+        return self._ranking.update(candidates, event.at_s)
+
+    def share_out(self, event: Event) -> list[Command]:
+        """Give each query the route that it should have after a slot."""
+        commands: list[Command] = []
+        for query in self._queries.values():
+            commands += self._reroute(query, event)
+        self._mark_sending(event)
+        return commands
+
+    def leave_unready(self, event: Event, why: str) -> list[Command]:
+        """Take lanes that are not ready out of all routes."""
+        usable = {HOME, *self._fleet.ready}
+        commands: list[Command] = []
+        for query in self._queries.values():
+            if not usable.issuperset(lane for lane, _ in query.route):
+                commands += self._reroute(query, event, why)
+        self._mark_sending(event)
+        return commands
+
+    def keep_off(self, query: Query, event: QueryKeptOff) -> list[Command]:
+        """Send nothing of a query to a VM that cannot run it."""
+        query.kept_off[event.vm] = event.reason
+        commands = self._reroute(query, event, f"{event.vm} cannot run it: {event.reason}")
+        self._mark_sending(event)
+        return commands
+
+    def _reroute(self, query: Query, event: Event, why: str = "") -> list[Command]:
+        """Give a query the route that it should have now, because of ``why``; of its latency, if that is empty."""
+        route = ALL_HOME
+        if self._ranking.is_switched(query.settings.name) and (ready := query.usable(self._fleet.ready)):
+            share = query.controller.update(query.slot, ready, query.share)
+            route = split(share, ready, query.slot.rates)
+        if route == query.route:
+            return []
+        query.route = route
+        latency_s, send_above_s = query.slot.latency_s, query.settings.switching.send_above_s
+        relation = ">=" if latency_s >= send_above_s else "<"
+        why = why or f"L {latency_s:.2f} s {relation} send_above {send_above_s:g} s"
+        return [SetRoute(query=query.settings.name, shares=route, cause=Cause(event.event_id, why))]
+
+    def _mark_sending(self, event: Event) -> None:
+        self._fleet.mark_sending({lane for query in self._queries.values() for lane, _ in query.route}, event)
+
+    def validate(self) -> None:
+        """Check all invariants of the routes.
+
+        Raises:
+            AssertionError: one is broken.
+        """
+        usable = {HOME, *self._fleet.ready}
+        for name, query in self._queries.items():
+            shares = [share for _, share in query.route]
+            assert abs(sum(shares) - 1) < 1e-9, f"the shares of {name} do not sum to 1: {query.route}"
+            assert all(0 <= share <= 1 for share in shares), f"a share of {name} is not in [0, 1]: {query.route}"
+            assert usable.issuperset(lane for lane, _ in query.route), f"{name} goes to a VM not ready: {query.route}"
+        routed = {lane for query in self._queries.values() for lane, _ in query.route} - {HOME}
+        sending = {machine.name for machine in self._fleet.live.values() if machine.state is VmState.SENDING}
+        assert routed == sending, f"routed to {routed}, marked as sending {sending}"

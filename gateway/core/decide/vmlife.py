@@ -1,0 +1,192 @@
+"""A VM's life as the scheduler sees it: what becomes of it when something happens, and equation 1: who is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from policies.demand import Demand
+from policies.failures.backoff import Backoff
+from policies.signals import (
+    Cause,
+    Command,
+    DrainVm,
+    Event,
+    TerminateVm,
+    VmDrained,
+    VmFailed,
+    VmGone,
+    VmLost,
+    VmReady,
+    VmReclaimed,
+)
+from policies.switching.query import Query
+from policies.switching.ranking import Ranking
+from policies.vms.fleet import Fleet
+from policies.vms.machine import Machine
+from policies.vms.vm import READY_STATES, WANTED_STATES, VmInput, VmState
+
+VmEvent = VmReady | VmFailed | VmLost | VmReclaimed | VmDrained | VmGone
+
+_BOOT_PATIENCE = 6.0
+_BOOT_PATIENCE_LEAST_S = 120.0
+_ORDER_PATIENCE_S = 300.0
+"""For the order before the boot, which a provider may throttle, and for linking up after it."""
+
+
+def boot_patience_s(boot_s: float, boot_within_s: float) -> float:
+    """Return how long a VM may be starting before it is given up.
+
+    Args:
+        boot_s: how long it is expected to take.
+        boot_within_s: when the cloud itself gives a machine up; 0 if it never does.
+    """
+    own_s = max(_BOOT_PATIENCE_LEAST_S, _BOOT_PATIENCE * boot_s)
+    return max(own_s, boot_within_s + _ORDER_PATIENCE_S) if boot_within_s else own_s
+
+
+class VmLife:
+    """Moves VMs through Figure 4 and says what is to be done about it.
+
+    Args:
+        fleet: the VMs.
+        queries: all queries.
+        demand: what they want.
+        ranking: hears of VMs that became ready.
+        backoff: hears of launches that failed or succeeded.
+        slot_s: length of a slot.
+        patience_s: a VM may be starting for so long.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        queries: Mapping[str, Query],
+        demand: Demand,
+        *,
+        ranking: Ranking,
+        backoff: Backoff,
+        slot_s: float,
+        patience_s: float,
+    ) -> None:
+        self._fleet = fleet
+        self._queries = queries
+        self._demand = demand
+        self._ranking = ranking
+        self._backoff = backoff
+        self._slot_s = slot_s
+        self._patience_s = patience_s
+        self._unbilled: set[str] = set()
+
+    def on_event(self, event: VmEvent, machine: Machine) -> tuple[str, list[Command]]:
+        """Let an event happen to a VM; return what happened, as text, and what is to be done with the VM.
+
+        Raises:
+            ImpossibleTransitionError: the event cannot happen to this VM in its state.
+        """
+        before = machine.state
+        why = self._happened(event, machine)
+        cause = Cause(event.event_id, why)
+        commands: list[Command] = []
+        if machine.state is not before:
+            if isinstance(event, VmReclaimed) and machine.state is VmState.DRAINING:
+                commands.append(DrainVm(vm=machine.name, cause=cause))
+            if machine.state in (VmState.ENDING, VmState.FAILED, VmState.LOST):
+                commands.append(TerminateVm(vm=machine.name, cause=cause))
+        return why, commands
+
+    def _happened(self, event: VmEvent, machine: Machine) -> str:
+        name, starting = machine.name, machine.state is VmState.STARTING
+        match event:
+            case VmReady():
+                self._fleet.became_ready(machine, event)
+                if machine.state in READY_STATES:
+                    self._ranking.vm_ready()
+                    self._backoff.succeeded()
+                return ""
+            case VmDrained():
+                self._fleet.step(machine, VmInput.DRAINED, event)
+                return f"{name} is drained"
+            case VmFailed():
+                self._fleet.step(machine, VmInput.FAILED, event, event.reason)
+                if starting:
+                    if not event.billed:
+                        self._unbilled.add(name)
+                    self._backoff.failed(event.at_s, event.after_s)
+                return f"launch of {name} failed: {event.reason}"
+            case VmLost():
+                self._fleet.step(machine, VmInput.LOST, event, event.reason)
+                if starting:
+                    self._backoff.failed(event.at_s)
+                return f"{name} was lost: {event.reason}"
+            case VmReclaimed():
+                why = f"the cloud takes {name} back"
+                self._fleet.step(machine, VmInput.RECLAIMED, event, why)
+                machine.ends_s = min(machine.ends_s, event.ends_s)
+                return why
+            case VmGone():
+                self._fleet.gone(machine, event, billed=name not in self._unbilled)
+                self._unbilled.discard(name)
+                return f"{name} was taken back"
+
+    def stop_all(self, event: Event, why: str) -> list[Command]:
+        """Give every VM back; return how."""
+        if self._fleet.next.state is VmState.WAITING:
+            self._fleet.step(self._fleet.next, VmInput.CALM, event, why)
+        wanted = [self._fleet.live[name] for name in self._fleet.wanted]
+        return [self._stop(machine, event, why) for machine in wanted]
+
+    # ----------------------------------------------------------------------------------------- equation 1: how many VMs
+
+    def judge(self, event: Event) -> list[Command]:
+        """End what is overdue, and keep or stop each VM whose billing period ends."""
+        commands: list[Command] = []
+        for machine in tuple(self._fleet.live.values()):
+            waited_s = event.at_s - machine.since_s
+            if machine.state is VmState.STARTING and waited_s > self._patience_s:
+                why = f"{machine.name} was not ready after {waited_s:.0f} s"
+                commands.append(self._end_overdue(machine, event, why))
+                self._backoff.failed(event.at_s)
+            elif machine.state in WANTED_STATES and (why := self._why_stop(machine, event)):
+                commands.append(self._stop(machine, event, why))
+            # Also one that was just stopped: it may have become ready so late that there is no slot left to drain it.
+            if machine.state is VmState.DRAINING and self._fleet.must_end(machine, event.at_s):
+                why = f"{machine.name} would enter the next billing period, or be taken"
+                commands.append(self._end_overdue(machine, event, why))
+        return commands
+
+    def _why_stop(self, machine: Machine, event: Event) -> str:
+        """Return why a VM is given back; empty if it is kept."""
+        movable = (query for query in self._queries.values() if not query.why_home)
+        forecast_bytes = {q.settings.name: q.expected_bytes_per_s * self._slot_s for q in movable}
+        if not self._fleet.within_budget(machine, event.at_s, forecast_bytes):
+            return "the budget is spent"
+        if machine.state is VmState.STARTING:
+            return ""
+        slots = [query.slot for query in self._queries.values()]
+        drain_s = sum(s.open_events.get(machine.name, 0) / (s.rates.get(machine.name) or math.inf) for s in slots)
+        if not self._fleet.decision_is_due(machine, event.at_s, drain_s):
+            return ""
+        others = len(self._fleet.wanted) - 1
+        keepers = [
+            name
+            for name in self._queries
+            if self._demand.keeps(name, others, machine.block_raw_bytes[name], event.at_s)
+        ]
+        if not keepers:
+            self._demand.ended(others, event.at_s)
+            return f"its billing period ends, {self._demand.why_not_kept()}"
+        if self._fleet.renew(machine, event, keepers):
+            return ""
+        return self._fleet.ledger.frozen or "its billing period ends and the next one does not fit into the budget"
+
+    def _stop(self, machine: Machine, event: Event, why: str) -> Command:
+        self._fleet.step(machine, VmInput.STOP, event, why)
+        cause = Cause(event.event_id, f"{machine.name}: {why}")
+        if machine.state is VmState.DRAINING:
+            return DrainVm(vm=machine.name, cause=cause)
+        return TerminateVm(vm=machine.name, cause=cause)
+
+    def _end_overdue(self, machine: Machine, event: Event, why: str) -> Command:
+        self._fleet.step(machine, VmInput.OVERDUE, event, why)
+        return TerminateVm(vm=machine.name, cause=Cause(event.event_id, why))

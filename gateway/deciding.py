@@ -1,0 +1,113 @@
+"""Shows the scheduler what happens, sees that its commands are carried out, and writes both down."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+
+from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
+from gateway.fleet.fitting import Fitter
+from gateway.views.moneyview import log_bill
+from gateway.views.why.decisions import DecisionLog
+from gateway.views.why.eventlog import EventLog
+from infra.clock import Clock
+from policies.choose import Policies
+from policies.money.ledger import LedgerState
+from policies.signals import Ask, BudgetFrozen, Command, Event, Fit, LedgerRestored, SlotAnswered
+
+_LOG = logging.getLogger(__name__)
+
+MakeEvent = Callable[[str, float], Event]
+"""Makes an event of its id and the time."""
+
+
+class Deciding:
+    """The scheduler with its policies and its logs.
+
+    Args:
+        settings: what the scheduler decides by.
+        state_dir: where the logs go.
+        clock: time.
+        watch: called with each event and the commands that it led to.
+        execute: begins commands; those to policies are begun here.
+
+    Attributes:
+        scheduler: for looking; events go through ``handle``.
+        decisions: the ledger of decisions.
+    """
+
+    def __init__(
+        self,
+        settings: SchedulerSettings,
+        state_dir: Path,
+        clock: Clock,
+        *,
+        watch: Callable[[Event, Sequence[Command]], None],
+        execute: Callable[[Sequence[Command]], None],
+    ) -> None:
+        self.scheduler = Scheduler(settings)
+        self.decisions = DecisionLog(state_dir / "decisions")
+        self._events = EventLog(state_dir / "events", settings)
+        self._policies = Policies(settings.queries, settings.site)
+        self._fitter = Fitter(self.handle)
+        self._clock = clock
+        self._watch = watch
+        self._execute = execute
+        self._event_ids = count(1)
+
+    def restore(self, state: LedgerState) -> None:
+        """Go on with what an earlier gateway spent."""
+        self.handle(lambda event_id, at_s: LedgerRestored(event_id=event_id, at_s=at_s, state=state))
+
+    def freeze(self, why: str) -> None:
+        """Reserve nothing more, because of ``why``; go on if it is empty."""
+        self.handle(lambda event_id, at_s: BudgetFrozen(event_id=event_id, at_s=at_s, why=why))
+
+    def handle(self, make_event: MakeEvent) -> None:
+        """Show the scheduler an event between two slots and do what it says."""
+        self.decisions.did(self._decide(make_event))
+
+    async def end_slot(self, make_event: MakeEvent, wall_s: float) -> None:
+        """Show the scheduler a slot that ended, ask the policies if it says so, and do what it decides.
+
+        Other events may happen while the policies think; the next slot must wait.
+
+        Args:
+            make_event: makes the ``SlotEnded``.
+            wall_s: seconds since 1970.
+        """
+        commands = self._decide(make_event)
+        ask = next((command for command in commands if isinstance(command, Ask)), None)
+        if ask is not None:
+            turn, answers = ask.turn, await self._fitter.answer(ask, self._policies)
+            commands = self._decide(
+                lambda event_id, at_s: SlotAnswered(event_id=event_id, at_s=at_s, turn=turn, answers=answers)
+            )
+        self.decisions.note(self.scheduler.last_decisions, wall_s, commands)
+        self._events.write_soon()
+
+    def _decide(self, make_event: MakeEvent) -> list[Command]:
+        event = make_event(f"e{next(self._event_ids)}", self._clock.now())
+        self.decisions.heard(event)
+        commands = self.scheduler.handle(event)
+        self._events.note(event, commands)
+        self._watch(event, commands)
+        log_bill(self.scheduler, event)
+        for command in commands:
+            if not isinstance(command, Ask):
+                _LOG.info("%s", command)
+            if isinstance(command, Fit):
+                self._fitter.begin(command)
+        self._execute(commands)
+        return commands
+
+    async def stop_learning(self) -> None:
+        """End trainings that still run."""
+        await self._fitter.close()
+
+    async def close(self) -> None:
+        """Write the rest of the logs."""
+        await self.decisions.close()
+        await self._events.close()

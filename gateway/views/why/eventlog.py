@@ -1,0 +1,195 @@
+"""The log of events: all that the scheduler was told, with what it commanded, as JSON lines in ``state_dir/events``.
+
+A gateway's log begins in a file of its own with the scheduler's settings; each further line is an event and the
+commands that it led to, numbered from 1. As the scheduler follows from the two alone, a fresh one that is given the
+same events must command the same. Nothing of the log is read by a gateway, so it may be removed at any time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
+from gateway.views.why.linewriter import LineWriter
+from gateway.views.why.plainjson import dumps, loads
+from policies.signals import Command, Event
+from policies.vms.vm import ImpossibleTransitionError
+
+FILE_BYTES = 4_000_000
+"""A file is closed once it is so long."""
+
+LOG_BYTES = 64_000_000
+"""The oldest files are removed while all together are longer."""
+
+_FORMAT = 1
+_SHOWN = 300
+"""So many characters of a value are shown."""
+
+
+class LogError(Exception):
+    """A file is no log of events that can be replayed; the message says why and what to do."""
+
+
+class Step(NamedTuple):
+    """An event, and the commands that it led to as JSON texts."""
+
+    event: Event
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What came of a replay.
+
+    Attributes:
+        events: so many were given to the scheduler.
+        commands: so many it answered with.
+        difference: the first difference from the log, in words; empty if there is none.
+    """
+
+    events: int
+    commands: int
+    difference: str = ""
+
+
+class EventLog:
+    """Writes the log; nobody waits for it.
+
+    Args:
+        folder: of the log.
+        settings: the scheduler's.
+    """
+
+    def __init__(self, folder: Path, settings: SchedulerSettings) -> None:
+        self._writer = LineWriter(folder, "events", encode=_line, limits=lambda: (FILE_BYTES, LOG_BYTES))
+        self._writer.add({"format": _FORMAT, "settings": settings})
+        self._events = 0
+
+    def note(self, event: Event, commands: Sequence[Command]) -> None:
+        """Take in an event that the scheduler was told, and what it commanded."""
+        self._events += 1
+        self._writer.add({"number": self._events, "event": event, "commands": tuple(commands)})
+
+    def write_soon(self) -> None:
+        """Begin to write what was taken in."""
+        self._writer.write_soon()
+
+    async def close(self) -> None:
+        """Write the rest."""
+        await self._writer.close()
+
+
+def _line(line: object) -> bytes:
+    return dumps(line).encode()
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def read_log(path: Path) -> tuple[SchedulerSettings, Iterator[Step]]:
+    """Return the settings of a log and its steps from the beginning to the end of a file.
+
+    Args:
+        path: one file of it; files before it belong to the same gateway's log up to the one with the settings.
+
+    Raises:
+        LogError: it is no log of events, or not all of it is there.
+        OSError: it cannot be read.
+    """
+    lines = _lines(path)
+    try:
+        settings = loads(next(lines, b""))["settings"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise LogError(f"{path} is no log of events of this version of Spillway ({error})") from error
+    return settings, _steps(path, lines)
+
+
+def _steps(path: Path, lines: Iterable[bytes]) -> Iterator[Step]:
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n"):
+            return  # the gateway was killed while it wrote this line, or is writing it
+        try:
+            raw = json.loads(line)
+            event = loads(json.dumps(raw["event"]))
+            found, commands = raw["number"], tuple(_text(command) for command in raw["commands"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise LogError(f"{path}: what should be event {number} cannot be read: {error}") from error
+        if found != number:
+            raise LogError(
+                f"{path}: event {found} follows event {number - 1}, those in between were not written (the gateway's "
+                "own log says why): replay the log of another start"
+            )
+        yield Step(event, commands)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Return the lines of a gateway's log from its first up to the end of a file."""
+    files = [path]
+    while not _begins(files[0]):
+        before = files[0].with_name(f"{int(files[0].stem) - 1:08d}.jsonl") if files[0].stem.isdigit() else None
+        if before is None or not before.exists():
+            raise LogError(
+                f"{files[0]} does not begin with the scheduler's settings, and the file before it is gone: a log can "
+                "only be replayed from a gateway's start"
+            )
+        files.insert(0, before)
+    for each in files:
+        with each.open("rb") as file:
+            yield from file
+
+
+def _begins(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.readline().startswith(b'{"format":')
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+# ----------------------------------------------------------------------------------------------------------- replaying
+
+
+def replay(settings: SchedulerSettings, steps: Iterable[Step]) -> Replayed:
+    """Give a log to a fresh scheduler and compare what it commands; stops at the first difference."""
+    scheduler = Scheduler(settings)
+    events = commands = 0
+    for event, logged in steps:
+        events += 1
+        try:
+            now = tuple(dumps(command) for command in scheduler.handle(event))
+        except (ValueError, KeyError, ImpossibleTransitionError) as error:
+            return Replayed(events, commands, _difference(events, event, "\n".join(logged), f"refuses it: {error}"))
+        commands += len(now)
+        for was, is_now in _pairs(logged, now):
+            if was != is_now:
+                return Replayed(events, commands, _difference(events, event, _told(was), _told(is_now)))
+    return Replayed(events, commands)
+
+
+def _pairs(logged: tuple[str, ...], now: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for at in range(max(len(logged), len(now))):
+        yield logged[at] if at < len(logged) else "", now[at] if at < len(now) else ""
+
+
+def _difference(number: int, event: Event, logged: str, now: str) -> str:
+    named = next((f" of {name}" for key in ("vm", "query") if (name := getattr(event, key, ""))), "")
+    return (
+        f"The first difference is at event {number}, {type(event).__name__}{named} ({event.event_id}, at "
+        f"{event.at_s:.3f} s).\n  In the log: {logged}\n  Now:        {now}"
+    )
+
+
+def _told(command: str) -> str:
+    """Return a command in words."""
+    if not command:
+        return "no further command"
+    told = json.loads(command)
+    kind, cause = told.pop("$"), told.pop("cause")
+    of = told.pop("vm", "") or told.pop("query", "")
+    rest = "".join(f", {key} {_text(value)[:_SHOWN]}" for key, value in told.items())
+    return f"{kind} {of}{rest}, because {cause['why']}"

@@ -1,0 +1,97 @@
+"""Appends lines to numbered files in a folder; nobody waits for it, and the folder stays within its bytes.
+
+Losing some lines is no harm to any query: a disk that fails is told of in the log, and lines that cannot be written in
+time are dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from infra.threads import run_to_end
+
+_LOG = logging.getLogger(__name__)
+_FILES_MOST = 256
+_WAITING_MOST = 10_000
+
+
+class LineWriter:
+    """Writes one file after the other.
+
+    Args:
+        folder: of the files.
+        what: the lines are, for the log.
+        encode: makes a line of what is added; called on a thread, so what is added must not change.
+        limits: returns after how many bytes a file is closed, and over how many bytes together the oldest is removed.
+    """
+
+    def __init__(
+        self, folder: Path, what: str, encode: Callable[[Any], bytes], limits: Callable[[], tuple[int, int]]
+    ) -> None:
+        self._folder = folder
+        self._what = what
+        self._encode = encode
+        self._limits = limits
+        self._waiting: list[Any] = []
+        self._dropped = 0
+        self._writing: asyncio.Task[None] | None = None
+        # A file of its own for each gateway: the last line of the one before may be torn.
+        self._number = 1 + max((number for number, _ in numbered_files(folder)), default=0)
+
+    def add(self, line: object) -> None:
+        """Take in a line; the oldest that wait are dropped when there are too many."""
+        self._waiting.append(line)
+        if len(self._waiting) > _WAITING_MOST:
+            self._dropped += len(self._waiting) - _WAITING_MOST
+            del self._waiting[: len(self._waiting) - _WAITING_MOST]
+
+    def write_soon(self) -> None:
+        """Begin to write what waits, unless that is going on."""
+        if self._waiting and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.create_task(self._write(), name=f"write the {self._what}")
+
+    async def close(self) -> None:
+        """Write what waits."""
+        if self._writing is not None:
+            await self._writing
+        if self._waiting:
+            await self._write()
+
+    async def _write(self) -> None:
+        lines, self._waiting = self._waiting, []
+        try:
+            await run_to_end(lambda: self._append(lines))
+        except (OSError, TypeError) as error:  # a line that cannot be encoded is no reason to end the gateway either
+            _LOG.warning("%d %s were not written down: %s", len(lines) + self._dropped, self._what, error)
+            self._dropped = 0
+
+    def _append(self, lines: list[Any]) -> None:
+        data = b"".join(self._encode(line) + b"\n" for line in lines)
+        file_bytes, all_bytes = self._limits()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{self._number:08d}.jsonl"
+        with path.open("ab") as file:
+            file.write(data)
+            if file.tell() >= file_bytes:
+                self._number += 1
+        self._forget_oldest(all_bytes)
+
+    def _forget_oldest(self, all_bytes: int) -> None:
+        files = sorted(numbered_files(self._folder))
+        sizes = [path.stat().st_size for _, path in files]
+        while files[:-1] and (sum(sizes) > all_bytes or len(files) > _FILES_MOST):
+            files.pop(0)[1].unlink()
+            sizes.pop(0)
+
+
+def numbered_files(folder: Path) -> Iterator[tuple[int, Path]]:
+    """Return the files of a folder with their numbers, in any order."""
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        if path.suffix == ".jsonl" and path.stem.isdigit():
+            yield int(path.stem), path

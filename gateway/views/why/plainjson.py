@@ -1,0 +1,100 @@
+"""Events, commands and settings as JSON, and back again without any loss.
+
+A dataclass becomes an object whose key ``$`` holds the name of its class; fields that have their default value are left
+out. Floats are written so that the very same number is read, infinity and NaN included. Tuples become arrays, frozen
+sets and numpy arrays become objects with ``$`` too. No mapping here has a key ``$``: keys are names of queries, lanes
+and rules.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+_TAG = "$"
+
+
+def dumps(value: object) -> str:
+    """Return a value as one line of JSON.
+
+    Raises:
+        TypeError: it is made of something else than plain values.
+    """
+    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def loads(text: str | bytes) -> Any:
+    """Return the value that ``dumps`` wrote.
+
+    Raises:
+        ValueError: it is not what ``dumps`` writes, or what another version of Spillway wrote.
+    """
+    try:
+        return _valued(json.loads(text))
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"it was not written by this version of Spillway ({error})") from error
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        told = {each.name: getattr(value, each.name) for each in fields(value)}
+        left = {each.name: _plain(told[each.name]) for each in fields(value) if not _is_default(each, told[each.name])}
+        return {_TAG: type(value).__name__, **left}
+    if isinstance(value, frozenset):
+        return {_TAG: "set", "of": sorted(value)}
+    if isinstance(value, np.ndarray):
+        return {_TAG: "array", "shape": list(value.shape), "of": value.ravel().tolist()}
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no plain value: {value!r}")
+
+
+def _is_default(field: Field[Any], value: object) -> bool:
+    if field.default is not MISSING:
+        # 0 is no default for 0.0, nor 1 for True: what is read must be of the same type.
+        return type(value) is type(field.default) and value == field.default
+    return isinstance(value, Mapping | frozenset) and not value and field.default_factory is not MISSING
+
+
+def _valued(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_valued(each) for each in value)
+    if not isinstance(value, dict):
+        return value
+    of = {key: _valued(each) for key, each in value.items() if key != _TAG}
+    match value.get(_TAG):
+        case None:
+            return MappingProxyType(of)
+        case "set":
+            return frozenset(of["of"])
+        case "array":
+            return np.array(of["of"], dtype=np.float64).reshape(of["shape"])
+        case name:
+            return _classes()[name](**of)
+
+
+@cache
+def _classes() -> Mapping[str, Callable[..., Any]]:
+    """Return the classes that are written, by name; the planner's need scipy, which takes long to import."""
+    from gateway.core.decide.scheduler import SchedulerSettings
+    from policies import advice, billing, ledger, plain, planner, query, signals, slot, switching
+    from policies.gaussian import forecaster, kernels, likelihood
+    from policies.queueing import running
+
+    ours = (advice, billing, ledger, plain, planner, query, signals, slot, switching)
+    learned = (forecaster, kernels, likelihood, running)
+    found: dict[str, Any] = {name: each for module in (*ours, *learned) for name, each in vars(module).items()}
+    found["SchedulerSettings"] = SchedulerSettings
+    return {name: found[name] for name in found if is_dataclass(found[name])}

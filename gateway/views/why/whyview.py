@@ -1,0 +1,54 @@
+"""What ``spillway why`` prints: decisions of the ledger in sentences, and whether a log of events replays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gateway.views.why.decisions import decision_at
+from gateway.views.why.eventlog import LogError, read_log, replay
+from gateway.views.why.telling import moment, sentences
+from infra.clock import SystemClock
+
+
+class WhyError(Exception):
+    """It cannot be said; the message says why."""
+
+
+def decided(state_dir: Path, queries: Iterable[str], at: str) -> dict[str, Any]:
+    """Return what the ledger on this machine says of some queries at a time; no gateway need run.
+
+    Raises:
+        WhyError: the time is none, or the ledger cannot be read.
+    """
+    try:
+        wall_s = moment(at, SystemClock().wall())
+        found = {name: decision_at(state_dir / "decisions", name, wall_s) for name in queries}
+    except (ValueError, OSError) as error:
+        raise WhyError(f"--at: {error}") from error
+    return {name: line for name, line in found.items() if line is not None}
+
+
+def told(queries: Iterable[str], lines: Mapping[str, Any], at: str | None) -> Iterator[str]:
+    """Return the decisions on some queries in sentences."""
+    for name in queries:
+        if name in lines:
+            yield from sentences(lines[name])
+        else:
+            yield f"{name}: nothing was decided {'so far' if at is None else 'so long ago that is still known'}"
+
+
+def replayed(path: Path) -> tuple[str, bool]:
+    """Give a log of events to a fresh scheduler; return what to say of it, and whether it commanded the same.
+
+    Raises:
+        WhyError: it is no log, or not all of it is there.
+    """
+    try:
+        found = replay(*read_log(path))
+    except (LogError, OSError) as error:
+        raise WhyError(f"--replay: {error}") from error
+    if found.difference:
+        return found.difference, False
+    return f"{found.events} events, {found.commands} commands: the same", True

@@ -1,0 +1,73 @@
+"""What was measured of one query in one slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any
+
+HOME = "home"
+"""Name of the private lane; every other lane bears the name of its VM."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySlot:
+    """What the profiler measured of one query in one slot.
+
+    Attributes:
+        query: name of the query.
+        latency_s: L_t, the latency that switching looks at.
+        home_latency_s: mean completion latency of the private lane in the slot; None without completions.
+        cloud_latency_s: the same over all cloud lanes.
+        home_lane_s: how long an event given to the private lane now will be in it, by Little's law: events open over
+            events completed per second, both smoothed. Unlike the completion latency it is not as old as itself and
+            leaves out the wait before the lanes, which is common to all. None before the first completion.
+        cloud_lane_s: the same over all cloud lanes.
+        rates: service rate by lane in events per busy second; a lane that was never measured is absent.
+        no_credit: lanes that had no credit for a run at some moment of the slot.
+        completed_events: events that each lane completed in the slot.
+        batches: micro-batches that they came in.
+        busy_s: how long those took.
+        dispatched_events: events given to each lane in the slot.
+        raw_bytes: bytes given to each cloud lane in the slot before trimming and compression; D_t is their sum.
+        sent_bytes: bytes that crossed the WAN to each cloud lane in the slot.
+        open_events: events given to each lane and not completed, now.
+        open_runs: runs given to any lane and not completed, now.
+        backlog_events: events due and not yet given to a lane, now.
+        input_rate: events per second that became due in the slot.
+        input_bytes_per_s: their raw bytes per second.
+        out_of_order_share: share of the events completed in the slot whose run came after a later one.
+        load1: load average of the gateway's machine over one minute.
+    """
+
+    query: str
+    latency_s: float
+    home_latency_s: float | None = None
+    cloud_latency_s: float | None = None
+    home_lane_s: float | None = None
+    cloud_lane_s: float | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
+    no_credit: frozenset[str] = frozenset()
+    completed_events: Mapping[str, int] = field(default_factory=dict)
+    batches: Mapping[str, int] = field(default_factory=dict)
+    busy_s: Mapping[str, float] = field(default_factory=dict)
+    dispatched_events: Mapping[str, int] = field(default_factory=dict)
+    raw_bytes: Mapping[str, int] = field(default_factory=dict)
+    sent_bytes: Mapping[str, int] = field(default_factory=dict)
+    open_events: Mapping[str, int] = field(default_factory=dict)
+    open_runs: int = 0
+    backlog_events: int = 0
+    input_rate: float = 0.0
+    input_bytes_per_s: float = 0.0
+    out_of_order_share: float = 0.0
+    load1: float = 0.0
+
+
+_MAPPINGS = tuple(each.name for each in fields(QuerySlot) if each.default_factory is dict)
+
+
+def detached(slot: QuerySlot) -> QuerySlot:
+    """Return an equal record whose mappings can be changed by nobody: for those who are only shown it."""
+    locked: dict[str, Any] = {name: MappingProxyType(dict(getattr(slot, name))) for name in _MAPPINGS}
+    return replace(slot, **locked)
