@@ -34,6 +34,9 @@ RUN_S = 300.0
 """A run that takes longer fails the query: 2,000 rows of which all fail in a Python function take a fifth of it."""
 
 _ROUNDS = 3
+_ALONE_MOST = 2
+"""After so many runs in a row that fail alone too, the first of them is judged before any other run is tried."""
+
 _REST_MOST_S = 2.0
 _CLOSE_S = 5.0
 
@@ -104,6 +107,7 @@ class Isolation:
         self._untried: deque[_Held] = deque()
         self._failed: deque[_Held] = deque()
         self._held_bytes = 0
+        self._failed_alone = 0
         self._owners = 0
         self._ended = False
         self._thread: threading.Thread | None = None
@@ -181,7 +185,7 @@ class Isolation:
             self._changed.wait_for(lambda: self._ended or self._untried or self._failed)
             if self._ended:
                 return None
-            return (self._untried or self._failed)[0]
+            return self._first_untried() or self._failed[0]
 
     def _try_alone(self, held: _Held) -> None:
         """Answer a run that passes alone; only its neighbours failed, or what made it fail is over."""
@@ -190,6 +194,7 @@ class Isolation:
             results = self._asked(held, lambda: self._verdicts.results(rows)) if rows.num_rows else None
         except EVALUATION_ERRORS:
             with self._changed:
+                self._failed_alone += 1
                 if held in self._untried:
                     self._untried.remove(held)
                     self._failed.append(held)
@@ -246,7 +251,10 @@ class Isolation:
             self._changed.wait_for(lambda: self._ended or held.group != self._group, rest_s)
 
     def _first_untried(self) -> _Held | None:
+        """Return the run to be tried alone next; None while runs that failed have to be judged first."""
         with self._changed:
+            if self._failed and self._failed_alone >= _ALONE_MOST:
+                return None
             return self._untried[0] if self._untried else None
 
     def _asked(self, held: _Held, ask: Callable[[], T]) -> T:
@@ -283,6 +291,7 @@ class Isolation:
             if held not in self._untried and held not in self._failed:
                 return  # forgotten
             (self._untried if held in self._untried else self._failed).remove(held)
+            self._failed_alone = 0
             self._held_bytes -= held.item.size_bytes
             self._changed.notify_all()
         self._on_answers([Answer((held.item,), rows, poison, held.batch_id, self._clock.now() - held.since_s)])

@@ -52,6 +52,11 @@ class QueryState:
         return self.pipeline.committed_before if self._started else 0
 
     @property
+    def isolating_s(self) -> float:
+        """For how long engine hosts have looked for bad rows since it was opened."""
+        return sum(lane.isolating_s for lane in self.lanes.values())
+
+    @property
     def cloud_share(self) -> float:
         """R: the part of the events that cloud lanes are to get."""
         return self.pipeline.cloud_share if self._started else 0.0

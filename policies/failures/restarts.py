@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_JUDGING_TIMES = 9.0
+"""A query whose rows fail is judged for at most a tenth of the time: judging takes CPU from the other queries."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartTerms:
@@ -43,8 +46,16 @@ class Restarts:
         """Note that it runs from ``now_s`` on."""
         self._began_s = now_s
 
-    def failed(self, now_s: float) -> float | None:
-        """Note a failure; return the pause before the next try in seconds, or None when it is given up."""
+    def failed(self, now_s: float, judging_s: float = 0.0) -> float | None:
+        """Note a failure.
+
+        Args:
+            now_s: now.
+            judging_s: for how long an engine host has looked for bad rows since ``began``, at the others' expense.
+
+        Returns:
+            The pause before the next try in seconds, or None when it is given up.
+        """
         ran_s = 0.0 if self._began_s is None else now_s - self._began_s
         self._began_s = None
         if self._failing_since_s is None or ran_s > self._terms.most_s:
@@ -55,4 +66,5 @@ class Restarts:
         if give_up_after_s is not None and now_s - self._failing_since_s >= give_up_after_s:
             return None
         # 2.0 ** 1024 would overflow.
-        return min(self._terms.most_s, self._terms.first_s * 2.0 ** min(self.failures - 1, 60))
+        pause_s = self._terms.first_s * 2.0 ** min(self.failures - 1, 60)
+        return min(self._terms.most_s, max(pause_s, _JUDGING_TIMES * judging_s))

@@ -73,8 +73,8 @@ def query(folder: Path, name: str, events: int, **what: str) -> dict[str, Any]:
     }
 
 
-def queries(folder: Path, seconds: int, *, with_bad: bool) -> dict[str, Any]:
-    """Return the good queries, whose events come for so many seconds, and ``with_bad`` the others."""
+def queries(folder: Path, seconds: int, *, with_bad: bool, restart: str) -> dict[str, Any]:
+    """Return the good queries, whose events come for so many seconds, and ``with_bad`` those that ``restart``."""
     (folder / "failing_functions.py").write_text(FUNCTIONS)
     events = seconds * RATE_PER_S
     found = {
@@ -86,7 +86,7 @@ def queries(folder: Path, seconds: int, *, with_bad: bool) -> dict[str, Any]:
         found["raises"] = query(folder, "raises", events, function="failing_functions:raises")
         found["out-of-memory"] = query(folder, "out-of-memory", events, sql=f"SELECT id, {memory} AS n FROM events")
         for name in ("raises", "out-of-memory"):
-            found[name] |= {"dead_letters": {"most": "2%"}, "on_failure": {"restart": "1s..5m"}}
+            found[name] |= {"dead_letters": {"most": "2%"}, "on_failure": {"restart": restart}}
         found["read-only"] = query(folder, "read-only", events, sql="SELECT id FROM events")
     return found
 
@@ -121,17 +121,20 @@ def latencies_s(gateway: Gateway, name: str) -> list[float]:
     return found
 
 
-def play(folder: Path, seconds: int, *, with_bad: bool) -> tuple[int, Gateway, dict[str, float]]:
+def play(
+    folder: Path, seconds: int, *, with_bad: bool, restart: str = "1s..10s"
+) -> tuple[int, Gateway, dict[str, float]]:
     """Run a gateway until it ends; return its exit code, and the median latency of each good query in seconds."""
     folder.mkdir()
     read_only = ReadOnly(folder / "out" / "read-only")
-    gateway = Gateway(folder, folder / "state", queries(folder, seconds, with_bad=with_bad), {"max_vms": 0})
+    ten = queries(folder, seconds, with_bad=with_bad, restart=restart)
+    gateway = Gateway(folder, folder / "state", ten, {"max_vms": 0})
     try:
         gateway.start("--until-drained")
         if with_bad:
             until(lambda: len(parts_in(folder / "out" / "read-only")) > 2, "results before the folder is read-only")
             read_only.take_away()
-        code = gateway.wait(600)
+        code = gateway.wait(900)
     finally:
         if gateway.process is not None and gateway.process.poll() is None:
             gateway.kill()

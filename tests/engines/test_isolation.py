@@ -14,6 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 from stream_bench import DEADLINE_S, Bench, Running
 
+from engines.isolation.verdicts import Verdicts
 from engines.streaming.feed import Item
 
 pytestmark = pytest.mark.spark
@@ -113,6 +114,28 @@ def test_the_next_runs_and_other_queries_go_on_while_rows_are_looked_for(bench: 
     running.results(2)
     assert [answer.items[0].tag for answer in running.collected.answers] == ["next", "bad"]
     assert len(poison_of(running, "bad")) == ROWS
+
+
+def test_a_run_is_judged_before_all_later_runs_were_tried(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = bench.open(CAST, max_batch_runs=1)
+    noted, tried, runs = Noted(running), set(), 8
+
+    class Watched(Verdicts):
+        def results(self, rows: pa.RecordBatch) -> pa.Table:
+            wait(lambda: len(noted.isolating) == runs)
+            if rows.num_rows == 2:
+                tried.add(rows["id"][0].as_py())
+            return super().results(rows)
+
+    monkeypatch.setattr("engines.isolation.Verdicts", Watched)
+    tried_then: list[int] = []
+    take = running.collected.take
+    monkeypatch.setattr(running.collected, "take", lambda answers: (tried_then.append(len(tried)), take(answers)))
+    for run in range(runs):
+        running.put(run, [{"id": run, "name": "x"}, {"id": run, "name": "y"}])
+    running.results(runs)
+    assert [set(poison_of(running, run)) for run in range(runs)] == [{0, 1}] * runs
+    assert tried_then[0] <= 3, "the first run waited for all others to be tried"
 
 
 def test_a_run_that_passes_alone_is_answered(bench: Bench, tmp_path: Path) -> None:

@@ -32,6 +32,11 @@ def test_it_is_given_up_once_the_failures_have_gone_on_for_long_enough() -> None
     assert restarts.failed(300.0) == 5.0, "it had run for longer than a minute"
 
 
+def test_what_took_long_to_judge_pauses_nine_times_as_long() -> None:
+    restarts = Restarts(RestartTerms(first_s=5.0, most_s=60.0))
+    assert [restarts.failed(0.0, 1.0), restarts.failed(1.0, 5.0), restarts.failed(2.0, 100.0)] == [9.0, 45.0, 60.0]
+
+
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.booleans()), max_size=2000))
 def test_pauses_stay_within_their_bounds(steps: list[tuple[float, bool]]) -> None:
     restarts, now_s = Restarts(RestartTerms(first_s=1.0, most_s=64.0)), 0.0

@@ -15,7 +15,7 @@ from gateway_doubles import FakeLink, ManualClock, until
 from gateway.hosts import enrol
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.hosts.enrol import HomeHost
-from gateway.query.querystate import LaneFailedError
+from gateway.query.querystate import BrokenQueryError, LaneFailedError
 from gateway.query.supervision.home import Home
 from gateway.query.supervision.supervisor import Supervisor
 from gateway.sinks.base import FencedError
@@ -56,6 +56,7 @@ class Query:
         self.idle = self.drained = self.started = False
         self.read_before = 10
         self.committed_before = 0
+        self.isolating_s = 0.0
         self.tally = SimpleNamespace(latency=SimpleNamespace(weight=0.0))
         self.plan = object()
         self._connection: Connection | None = None
@@ -201,6 +202,13 @@ async def test_pauses_grow_and_after_three_failures_nothing_is_expected_any_more
         pauses.append(round(supervisor.retry_in_s or 0.0))
         await site.state("a", "running", step_s=1.0)
     assert pauses == [5, 10, 20, 40, 40]
+
+
+async def test_a_query_whose_rows_took_long_to_judge_pauses_for_longer(site: Site) -> None:
+    site.a.isolating_s = 2.0
+    site.a.error = BrokenQueryError("more than 20 of 1,000 rows fail")
+    supervisor = await site.state("a", "failed")
+    assert supervisor.retry_in_s == pytest.approx(18.0)
 
 
 async def test_a_query_that_was_fenced_is_not_opened_again(site: Site) -> None:

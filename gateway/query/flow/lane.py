@@ -113,6 +113,8 @@ class Lane:
         self._planned_end_seq = ready.resume_end_seq
         self._open: dict[int, Run] = {}
         self._isolating: set[int] = set()
+        self._isolating_since_s: float | None = None
+        self._isolated_s = 0.0
         self._queue: deque[Run] = deque()
         self._work = asyncio.Event()
         self._busy_since_s: float | None = None
@@ -188,6 +190,12 @@ class Lane:
         self._see_work()
         self._queue.append(run)
         self._work.set()
+
+    @property
+    def isolating_s(self) -> float:
+        """For how long the host has looked for bad rows in runs of this lane."""
+        since_s = self._isolating_since_s
+        return self._isolated_s + (0.0 if since_s is None else self._clock.now() - since_s)
 
     @property
     def rate_per_s(self) -> float:
@@ -348,6 +356,11 @@ class Lane:
         elif not works and self._busy_since_s is not None:
             self._busy_s += now_s - self._busy_since_s
             self._busy_since_s = None
+        if self._isolating and self._isolating_since_s is None:
+            self._isolating_since_s = now_s
+        elif not self._isolating and self._isolating_since_s is not None:
+            self._isolated_s += now_s - self._isolating_since_s
+            self._isolating_since_s = None
 
     def _poison_seqs(self, message: Completed) -> tuple[tuple[int, str], ...]:
         run = self._open.get(message.first_seq) or self._overdue.get(message.first_seq)

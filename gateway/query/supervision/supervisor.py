@@ -304,7 +304,7 @@ class Supervisor:
         self.reason = str(error) or repr(error)
         self.since_wall_s = self.since_wall_s or self._clock.wall()
         # Whoever was fenced would fence the other writer in turn.
-        pause_s = None if isinstance(error, FencedError) else self._restarts.failed(now_s)
+        pause_s = None if isinstance(error, FencedError) else self._restarts.failed(now_s, self.query.isolating_s)
         self.state = "given up" if pause_s is None else "failed"
         self._retry_s = None if pause_s is None else now_s + pause_s
         next_try = "it is not opened again" if pause_s is None else f"it is opened again in {pause_s:.0f} s"
