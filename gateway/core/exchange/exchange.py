@@ -37,9 +37,9 @@ from gateway.core.exchange.instructions import (
     Reopen,
     Send,
 )
-from gateway.core.exchange.lane import Lane
+from gateway.core.exchange.lanes.lane import Lane
+from gateway.core.exchange.lanes.outlet import Phase
 from gateway.core.exchange.outbox import Outcome
-from gateway.core.exchange.outlet import Phase
 from gateway.core.exchange.reorder import Released
 from gateway.core.exchange.settings import ExchangeSettings
 from gateway.core.exchange.shares import check_shares, shares_of

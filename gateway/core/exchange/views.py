@@ -8,7 +8,7 @@ from typing import Generic
 
 from gateway.core.exchange.entry import R, State
 from gateway.core.exchange.events import A
-from gateway.core.exchange.lane import Lane
+from gateway.core.exchange.lanes.lane import Lane
 from gateway.core.exchange.outbox import Outbox, Outcome
 from gateway.core.exchange.reorder import Reorderer
 from gateway.core.exchange.routing import Router

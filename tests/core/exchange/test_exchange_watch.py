@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from exchange_shell import PATIENCE
 
-from gateway.core.exchange.watch import LaneWatch
+from gateway.core.exchange.lanes.watch import LaneWatch
 
 
 def watch(usual_s: float | None = None) -> LaneWatch:

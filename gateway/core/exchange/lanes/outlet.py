@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 
-from gateway.core.exchange.credit import Window
+from gateway.core.exchange.lanes.credit import Window
 
 
 class Phase(Enum):

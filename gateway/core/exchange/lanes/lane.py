@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from gateway.core.exchange.entry import Copy
-from gateway.core.exchange.outlet import Outlet
-from gateway.core.exchange.rate import ServiceRate
-from gateway.core.exchange.watch import DOUBLINGS_MAX, LaneWatch
+from gateway.core.exchange.lanes.outlet import Outlet
+from gateway.core.exchange.lanes.rate import ServiceRate
+from gateway.core.exchange.lanes.watch import DOUBLINGS_MAX, LaneWatch
 from policies.failures.overdue import Patience
 
 # A lane gets as many events as it can serve in this time: enough to keep the engine busy while it plans its next
