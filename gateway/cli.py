@@ -355,7 +355,7 @@ def lab_up(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="For consoles and logs.")] = Path("build/lab"),
 ) -> None:
     """Run an EC2 on this machine (root; moto): instances are network namespaces that run their user data."""
-    from gateway import lab as machines
+    from gateway.demo import lab as machines
 
     raise typer.Exit(machines.up(folder))
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.views import decisions as ledger
+from gateway.views.why import decisions as ledger
 from gateway.views.why.decisions import DecisionLog, decision_at
 from gateway.views.why.telling import moment, sentences
 from policies.advice import Advice, Expected, Option
