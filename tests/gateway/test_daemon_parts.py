@@ -89,6 +89,8 @@ class Query(FakeQuery):
         self.tally.take_slot = lambda: (0, None)
         self.lanes: Any = {}
         self.committed_before = self.read_before = 0
+        self.isolating_s = 0.0
+        self.drain_lane = lambda _: None
         self.end_slot = lambda: None
 
     @property

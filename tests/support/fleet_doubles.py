@@ -103,9 +103,13 @@ class FakeQuery:
         self.opens = asyncio.Event()
         self.opens.set()
         self.shares: dict[str, float] = {}
+        self.drained_lanes: list[str] = []
 
     def set_shares(self, shares: dict[str, float]) -> None:
         self.shares = shares
+
+    def drain_lane(self, name: str) -> None:
+        self.drained_lanes.append(name)
 
     def lane_idle(self, name: str) -> bool:
         return name not in self.busy

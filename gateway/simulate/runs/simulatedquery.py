@@ -28,6 +28,7 @@ from gateway.core.intervals import IntervalSet
 from gateway.query.flow.delivery import HELD_BYTES_MAX, PART_S
 from gateway.query.flow.lane import LaneEvent
 from gateway.query.flow.linger import Linger
+from gateway.query.flow.measures import Measures
 from gateway.query.flow.run import Run
 from gateway.query.flow.statistics import Tally
 from gateway.simulate.options import WAITING_PART, Machines, QueryOptions
@@ -78,7 +79,7 @@ class SimulatedQuery:
         self.name = options.settings.name
         self.lanes: dict[str, Lane] = {}
         self.tally = Tally()
-        self.sent_bytes = 0
+        self._measures = Measures(self.name, profiler, self.tally)
         self._profiler = profiler
         self._agenda = agenda
         self._trace = trace
@@ -136,19 +137,12 @@ class SimulatedQuery:
             disordered = self._draw.random() < self.options.disordered
             arrival_s = (from_s + to_s) / 2
             raw_bytes = events * self.options.event_bytes
-            run = Run(self._next_seq, self._next_seq + events - 1, _NO_ROWS, arrival_s, raw_bytes, disordered)
+            run = Run(self._next_seq, self._next_seq + events - 1, _NO_ROWS, arrival_s, raw_bytes, disordered, shed)
             self._next_seq += events
             self._undone[run.first_seq] = run
             self._undone_events += events
             self._linger.cut(events)
-            self.tally.arrived(run.first_seq, run.last_seq, shed)
-            self._profiler.arrived(
-                self.name,
-                events=events + shed,
-                raw_bytes=raw_bytes * (events + shed) // events,
-                first_due_s=arrival_s,
-                last_due_s=arrival_s,
-            )
+            self._measures.arrived(run)
             self._handle(told.RunLogged(at_s=to_s, run=run))
 
     # ---------------------------------------------------------------------------------------------------- the exchange
@@ -212,18 +206,9 @@ class SimulatedQuery:
     def _dispatched(self, what: Dispatched[Run]) -> None:
         run, away = what.run, what.lane != HOME
         promise(not away or not run.disordered, f"{self.name}: a run out of order went to {what.lane}")
-        self._profiler.dispatched(
-            self.name,
-            first_seq=run.first_seq,
-            lane=what.lane,
-            events=run.events,
-            raw_bytes=run.raw_bytes,
-            sent_bytes=what.sent_bytes if away else 0,
-            oldest_arrival_s=run.arrival_s,
-        )
+        self._measures.dispatched(what)
         if away:
             self.sent_bytes += what.sent_bytes
-            self.tally.sent(run.raw_bytes, what.sent_bytes)
 
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
         """See ``LaneOwner``: as measured for this query, else as for any; its part of what a micro-batch costs."""
@@ -250,23 +235,12 @@ class SimulatedQuery:
         )
 
     def _done(self, done: Done[Run]) -> None:
-        now_s = self._agenda.now_s
         for run in done.runs:
             undone = self._undone.pop(run.first_seq, None)
             promise(done.counts and undone is run, f"{self.name}: run {run.first_seq} is completed twice")
             self._undone_events -= run.events
             self._held_events += run.events
-            self.tally.completed(done.lane, max(0.0, now_s - run.arrival_s), run.events)
-            self._profiler.completed(
-                self.name,
-                first_seq=run.first_seq,
-                last_seq=run.last_seq,
-                lane=done.lane,
-                mean_arrival_s=run.arrival_s,
-                completed_s=now_s,
-                batch_id=done.batch_id,
-                batch_s=done.batch_s,
-            )
+        self._measures.done(done, self._agenda.now_s)
 
     # ------------------------------------------------------------------------------------------------------- delivery
 
