@@ -204,11 +204,9 @@ class SimulatedQuery:
         return run.raw_bytes if lane == HOME else round(run.raw_bytes * self.options.sent_part)
 
     def _dispatched(self, what: Dispatched[Run]) -> None:
-        run, away = what.run, what.lane != HOME
-        promise(not away or not run.disordered, f"{self.name}: a run out of order went to {what.lane}")
+        stays = what.lane == HOME
+        promise(stays or not what.run.disordered, f"{self.name}: a run out of order went to {what.lane}")
         self._measures.dispatched(what)
-        if away:
-            self.sent_bytes += what.sent_bytes
 
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
         """See ``LaneOwner``: as measured for this query, else as for any; its part of what a micro-batch costs."""
