@@ -40,25 +40,21 @@ class Measures:
         """A run is on its way."""
         self._profiler.dispatched(
             self._query,
-            first_seq=what.run.first_seq,
             lane=what.lane,
             events=what.run.events,
             raw_bytes=what.raw_bytes,
             sent_bytes=what.sent_bytes,
-            oldest_arrival_s=what.run.arrival_s,
         )
         if what.lane != HOME:
             self._tally.sent(what.raw_bytes, what.sent_bytes)
-
-    def isolating(self, first_seq: int, lane: str) -> None:
-        """A host looks for bad rows in a run."""
-        self._profiler.isolating(self._query, first_seq=first_seq, lane=lane)
 
     def done(self, done: Done[Run], now_s: float) -> None:
         """Runs are completed, for the first time."""
         for run in done.runs:
             self._tally.completed(done.lane, max(0.0, now_s - run.arrival_s), run.events)
             self._tally.received(run.first_seq, run.last_seq)
+            if run.first_seq in done.isolated:
+                continue  # how long that took says nothing of the lane
             self._profiler.completed(
                 self._query,
                 first_seq=run.first_seq,

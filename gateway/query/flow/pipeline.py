@@ -257,8 +257,6 @@ class Pipeline:
     def tell(self, event: LaneEvent) -> None:
         """See ``LaneOwner.tell``."""
         self._handle(event)
-        if isinstance(event, told.Isolating):
-            self._measures.isolating(event.first_seq, event.lane)
 
     def asked(self, lane: str, first_seq: int, last_seq: int) -> Sequence[Run]:
         """See ``LaneOwner.asked``."""
@@ -342,7 +340,12 @@ class Pipeline:
                 self._profiler.no_credit(self.name, lane)
         ages = [age for age in (exchange.oldest_waiting_s, oldest_unread_s) if age is not None]
         events = exchange.waiting_events + unread_events
-        self._profiler.waiting(self.name, events=events, oldest_arrival_s=min(ages, default=None))
+        self._profiler.under_way(
+            self.name,
+            waiting_events=events,
+            oldest_arrival_s=min(ages, default=None),
+            open_runs=exchange.open_by_lane(),
+        )
 
     def waiting_runs(self) -> int:
         """Return how many runs wait for a lane."""

@@ -275,7 +275,12 @@ class SimulatedQuery:
             if exchange.waiting_events and not exchange.lane(lane).has_room:
                 self._profiler.no_credit(self.name, lane)
         waiting_s = exchange.oldest_waiting_s
-        self._profiler.waiting(self.name, events=exchange.waiting_events, oldest_arrival_s=waiting_s)
+        self._profiler.under_way(
+            self.name,
+            waiting_events=exchange.waiting_events,
+            oldest_arrival_s=waiting_s,
+            open_runs=exchange.open_by_lane(),
+        )
 
     # ------------------------------------------------------------------------------------------------------- promises
 
