@@ -44,7 +44,7 @@ class Outage:
             except self._errors as error:
                 if self.healthy:
                     # Said once, not each time.
-                    _LOG.error("%s does not work (%s): trying again until it does", what, error)
+                    _LOG.error("%s does not work (%s): retrying until it does", what, error)
                 self.why = f"{what}: {error}" if str(error) else f"{what}: {type(error).__name__}"
                 await self._clock.sleep_until(self._clock.now() + wait_s)
                 wait_s = min(2 * wait_s, _WAIT_MAX_S)

@@ -137,7 +137,7 @@ class JournaledSource:
         try:
             await self.acknowledge(Position(self._acknowledged))
         except SourceUnavailableError as error:
-            _LOG.warning("%s: the next commit tells", error)
+            _LOG.warning("%s: the next commit acknowledges these records", error)
 
     async def _chunk(self, position: Position, max_records: int, max_bytes: int) -> Chunk | None:
         try:

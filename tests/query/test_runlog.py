@@ -216,7 +216,7 @@ def test_closed_on_a_full_disk_it_leaves_what_it_had(
     log.retire(10)
     monkeypatch.setattr("infra.failpoints._failpoints", Failpoints("runlog.rewrite.before=enospc@1"))
     log.close()
-    assert "cannot be shortened now" in caplog.text
+    assert "cannot be truncated now" in caplog.text
     assert RunLog(path, HEAD).runs == [record(i) for i in range(3)]
     assert list(path.parent.iterdir()) == [path]
 

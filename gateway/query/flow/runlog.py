@@ -218,7 +218,7 @@ class RunLog:
                 self._rewrite()
             except OSError as error:
                 # All that was appended is in; what was retired is found committed after the next start.
-                _LOG.warning("%s cannot be shortened now: %s", self._path, error)
+                _LOG.warning("%s cannot be truncated now: %s", self._path, error)
             finally:
                 self._file.close()
 

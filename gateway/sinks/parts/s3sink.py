@@ -144,7 +144,7 @@ class S3Sink:
             for name in list(islice(self._store.list(f"{folder}/", after=f"{folder}/{start}"), _LEFTOVERS_MAX)):
                 stem = name.rpartition("/")[2]
                 if stem not in kept and 0 <= manifests.epoch_of(stem) < self._epoch:
-                    _LOG.info("%s: deleting %s, which a crash left", self._store, name)
+                    _LOG.info("%s: deleting %s, left over from a crash", self._store, name)
                     self._store.delete(name)
 
     # --------------------------------------------------------------------------------------------------- committing

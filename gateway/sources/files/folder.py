@@ -209,7 +209,7 @@ class FolderFiles:
             return entry.is_file()
         if not self._ignored_said:
             self._ignored_said = True
-            _LOG.warning("%s: %s and the like are of no kind this reads, and are left alone", self._folder, entry.name)
+            _LOG.warning("%s: ignoring %s and other files of unsupported types", self._folder, entry.name)
         return False
 
 
