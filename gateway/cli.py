@@ -44,17 +44,14 @@ main.add_typer(lab, name="lab")
 certificates = typer.Typer(help="The certificates of the gateway and its engine hosts.", no_args_is_help=True)
 main.add_typer(certificates, name="certificates")
 
-ConfigPath = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="The YAML config file, for example examples/email.yaml.")
-]
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file, as in examples/email.yaml.")]
 
 
 @main.command(epilog="Example: spillway run examples/email.yaml --until-drained --report build/report.json")
 def run(
     config: ConfigPath,
     until_drained: Annotated[
-        bool,
-        typer.Option("--until-drained", help="Exit once all finite sources are processed and every VM is terminated."),
+        bool, typer.Option("--until-drained", help="Exit once finite sources are done and every VM is terminated.")
     ] = False,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a JSON report to this file.")] = None,
     keep_hosts: Annotated[
@@ -78,9 +75,7 @@ def run(
 @main.command(epilog="Example: spillway check examples/email.yaml")
 def check(
     config: ConfigPath,
-    no_plan: Annotated[
-        bool, typer.Option("--no-plan", help="Only validate the config; do not start Spark to plan the queries.")
-    ] = False,
+    no_plan: Annotated[bool, typer.Option("--no-plan", help="Only validate; do not ask Spark for plans.")] = False,
 ) -> None:
     """Report everything in a config or its state that run would refuse, and explain what would happen to each query."""
     from gateway.views.check.checkview import show
@@ -111,8 +106,7 @@ def why(
     config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="A YAML file; not with --replay.")] = None,
     query: Annotated[str | None, typer.Argument(metavar="QUERY", help="Only this query.")] = None,
     at: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="How long ago, for example 10m, or a UTC time. Default: the last slot."),
+        str | None, typer.Option(metavar="TIME", help="How long ago, as in 10m, or a UTC time. Default: the last slot.")
     ] = None,
     replay: Annotated[
         Path | None,
@@ -166,7 +160,7 @@ def demo(
     wan: Annotated[
         str | None,
         typer.Option(
-            metavar="WAN", help="Use an emulated WAN (root): round trip, rate, loss, as in 70ms,50mbit,loss 0.1%."
+            metavar="WAN", help="Emulate the WAN in the kernel (root): RTT, rate, loss, as in 70ms,50mbit,loss 0.1%."
         ),
     ] = None,
 ) -> None:
@@ -213,9 +207,7 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same results.")] = 1,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a JSON report to this file.")] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write an HTML page with charts to this file.")
-    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with charts to this file.")] = None,
 ) -> None:
     """Simulate a config in virtual time. Compare latency and cost with home alone, or between policies."""
     loaded = _loaded(config)
@@ -347,9 +339,7 @@ def image(
 
 @main.command(epilog="The gateway starts this command. Run it by hand only to debug.")
 def worker(
-    user_data: Annotated[
-        Path, typer.Option(metavar="FILE", help="The user data that the gateway sends a new host (JSON).")
-    ],
+    user_data: Annotated[Path, typer.Option(metavar="FILE", help="What the gateway sends a new host (JSON).")],
     workdir: Annotated[Path, typer.Option(metavar="FOLDER", help="A folder that only this host uses.")],
     master: Annotated[str, typer.Option(help="Spark master: local[N], spark://host:port, …")] = "local[1]",
     cpus: Annotated[str | None, typer.Option(help="Pin the host to these CPUs, as in 0-1,3.")] = None,
@@ -362,9 +352,7 @@ def worker(
 
 @lab.command("up", epilog="Example: sudo spillway lab up")
 def lab_up(
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for consoles and logs.")] = Path(
-        "build/lab"
-    ),
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="For consoles and logs.")] = Path("build/lab"),
 ) -> None:
     """Run an EC2 API on this machine (root; moto). Instances are network namespaces that run their user data."""
     from gateway import lab as machines

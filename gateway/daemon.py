@@ -1,4 +1,4 @@
-"""The running gateway: puts the parts together, keeps time, starts and ends."""
+"""The running gateway: connects the parts, ends each slot, starts and stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting out a disk, a broker or a store that does not work now."""
+"""Retries until a disk, a broker or a store works again."""
 
 from __future__ import annotations
 

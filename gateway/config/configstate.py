@@ -50,7 +50,7 @@ def why_not_this_config(config: Config) -> str:
         return ""
     state_dir = config.gateway.state_dir
     claim = state_dir / CLAIM_NAME
-    remedy = f"set another state_dir; or, if this config is to take the place of that one, remove {claim} first"
+    remedy = f"set another state_dir; or, to replace that config by this one, remove {claim} first"
     shared = [name for name in config.queries if name in found.queries]
     if not shared:
         return f"{state_dir} holds the state of {found.file}, which has none of these queries: {remedy}"

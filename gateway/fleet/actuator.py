@@ -1,4 +1,4 @@
-"""Does what the scheduler commands, and tells it what came of it."""
+"""Carries out the scheduler's commands, and reports the outcome to it as events."""
 
 from __future__ import annotations
 

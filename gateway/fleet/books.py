@@ -1,4 +1,4 @@
-"""The ledger on disk: what was spent and reserved outlives the gateway."""
+"""The ledger on disk: a new gateway continues with the money that earlier ones spent and reserved."""
 
 from __future__ import annotations
 

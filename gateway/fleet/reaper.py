@@ -1,4 +1,4 @@
-"""Gives machines back: those it is told to, and each minute those with our tag that nobody here knows."""
+"""Terminates VMs: on request, and each minute those with the gateway's tag that the gateway does not use."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _RUN_TAG = "spillway-run"
 
 
 class Reaper:
-    """Sees that no machine is left behind.
+    """Terminates VMs that no gateway uses.
 
-    A machine of an earlier gateway is ended when it is seen, unless somebody takes it over. One of our own that is in
-    nobody's hands is ended when it is seen so twice: it may just be on its way.
+    A VM of an earlier gateway is terminated at first sight, unless this gateway adopts it. One of this gateway that
+    nothing uses is terminated when the second sweep finds it too: at the first it may still be launching.
 
     Args:
         cloud: where the machines are.

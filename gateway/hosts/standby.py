@@ -1,4 +1,4 @@
-"""A second private engine host that is kept ready, so that queries go on at once when the first one dies."""
+"""A second private engine host that is kept ready, so that queries continue at once when the first one dies."""
 
 from __future__ import annotations
 

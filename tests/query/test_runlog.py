@@ -110,7 +110,7 @@ def test_damage_before_the_last_line_is_reported_with_its_place(path: Path) -> N
 
 def test_a_log_of_other_state_is_refused(path: Path) -> None:
     filled(path, 1)
-    with pytest.raises(StateError, match="other state"):
+    with pytest.raises(StateError, match="belongs to a different state"):
         RunLog(path, LogHead("somebody else", 1.0))
 
 

@@ -1,4 +1,4 @@
-"""From releases to the sink: parts, dead letters, and the news of what is committed."""
+"""From releases to the sink: writes parts and dead letters, and reports commits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Results:
 
 
 class Delivery:
-    """The receiver's second half for one query: what was released goes to the sink in parts.
+    """Writes the released results of one query to the sink in parts.
 
     Args:
         sink: opened.

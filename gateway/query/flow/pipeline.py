@@ -1,4 +1,4 @@
-"""One query from ingress to sink: carries out what its exchange says, and tells it what happened."""
+"""One query from ingress to sink: the shell that carries out its exchange's instructions and reports events to it."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class RunLog:
         if path.exists():
             self._read()
             if self.head.owner != head.owner:
-                raise StateError(f"{path} is of other state than the files beside it: restore them together")
+                raise StateError(f"{path} belongs to a different state than the files beside it: restore them together")
         else:
             make_folder(path.parent)
             write_atomically(path, _line(head))

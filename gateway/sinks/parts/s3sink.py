@@ -119,8 +119,8 @@ class S3Sink:
     def _check_claim(self, found: Manifest) -> None:
         if found.owner != self._owner:
             raise StateError(
-                f"{self._store} holds results of other state than this state_dir's: choose an empty prefix, or restore "
-                "the state"
+                f"{self._store} holds results of a different state_dir: choose an empty prefix, or restore the state "
+                "that they belong to"
             )
         if found.epoch > self._epoch or (found.epoch == self._epoch and found.writer != self._writer):
             self._fenced(found)

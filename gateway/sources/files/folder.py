@@ -40,7 +40,7 @@ class NotedFile(msgspec.Struct, frozen=True, array_like=True):
         """
         found = path.stat()
         if self.size_bytes not in (-1, found.st_size):
-            return f"had {self.size_bytes} bytes when it was taken and has {found.st_size} now"
+            return f"had {self.size_bytes} bytes when it was listed and has {found.st_size} now"
         if self.digest and found.st_mtime_ns != self.changed_ns and ends_digest(path) != self.digest:
             return "has other content than when it was taken"
         return ""
