@@ -1,4 +1,4 @@
-"""A stateless query open on this host: each run is answered by itself, and no row stops the others."""
+"""A stateless query open on this host: each run is answered separately, and no row stops the others."""
 
 from __future__ import annotations
 

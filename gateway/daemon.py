@@ -1,4 +1,4 @@
-"""The running gateway: puts the parts together, keeps time, starts and ends."""
+"""The running gateway: connects the parts, ends each slot, starts and stops."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ class Daemon:
         self._cloud = make_cloud(config, clock)
         self._queries = {name: self._make_query(name) for name in config.upstream_first}
         for folder in queries_without_config(self._state_dir / "queries", config.queries):
-            _LOG.warning("%s holds the state of a query that is not in the config: remove it if you are done", folder)
+            _LOG.warning(
+                "%s holds the state of a query that is not in the config: remove the folder if you no longer need it",
+                folder,
+            )
         self._home = make_home(config, self._authority, self._queries, clock)
         self._supervision = Supervision(config, self._queries, self._home, self._profiler, clock, self._on_open)
         self._stop = asyncio.Event()
@@ -105,7 +108,7 @@ class Daemon:
         async with serve_api(self, self._config.gateway.api), recorded(record, self._queries, self._clock):
             try:
                 if not await self._begin_unless_stopped():
-                    _LOG.info("told to stop before it was ready")
+                    _LOG.info("stopped before it was ready")
                     return 0
                 self.phase = "running"
                 _LOG.info("ready: %d queries", len(self._queries))
@@ -126,7 +129,7 @@ class Daemon:
     def _told_to_stop(self) -> None:
         """Drain; when told again, do not wait for what cannot be delivered now."""
         if self._stop.is_set():
-            self._fail("told to stop again: what was not delivered is delivered after the next start")
+            self._fail("stopped by a second signal: undelivered results are delivered after the next start")
         self._stop.set()
 
     async def _begin(self) -> None:
@@ -194,7 +197,7 @@ class Daemon:
     def _check(self) -> None:
         mistake = self._supervision.look() or self._actuator.failure or self._home.mistake
         if mistake is not None:
-            self._fail(f"the gateway made a mistake of its own: {mistake!r}")
+            self._fail(f"internal error: {mistake!r}")
         if self._until_drained and self._home.failed_launches >= _LAUNCHES_UNTIL_DRAINED:
             self._fail(self._home.trouble)
         if why := self._why_not_write():
@@ -203,7 +206,7 @@ class Daemon:
     def _tell_failed(self, *, until_drained: bool) -> None:
         """Say which queries have failed; a gateway that was to run until everything is drained has failed then."""
         for name, reason in self._supervision.failed.items():
-            why = f"query {name} failed, what it has not delivered is kept: {reason}"
+            why = f"query {name} failed, its undelivered events are kept: {reason}"
             if until_drained:
                 self._fail(why)
             _LOG.warning("%s", why)
@@ -233,7 +236,7 @@ class Daemon:
         await self._books.close()
         await self._deciding.close()
         if left := self._actuator.reaper.not_given_back:
-            self._fail(f"not given back, end by hand: {', '.join(left.values())}")
+            self._fail(f"could not be terminated, terminate by hand: {', '.join(left.values())}")
         try:
             await self._stop_queries()
         finally:
@@ -247,7 +250,7 @@ class Daemon:
             if isinstance(error, asyncio.CancelledError):
                 raise error
             if isinstance(error, BaseException):
-                self._fail(f"query {name} could not be stopped in order: {error!r}")
+                self._fail(f"query {name} could not be stopped cleanly: {error!r}")
 
     async def _end_hosts(self) -> None:
         """End the engine hosts, or leave them to the next gateway."""
@@ -336,7 +339,7 @@ class Daemon:
         if query not in self._queries:
             raise KeyError(query)
         if self.phase != "running":
-            raise ReplayRefusedError(f"the gateway is {self.phase}: ask again when it runs")
+            raise ReplayRefusedError(f"the gateway is {self.phase}: retry when it is running")
         count = await self._queries[query].replay_dead_letters()
         # Those that read its results may have ended with it.
         for other in self._queries.values():
@@ -346,7 +349,7 @@ class Daemon:
     async def rotate_certificates(self) -> dict[str, list[str]]:
         """See ``Answers.rotate_certificates``."""
         if self.phase != "running":
-            raise RotationRefusedError(f"the gateway is {self.phase}: ask again when it runs")
+            raise RotationRefusedError(f"the gateway is {self.phase}: retry when it is running")
         return await self._rotation.rotate()
 
     def why(self) -> str:

@@ -46,7 +46,7 @@ def run(
         _LOG.error("%s", error)
         return 2
     except (CloudError, TrustError, LinkLost, OSError) as error:
-        _LOG.error("the gateway cannot go on: %s", in_a_sentence(error))
+        _LOG.error("the gateway cannot continue: %s", in_a_sentence(error))
         return 1
 
 

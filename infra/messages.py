@@ -1,4 +1,4 @@
-"""What the gateway and an engine host tell each other, whatever carries it.
+"""The messages between the gateway and an engine host, independent of the transport.
 
 Each message is a small struct; bulk data (a run's rows, a result's rows, a dictionary) travels beside it as the
 payload of the same frame. The two channels of a link are two connections: ``control`` (greeting, queries, credit,

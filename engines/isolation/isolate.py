@@ -1,4 +1,4 @@
-"""Finding the rows that a query cannot stand: pure, whoever judges slices of the rows is an argument."""
+"""Finds the rows that make a query fail. Pure: the function that judges slices of rows is an argument."""
 
 from __future__ import annotations
 

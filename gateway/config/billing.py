@@ -1,4 +1,4 @@
-"""The config's words about money: what the provider asks, and what may be spent."""
+"""The config's sections about money: the provider's prices, and the budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config's section ``policy`` of a query: who says when VMs start and are kept (docs/policies.md)."""
+"""The config's section ``policy`` of a query: what decides when VMs are launched and kept (docs/policies.md)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class CpuPolicy(Section):
         if self.stop_below >= self.start_above:
             what = (
                 f"stop_below ({self.stop_below:.0%}) must be below start_above ({self.start_above:.0%}): "
-                "else the VM that is given back is wanted again at once"
+                "otherwise a VM would be wanted again as soon as it is terminated"
             )
             refuse([Finding(key=("stop_below",), what=what)])
         return self

@@ -1,4 +1,4 @@
-"""The config's section about a query: what is computed, what is promised, and what may be done to keep it."""
+"""The config's section about a query: what is computed, the latency target, and the means allowed to meet it."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class Query(Checked):
         if limits.keep_vm_above_s > limits.send_above_s:
             what = (
                 f"keep_vm_above ({limits.keep_vm_above_s:g}s) must not be above send_above "
-                f"({limits.send_above_s:g}s): it is the latency at which a VM is given back; lower it"
+                f"({limits.send_above_s:g}s): below this latency a VM is terminated; lower it"
             )
             findings.append(Finding(key=("switching", "keep_vm_above"), what=what))
         return findings

@@ -52,11 +52,11 @@ class Gateway(Section):
     """The daemon itself.
 
     Attributes:
-        state_dir: run logs, keys and where hosts are found again; one gateway at a time.
+        state_dir: run logs, keys and the records of hosts; one gateway at a time uses it.
         slot_s: time step of the switching functions.
-        orphan_after_s: an engine host without a gateway ends itself after this long.
-        fleet: a name that one gateway at a time owns, on whatever machine; another waits until it ends.
-        object_store: where it is kept who owns the fleet.
+        orphan_after_s: an engine host without a gateway exits after this long.
+        fleet: a name that one gateway at a time owns, on any machine; another one waits until the owner stops.
+        object_store: where the lease of the fleet is stored.
     """
 
     state_dir: AnyPath

@@ -1,4 +1,4 @@
-"""Does what the scheduler commands, and tells it what came of it."""
+"""Carries out the scheduler's commands, and reports the outcome to it as events."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Actuator:
     def _note(self, ended: asyncio.Task[None]) -> None:
         error = None if ended.cancelled() else ended.exception()
         if error is not None:
-            _LOG.error("%s: a mistake of the gateway's own", ended.get_name(), exc_info=error)
+            _LOG.error("%s: internal error", ended.get_name(), exc_info=error)
             self.failure = self.failure or error
 
     def admit(self, query: str) -> None:
@@ -186,7 +186,7 @@ class Actuator:
         try:
             connection = await self._dial(vm, node, None)
         except (LinkLost, TrustError, OSError) as error:
-            _LOG.info("%s (%s) of an earlier gateway cannot be used: %s", node.name, node.id, error)
+            _LOG.info("%s (%s) of an earlier gateway cannot be adopted: %s", node.name, node.id, error)
             await self._let_go_of_link(vm)
             return False
         self._vms[vm.name] = vm
@@ -199,7 +199,7 @@ class Actuator:
         try:
             await self._open_queries(vm, connection)
         except (CloudError, LinkLost, QueryRefusedError, OSError) as error:
-            _LOG.warning("%s of an earlier gateway cannot be used: %s", vm.name, error)
+            _LOG.warning("%s of an earlier gateway cannot be adopted: %s", vm.name, error)
             vm.task = None
             self._vms.pop(vm.name, None)
             await self._end(vm)
@@ -316,7 +316,9 @@ class Actuator:
         await connection.wait_ready(READY_DEADLINE_S)
         differences = self._home_runtime().differences(connection.link.hello.runtime)
         if differences:
-            raise CloudError(f"{vm.name} runs something else than home ({'; '.join(differences)}): make them equal")
+            raise CloudError(
+                f"{vm.name} differs from home ({'; '.join(differences)}): install the same versions on both"
+            )
         await self._on_vms.open_all(vm.name, connection)
 
     # ------------------------------------------------------------------------------------------------------- ending
@@ -353,7 +355,7 @@ class Actuator:
 
     async def _let_go_of_link(self, vm: Vm) -> None:
         if vm.connection is not None:
-            await vm.connection.close("the VM is given back")
+            await vm.connection.close("the VM is being terminated")
         if vm.relay is not None:
             await vm.relay.close()
 
@@ -370,9 +372,9 @@ class Actuator:
         found = []
         for vm in self._vms.values():
             if vm.node is None or vm.address is None or not vm.launched or vm.connection is None:
-                raise NotSettledError(f"{vm.name} is being started")
+                raise NotSettledError(f"{vm.name} is being launched")
             if not vm.connection.alive:
-                raise NotSettledError(f"{vm.name} is being linked up with again")
+                raise NotSettledError(f"the gateway is reconnecting to {vm.name}")
             found.append(InService(vm.name, vm.node.host, vm.address))
         return found
 

@@ -231,8 +231,8 @@ class HomeHost:
             try:
                 await connection.link.send(Shutdown())
             except LinkLost as error:
-                _LOG.debug("the engine host is gone already: %s", error)
-            await connection.close("the gateway ends")
+                _LOG.debug("the engine host has already exited: %s", error)
+            await connection.close("the gateway stops")
         if self._node is not None:
             await self._machines.destroy(self._node.id)
             self._forget()

@@ -160,7 +160,7 @@ class HostKeeper:
         pauses = Restarts(_PAUSES)
         while True:
             reason = await self.connection.lost()
-            _LOG.warning("%s is lost (%s): another takes its place", self._name, reason)
+            _LOG.warning("%s is lost (%s): another host replaces it", self._name, reason)
             lost_s = self._clock.now()
             if self._all_got_on():
                 losses.clear()

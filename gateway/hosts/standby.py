@@ -1,4 +1,4 @@
-"""A second private engine host that is kept ready, so that queries go on at once when the first one dies."""
+"""A second private engine host that is kept ready, so that queries continue at once when the first one dies."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Standby:
                     continue
                 self._starting = False
                 self._changed.set()
-                _LOG.warning("no standby host: %s; tried again in %.0f s", failure, wait_s)
+                _LOG.warning("no standby host: %s; next try in %.0f s", failure, wait_s)
                 await self._clock.sleep_until(self._clock.now() + wait_s)
                 wait_s = min(2 * wait_s, _RETRY_MOST_S)
         finally:
@@ -156,5 +156,5 @@ class Standby:
         try:
             await host.end(connection)
         except CloudError as error:
-            _LOG.error("the private engine host that was lost cannot be ended: %s", error)
+            _LOG.error("the private engine host that was lost cannot be terminated: %s", error)
         self._retired = None

@@ -36,7 +36,9 @@ class CommitNews:
             await home.link.send(message)
         except LinkLost as error:
             # The next host learns it when the query is opened there.
-            _LOG.debug("%s: %s was not told of seq %d: %s", self._query, home.name, message.last_seq, error)
+            _LOG.debug(
+                "%s: %s was not notified that seq %d is committed: %s", self._query, home.name, message.last_seq, error
+            )
 
     async def stop(self) -> None:
         """Send nothing more."""

@@ -1,4 +1,4 @@
-"""When something that failed is tried again: pauses that double, and a time after which it is given up.
+"""When something that failed is retried: pauses that double, and a time after which it is abandoned.
 
 Pure: the caller says when. Used for queries that cannot go on and for engine hosts that cannot be started.
 """

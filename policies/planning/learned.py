@@ -1,4 +1,4 @@
-"""What a query's Gaussian processes know of its input and its engines, when they learn, and whether they are believed.
+"""What a query's Gaussian processes know of its input and its engines, when they learn, and whether they are trusted.
 
 Observing and forecasting happen where decisions are made. Training is asked for with a ``FitOrder``, in a quiet moment
 if one comes, and its outcome adopted when it is there.
@@ -74,7 +74,7 @@ class Learned:
         cycles = [round(cycle_s / options.window_s) for cycle_s in options.cycles_s]
         self._averaged = Averaged(options.history, cycles, options.lead)
         self._trust = Trust(late_factor=options.late_factor)
-        # What is had ready is best that quantile of what may come (the newsvendor's), so that is what is judged.
+        # The best capacity to keep ready is this quantile of the forecast (the newsvendor problem): it is judged.
         self._judged_z = float(ndtri(options.late_factor / (1 + options.late_factor)))
         self._pending: deque[tuple[int, float, float]] = deque()
         self._windows = 0

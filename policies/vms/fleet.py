@@ -106,7 +106,7 @@ class Fleet:
         """Return, in words that stay the same, which VMs have been starting for more than twice ``boot_s``."""
         return tuple(
             f"{machine.name} has been starting for more than {_SLOW * boot_s:g} s, {_SLOW} times what boot says; it is "
-            f"given up after {patience_s:g} s"
+            f"terminated after {patience_s:g} s"
             for machine in self.live.values()
             if machine.state is VmState.STARTING and at_s - machine.since_s > _SLOW * boot_s
         )

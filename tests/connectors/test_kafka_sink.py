@@ -142,7 +142,7 @@ async def test_a_topic_that_takes_small_batches_only(broker: Broker, caplog: pyt
     await sink.open()
     await sink.commit([release(first, first + 99) for first in range(0, 500, 100)], at(499))
     assert await values(broker, topic) == [row(n) for n in range(500)]
-    assert "takes no batch so large" in caplog.text
+    assert "does not accept a batch this large" in caplog.text
     await sink.close()
 
 

@@ -359,7 +359,7 @@ async def test_a_machine_that_is_never_taken_back_is_said_loudly(
     assert fleet.kinds("vm-1") == ["VmReady", "VmGone"]
     assert fleet.actuator.reaper.not_given_back == {"i-1": "vm-1 (i-1)"}
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
-        "vm-1 (i-1) could not be given back: it may still cost money; end it by hand"
+        "vm-1 (i-1) could not be terminated: it may still cost money; terminate it by hand"
     ]
 
 

@@ -94,7 +94,7 @@ async def test_a_stateful_query_says_what_it_would_lose_and_begins_anew_only_if_
     assert [path.name for path in (site.folder / "state/queries/q").glob("checkpoints*")] == [
         Path(last.checkpoint_dir).name
     ]
-    assert "take new_epoch out of the config" in caplog.text
+    assert "remove new_epoch from the config" in caplog.text
     site.write("in.jsonl", range(80))
     await site.drain(sql="COUNT new", new_epoch=True)
     assert site.ids() == list(range(80))

@@ -169,7 +169,9 @@ async def test_what_had_to_be_passed_over_is_told_when_a_vm_is_ready(
     await until(lambda: site.fleet.kinds("vm-1") == ["VmReady"])
     line = site.slot()
     assert line["setbacks"] == ["vm-1: m5.large in a: none left: name more sizes or zones"]
-    assert "  Before it was had: vm-1: m5.large in a: none left: name more sizes or zones." in sentences(line)
+    assert "  Failed before this VM was ready: vm-1: m5.large in a: none left: name more sizes or zones." in sentences(
+        line
+    )
     assert site.slot()["setbacks"] == [], "it is told once"
     await site.end()
 

@@ -1,4 +1,4 @@
-"""The config's section about the journal of a source that cannot be asked again."""
+"""The config's section about the journal of a source that cannot replay."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class KafkaSource(Section):
             findings.append(Finding(key=("avro_schema",), what=what))
         twice = sorted({topic for topic in self.topics if self.topics.count(topic) > 1})
         if twice:
-            findings.append(Finding(key=("topics",), what=f"{', '.join(twice)} stands there twice; name each once"))
+            findings.append(Finding(key=("topics",), what=f"{', '.join(twice)} is listed twice; list each topic once"))
         refuse(findings)
         return self
 

@@ -1,4 +1,4 @@
-"""The config's words about proving who somebody is, shared by all connectors."""
+"""The config's keys for authentication, shared by all connectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A VM's life as the scheduler sees it: what becomes of it when something happens, and equation 1: who is kept."""
+"""The life of a VM as the scheduler sees it: its transitions at events, and equation 1, which VMs are kept."""
 
 from __future__ import annotations
 

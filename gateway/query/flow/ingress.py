@@ -1,4 +1,4 @@
-"""From records to runs: stamp seq and arrival, log the run durably, and only then let it be routed."""
+"""From records to runs: stamp seq and arrival, write the run to the run log, and only then offer it for dispatch."""
 
 from __future__ import annotations
 

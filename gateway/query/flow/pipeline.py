@@ -1,4 +1,4 @@
-"""One query from ingress to sink: carries out what its exchange says, and tells it what happened."""
+"""One query from ingress to sink: the shell that carries out its exchange's instructions and reports events to it."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ class Pipeline:
         try:
             await run_to_end(lambda: self._log.retire(before_seq))
         except OSError as error:
-            _LOG.warning("%s: the run log cannot be shortened now: %s", self.name, error)
+            _LOG.warning("%s: the run log cannot be truncated now: %s", self.name, error)
         await self._on_acknowledge(self._log.position_before(before_seq))
 
     async def _committed(self, ranges: tuple[tuple[int, int], ...]) -> None:

@@ -280,7 +280,7 @@ class Home:
             try:
                 await query.warm(connection)
             except QueryRefusedError as error:
-                _LOG.warning("%s is not warmed up on the standby host: %s", query.name, error)
+                _LOG.warning("query %s could not be warmed up on the standby host: %s", query.name, error)
 
     def _all_got_on(self, keeper: HostKeeper, names: Sequence[str]) -> bool:
         """Tell whether each query completed something since the last loss, or has nothing to do."""

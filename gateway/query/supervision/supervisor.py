@@ -274,9 +274,9 @@ class Supervisor:
             await self.query.lose_home(Loss(reason, self._clock.now()))
             raise _HostGoneError
         _LOG.warning(
-            "query %s may have ended the engine host (%s): it runs alone until that is known", self._name, reason
+            "query %s may have crashed the engine host (%s): it runs alone until this is known", self._name, reason
         )
-        self.state, self.reason = "opening", f"it may have ended its engine host ({reason})"
+        self.state, self.reason = "opening", f"it may have crashed its engine host ({reason})"
         self._tried_before_seq = self.query.read_before
         await self.query.stop()
         raise _HostGoneError
@@ -290,7 +290,7 @@ class Supervisor:
         return got_through or self._clock.now() - self._opened_s > _TRIAL_S
 
     async def _leave_trial(self) -> None:
-        _LOG.info("query %s did no harm alone: it runs with the others again", self._name)
+        _LOG.info("query %s ran alone without a failure: it runs with the others again", self._name)
         self._convicted = False
         await self.query.close_on_hosts()
         await self.query.lose_home()
@@ -325,7 +325,7 @@ class Supervisor:
             await self.query.close_on_hosts()
             await self.query.stop()
         except Exception as error:
-            _LOG.exception("query %s could not be stopped in order", self._name, exc_info=error)
+            _LOG.exception("query %s could not be stopped cleanly", self._name, exc_info=error)
         self._overdue = ""
         self._profiler.query_closed(self._name)
         await self._home.acquit(self._name)

@@ -139,7 +139,7 @@ class KafkaSink:
             except TooLargeError:
                 self._batch_bytes = max(1, self._batch_bytes // _SHRINK)
                 _LOG.warning(
-                    "%s: topic %s takes no batch so large: trying again with at most %d bytes",
+                    "%s: topic %s does not accept a batch this large: retrying with at most %d bytes",
                     self._query,
                     self._config.topic,
                     self._batch_bytes,

@@ -208,7 +208,7 @@ class _Connection:
 
     def _say(self, trouble: str) -> None:
         if trouble and not self.trouble:
-            _LOG.error("%s: %s: trying again until it works", self._client_id, trouble)
+            _LOG.error("%s: %s: retrying until it works", self._client_id, trouble)
         elif self.trouble and not trouble:
             _LOG.warning("%s: %s works again", self._client_id, self._broker)
         self.trouble = trouble
@@ -310,7 +310,7 @@ class _Connection:
                 result = await action()
             except JournalFullError as error:
                 if not was_full:
-                    _LOG.warning("%s: %s: the broker is held back", self._client_id, error)
+                    _LOG.warning("%s: %s: messages are not acknowledged until there is room", self._client_id, error)
                 was_full = True
             except OSError as error:
                 self._say(f"{what} cannot be written ({error})")

@@ -104,7 +104,7 @@ def read_log(path: Path) -> tuple[SchedulerSettings, Iterator[Step]]:
     try:
         settings = loads(next(lines, b""))["settings"]
     except (ValueError, KeyError, TypeError) as error:
-        raise LogError(f"{path} is no log of events of this version of Spillway ({error})") from error
+        raise LogError(f"{path} is not an event log of this version of Spillway ({error})") from error
     return settings, _steps(path, lines)
 
 
