@@ -243,6 +243,10 @@ class Play:
         """See ``LaneOwner``."""
         return 0
 
+    def sends(self, lane: str, run: Run) -> int:
+        """See ``LaneOwner``."""
+        return self.payload_bytes(lane, run)
+
     def on_reply(self, lane: str, reply: Reply) -> None:
         """See ``LaneOwner``."""
         self._handle(

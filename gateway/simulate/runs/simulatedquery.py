@@ -22,10 +22,11 @@ from gateway.core.exchange.instructions import (
     Moved,
     Pack,
     Release,
+    Reopen,
     Send,
 )
 from gateway.core.intervals import IntervalSet
-from gateway.query.flow.delivery import HELD_BYTES_MAX, PART_S
+from gateway.query.flow.delivery import PART_S
 from gateway.query.flow.lane import LaneEvent
 from gateway.query.flow.linger import Linger
 from gateway.query.flow.run import Run
@@ -34,12 +35,13 @@ from gateway.simulate.options import WAITING_PART, Machines, QueryOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.enginehosts import Host, Lane, Reply
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
-from infra.link.credit import CREDIT_BYTES
+from gateway.simulate.runs.witness import Witness
 from policies.failures.overdue import Patience
 from policies.signals import HOME
 from policies.switching.shedding import Sampler
 
 _ALMOST = 1e-6
+_REOPEN_S = 1.0
 _VALIDATED_EVERY = 16
 _NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
 
@@ -84,8 +86,15 @@ class SimulatedQuery:
         self._trace = trace
         self._on_failed = on_failed
         settings = ExchangeSettings(
-            patience=patience, ordered=options.ordered, flush_s=options.flush_s, held_bytes_max=HELD_BYTES_MAX
+            patience=patience,
+            home_only=options.stateful,
+            ordered=options.ordered,
+            flush_s=options.flush_s,
+            held_bytes_max=options.held_bytes_max,
         )
+        self._witness = Witness(options)
+        # Overdue runs of a stateful query are nowhere until it is open again.
+        self._overdue = False
         self.exchange: Exchange[Run, _Result] = Exchange(settings)
         self._outbox: list[tuple[int, int]] = []
         self._checks = 0
@@ -149,6 +158,7 @@ class SimulatedQuery:
                 first_due_s=arrival_s,
                 last_due_s=arrival_s,
             )
+            self._witness.logged(run)
             self._handle(told.RunLogged(at_s=to_s, run=run))
 
     # ---------------------------------------------------------------------------------------------------- the exchange
@@ -160,6 +170,8 @@ class SimulatedQuery:
     def _carry_out(self, what: Instruction[Run, _Result]) -> None:
         match what:
             case Pack() | Send():
+                if isinstance(what, Pack):
+                    self._witness.packs(what)
                 promise(what.lane in self.lanes, f"{self.name}: {what} is for a lane that is not open")
                 self.lanes[what.lane].order(what)
             case Dispatched():
@@ -169,14 +181,20 @@ class SimulatedQuery:
             case Release():
                 self._released_now(what)
             case FailLane():
+                self._overdue = self.options.stateful
                 self._on_failed(what.lane)
+            case Reopen():
+                self._overdue = True
+                self._agenda.after(0.0, self._reopen)
             case AskedAgain():
                 self._trace.note(f"{self.name}: run {what.first_seq} is overdue in {what.lane}")
+                self._witness.asked_again(what.lane, what.first_seq, self._agenda.now_s)
             case Moved():
                 self._trace.note(f"{self.name}: {what.runs} runs of {what.lane} went elsewhere")
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Follow other shares from now on."""
+        self._witness.shares_set(shares, self.exchange, self._agenda.now_s)
         self._handle(told.SharesSet(at_s=self._agenda.now_s, shares=shares))
 
     # ---------------------------------------------------------------------------------------------------------- lanes
@@ -184,22 +202,45 @@ class SimulatedQuery:
     def add_lane(self, host: Host) -> None:
         """Let a host take part."""
         self.lanes[host.name] = Lane(host, self, self._agenda)
-        self._handle(told.LaneOpened(at_s=self._agenda.now_s, lane=host.name, credit_bytes=CREDIT_BYTES))
+        now_s, credit_bytes = self._agenda.now_s, self.options.credit_bytes
+        self._witness.lane_opened(host.name, now_s)
+        self._handle(told.LaneOpened(at_s=now_s, lane=host.name, credit_bytes=credit_bytes))
 
     def remove_lane(self, name: str, reason: str) -> None:
         """Take a lane out, because it was lost or for no ``reason``; what is open in it goes elsewhere."""
         lane = self.lanes.pop(name, None)
         if lane is not None:
             lane.closed = True
+            self._overdue = False
+            self._witness.lane_lost(name, self._agenda.now_s)
             self._handle(told.LaneLost(at_s=self._agenda.now_s, lane=name, reason=reason))
+
+    def _reopen(self) -> None:
+        """Open the query again from its checkpoint, on the same host."""
+        if HOME in self.lanes:
+            host = self.lanes[HOME].host
+            self._trace.note(f"{self.name} is opened again")
+            self.remove_lane(HOME, "runs are not answered")
+            self._agenda.after(_REOPEN_S, lambda: self._opened_again(host))
+
+    def _opened_again(self, host: Host) -> None:
+        if host.alive and HOME not in self.lanes:  # else a new host opens it
+            self.add_lane(host)
 
     def drain_lane(self, name: str) -> None:
         """Give a lane no further run."""
+        self._witness.draining(name, self.exchange, self._agenda.now_s)
         self._handle(told.LaneDraining(at_s=self._agenda.now_s, lane=name))
 
     def tell(self, event: LaneEvent) -> None:
         """See ``LaneOwner``."""
+        if isinstance(event, told.Credited):
+            self._witness.credited(event.lane, event.consumed_bytes)
+        elif isinstance(event, told.Isolating):
+            self._witness.isolating(event.lane, event.first_seq)
         self._handle(event)
+        if isinstance(event, told.Isolating):
+            self._profiler.isolating(self.name, first_seq=event.first_seq, lane=event.lane)
 
     def open_runs(self, lane: str) -> int:
         """See ``LaneOwner``."""
@@ -208,6 +249,12 @@ class SimulatedQuery:
     def payload_bytes(self, lane: str, run: Run) -> int:
         """See ``LaneOwner``."""
         return run.raw_bytes if lane == HOME else round(run.raw_bytes * self.options.sent_part)
+
+    def sends(self, lane: str, run: Run) -> int:
+        """See ``LaneOwner``."""
+        payload_bytes = self.payload_bytes(lane, run)
+        self._witness.sends(lane, payload_bytes)
+        return payload_bytes
 
     def _dispatched(self, what: Dispatched[Run]) -> None:
         run, away = what.run, what.lane != HOME
@@ -243,14 +290,18 @@ class SimulatedQuery:
                 first_seq=reply.first_seq,
                 last_seq=reply.last_seq,
                 results=_Result(reply.first_seq, reply.last_seq, now_s),
-                result_bytes=(reply.last_seq + 1 - reply.first_seq) * self.options.event_bytes,
+                result_bytes=self._result_bytes(reply.first_seq, reply.last_seq),
                 batch_id=reply.batch_id,
                 batch_s=reply.batch_s,
             )
         )
 
+    def _result_bytes(self, first_seq: int, last_seq: int) -> int:
+        return (last_seq + 1 - first_seq) * self.options.event_bytes
+
     def _done(self, done: Done[Run]) -> None:
         now_s = self._agenda.now_s
+        self._witness.done(done, self._result_bytes(done.first_seq, done.last_seq), now_s)
         for run in done.runs:
             undone = self._undone.pop(run.first_seq, None)
             promise(done.counts and undone is run, f"{self.name}: run {run.first_seq} is completed twice")
@@ -280,6 +331,7 @@ class SimulatedQuery:
             promise(first > self._highest_seq, f"{self.name}: {first} is out of order and not marked")
         if self.options.ordered and self.options.flush_s is None:
             promise(first == self._released.watermark(), f"{self.name}: {first} did not wait, in strict order")
+        self._witness.released(first, last, self._agenda.now_s)
         self._released.add(first, last)
         self._highest_seq = max(self._highest_seq, last)
         self._held_events -= events
@@ -292,6 +344,7 @@ class SimulatedQuery:
 
     def _commit(self) -> None:
         ranges, self._outbox = tuple(self._outbox), []
+        self._witness.committed(ranges)
         self._handle(told.Committed(at_s=self._agenda.now_s, ranges=ranges))
 
     def end_slot(self) -> None:
@@ -335,7 +388,7 @@ class SimulatedQuery:
         promise(set(exchange.open_lanes) == set(self.lanes), f"{self.name}: the lanes are {set(self.lanes)}")
         somewhere = exchange.waiting_events + sum(exchange.lane(name).open_events for name in self.lanes)
         promise(
-            somewhere == self._undone_events,
+            somewhere == self._undone_events or self._overdue,
             f"{self.name}: {self._undone_events} events are not done, but {somewhere} wait or are in a lane",
         )
         held = exchange.held_count
@@ -359,6 +412,7 @@ class SimulatedQuery:
             deadline_s is None or deadline_s > self._agenda.now_s,
             f"{self.name}: results are held although their gap was waited for until {deadline_s!r}",
         )
+        self._witness.check_slot(self.exchange, self._agenda.now_s)
 
     def check_end(self) -> None:
         """Check that every event was released exactly once.
