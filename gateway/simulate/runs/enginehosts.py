@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,7 +71,12 @@ class Host:
         return 0.001 if self.name == HOME else self.machines.link_delay_s * self.link_slowness
 
     def take(
-        self, run: Run, work_s: float, hear: Callable[[Reply], None], begun: Callable[[], None], aside: Callable[[], None]
+        self,
+        run: Run,
+        work_s: float,
+        hear: Callable[[Reply], None],
+        begun: Callable[[], None],
+        aside: Callable[[], None],
     ) -> None:
         """Take a run that was sent now.
 
@@ -86,7 +91,12 @@ class Host:
         self._agenda.after(self._delay_s, lambda: self._serve(run, needed_s, hear, begun, aside))
 
     def _serve(
-        self, run: Run, work_s: float, hear: Callable[[Reply], None], begun: Callable[[], None], aside: Callable[[], None]
+        self,
+        run: Run,
+        work_s: float,
+        hear: Callable[[Reply], None],
+        begun: Callable[[], None],
+        aside: Callable[[], None],
     ) -> None:
         if not self.alive:
             return
@@ -150,14 +160,18 @@ class Lane:
         host: the host.
         owner: hears what happens.
         agenda: time.
+        whole: the first seqs of runs of which none is answered before all are there, as Spark does with a micro-batch
+            that it planned before it was lost.
     """
 
-    def __init__(self, host: Host, owner: LaneOwner, agenda: Agenda) -> None:
+    def __init__(self, host: Host, owner: LaneOwner, agenda: Agenda, whole: Iterable[int] = ()) -> None:
         self.host = host
         self.closed = False
         self._owner = owner
         self._agenda = agenda
         self._packed: Run | None = None
+        self._whole = set(whole)
+        self._kept: list[Reply] = []
 
     @property
     def name(self) -> str:
@@ -212,5 +226,13 @@ class Lane:
             self._owner.tell(told.Isolating(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq))
 
     def _hear(self, reply: Reply) -> None:
-        if not self.closed and self.host.alive:
-            self._owner.on_reply(self.name, reply)
+        if self.closed or not self.host.alive:
+            return
+        if reply.first_seq in self._whole:
+            self._whole.remove(reply.first_seq)
+            self._kept.append(reply)
+            replies, self._kept = ([], self._kept) if self._whole else (self._kept, [])
+        else:
+            replies = [reply]
+        for each in replies:
+            self._owner.on_reply(self.name, each)

@@ -14,6 +14,8 @@ from policies.signals import HOME
 
 _LEAST_RUNS = 2
 _ALMOST = 1e-6
+# Longer than any lane is waited for: by then it is given up, and another one answers.
+_STANDSTILL_S = 1800.0
 
 
 class Witness:
@@ -46,6 +48,7 @@ class Witness:
         self._next_seq = 0
         self._highest_seq = -1
         self._duplicates = 0
+        self._progress_s = 0.0
 
     # ---------------------------------------------------------------------------------------------------------- lanes
 
@@ -162,6 +165,7 @@ class Witness:
         if not done.counts:
             self._duplicates += 1
             return
+        self._progress_s = at_s
         for run in done.runs:
             del self._undone[run.first_seq]
             self._tried.pop(run.first_seq, None)
@@ -202,20 +206,22 @@ class Witness:
             BrokenPromiseError: it does not.
         """
         promise(exchange.duplicate_count == self._duplicates, f"{self._name}: {exchange.duplicate_count} duplicates")
+        if not self._undone:
+            self._progress_s = at_s
+        stands_s = at_s - self._progress_s
+        promise(stands_s < _STANDSTILL_S, f"{self._name}: nothing is answered for {stands_s:.0f} s")
         flush_s = self._options.flush_s
         if self._options.ordered and flush_s is not None and self._held_since_s:
             oldest_s = min(self._held_since_s.values())
-            promise(oldest_s > at_s - flush_s, f"{self._name}: results are held since {oldest_s!r}, {flush_s} s at most")
+            promise(
+                oldest_s > at_s - flush_s, f"{self._name}: results are held since {oldest_s!r}, {flush_s} s at most"
+            )
         shares = self._shares()
         wrong = any(abs(exchange.shares.get(lane, 0.0) - shares.get(lane, 0.0)) > _ALMOST for lane in self._lanes)
         wrong |= any(share > 0 and lane != HOME and lane not in shares for lane, share in exchange.shares.items())
         promise(not wrong, f"{self._name}: the shares are {dict(exchange.shares)}, and should be {shares}")
-        if exchange.waiting_runs and not self._stateful:
+        if exchange.waiting_runs and not self._options.stateful:
             self._check_work(exchange, shares)
-
-    @property
-    def _stateful(self) -> bool:
-        return self._options.stateful
 
     def _shares(self) -> dict[str, float]:
         """What lanes should get: what is for a cloud lane that is not there is home's, and home's theirs likewise."""
