@@ -383,11 +383,7 @@ class SimulatedQuery:
                 raise BrokenPromiseError(f"{self.name}: {error}") from error
 
     def check_slot(self) -> None:
-        """Check, at the end of a slot, that nothing is held longer than order needs.
-
-        Raises:
-            BrokenPromiseError: something is.
-        """
+        """See ``Witness.check_slot``."""
         self._witness.check_slot(self.exchange, self._agenda.now_s)
 
     def check_end(self) -> None:

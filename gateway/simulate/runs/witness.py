@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from gateway.core.exchange import Exchange
 from gateway.core.exchange.instructions import Done, Pack
@@ -74,18 +75,18 @@ class Witness:
         for known in (self._packs_left, self._last_first_attempt, self._isolating):
             known.pop(lane, None)
 
-    def draining(self, lane: str, exchange: Exchange[Run, object], at_s: float) -> None:
+    def draining(self, lane: str, exchange: Exchange[Run, Any], at_s: float) -> None:
         """Note that a lane gets no further run; call it before the exchange hears of it."""
         if lane in self._in_flight_bytes:
             self._draining.add(lane)
             self._see_takers(exchange, at_s)
 
-    def shares_set(self, shares: Mapping[str, float], exchange: Exchange[Run, object], at_s: float) -> None:
+    def shares_set(self, shares: Mapping[str, float], exchange: Exchange[Run, Any], at_s: float) -> None:
         """Note the scheduler's shares; call it before the exchange hears of them."""
         self._named = dict(shares)
         self._see_takers(exchange, at_s)
 
-    def _see_takers(self, exchange: Exchange[Run, object], at_s: float) -> None:
+    def _see_takers(self, exchange: Exchange[Run, Any], at_s: float) -> None:
         self._lanes_changed_s = at_s
         for lane in self._lanes:
             if self._takes(lane):
@@ -199,7 +200,7 @@ class Witness:
 
     # ---------------------------------------------------------------------------------------------------------- slots
 
-    def check_slot(self, exchange: Exchange[Run, object], at_s: float) -> None:
+    def check_slot(self, exchange: Exchange[Run, Any], at_s: float) -> None:
         """Check, at the end of a slot, what must hold between events.
 
         Raises:
@@ -230,7 +231,7 @@ class Witness:
             return {HOME: 1.0 - sum(cloud.values()), **cloud}
         return {lane: share / sum(cloud.values()) for lane, share in cloud.items()}
 
-    def _check_work(self, exchange: Exchange[Run, object], shares: Mapping[str, float]) -> None:
+    def _check_work(self, exchange: Exchange[Run, Any], shares: Mapping[str, float]) -> None:
         """See that no run waits while a lane that would take any has next to nothing to do."""
         if self._tried or self._full_from_seq is not None or self._held_bytes >= self._options.held_bytes_max:
             return
