@@ -211,8 +211,6 @@ class SimulatedQuery:
         elif isinstance(event, told.Isolating):
             self._witness.isolating(event.lane, event.first_seq)
         self._handle(event)
-        if isinstance(event, told.Isolating):
-            self._profiler.isolating(self.name, first_seq=event.first_seq, lane=event.lane)
 
     def open_runs(self, lane: str) -> int:
         """See ``LaneOwner``."""
