@@ -132,7 +132,17 @@ def _unit_tests(most: int, first: int = 1) -> tuple[int, str]:  # all or none
         str(path) for path in sorted((ROOT / "tests/core/exchange").glob("test_*.py")) if "machine" not in str(path)
     ]
     tests = [path for path in tests if "stands_alone" not in path]
-    options = ["-x", "-q", "--noconftest", "-p", "no:cacheprovider", "--no-header", "--show-capture=no", "--tb=no"]
+    options = [
+        "-x",
+        "-q",
+        "--noconftest",
+        "-p",
+        "no:cacheprovider",
+        "--no-header",
+        "--show-capture=no",
+        "--tb=no",
+        "--assert=plain",
+    ]
     with Path(os.devnull).open("w") as nowhere:
         sys.stdout = nowhere
         pytest.main([*options, *tests], plugins=[seen])
