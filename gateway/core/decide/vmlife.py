@@ -35,7 +35,7 @@ _ORDER_PATIENCE_S = 300.0
 
 
 def boot_patience_s(boot_s: float, boot_within_s: float) -> float:
-    """Return how long a VM may be starting before it is given up.
+    """Return how long a VM may be starting before it is terminated.
 
     Args:
         boot_s: how long it is expected to take.
@@ -156,7 +156,7 @@ class VmLife:
         return commands
 
     def _why_stop(self, machine: Machine, event: Event) -> str:
-        """Return why a VM is given back; empty if it is kept."""
+        """Return why a VM is terminated; empty if it is kept."""
         movable = (query for query in self._queries.values() if not query.why_home)
         forecast_bytes = {q.settings.name: q.expected_bytes_per_s * self._slot_s for q in movable}
         if not self._fleet.within_budget(machine, event.at_s, forecast_bytes):

@@ -190,7 +190,7 @@ def codecs_text(payload: Payload) -> str:
 
 
 def thresholds_text(limits: Thresholds) -> str:
-    """Say when VMs are started, used and given back."""
+    """Say when VMs are launched, used and terminated."""
     spell = units.DURATION.format
     return (
         f"start a VM above {spell(limits.start_vm_above_s)}, send above {spell(limits.send_above_s)}, "
