@@ -43,7 +43,7 @@ _LOG = logging.getLogger(__name__)
 _HELD_BYTES = 128_000_000
 _POLL_S = 0.1
 _LAUNCHES_UNTIL_DRAINED = 5
-"""After so many failed launches of an engine host in a row, a gateway that runs until drained gives up."""
+"""After this many failed launches of an engine host in a row, a gateway that runs until drained gives up."""
 _TAG = "spillway-gateway"
 
 
@@ -127,13 +127,13 @@ class Daemon:
         return 0 if self._failure is None else 1
 
     def _told_to_stop(self) -> None:
-        """Drain; when told again, do not wait for what cannot be delivered now."""
+        """Drain; at the second signal, do not wait for results that cannot be delivered now."""
         if self._stop.is_set():
             self._fail("stopped by a second signal: undelivered results are delivered after the next start")
         self._stop.set()
 
     async def _begin(self) -> None:
-        """Take over or give back what an earlier gateway rented, get the hosts, open the queries."""
+        """Adopt or terminate the VMs of an earlier gateway, connect to the hosts, open the queries."""
         await run_to_end(lambda: see_master(self._config.private.spark.master))
         self._actuator.deal_with_leftovers()
         await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
@@ -143,7 +143,7 @@ class Daemon:
         self._actuator.queries_are_open()
 
     async def _begin_unless_stopped(self) -> bool:
-        """Begin, which takes as long as Spark does; return False if the gateway was told to stop meanwhile."""
+        """Begin, which takes as long as Spark does; return False if the gateway was stopped meanwhile."""
         begin = asyncio.create_task(self._begin(), name="begin")
         stop = asyncio.create_task(self._stop.wait(), name="stop")
         await asyncio.wait((begin, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -215,7 +215,7 @@ class Daemon:
         self._failure = self._failure or why
 
     async def _wind_down(self) -> None:
-        """Deliver what was read, and give every VM back.
+        """Deliver what was read, and terminate every VM.
 
         Slots go on meanwhile: a VM that cannot be drained is still ended before its next billing period, but what is
         left is no reason to start one.
@@ -295,7 +295,7 @@ class Daemon:
         return sink.path, lambda: self._supervision.over(name)
 
     def _on_open(self, query: RunningQuery, on_trial: bool) -> None:
-        """Let the scheduler and the VMs know of a query that was opened; a suspect is kept off VMs."""
+        """Report an opened query to the scheduler, and open it on the VMs; a suspect is kept off VMs."""
         plan = query.plan
         assert plan is not None, "a query that is open has a plan"
         self._deciding.handle(

@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 def run(
     config: Config, *, until_drained: bool, report: Path | None, keep_hosts: bool = False, record: Path | None = None
 ) -> int:
-    """Run a gateway until it is told to stop (SIGTERM, SIGINT) or, with ``until_drained``, until all is done.
+    """Run a gateway until SIGTERM or SIGINT or, with ``until_drained``, until everything is processed.
 
     Args:
         config: what the user wrote.

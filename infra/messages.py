@@ -88,7 +88,7 @@ class Enrolled(Message, frozen=True, kw_only=True):
 
 
 class RenewRequest(Message, frozen=True, kw_only=True):
-    """The gateway, known by its client certificate, tells an enrolled host whom to trust from now on, too."""
+    """The gateway, known by its client certificate, sends an enrolled host one more authority to trust."""
 
     ca_pem: bytes
 
@@ -295,7 +295,7 @@ class Pong(Message, frozen=True, kw_only=True):
 
 
 class Reclaimed(Message, frozen=True, kw_only=True):
-    """Sent by the host on the control channel: the provider takes its machine back in so many seconds."""
+    """Sent by the host on the control channel: the provider reclaims its machine in this many seconds."""
 
     in_s: float
 

@@ -220,7 +220,7 @@ class Question:
 
 
 class Reactive(VmPolicy):
-    """Equation 1 alone (ESM): a VM is started when the latency is too high, and given back when it has recovered."""
+    """Equation 1 alone (ESM): a VM is launched when the latency is too high, and terminated when it has recovered."""
 
     name = "reactive"
 

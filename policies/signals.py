@@ -184,7 +184,7 @@ class DrainAll(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAll(Event):
-    """The gateway shuts down: every VM is given back and none is started again."""
+    """The gateway shuts down: every VM is terminated and none is launched again."""
 
 
 # ------------------------------------------------------------------------------------------------------------ commands

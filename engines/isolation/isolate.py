@@ -18,7 +18,7 @@ JOB_SPANS = 200
 """Spans judged at a time: after each such job the search may stop."""
 
 WINDOW_ROWS = 1000
-"""``most_bad`` counts within so many consecutive rows."""
+"""``most_bad`` counts within this many consecutive rows."""
 
 
 class BrokenError(Exception):

@@ -35,7 +35,7 @@ RUN_S = 300.0
 
 _ROUNDS = 3
 _ALONE_MOST = 2
-"""After so many runs in a row that fail alone too, the first of them is judged before any other run is tried."""
+"""After this many runs in a row that fail alone too, the first of them is judged before any other run is tried."""
 
 _REST_MOST_S = 2.0
 _CLOSE_S = 5.0

@@ -176,7 +176,7 @@ class Feed:
             self._changed.notify_all()
 
     def close(self, reason: str) -> None:
-        """Take and give nothing more; whoever waits is told so."""
+        """Close the feed; waiting calls fail with ``FeedClosed``."""
         with self._changed:
             self._closed = reason
             self._items.clear()

@@ -20,7 +20,7 @@ _RETRY_S = 5.0
 _DESTROY_TRIES = 5
 _DESTROY_WAIT_S = 2.0
 _TOLD_MOST_S = 900.0
-"""A provider that wants to be left alone is left alone for so long at most: it may bill a machine meanwhile."""
+"""If a provider throttles requests, the reaper waits for at most this long: a VM may be billed meanwhile."""
 _RUN_TAG = "spillway-run"
 
 
@@ -134,7 +134,7 @@ class Reaper:
         return node.tags.get(_RUN_TAG) == self._run
 
     async def destroy(self, node: Node) -> None:
-        """Give a machine back; what cannot be given back now is said loudly, and tried again by the next sweep."""
+        """Terminate a VM. If that fails, log an error; the next sweep tries again."""
         self._taken_over.discard(node.id)
         for attempt in range(1, _DESTROY_TRIES + 1):
             wait_s = _DESTROY_WAIT_S * attempt

@@ -48,7 +48,7 @@ class InService:
 
 
 def user_data(authority: Authority, host: str, token: bytes, orphan_after_s: float) -> str:
-    """Return what a new host is told."""
+    """Return the user data of a new host."""
     return UserData(host=host, ca_pem=authority.ca_pem, token=token, orphan_after_s=orphan_after_s).to_json()
 
 

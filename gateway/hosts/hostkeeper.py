@@ -153,7 +153,7 @@ class HostKeeper:
             if not keep:
                 await self._host.end(self._connection)
             elif self._connection is not None:
-                await self._connection.close("the gateway ends")
+                await self._connection.close("the gateway stops")
 
     async def _watch(self) -> None:
         losses: deque[float] = deque(maxlen=_LOSSES_MAX)

@@ -91,7 +91,7 @@ class Standby:
             self._held = None
         await self._stop()
         if kept is not None:  # only now: its keeper would take the end of the link for a loss, and start another host
-            await kept[1].close("the gateway ends")
+            await kept[1].close("the gateway stops")
 
     async def _stop(self) -> None:
         """Stop keeping a host, and end the one that is held."""

@@ -1,4 +1,4 @@
-"""The files of a journal as one thing: written at the end, given up at the front. Blocks on the disk."""
+"""All files of a journal: appended to at the end, deleted from the front. Blocks on the disk."""
 
 from __future__ import annotations
 

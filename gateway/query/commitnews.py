@@ -24,7 +24,7 @@ class CommitNews:
         self._messages: set[asyncio.Task[None]] = set()
 
     def tell(self, home: Connection, epoch: int, last_seq: int) -> None:
-        """Begin to tell the host that everything up to and with ``last_seq`` is committed."""
+        """Begin to notify the host that everything up to and including ``last_seq`` is committed."""
         if last_seq < 0:
             return
         task = asyncio.create_task(self._send(home, Committed(query=self._query, epoch=epoch, last_seq=last_seq)))

@@ -229,6 +229,6 @@ async def settle_source(
     await run_to_end(look.reset)
     kept = look.kept(position)
     await run_to_end(lambda: log.begin_source(look.mark, kept, wall_s))
-    text = "query %s: its state was of %s, and the source is %s now (%s): all that was read is in the sink, and %s"
+    text = "query %s: its state is from %s, and the source is now %s (%s): all that was read is in the sink, and %s"
     where = "it begins where start says" if isinstance(look.mark, KafkaMark) else "it is read from its start"
     _LOG.warning(text, name, old, new, look.changed, f"{where}, as seq {log.next_seq}")

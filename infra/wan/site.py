@@ -15,7 +15,7 @@ _REAPED_S: Final = 30.0
 
 
 class Site:
-    """A place with an address of its own. Made by ``Wan``.
+    """A place with its own address. Made by ``Wan``.
 
     Attributes:
         name: as it was given.

@@ -25,7 +25,7 @@ _REFITS = 10
 """The models are trained again when a tenth of the history is new."""
 
 _Z_90 = 1.6449
-"""An interval of so many standard deviations to either side holds nine of ten."""
+"""An interval of this many standard deviations to either side holds nine of ten."""
 
 _UNSURE = 0.1
 """Engine times that no model explains yet are taken to be known up to this part."""

@@ -17,10 +17,10 @@ from policies.vms.machine import Machine, VmBill, costs
 from policies.vms.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmState, step
 
 _LATE = 0.1
-"""A slot may end late by this part of its length; a VM is given back in time nevertheless."""
+"""A slot may end late by this part of its length; VMs are still terminated in time."""
 
 _SLOW = 2
-"""A boot that takes so many times what the config says is told."""
+"""A boot that takes this many times the configured time is reported."""
 _SAME_S = 1e-6
 _SAME_USD = 1e-9
 _STORY_LINES = 200

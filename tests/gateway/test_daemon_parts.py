@@ -202,7 +202,7 @@ async def test_a_drained_gateway_ends_with_nothing_left(site: Site) -> None:
     site.query.drained = site.query.idle = True
     assert await running == 0
     assert site.said == ["connect", "start", "stop reading", "stop", "end host", "close cloud"]
-    assert site.home.links[0].closed_with == "the gateway ends"
+    assert site.home.links[0].closed_with == "the gateway stops"
 
 
 async def test_certificates_are_renewed_while_it_runs_and_not_before(site: Site) -> None:

@@ -39,7 +39,7 @@ def test_a_vm_is_drained_when_the_cloud_says_in_time_that_it_takes_it() -> None:
 
     told, late = played(30.0)
     surprised, very_late = played(0.0)
-    assert any("takes vm-1 back" in why for _, why in told)
+    assert any("reclaims vm-1" in why for _, why in told)
     assert not any("was lost" in why for _, why in told)
     assert any("was lost" in why for _, why in surprised)
     assert late <= very_late + 0.05

@@ -1,4 +1,4 @@
-"""Dead letters on their way: made of the rows that an answer has no result for, and told to the log."""
+"""Makes dead letters of the rows that an answer has no result for, and logs them."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ class Home:
             del self._opening[query]
 
     def has_own_host(self, query: str) -> bool:
-        """Whether the config gives the query a host of its own."""
+        """Whether the config gives the query its own host."""
         return query in self._own
 
     def is_stuck(self, connection: Connection, query: str = "") -> bool:

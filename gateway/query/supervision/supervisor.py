@@ -299,7 +299,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------------------------------- failures
 
     async def _set_aside(self, error: BaseException) -> bool:
-        """Stop the query and wait until it is to be opened again; return False when it is given up."""
+        """Stop the query and wait until it is time to open it again; return False when it is abandoned."""
         now_s = self._clock.now()
         self.reason = str(error) or repr(error)
         self.since_wall_s = self.since_wall_s or self._clock.wall()

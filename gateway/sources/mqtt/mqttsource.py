@@ -140,7 +140,7 @@ class MqttReceiver:
         return SourceUnavailableError(trouble) if trouble else None
 
     async def settle(self, position: Position) -> None:
-        """Be ready for the journal to give up all before ``position``.
+        """Prepare for the journal to delete everything before ``position``.
 
         Raises:
             OSError: not now.
@@ -150,7 +150,7 @@ class MqttReceiver:
 
 
 class _Connection:
-    """One client id: connects again and again, and moves what comes into the journal."""
+    """One client id: reconnects whenever needed, and writes received messages to the journal."""
 
     def __init__(
         self,

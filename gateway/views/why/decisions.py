@@ -18,7 +18,7 @@ from gateway.views.why.linewriter import LineWriter, numbered_files
 from policies.signals import Command, Decision, DrainVm, Event, SetRoute, SetShed, StartVm, TerminateVm, VmReady
 
 FILE_BYTES = 4_000_000
-"""A file is closed once it is so long."""
+"""A file is closed once it has this size."""
 
 LEDGER_BYTES = 64_000_000
 """The oldest files are removed while all together are longer."""

@@ -1,4 +1,4 @@
-"""A decision of the ledger, told in sentences: for ``spillway why``."""
+"""Decisions of the ledger as sentences, for ``spillway why``."""
 
 from __future__ import annotations
 
