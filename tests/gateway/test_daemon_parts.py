@@ -163,7 +163,7 @@ class Home:
     async def end(self, connection: Connection | None) -> None:
         self.said.append("end host")
         if connection is not None:
-            await connection.close("the gateway ends")
+            await connection.close("the gateway stops")
 
 
 class Site:
