@@ -104,6 +104,7 @@ class FakeQuery:
         self.opens.set()
         self.shares: dict[str, float] = {}
         self.drained_lanes: list[str] = []
+        self.attached = 0
 
     def set_shares(self, shares: dict[str, float]) -> None:
         self.shares = shares
@@ -118,6 +119,7 @@ class FakeQuery:
         await self.opens.wait()
         if self.refusal is not None:
             raise self.refusal
+        self.attached += 1
         self.lanes.add(connection.name)
 
     async def detach(self, name: str, loss: object = None) -> None:
