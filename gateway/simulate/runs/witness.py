@@ -72,6 +72,8 @@ class Witness:
         self._lanes_changed_s = at_s
         del self._in_flight_bytes[lane]
         self._draining.discard(lane)
+        # When it is open again, it is tried like any other.
+        self._tried = {seq: (asked_s, tried - {lane}) for seq, (asked_s, tried) in self._tried.items()}
         for known in (self._packs_left, self._last_first_attempt, self._isolating):
             known.pop(lane, None)
 
