@@ -240,8 +240,8 @@ def _tightened(query: QueryOptions, seed: int) -> QueryOptions:
     draw = random.Random(f"tight {seed} {query.settings.name}")  # noqa: S311  # no secret
     run_bytes = query.run_events * query.event_bytes
     if not query.settings.switchable:
-        # A batch that a host runs again whole has to be there whole. Here, unlike on Spark, its runs need not follow one
-        # another, so that room for results or credit could let in only some of them.
+        # A batch that a host runs again whole has to be there whole. Here, unlike on Spark, its runs need not follow
+        # one another, so that room for results or credit could let in only some of them.
         return replace(query, stateful=True, credit_bytes=_AMPLE_BYTES, held_bytes_max=_AMPLE_BYTES)
     return replace(
         query,
