@@ -152,10 +152,6 @@ class Pipeline:
             case Moved():
                 self._moved(what)
 
-    def story(self, seq: int) -> list[str]:
-        """Return the life of the run that has this seq, as sentences."""
-        return self._exchange.story(seq)
-
     # ------------------------------------------------------------------------------------------------------- lanes
 
     def add_lane(self, lane: Lane) -> None:
@@ -201,8 +197,7 @@ class Pipeline:
 
     def lane_idle(self, name: str) -> bool:
         """Whether nothing of this query is open in a lane."""
-        view = self.view(name)
-        return view is None or view.open_runs == 0
+        return self._exchange.rested(name)
 
     @property
     def lanes(self) -> Mapping[str, Lane]:
