@@ -97,6 +97,7 @@ class Supervisor:
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._convicted = False
+        self._broken = False
         self._on_trial = False
         self._tried_before_seq = 0
         self._opened_s = 0.0
@@ -139,7 +140,9 @@ class Supervisor:
     @property
     def hopeless(self) -> bool:
         """Whether a gateway that runs until everything is drained waits for it no longer."""
-        return self.state == "given up" or (self.state == "failed" and self.failures >= _TRIES_UNTIL_DRAINED)
+        # The rows on which it broke come first again, after a pause that only the other queries need.
+        tried = self._broken or self.failures >= _TRIES_UNTIL_DRAINED
+        return self.state == "given up" or (self.state == "failed" and tried)
 
     @property
     def trouble(self) -> str:
@@ -301,6 +304,7 @@ class Supervisor:
     async def _set_aside(self, error: BaseException) -> bool:
         """Stop the query and wait until it is time to open it again; return False when it is abandoned."""
         now_s = self._clock.now()
+        self._broken = isinstance(error, BrokenQueryError)
         self.reason = str(error) or repr(error)
         self.since_wall_s = self.since_wall_s or self._clock.wall()
         # Whoever was fenced would fence the other writer in turn.
