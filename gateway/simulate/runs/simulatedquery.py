@@ -41,6 +41,8 @@ from policies.switching.shedding import Sampler
 
 _ALMOST = 1e-6
 _VALIDATED_EVERY = 16
+# A run that is full is closed late by no more than this part of ``run_s``.
+_LOOKS = 0.1
 _NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
 
 
@@ -93,7 +95,7 @@ class SimulatedQuery:
         draw = np.random.default_rng([seed, int.from_bytes(self.name.encode())])
         self._load = Poisson(options.load, draw) if options.poisson else options.load
         self._due_events = 0.0
-        self._open_since_s: float | None = None
+        self._open_since_s = self._read_s = agenda.now_s
         self._linger = Linger(options.run_s)
         self._served_per_s = 0.0
         self._next_seq = self._shed_since = 0
@@ -112,44 +114,58 @@ class SimulatedQuery:
         self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
         return self._linger.next_s(self.exchange.waiting_runs, self._served_per_s)
 
-    def arrive(self, from_s: float, to_s: float) -> None:
-        """Take what came from the source in this time, and close the run if it was open for long enough."""
-        self._due_events += self._load.events(from_s, to_s)
-        if self._open_since_s is None:
-            self._open_since_s = from_s
-        if to_s - self._open_since_s >= self._linger_s - _ALMOST or self._due_events >= self.options.run_events:
-            self.cut(to_s)
+    def arrive(self, to_s: float) -> float:
+        """Take what came since the last call; close the runs that are full or have lingered, as ``Ingress`` does.
 
-    def cut(self, to_s: float) -> None:
-        """Close the run that is open."""
-        from_s = to_s if self._open_since_s is None else self._open_since_s
-        self._open_since_s = None
-        left = int(self._due_events + _ALMOST)
-        self._due_events -= left
-        shed = self.sampler.shed(left)
+        Returns:
+            When to look again.
+        """
+        span_s, self._read_s = to_s - self._read_s, to_s
+        events = self._load.events(to_s - span_s, to_s)
+        per_s = events / span_s if span_s > 0 else 0.0
+        self._due_events += events
+        most = self.options.run_events
+        while self._due_events >= most:
+            over_s = (self._due_events - most) / per_s if per_s > 0 else 0.0
+            self._cut(most, to_s - min(over_s, span_s))
+        if to_s >= self._open_since_s + self._linger_s - _ALMOST:
+            self._cut(int(self._due_events + _ALMOST), to_s)
+        least_s, most_s = _LOOKS * self.options.run_s, self._open_since_s + self._linger_s - to_s
+        full_s = (most - self._due_events) / per_s if per_s > 0 else most_s
+        return to_s + min(max(full_s, least_s), max(most_s, least_s), self.options.run_s)
+
+    def finish(self, to_s: float) -> None:
+        """Close the last run: nothing comes after it."""
+        self.arrive(to_s)
+        self._cut(int(self._due_events + _ALMOST), to_s)
+
+    def _cut(self, due: int, until_s: float) -> None:
+        """Close a run of the oldest ``due`` events, the last of which came at ``until_s``."""
+        from_s, self._open_since_s = self._open_since_s, until_s
+        self._due_events -= due
+        shed = self.sampler.shed(due)
         self._shed_since += shed
-        left -= shed
-        while left > 0:
-            events = min(left, self.options.run_events)
-            left -= events
-            shed, self._shed_since = self._shed_since, 0
-            disordered = self._draw.random() < self.options.disordered
-            arrival_s = (from_s + to_s) / 2
-            raw_bytes = events * self.options.event_bytes
-            run = Run(self._next_seq, self._next_seq + events - 1, _NO_ROWS, arrival_s, raw_bytes, disordered)
-            self._next_seq += events
-            self._undone[run.first_seq] = run
-            self._undone_events += events
-            self._linger.cut(events)
-            self.tally.arrived(run.first_seq, run.last_seq, shed)
-            self._profiler.arrived(
-                self.name,
-                events=events + shed,
-                raw_bytes=raw_bytes * (events + shed) // events,
-                first_due_s=arrival_s,
-                last_due_s=arrival_s,
-            )
-            self._handle(told.RunLogged(at_s=to_s, run=run))
+        events = due - shed
+        if not events:
+            return
+        shed, self._shed_since = self._shed_since, 0
+        disordered = self._draw.random() < self.options.disordered
+        arrival_s = (from_s + until_s) / 2
+        raw_bytes = events * self.options.event_bytes
+        run = Run(self._next_seq, self._next_seq + events - 1, _NO_ROWS, arrival_s, raw_bytes, disordered)
+        self._next_seq += events
+        self._undone[run.first_seq] = run
+        self._undone_events += events
+        self._linger.cut(events)
+        self.tally.arrived(run.first_seq, run.last_seq, shed)
+        self._profiler.arrived(
+            self.name,
+            events=events + shed,
+            raw_bytes=raw_bytes * (events + shed) // events,
+            first_due_s=arrival_s,
+            last_due_s=arrival_s,
+        )
+        self._handle(told.RunLogged(at_s=self._agenda.now_s, run=run))
 
     # ---------------------------------------------------------------------------------------------------- the exchange
 
@@ -302,8 +318,11 @@ class SimulatedQuery:
         for lane in exchange.open_lanes:
             if exchange.waiting_events and not exchange.lane(lane).has_room:
                 self._profiler.no_credit(self.name, lane)
-        waiting_s = exchange.oldest_waiting_s
-        self._profiler.waiting(self.name, events=exchange.waiting_events, oldest_arrival_s=waiting_s)
+        # As in the daemon, what is due and in no run yet waits, too.
+        unread = int(self._due_events + _ALMOST)
+        since_s = [exchange.oldest_waiting_s, self._open_since_s if unread else None]
+        oldest_s = min((at_s for at_s in since_s if at_s is not None), default=None)
+        self._profiler.waiting(self.name, events=exchange.waiting_events + unread, oldest_arrival_s=oldest_s)
 
     # ------------------------------------------------------------------------------------------------------- promises
 

@@ -140,7 +140,7 @@ class World:
                     event_id=event_id, at_s=at_s, query=name, switchable=may
                 )
             )
-            self._agenda.after(query.options.run_s, lambda query=query: self._arrive(query, 0.0))  # type: ignore[misc]
+            self._agenda.after(query.options.run_s, lambda query=query: self._arrive(query))  # type: ignore[misc]
         self._agenda.at(self._options.load_s, self._drain_all)
         self._agenda.at(self._slot_ends_s, self._end_slot)
         self._expect(self._options.faults.clock_step_per_s, self._step_clock)
@@ -156,17 +156,14 @@ class World:
     def _at_rest(self) -> bool:
         return self._stopped and self._fleet.settled
 
-    def _arrive(self, query: SimulatedQuery, from_s: float) -> None:
-        if not self._reading:
-            return
-        now_s = self._agenda.now_s
-        query.arrive(from_s, now_s)
-        self._agenda.after(query.options.run_s, lambda: self._arrive(query, now_s))
+    def _arrive(self, query: SimulatedQuery) -> None:
+        if self._reading:
+            self._agenda.at(query.arrive(self._agenda.now_s), lambda: self._arrive(query))
 
     def _drain_all(self) -> None:
         self._reading = False
         for query in self._queries.values():
-            query.cut(self._agenda.now_s)
+            query.finish(self._agenda.now_s)
         self.trace.note("the source has ended")
         self._handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
 
