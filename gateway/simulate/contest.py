@@ -88,6 +88,7 @@ def fluid_world(world: WorldOptions) -> FluidOptions:
             run_events=query.run_events,
             event_bytes=query.event_bytes,
             sent_part=query.sent_part,
+            disordered=query.disordered,
             batch_s=query.batch_s,
             further_run_s=query.further_run_s,
             batch_runs=query.batch_runs,

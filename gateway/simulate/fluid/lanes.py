@@ -22,15 +22,13 @@ import numpy as np
 
 from gateway.query.flow.linger import FACTOR_MAX, RUN_WORK_S
 from gateway.query.flow.run import BATCH_RUNS_MAX
-from gateway.simulate.fluid.hosts import Lanes, Served, divided
+from gateway.simulate.fluid.hosts import Lanes, Served, ServiceRates, divided, served_in_turn
 from gateway.simulate.fluid.measures import LaneMeasures, SlotArrays
 from gateway.simulate.fluid.options import Site
 from gateway.simulate.fluid.waiting import Waiting
 from gateway.simulate.options import WAITING_PART
 from policies.arrays import Array, IntArray
 
-HORIZON_S = 1.5
-_LEAST_RUNS = 2.0
 _NOTHING = 1e-9
 _P95 = 0.45
 """The 95th percentile of what came evenly lies so far from its mean, in parts of its whole span."""
@@ -82,6 +80,8 @@ class Flow:
         )
         self._further_run_s: Array = np.array([query.further_run_s for query in queries])
         self._batch_runs: Array = np.array([float(query.batch_runs) for query in queries])
+        self._disordered: Array = np.array([query.disordered for query in queries])
+        self._some_disordered = bool(np.count_nonzero(self._disordered))
         self._one_run = all(query.batch_runs == 1 for query in queries)
         self._there_and_back_s: Array = 2.0 * _of(sites, lambda m: m.link_delay_s, of_query)
         self._link_bytes_per_s: Array = _of(sites, lambda m: m.link_bytes_per_s, of_query)
@@ -97,6 +97,9 @@ class Flow:
         self.home = Lanes((count,))
         self.cloud = Lanes((count, vms))
         self.shares: Array = np.zeros((count, vms))
+        self._home_rates = ServiceRates((count,))
+        self._cloud_rates = ServiceRates((count, vms))
+        self._open_s: Array = self._run_s
         self.home_measures = LaneMeasures((count,), slot_s)
         self.cloud_measures = LaneMeasures((count, vms), slot_s)
         self.slot = SlotArrays(count, vms)
@@ -134,7 +137,7 @@ class Flow:
         cost_s, batch_runs = self._cost_s(slice(None), run, self.home.kept)
         self.slot.run_events, self.slot.event_s = run, cost_s
         waiting = self.waiting.events.copy()
-        shares = self.shares[in_cloud]
+        shares = self._cloud_shares(in_cloud)
         cost_c, batch_runs_c = self._cloud_cost_s(in_cloud, run)
         most_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, run, cost_c)
         offered = waiting.copy()
@@ -160,20 +163,35 @@ class Flow:
         before = self.waiting.events + self.home.kept
         before[in_cloud] += self.cloud.kept[in_cloud].sum(axis=1)
         events = before + came
-        new = np.minimum(np.maximum(came * (self._linger_s(came) / self._slot_s), 1.0), self._run_most)
+        linger_s = self._linger_s(came, in_cloud)
+        new = np.minimum(np.maximum(came * (linger_s / self._slot_s), 1.0), self._run_most)
+        self._open_s = np.minimum(linger_s, self._run_most * self._slot_s / np.maximum(came, _NOTHING))
         runs = before * self._runs_each + came / new
         self._runs_each = np.where(events > _NOTHING, runs / np.maximum(events, _NOTHING), self._runs_each)
         return 1.0 / self._runs_each
 
-    def _linger_s(self, came: Array) -> Array:
+    def _linger_s(self, came: Array, in_cloud: IntArray) -> Array:
         """Return how long runs linger, as ``Linger`` says: longer while more wait than a micro-batch takes."""
         least_s = self._run_s
         batches = self.waiting.events * self._runs_each / BATCH_RUNS_MAX
         if not np.count_nonzero(batches > 1.0):
             return least_s
+        rate = self._home_rates.per_s(slice(None))
+        if len(in_cloud):
+            of_cloud = self._cloud_rates.per_s(in_cloud)
+            slowest = np.where(of_cloud > 0, of_cloud, np.inf).min(axis=1)
+            rate[in_cloud] = np.where(rate[in_cloud] > 0, np.minimum(rate[in_cloud], slowest), 0.0)
         wanted_s = least_s * np.clip(batches, 1.0, FACTOR_MAX)
-        enough = RUN_WORK_S / np.maximum(self.slot.event_s * came, _NOTHING) * self._slot_s
-        return np.maximum(least_s, np.minimum(wanted_s, enough))
+        enough_s = RUN_WORK_S * rate / np.maximum(came, _NOTHING) * self._slot_s
+        return np.maximum(least_s, np.where(rate > 0, np.minimum(wanted_s, enough_s), wanted_s))
+
+    def _cloud_shares(self, rows: IntArray) -> Array:
+        """Return the shares of cloud lanes, less where more than the rest is out of order and goes home."""
+        shares = self.shares[rows]
+        if not self._some_disordered:
+            return shares
+        most, total = 1.0 - self._disordered[rows], shares.sum(axis=1)
+        return shares * np.minimum(1.0, most / np.maximum(total, _NOTHING))[:, None]
 
     def _cost_s(self, rows: slice | IntArray, run: Array, kept: Array) -> tuple[Array, Array]:
         """Return what an event costs in lanes that hold so much, and how many runs a micro-batch takes there."""
@@ -201,13 +219,12 @@ class Flow:
             return self._no_bound, self._no_bound
         rows = np.flatnonzero(over[self._of_query])
         wanted, cost_s, run, kept = wanted[rows], cost_s[rows], run[rows], self.home.kept[rows]
-        granted_s = divided(wanted_s[rows], run * cost_s, self._of_query[rows], self._host_s)
+        kept_s, hold = kept * cost_s, self._home_rates.hold(rows, run)
+        granted_s = served_in_turn(kept_s, wanted_s[rows] - kept_s, hold * cost_s, self._of_query[rows], self._host_s)
         most = np.minimum(granted_s / cost_s, wanted)
-        hold = np.maximum(HORIZON_S / self._slot_s * most, _LEAST_RUNS * run)
-        short = most < wanted * (1 - 1e-12)
         all_most, all_room = self._no_bound.copy(), self._no_bound.copy()
-        all_most[rows] = np.where(short, most, np.inf)
-        all_room[rows] = np.where(short, np.maximum(0.0, most + hold - kept), np.inf)
+        all_most[rows] = most
+        all_room[rows] = np.maximum(0.0, most + hold - kept)
         return all_most, all_room
 
     def _cloud_takes(
@@ -225,10 +242,10 @@ class Flow:
         carried = divided((offered * size).ravel(), weights, hosts, self._links_bytes)
         put_most = np.minimum(offered, carried.reshape(offered.shape) / np.maximum(size, _NOTHING))
         wanted = kept + put_most
-        weights = (run * cost_s * self._each).ravel()
-        granted_s = divided((wanted * cost_s).ravel(), weights, hosts, self._vms_s).reshape(wanted.shape)
+        hold = self._cloud_rates.hold(rows, run)
+        work_s = ((of * cost_s).ravel() for of in (kept, put_most, hold))
+        granted_s = served_in_turn(*work_s, hosts, self._vms_s).reshape(wanted.shape)
         most = np.minimum(granted_s / cost_s, wanted)
-        hold = np.maximum(HORIZON_S / self._slot_s * most, _LEAST_RUNS * run)
         return most, np.minimum(put_most, np.maximum(0.0, most + hold - kept))
 
     def _dealt(
@@ -252,20 +269,16 @@ class Flow:
 
     def _measure_home(self, put: Array, served: Served, run_s: Array, cost_s: Array) -> None:
         slot, kept = self.slot, self.home.kept
-        # A host's queue is common to its lanes: who has nothing of its own in it waits for the others'.
-        service_s = run_s
-        if np.count_nonzero(kept):
-            queue_s = np.bincount(self._of_query, kept * cost_s, len(self._host_s)) / self._host_s * self._slot_s
-            rows = (queue_s > 0)[self._of_query].nonzero()[0]
-            service_s = run_s.copy()
-            service_s[rows] += np.where(kept[rows] > 0, 0.0, queue_s[self._of_query[rows]])
-        slot.home_s = self._latency_s(served, 0.5 * self._run_s + service_s)
+        slot.home_s = self._latency_s(served, 0.5 * self._open_s + run_s)
         slot.home_completed = served.events
         slot.home_dispatched = put
-        slot.home_open = kept + served.events / self._slot_s * service_s
+        slot.home_open = kept + served.events / self._slot_s * run_s
         slot.home_full = self.waiting.events > 0
         self._span_s = 2.0 * np.maximum(0.0, served.came_s - served.first_s)
-        self.home_measures.end_slot(slice(None), slot.home_open, served.events, served.events * cost_s)
+        busy_s = served.events * cost_s
+        self.home_measures.end_slot(slice(None), slot.home_open, served.events, busy_s)
+        had_work_s = np.where(kept > 0, self._slot_s, np.minimum(busy_s, self._slot_s))
+        self._home_rates.end_slot(slice(None), served.events, had_work_s)
 
     def _serve_cloud(
         self,
@@ -287,7 +300,7 @@ class Flow:
         service_s = run[:, None] * event_s * _until_done(batch_runs)
         lane_s = service_s + (self._there_and_back_s[rows] + carried_s)[:, None]
         slot = self.slot
-        slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._run_s[rows, None] + lane_s)
+        slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._open_s[rows, None] + lane_s)
         slot.cloud_completed[rows] = served.events
         slot.cloud_dispatched[rows] = put
         slot.cloud_open[rows] = now_open = part.kept + served.events / self._slot_s * lane_s
@@ -296,6 +309,8 @@ class Flow:
         slot.cloud_full[rows] = (part.kept > 0) & (self.waiting.events[rows, None] > 0)
         self.sent_bytes[rows] += sent.sum(axis=1)
         self.cloud_measures.end_slot(rows, now_open, served.events, served.events * event_s)
+        had_work_s = np.minimum(served.events / run[:, None] * lane_s, self._slot_s)
+        self._cloud_rates.end_slot(rows, served.events, np.where(part.kept > 0, self._slot_s, had_work_s))
 
     def _measure(self, due: Array, home: Served, rows: IntArray) -> None:
         """L_t as the Profiler measures it: of the private lane once both are in use, and not below what is open."""
@@ -335,6 +350,7 @@ class Flow:
         self.cloud.kept[at] = 0.0
         self.shares[at] = 0.0
         self.cloud_measures.forget(at)
+        self._cloud_rates.forget(at)
         for values in (self.slot.cloud_s, self.slot.cloud_completed, self.slot.cloud_dispatched):
             values[at] = 0.0
         for values in (self.slot.cloud_open, self.slot.raw_bytes, self.slot.sent_bytes):
