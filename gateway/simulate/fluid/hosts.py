@@ -92,9 +92,9 @@ class ServiceRates:
         return served
 
     def hold(self, at: slice | IntArray, run: Array) -> Array:
-        """Return how many events the lanes ``at`` hold, if more are waiting.
+        """Return how many events are open in the lanes ``at`` while more wait.
 
-        A run is taken whole while less than the horizon is held, so on average half a run more than that is.
+        A run is taken whole while less than the horizon is open, so on average half a run more than that is.
         """
         return np.maximum(HORIZON_S * self.per_s(at) + 0.5 * run, LEAST_RUNS * run)
 

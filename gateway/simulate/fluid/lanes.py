@@ -139,23 +139,26 @@ class Flow:
         waiting = self.waiting.events.copy()
         shares = self._cloud_shares(in_cloud)
         cost_c, batch_runs_c = self._cloud_cost_s(in_cloud, run)
-        most_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, run, cost_c)
+        lane_c = self._cloud_lane_s(in_cloud, run, cost_c, batch_runs_c)
+        most_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, run, cost_c, lane_c)
         offered = waiting.copy()
         home_share = np.ones(len(came))
         if len(in_cloud):
-            home_share[in_cloud] = share = np.maximum(0.0, 1.0 - shares.sum(axis=1))
+            home_share[in_cloud] = share = np.maximum(0.0, 1.0 - self.shares[in_cloud].sum(axis=1))
             offered[in_cloud] -= np.minimum(room_c, shares * waiting[in_cloud, None]).sum(axis=1)
-            offered[in_cloud[share < _NOTHING]] = 0.0
-        most_h, room_h = self._home_takes(offered, run, cost_s)
+            none = in_cloud[share < _NOTHING]
+            offered[none] = self._disordered[none] * waiting[none]
+        run_s = run * cost_s * _until_done(batch_runs)
+        most_h, room_h = self._home_takes(offered, run, cost_s, run_s)
         put_h, put_c = self._dealt(waiting, home_share, in_cloud, shares, room_h, room_c)
         taken = put_h.copy()
         taken[in_cloud] += put_c.sum(axis=1)
         mean_s, first_s = self.waiting.take(np.minimum(taken, self.waiting.events))
         home = self.home.pass_through(put_h, mean_s, first_s, most_h)
-        self._measure_home(put_h, home, run * cost_s * _until_done(batch_runs), cost_s)
+        self._measure_home(put_h, home, run_s, cost_s)
         if len(in_cloud):
-            work = cost_c / self._vm_speed[in_cloud, None], batch_runs_c
-            self._serve_cloud(in_cloud, put_c, mean_s[in_cloud], first_s[in_cloud], most_c, run[in_cloud], work)
+            times_s = cost_c / self._vm_speed[in_cloud, None], lane_c
+            self._serve_cloud(in_cloud, put_c, mean_s[in_cloud], first_s[in_cloud], most_c, run[in_cloud], times_s)
         self._measure(due, home, in_cloud)
 
     def _cut(self, came: Array, in_cloud: IntArray) -> Array:
@@ -210,7 +213,7 @@ class Flow:
         cost_s, runs = self._cost_s(rows, run, self.cloud.kept[rows])
         return (cost_s[:, None] if cost_s.ndim == 1 else cost_s), runs
 
-    def _home_takes(self, offered: Array, run: Array, cost_s: Array) -> tuple[Array, Array]:
+    def _home_takes(self, offered: Array, run: Array, cost_s: Array, run_s: Array) -> tuple[Array, Array]:
         """Return what each lane at home can complete in this slot, and what it can take."""
         wanted = self.home.kept + offered
         wanted_s = wanted * cost_s
@@ -219,7 +222,9 @@ class Flow:
             return self._no_bound, self._no_bound
         rows = np.flatnonzero(over[self._of_query])
         wanted, cost_s, run, kept = wanted[rows], cost_s[rows], run[rows], self.home.kept[rows]
-        kept_s, hold = kept * cost_s, self._home_rates.hold(rows, run)
+        # What is served now is open, too: the queue before it is so much shorter.
+        queue = self._home_rates.hold(rows, run) - self._home_rates.per_s(rows) * run_s[rows]
+        kept_s, hold = kept * cost_s, np.maximum(0.0, queue)
         granted_s = served_in_turn(kept_s, wanted_s[rows] - kept_s, hold * cost_s, self._of_query[rows], self._host_s)
         most = np.minimum(granted_s / cost_s, wanted)
         all_most, all_room = self._no_bound.copy(), self._no_bound.copy()
@@ -227,8 +232,15 @@ class Flow:
         all_room[rows] = np.maximum(0.0, most + hold - kept)
         return all_most, all_room
 
+    def _cloud_lane_s(self, rows: IntArray, run: Array, cost_s: Array, batch_runs: Array) -> Array:
+        """Return how long a run is in an empty lane of a VM, shape (rows, VMs) or (rows, 1)."""
+        carried_s = run[rows] * self._sent_event_bytes[rows] / self._link_bytes_per_s[rows]
+        service_s = run[rows, None] * cost_s / self._vm_speed[rows, None] * _until_done(batch_runs)
+        lane_s: Array = service_s + (self._there_and_back_s[rows] + carried_s)[:, None]
+        return lane_s
+
     def _cloud_takes(
-        self, rows: IntArray, waiting: Array, shares: Array, run: Array, cost_s: Array
+        self, rows: IntArray, waiting: Array, shares: Array, run: Array, cost_s: Array, lane_s: Array
     ) -> tuple[Array, Array]:
         """Return the same for the lanes of VMs, shapes (rows, VMs); links bound what they can take."""
         if not len(rows):
@@ -242,10 +254,13 @@ class Flow:
         carried = divided((offered * size).ravel(), weights, hosts, self._links_bytes)
         put_most = np.minimum(offered, carried.reshape(offered.shape) / np.maximum(size, _NOTHING))
         wanted = kept + put_most
-        hold = self._cloud_rates.hold(rows, run)
+        most_open = self._cloud_rates.hold(rows, run)
+        hold = np.maximum(0.0, most_open - self._cloud_rates.per_s(rows) * lane_s)
         work_s = ((of * cost_s).ravel() for of in (kept, put_most, hold))
         granted_s = served_in_turn(*work_s, hosts, self._vms_s).reshape(wanted.shape)
         most = np.minimum(granted_s / cost_s, wanted)
+        # What is open goes through the lane no sooner than its link and its host let it.
+        put_most = np.minimum(put_most, most_open * np.maximum(1.0, self._slot_s / lane_s))
         return most, np.minimum(put_most, np.maximum(0.0, most + hold - kept))
 
     def _dealt(
@@ -254,12 +269,15 @@ class Flow:
         """Return what goes into each lane, as ``gateway.core.exchange.routing`` deals in the long run."""
         if not len(rows):
             return np.minimum(waiting, room_h), room_c
-        here, share = waiting[rows], home_share[rows]
-        some = share >= _NOTHING
-        whole = np.where(some, np.minimum(here, room_h[rows] / np.where(some, share, 1.0)), here)
+        here, apart = waiting[rows], self._disordered[rows]
+        some = home_share[rows] >= _NOTHING
+        # All wait behind a run that finds no room at home.
+        share = np.maximum(home_share[rows], apart)
+        whole = np.minimum(here, room_h[rows] / np.maximum(share, _NOTHING))
         put_c = np.minimum(room_c, shares * whole[:, None])
+        in_cloud = put_c.sum(axis=1)
         rest = waiting.copy()
-        rest[rows] = np.where(some, here - put_c.sum(axis=1), 0.0)
+        rest[rows] = np.where(some, here - in_cloud, np.minimum(here - in_cloud, in_cloud * apart / (1.0 - apart)))
         return np.maximum(0.0, np.minimum(rest, room_h)), put_c
 
     # ------------------------------------------------------------------------------------------------------ measuring
@@ -288,17 +306,14 @@ class Flow:
         first_s: Array,
         most: Array,
         run: Array,
-        work: tuple[Array, Array],
+        times_s: tuple[Array, Array],
     ) -> None:
-        """Serve the lanes of VMs; all but ``rows`` is of these rows, ``work``: of an event, and runs a micro-batch."""
+        """Serve the lanes of VMs; all but ``rows`` is of these rows, ``times_s``: of an event, and of a run."""
         part = self.cloud.of(rows)
-        each, (event_s, batch_runs) = self._each, work
+        each, (event_s, lane_s) = self._each, times_s
         self.slot.vm_event_s[rows] = event_s
         served = part.pass_through(put, mean_s[:, None] * each, first_s[:, None] * each, most)
         self.cloud.put(rows, part)
-        carried_s = run * self._sent_event_bytes[rows] / self._link_bytes_per_s[rows]
-        service_s = run[:, None] * event_s * _until_done(batch_runs)
-        lane_s = service_s + (self._there_and_back_s[rows] + carried_s)[:, None]
         slot = self.slot
         slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._open_s[rows, None] + lane_s)
         slot.cloud_completed[rows] = served.events
