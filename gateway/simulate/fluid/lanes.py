@@ -108,6 +108,7 @@ class Flow:
         self.shed_events: Array = np.zeros(count)
         self._runs_each: Array = np.ones(count)
         self._no_bound: Array = np.full(count, np.inf)
+        self._service_s: Array = np.zeros(count)
         self._now = -1
 
     # ------------------------------------------------------------------------------------------------------- a slot
@@ -148,7 +149,7 @@ class Flow:
             offered[in_cloud] -= np.minimum(room_c, shares * waiting[in_cloud, None]).sum(axis=1)
             none = in_cloud[share < _NOTHING]
             offered[none] = self._disordered[none] * waiting[none]
-        run_s = run * cost_s * _until_done(batch_runs)
+        self._service_s = run_s = run * cost_s * _until_done(batch_runs)
         most_h, room_h = self._home_takes(offered, run, cost_s, run_s)
         put_h, put_c = self._dealt(waiting, home_share, in_cloud, shares, room_h, room_c)
         taken = put_h.copy()
@@ -345,6 +346,11 @@ class Flow:
             of_cloud_s = np.where(some, self.cloud.since_s[rows].min(axis=1), np.inf)
             oldest_s[rows] = np.minimum(oldest_s[rows], of_cloud_s)
         slot.latency_s = np.maximum(seen_s, np.maximum(0.0, ends_s - oldest_s))
+
+    @property
+    def run_s(self) -> float:
+        """How long a private host works for a run at most."""
+        return float(self._service_s.max())
 
     def cpu(self, rows: slice, column: int | None) -> float:
         """Return for which part of the slot a host was busy: home, or the one of a VM."""
