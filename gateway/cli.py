@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
+import click
 import typer
 
 from infra.loading import loading
@@ -182,7 +183,7 @@ def demo(
     raise typer.Exit(across.play(mail, out, wan, MAX_VMS))
 
 
-@main.command(epilog="Example: spillway simulate examples/email.yaml --served 2000/s --policy home,reactive")
+@main.command(epilog="Example: spillway simulate examples/email.yaml --served 2000/s --model fluid --html out.html")
 def simulate(
     config: ConfigPath,
     served: Annotated[
@@ -198,6 +199,13 @@ def simulate(
     load_for: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="How long events come, without a trace.")
     ] = "10m",
+    model: Annotated[
+        str,
+        typer.Option(
+            click_type=click.Choice(("runs", "fluid")),
+            help="runs: each run, exact; fluid: load in arrays, for long times and --html (docs/simulation.md).",
+        ),
+    ] = "runs",
     policy: Annotated[
         str, typer.Option(metavar="A,B,…", help="Policies to compare: home, configured, reactive, planner, static:2 …")
     ] = "",
@@ -207,33 +215,23 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal results.")] = 1,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was measured here, as JSON.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with pictures here.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="A page of pictures (--model fluid).")] = None,
 ) -> None:
     """Try a config in virtual time: latency and money, beside the private cluster alone or by policy."""
     loaded = _loaded(config)
-    from gateway.config.words.units import UnitError
-    from gateway.simulate import calibration, command, contest, plan
-    from gateway.simulate.runs.promises import BrokenPromiseError
+    from gateway.simulate import command
 
+    policies = [name.strip() for name in policy.split(",") if name.strip()]
     asked = command.Asked(
-        served=served,
-        parameters=parameters,
-        trace=trace,
-        load_for=load_for,
-        stays_home=stays_home or (),
-        seed=seed,
-        policies=[name.strip() for name in policy.split(",") if name.strip()],
-        report=report,
-        html=html,
-    )
+        model=model, served=served, parameters=parameters, trace=trace, load_for=load_for,
+        stays_home=stays_home or (), seed=seed, policies=policies, report=report, html=html,
+    )  # fmt: skip
     try:
-        command.simulate(loaded, command.world_of(loaded, asked), asked)
-    except (UnitError, plan.TraceError, calibration.CalibrationError, contest.PolicyError) as error:
+        command.simulate(loaded, asked)
+    except command.BadInputError as error:
         _fail(str(error), BAD_INPUT)
-    except BrokenPromiseError as error:
-        _fail(f"the simulated gateway broke a promise, which is a mistake of Spillway's own: {error}", FAILED)
-    except OSError as error:
-        _fail(f"{error.filename or report or html}: {error.strerror or error}", FAILED)
+    except command.FailedError as error:
+        _fail(str(error), FAILED)
 
 
 @main.command(epilog="Example: spillway profile examples/email.yaml --query email-processor --out measured.yaml")

@@ -131,7 +131,7 @@ def test_without_a_rate_a_trace_is_asked_for(tmp_path: Path) -> None:
     assert simulate(tmp_path, "--for", "soon").exit_code == 2
 
 
-@pytest.mark.parametrize("policies", [(), ("--policy", "home,configured")], ids=["runs", "fluid"])
+@pytest.mark.parametrize("policies", [(), ("--model", "fluid", "--policy", "home,configured")], ids=["runs", "fluid"])
 def test_at_the_cap_both_ways_cost_the_same_and_one_of_them_is_in_time(
     tmp_path: Path, policies: tuple[str, ...]
 ) -> None:

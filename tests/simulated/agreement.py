@@ -31,14 +31,15 @@ class Pair:
         return sum(query.mean_s * query.events for query in self.runs.queries) / events
 
 
-def calm(seed: int, load_s: float = 120.0) -> WorldOptions:
+def calm(seed: int, load_s: float = 120.0, life: int = 0) -> WorldOptions:
     """A world as ``drawn`` draws it, where nothing fails and each boot takes as long as is expected.
 
-    Events are drawn beforehand, so that both models get the same ones at the same time.
+    Events are drawn beforehand, so that both models get the same ones at the same time; each ``life`` of a world gets
+    others.
     """
     options = drawn(seed, load_s=load_s)
     queries = tuple(
-        replace(query, poisson=False, load=_counted(query, [seed, at], load_s))
+        replace(query, poisson=False, load=_counted(query, [seed, at, life], load_s))
         for at, query in enumerate(options.queries)
     )
     machines = replace(options.machines, boot=LogNormal(0.0))

@@ -280,8 +280,11 @@ class FluidWorld:
             case TerminateVm():
                 self.flow.close(self._rows[site], self._vms[site].column(command.vm))
                 self._vms[site].obey(command, at_s)
-            case StartVm() | DrainVm():
+            case StartVm():
                 self._vms[site].obey(command, at_s)
+            case DrainVm():
+                lanes = self.flow.cloud.kept[self._rows[site], self._vms[site].column(command.vm)]
+                self._vms[site].obey(command, at_s, empty=not lanes.any())
 
     def _row(self, site: int, query: str) -> int:
         first: int = self._rows[site].start
