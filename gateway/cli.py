@@ -12,9 +12,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
-import click
 import typer
 
 from infra.loading import loading
@@ -200,9 +199,8 @@ def simulate(
         str, typer.Option("--for", metavar="DURATION", help="How long events come, without a trace.")
     ] = "10m",
     model: Annotated[
-        str,
+        Literal["runs", "fluid"],
         typer.Option(
-            click_type=click.Choice(("runs", "fluid")),
             help="runs: each run, exact; fluid: load in arrays, for long times and --html (docs/simulation.md).",
         ),
     ] = "runs",

@@ -163,7 +163,7 @@ def test_at_the_cap_both_ways_cost_the_same_and_one_of_them_is_in_time(
 def test_the_output_says_which_model_ran(tmp_path: Path, model: str, says: str) -> None:
     result = simulate(tmp_path, "--for", "5s", "--model", model, "--policy", "home,configured")
     assert result.exit_code == 0, result.output
-    assert result.output.startswith(says)
+    assert result.stdout.startswith(says)
     assert {"home", "configured"} <= {line.split(" ")[0] for line in result.output.splitlines()}
 
 
