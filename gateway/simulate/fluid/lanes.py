@@ -195,7 +195,8 @@ class Flow:
         if not self._some_disordered:
             return shares
         most, total = 1.0 - self._disordered[rows], shares.sum(axis=1)
-        return shares * np.minimum(1.0, most / np.maximum(total, _NOTHING))[:, None]
+        kept: Array = shares * np.minimum(1.0, most / np.maximum(total, _NOTHING))[:, None]
+        return kept
 
     def _cost_s(self, rows: slice | IntArray, run: Array, kept: Array) -> tuple[Array, Array]:
         """Return what an event costs in lanes that hold so much, and how many runs a micro-batch takes there."""
@@ -257,8 +258,8 @@ class Flow:
         wanted = kept + put_most
         most_open = self._cloud_rates.hold(rows, run)
         hold = np.maximum(0.0, most_open - self._cloud_rates.per_s(rows) * lane_s)
-        work_s = ((of * cost_s).ravel() for of in (kept, put_most, hold))
-        granted_s = served_in_turn(*work_s, hosts, self._vms_s).reshape(wanted.shape)
+        kept_s, put_s, hold_s = ((of * cost_s).ravel() for of in (kept, put_most, hold))
+        granted_s = served_in_turn(kept_s, put_s, hold_s, hosts, self._vms_s).reshape(wanted.shape)
         most = np.minimum(granted_s / cost_s, wanted)
         # What is open goes through the lane no sooner than its link and its host let it.
         put_most = np.minimum(put_most, most_open * np.maximum(1.0, self._slot_s / lane_s))
