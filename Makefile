@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help docker worlds reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-esm setup java broker mosquitto wan demo test fuzz faults check lock clean
+.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-esm setup java broker mosquitto wan demo test fuzz faults check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -47,6 +47,9 @@ fuzz: setup ## fuzz the link with FRAMES frames (10,000,000), SEED 1
 
 worlds: setup ## live through COUNT simulated worlds (1,000), from SEED 1 on
 	$(BIN)/python tests/worlds/worlds.py $(or $(COUNT),1000) $(or $(SEED),1)
+
+sabotage: setup ## put each known mistake into the core, alone, and write the table of what finds it: docs/results/sabotage.md
+	OMP_NUM_THREADS=1 $(BIN)/python tests/worlds/sabotage.py --table
 
 reproduce-cepsim: setup ## simulate CEPSim's use case, the table of docs/results/cepsim.md
 	$(BIN)/python bench/reproduce_cepsim.py

@@ -15,9 +15,9 @@ import time
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
+from gateway.core.exchange.lanes.credit import Window
 from infra.clock import SystemClock
 from infra.link.client import HostLink
-from infra.link.credit import CreditWindow
 from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import HostServer
@@ -94,7 +94,7 @@ async def link_sender(address: str, port: str, folder: str, window_bytes: str) -
     """Be a gateway that always has a run to send, within the window."""
     authority = Authority.open(Path(folder) / "gateway")
     link = await HostLink.connect((address, int(port)), authority, HOST, "s", clock=SystemClock())
-    window, given = CreditWindow(int(window_bytes)), asyncio.Event()
+    window, given = Window(int(window_bytes)), asyncio.Event()
 
     async def hear() -> None:
         while True:

@@ -1,1 +1,1 @@
-"""What runs a query: the engine host, Spark, plan analysis and the benchmark queries."""
+"""Everything that runs queries: the engine host, Spark, plan analysis and the benchmark queries."""

@@ -114,7 +114,7 @@ class _Slot:
 
 
 class Host:
-    """Serves until it is told to stop, its gateway is gone for too long, or Spark dies.
+    """Serves until it is stopped, its gateway is gone for too long, or Spark dies.
 
     Args:
         user_data: name, authority, token, where to listen.

@@ -1,4 +1,4 @@
-"""Makes the archive with which Spark starts with half the work, once for a machine: ``spillway prepare``."""
+"""Writes the class archive that halves the work of starting Spark, once for each machine: ``spillway prepare``."""
 
 from __future__ import annotations
 

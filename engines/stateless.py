@@ -1,4 +1,4 @@
-"""A stateless query open on this host: each run is answered by itself, and no row stops the others."""
+"""A stateless query open on this host: each run is answered separately, and no row stops the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PARTITION = "_spillway_partition"
 FEED_BYTES = 64 << 20
 """Decoded rows that wait for Spark, at most (one run is always taken)."""
 _FAILURES_IN_A_ROW = 3
-"""From so many micro-batches on that fail one after another, the query leaves most of the CPUs to others."""
+"""After this many failed micro-batches in a row, the query leaves most of the CPU time to others."""
 _REST_TIMES = 3.0
 _REST_MOST_S = 2.0
 

@@ -1,4 +1,4 @@
-"""The batch that makes a started host a ready one: a first batch of a fresh Spark takes seconds."""
+"""The warm-up batch of a new host: the first batch of a fresh Spark takes seconds."""
 
 from __future__ import annotations
 

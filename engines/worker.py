@@ -20,7 +20,7 @@ _CLEAN_UP_S = 90.0
 
 
 def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = None) -> int:
-    """Run an engine host until it is told to stop.
+    """Run an engine host until it is stopped.
 
     Args:
         user_data: the file that names it and its gateway's authority (`infra.link.keys.trust.UserData`, JSON).
@@ -51,7 +51,7 @@ def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = No
 
 
 def exit_within(within_s: float, code: int) -> None:
-    """See that this process is gone after so long, whatever hangs: the machine under it ends with it."""
+    """Make sure that this process exits within a time limit, whatever hangs: its machine ends with it."""
 
     def leave() -> None:
         _log.error("cleaning up took more than %g s: left as it is", within_s)

@@ -1,1 +1,1 @@
-"""The daemon and its command line: where all parts are put together."""
+"""The daemon and its command line: the package that connects all parts."""

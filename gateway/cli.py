@@ -1,7 +1,7 @@
 """The command line: ``spillway run``, ``check``, ``status``, ``replay-dead-letters``, ``demo`` and others (``--help``).
 
-What each command needs is imported when it runs, so that ``--help`` does not wait for Spark.
-Exit codes: 0 ok, 1 it failed, 2 the input (arguments or config) is wrong.
+Each command imports its modules when it runs, so that ``--help`` does not wait for Spark.
+Exit codes: 0 success, 1 failure, 2 wrong input (arguments or config).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from infra.loading import loading
 if TYPE_CHECKING:
     from gateway.config import Config
 
-# Models are small matrices: more threads of BLAS would only wait for one another.
+# Models are small matrices: more BLAS threads would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 FAILED: Final = 1
 BAD_INPUT: Final = 2
@@ -29,19 +29,19 @@ _STATUS_WITHIN_S: Final = 5.0
 _REPLAY_WITHIN_S: Final = 60.0
 _ROTATE_WITHIN_S: Final = 300.0
 
-_EPILOG = "Exit codes: 0 ok, 1 it failed, 2 arguments or config are wrong."
+_EPILOG = "Exit codes: 0 success, 1 failure, 2 wrong arguments or config."
 main = typer.Typer(
     name="spillway",
-    help="Keep the latency targets of Spark queries by renting cloud machines only while they help.",
+    help="Keep the latency targets of Spark queries. Rent cloud machines only while they help.",
     epilog=_EPILOG,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-lab = typer.Typer(help="A cloud to try against, on this machine.", no_args_is_help=True)
+lab = typer.Typer(help="A test cloud on this machine.", no_args_is_help=True)
 main.add_typer(lab, name="lab")
-certificates = typer.Typer(help="What gateway and engine hosts prove themselves with.", no_args_is_help=True)
+certificates = typer.Typer(help="The certificates of the gateway and its engine hosts.", no_args_is_help=True)
 main.add_typer(certificates, name="certificates")
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file, as in examples/email.yaml.")]
@@ -51,21 +51,21 @@ ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML fil
 def run(
     config: ConfigPath,
     until_drained: Annotated[
-        bool, typer.Option("--until-drained", help="End once finite sources are done and every VM is given back.")
+        bool, typer.Option("--until-drained", help="Exit once finite sources are done and every VM is terminated.")
     ] = False,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was measured here, as JSON.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a JSON report to this file.")] = None,
     keep_hosts: Annotated[
-        bool, typer.Option("--keep-hosts", help="Leave engine hosts running, so that the next start takes seconds.")
+        bool, typer.Option("--keep-hosts", help="Leave the engine hosts running, so that the next start takes seconds.")
     ] = False,
     record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what came when, the CSV that simulate --trace reads.")
+        Path | None, typer.Option(metavar="FILE", help="Record the arrivals as a CSV file for simulate --trace.")
     ] = None,
 ) -> None:
-    """Run the gateway until it is told to end (SIGTERM or Ctrl-C drain it and give every VM back)."""
+    """Run the gateway. On SIGTERM or Ctrl-C it drains, terminates every VM, and exits."""
     with loading():
         loaded = _loaded(config)
         if record is not None and record.exists():
-            _fail(f"{record} exists already: give the trace another name", BAD_INPUT)
+            _fail(f"{record} exists already: choose another file name for the trace", BAD_INPUT)
         from gateway import start
 
     code = start.run(loaded, until_drained=until_drained, report=report, keep_hosts=keep_hosts, record=record)
@@ -77,7 +77,7 @@ def check(
     config: ConfigPath,
     no_plan: Annotated[bool, typer.Option("--no-plan", help="Only validate; do not ask Spark for plans.")] = False,
 ) -> None:
-    """Say all that run would refuse of a config and the state it finds; explain what would happen to each query."""
+    """Report everything in a config or its state that run would refuse, and explain what would happen to each query."""
     from gateway.views.check.checkview import show
 
     raise typer.Exit(show(config, plan=not no_plan))
@@ -93,7 +93,7 @@ def schema() -> None:
 
 @main.command(epilog="Example: spillway status examples/email.yaml")
 def status(config: ConfigPath) -> None:
-    """Print what the running gateway of a config says of itself, as JSON."""
+    """Print the status of the running gateway as JSON."""
     said = _asked(config, _loaded(config), "/status", _STATUS_WITHIN_S)
     typer.echo(json.dumps(said, indent=2))
 
@@ -106,25 +106,25 @@ def why(
     config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="A YAML file; not with --replay.")] = None,
     query: Annotated[str | None, typer.Argument(metavar="QUERY", help="Only this query.")] = None,
     at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long ago, as in 10m, or a UTC time; else the last slot.")
+        str | None, typer.Option(metavar="TIME", help="How long ago, as in 10m, or a UTC time. Default: the last slot.")
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Give a log of events (state_dir/events) to a new scheduler and compare."),
+        typer.Option(metavar="FILE", help="Replay an event log (state_dir/events) with a new scheduler and compare."),
     ] = None,
 ) -> None:
-    """Say why VMs were started, kept or given back, or why not: now, or at a time that the ledger still knows."""
+    """Explain why VMs were launched, kept or terminated, or why not: now, or at an earlier time."""
     from gateway.views.why import whyview
 
     try:
         if replay is not None:
             if (config, query, at) != (None, None, None):
-                _fail("--replay needs nothing but its file: the log holds the settings", BAD_INPUT)
+                _fail("--replay takes only its file: the log contains the settings", BAD_INPUT)
             said, same = whyview.replayed(replay)
             typer.echo(said)
             raise typer.Exit(0 if same else FAILED)
         if config is None:
-            _fail("name a config, as in: spillway why examples/email.yaml; or a log: --replay FILE", BAD_INPUT)
+            _fail("give a config, as in: spillway why examples/email.yaml; or an event log: --replay FILE", BAD_INPUT)
         loaded = _loaded(config)
         if query is not None and query not in loaded.queries:
             _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
@@ -142,29 +142,29 @@ def why(
 def replay_dead_letters(
     config: ConfigPath, query: Annotated[str, typer.Argument(metavar="QUERY", help="The query's name.")]
 ) -> None:
-    """Give a query of the running gateway its dead letters back as new events; those that fail again are kept again."""
+    """Feed the dead letters of a query back into it as new events. Rows that fail again become dead letters again."""
     loaded = _loaded(config)
     if query not in loaded.queries:
         _fail(f'{config} has no query "{query}"; its queries are {", ".join(loaded.queries)}', BAD_INPUT)
     path = f"/queries/{urllib.parse.quote(query, safe='')}/replay-dead-letters"
     said = _asked(config, loaded, path, _REPLAY_WITHIN_S, post=True)
-    typer.echo(f"{query}: {said['replayed']} dead letters go back into it")
+    typer.echo(f"{query}: {said['replayed']} dead letters are being replayed")
 
 
 @main.command(epilog="Example: spillway demo --mail inbox.mbox.gz")
 def demo(
     mail: Annotated[
-        Path | None, typer.Option(metavar="MBOX|MAILDIR", help="Replay this mail; generated mail without it.")
+        Path | None, typer.Option(metavar="MBOX|MAILDIR", help="Replay this mail. Default: generated mail.")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report goes.")] = Path("build/demo"),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for the report.")] = Path("build/demo"),
     wan: Annotated[
         str | None,
         typer.Option(
-            metavar="WAN", help="Across a real WAN (root): round trip, rate, loss, as in 70ms,50mbit,loss 0.1%."
+            metavar="WAN", help="Emulate the WAN in the kernel (root): RTT, rate, loss, as in 70ms,50mbit,loss 0.1%."
         ),
     ] = None,
 ) -> None:
-    """Play the e-mail benchmark three ways: private only, elastic, elastic with trimming and compression."""
+    """Run the e-mail benchmark three times: private only, elastic, elastic with trimming and compression."""
     if mail is not None and not mail.exists():
         _fail(f"{mail} does not exist; give an mbox file (.gz too) or a folder of mails", BAD_INPUT)
     if wan is None:
@@ -186,22 +186,22 @@ def demo(
 def simulate(
     config: ConfigPath,
     served: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Events that an engine host serves, as in 2000/s.")
+        str | None, typer.Option(metavar="RATE", help="The rate that one engine host can serve, as in 2000/s.")
     ] = None,
     parameters: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What spillway profile measured, in place of --served.")
+        Path | None, typer.Option(metavar="FILE", help="The file that spillway profile wrote, in place of --served.")
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="CSV with at_s,query,events,bytes; else the config's replay rates."),
+        typer.Option(metavar="FILE", help="CSV with at_s,query,events,bytes. Default: the config's replay rates."),
     ] = None,
     load_for: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="How long events come, without a trace.")
+        str, typer.Option("--for", metavar="DURATION", help="How long events arrive, if there is no trace.")
     ] = "10m",
     model: Annotated[
         Literal["runs", "fluid"],
         typer.Option(
-            help="runs: each run, exact; fluid: load in arrays, for long times and --html (docs/simulation.md).",
+            help="runs: each run by itself; fluid: load in arrays, for long times and --html (docs/simulation.md).",
         ),
     ] = "runs",
     policy: Annotated[
@@ -209,13 +209,15 @@ def simulate(
     ] = "",
     stays_home: Annotated[
         list[str] | None,
-        typer.Option(metavar="QUERY", help="A query that may not be split, as check says; repeatable."),
+        typer.Option(metavar="QUERY", help="A query that check says may not be split; repeatable."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal results.")] = 1,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was measured here, as JSON.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="A page of pictures (--model fluid).")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same results.")] = 1,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a JSON report to this file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with charts to this file (--model fluid).")
+    ] = None,
 ) -> None:
-    """Try a config in virtual time: latency and money, beside the private cluster alone or by policy."""
+    """Simulate a config in virtual time. Compare latency and cost with home alone, or between policies."""
     loaded = _loaded(config)
     from gateway.simulate import command
 
@@ -235,12 +237,12 @@ def simulate(
 @main.command(epilog="Example: spillway profile examples/email.yaml --query email-processor --out measured.yaml")
 def profile(
     config: ConfigPath,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the simulator's parameters go, as YAML.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The YAML file for the simulator's parameters.")],
     query: Annotated[
-        list[str] | None, typer.Option(metavar="QUERY", help="Measure this one; repeatable. All without it.")
+        list[str] | None, typer.Option(metavar="QUERY", help="Measure this query; repeatable. Default: all.")
     ] = None,
 ) -> None:
-    """Measure on real Spark what micro-batches of a query take, for simulate --parameters."""
+    """Measure on real Spark how long the micro-batches of a query take, for simulate --parameters."""
     loaded = _loaded(config)
     from engines.spark.session import SessionError
     from gateway.simulate.calibration import write_calibration
@@ -267,33 +269,33 @@ def profile(
 
 @main.command(epilog="Example: spillway prepare")
 def prepare() -> None:
-    """Let Spark start with half the work on this machine from now on: keep the classes it loads in one file, once."""
+    """Make Spark start faster on this machine: archive the Java classes that it loads, once."""
     from engines.prepare import prepare as write_archive
     from engines.query.known import RefusedError
     from engines.spark.classarchive import archive
     from engines.spark.session import SessionError
 
     if not archive().is_file():
-        typer.echo("starting Spark once and keeping the classes that it loads: some 30 s", err=True)
+        typer.echo("starting Spark once to archive the classes that it loads; this takes about 30 s", err=True)
         try:
             write_archive()
         except (SessionError, RefusedError) as error:
             _fail(str(error), FAILED)
         except OSError as error:
             _fail(f"{error.filename or archive()}: {error.strerror or error}", FAILED)
-    typer.echo(f"{archive()}: Spark starts with it; it can be deleted at any time")
+    typer.echo(f"{archive()}; Spark starts with it from now on; you can delete it at any time")
 
 
 @main.command(epilog="Example: spillway mail mail.jsonl.gz --from inbox.mbox.gz")
 def mail(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A .jsonl or .jsonl.gz file.")],
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="MBOX|MAILDIR", help="Real mail; generated mail without it.")
+        Path | None, typer.Option("--from", metavar="MBOX|MAILDIR", help="Use this mail. Default: generated mail.")
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="How many mails to generate.")] = 4000,
-    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal mail.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same mail.")] = 1,
 ) -> None:
-    """Write mail as JSON lines, the input of examples/email.yaml."""
+    """Write mail as JSON lines, the input for examples/email.yaml."""
     if not out.name.endswith((".jsonl", ".jsonl.gz")):
         _fail(f"{out}: give a name that ends with .jsonl or .jsonl.gz", BAD_INPUT)
     if source is not None and not source.exists():
@@ -317,9 +319,9 @@ def mail(
 @main.command(epilog="Example: spillway image config.yaml; then docker/image/README.md")
 def image(
     config: ConfigPath,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where they go.")] = Path("build/image"),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write to.")] = Path("build/image"),
 ) -> None:
-    """Write what a cloud image is baked with: Spillway as it is here, the config's own code, and the script."""
+    """Write the files for building a cloud image: this Spillway, the config's own code, and the script."""
     loaded = _loaded(config)
     from gateway.fleet.image import write_image_files
     from infra.clouds.bundle import BundleError
@@ -330,13 +332,13 @@ def image(
         _fail(str(error), FAILED)
     except OSError as error:
         _fail(f"{error.filename or out}: {error.strerror or error}", FAILED)
-    typer.echo(f"{script}: run it as root, with what lies beside it, on the machine that becomes the image")
+    typer.echo(f"{script}: run it as root on the machine that becomes the image, together with the files beside it")
 
 
-@main.command(epilog="Started by the gateway; by hand only to look for a fault.")
+@main.command(epilog="The gateway starts this command. Run it by hand only to debug.")
 def worker(
-    user_data: Annotated[Path, typer.Option(metavar="FILE", help="What the gateway tells a new host (JSON).")],
-    workdir: Annotated[Path, typer.Option(metavar="FOLDER", help="A folder of this host alone.")],
+    user_data: Annotated[Path, typer.Option(metavar="FILE", help="What the gateway sends a new host (JSON).")],
+    workdir: Annotated[Path, typer.Option(metavar="FOLDER", help="A folder that only this host uses.")],
     master: Annotated[str, typer.Option(help="Spark master: local[N], spark://host:port, …")] = "local[1]",
     cpus: Annotated[str | None, typer.Option(help="Pin the host to these CPUs, as in 0-1,3.")] = None,
 ) -> None:
@@ -350,17 +352,17 @@ def worker(
 def lab_up(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="For consoles and logs.")] = Path("build/lab"),
 ) -> None:
-    """Run an EC2 on this machine (root; moto): instances are network namespaces that run their user data."""
-    from gateway import lab as machines
+    """Run an EC2 API on this machine (root; moto). Instances are network namespaces that run their user data."""
+    from gateway.demo import lab as machines
 
     raise typer.Exit(machines.up(folder))
 
 
 @certificates.command("rotate", epilog="Example: spillway certificates rotate examples/email.yaml")
 def certificates_rotate(config: ConfigPath) -> None:
-    """Give the running gateway and its engine hosts new keys; the old certificates are refused from then on."""
+    """Issue new keys for the running gateway and its engine hosts. The old certificates are refused from then on."""
     said = _asked(config, _loaded(config), "/certificates/rotate", _ROTATE_WITHIN_S, post=True)
-    later = f"; refused later, by {', '.join(said['later'])}" if said["later"] else ""
+    later = f"; still to be refused by {', '.join(said['later'])}" if said["later"] else ""
     typer.echo(f"the gateway and {len(said['renewed'])} engine hosts have new certificates{later}")
 
 

@@ -1,4 +1,4 @@
-"""The running gateway: puts the parts together, keeps time, starts and ends."""
+"""The running gateway: connects the parts, ends each slot, starts and stops."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LOG = logging.getLogger(__name__)
 _HELD_BYTES = 128_000_000
 _POLL_S = 0.1
 _LAUNCHES_UNTIL_DRAINED = 5
-"""After so many failed launches of an engine host in a row, a gateway that runs until drained gives up."""
+"""After this many failed launches of an engine host in a row, a gateway that runs until drained gives up."""
 _TAG = "spillway-gateway"
 
 
@@ -80,7 +80,10 @@ class Daemon:
         self._cloud = make_cloud(config, clock)
         self._queries = {name: self._make_query(name) for name in config.upstream_first}
         for folder in queries_without_config(self._state_dir / "queries", config.queries):
-            _LOG.warning("%s holds the state of a query that is not in the config: remove it if you are done", folder)
+            _LOG.warning(
+                "%s holds the state of a query that is not in the config: remove the folder if you no longer need it",
+                folder,
+            )
         self._home = make_home(config, self._authority, self._queries, clock)
         self._supervision = Supervision(config, self._queries, self._home, self._profiler, clock, self._on_open)
         self._stop = asyncio.Event()
@@ -105,7 +108,7 @@ class Daemon:
         async with serve_api(self, self._config.gateway.api), recorded(record, self._queries, self._clock):
             try:
                 if not await self._begin_unless_stopped():
-                    _LOG.info("told to stop before it was ready")
+                    _LOG.info("stopped before it was ready")
                     return 0
                 self.phase = "running"
                 _LOG.info("ready: %d queries", len(self._queries))
@@ -124,13 +127,13 @@ class Daemon:
         return 0 if self._failure is None else 1
 
     def _told_to_stop(self) -> None:
-        """Drain; when told again, do not wait for what cannot be delivered now."""
+        """Drain; at the second signal, do not wait for results that cannot be delivered now."""
         if self._stop.is_set():
-            self._fail("told to stop again: what was not delivered is delivered after the next start")
+            self._fail("stopped by a second signal: undelivered results are delivered after the next start")
         self._stop.set()
 
     async def _begin(self) -> None:
-        """Take over or give back what an earlier gateway rented, get the hosts, open the queries."""
+        """Adopt or terminate the VMs of an earlier gateway, connect to the hosts, open the queries."""
         await run_to_end(lambda: see_master(self._config.private.spark.master))
         self._actuator.deal_with_leftovers()
         await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
@@ -140,7 +143,7 @@ class Daemon:
         self._actuator.queries_are_open()
 
     async def _begin_unless_stopped(self) -> bool:
-        """Begin, which takes as long as Spark does; return False if the gateway was told to stop meanwhile."""
+        """Begin, which takes as long as Spark does; return False if the gateway was stopped meanwhile."""
         begin = asyncio.create_task(self._begin(), name="begin")
         stop = asyncio.create_task(self._stop.wait(), name="stop")
         await asyncio.wait((begin, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -194,7 +197,7 @@ class Daemon:
     def _check(self) -> None:
         mistake = self._supervision.look() or self._actuator.failure or self._home.mistake
         if mistake is not None:
-            self._fail(f"the gateway made a mistake of its own: {mistake!r}")
+            self._fail(f"internal error: {mistake!r}")
         if self._until_drained and self._home.failed_launches >= _LAUNCHES_UNTIL_DRAINED:
             self._fail(self._home.trouble)
         if why := self._why_not_write():
@@ -203,7 +206,7 @@ class Daemon:
     def _tell_failed(self, *, until_drained: bool) -> None:
         """Say which queries have failed; a gateway that was to run until everything is drained has failed then."""
         for name, reason in self._supervision.failed.items():
-            why = f"query {name} failed, what it has not delivered is kept: {reason}"
+            why = f"query {name} failed, its undelivered events are kept: {reason}"
             if until_drained:
                 self._fail(why)
             _LOG.warning("%s", why)
@@ -212,7 +215,7 @@ class Daemon:
         self._failure = self._failure or why
 
     async def _wind_down(self) -> None:
-        """Deliver what was read, and give every VM back.
+        """Deliver what was read, and terminate every VM.
 
         Slots go on meanwhile: a VM that cannot be drained is still ended before its next billing period, but what is
         left is no reason to start one.
@@ -233,7 +236,7 @@ class Daemon:
         await self._books.close()
         await self._deciding.close()
         if left := self._actuator.reaper.not_given_back:
-            self._fail(f"not given back, end by hand: {', '.join(left.values())}")
+            self._fail(f"could not be terminated, terminate by hand: {', '.join(left.values())}")
         try:
             await self._stop_queries()
         finally:
@@ -247,7 +250,7 @@ class Daemon:
             if isinstance(error, asyncio.CancelledError):
                 raise error
             if isinstance(error, BaseException):
-                self._fail(f"query {name} could not be stopped in order: {error!r}")
+                self._fail(f"query {name} could not be stopped cleanly: {error!r}")
 
     async def _end_hosts(self) -> None:
         """End the engine hosts, or leave them to the next gateway."""
@@ -292,7 +295,7 @@ class Daemon:
         return sink.path, lambda: self._supervision.over(name)
 
     def _on_open(self, query: RunningQuery, on_trial: bool) -> None:
-        """Let the scheduler and the VMs know of a query that was opened; a suspect is kept off VMs."""
+        """Report an opened query to the scheduler, and open it on the VMs; a suspect is kept off VMs."""
         plan = query.plan
         assert plan is not None, "a query that is open has a plan"
         self._deciding.handle(
@@ -336,7 +339,7 @@ class Daemon:
         if query not in self._queries:
             raise KeyError(query)
         if self.phase != "running":
-            raise ReplayRefusedError(f"the gateway is {self.phase}: ask again when it runs")
+            raise ReplayRefusedError(f"the gateway is {self.phase}: retry when it is running")
         count = await self._queries[query].replay_dead_letters()
         # Those that read its results may have ended with it.
         for other in self._queries.values():
@@ -346,7 +349,7 @@ class Daemon:
     async def rotate_certificates(self) -> dict[str, list[str]]:
         """See ``Answers.rotate_certificates``."""
         if self.phase != "running":
-            raise RotationRefusedError(f"the gateway is {self.phase}: ask again when it runs")
+            raise RotationRefusedError(f"the gateway is {self.phase}: retry when it is running")
         return await self._rotation.rotate()
 
     def why(self) -> str:

@@ -1,4 +1,4 @@
-"""Shows the scheduler what happens, sees that its commands are carried out, and writes both down."""
+"""Passes events to the scheduler and its commands to the actuator, and logs both."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class Deciding:
         self.handle(lambda event_id, at_s: BudgetFrozen(event_id=event_id, at_s=at_s, why=why))
 
     def handle(self, make_event: MakeEvent) -> None:
-        """Show the scheduler an event between two slots and do what it says."""
+        """Pass the scheduler an event between two slots, and carry out its commands."""
         self.decisions.did(self._decide(make_event))
 
     async def end_slot(self, make_event: MakeEvent, wall_s: float) -> None:
-        """Show the scheduler a slot that ended, ask the policies if it says so, and do what it decides.
+        """Pass the scheduler a slot that ended, ask the policies if it wants that, and carry out its commands.
 
         Other events may happen while the policies think; the next slot must wait.
 

@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 def run(
     config: Config, *, until_drained: bool, report: Path | None, keep_hosts: bool = False, record: Path | None = None
 ) -> int:
-    """Run a gateway until it is told to stop (SIGTERM, SIGINT) or, with ``until_drained``, until all is done.
+    """Run a gateway until SIGTERM or SIGINT or, with ``until_drained``, until everything is processed.
 
     Args:
         config: what the user wrote.
@@ -46,7 +46,7 @@ def run(
         _LOG.error("%s", error)
         return 2
     except (CloudError, TrustError, LinkLost, OSError) as error:
-        _LOG.error("the gateway cannot go on: %s", in_a_sentence(error))
+        _LOG.error("the gateway cannot continue: %s", in_a_sentence(error))
         return 1
 
 

@@ -1,4 +1,4 @@
-"""A bound on the bytes that a query holds in memory; whoever reads more waits until some have gone."""
+"""A bound on the bytes that a query holds in memory. Readers wait until there is room."""
 
 from __future__ import annotations
 

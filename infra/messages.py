@@ -1,4 +1,4 @@
-"""What the gateway and an engine host tell each other, whatever carries it.
+"""The messages between the gateway and an engine host, independent of the transport.
 
 Each message is a small struct; bulk data (a run's rows, a result's rows, a dictionary) travels beside it as the
 payload of the same frame. The two channels of a link are two connections: ``control`` (greeting, queries, credit,
@@ -88,7 +88,7 @@ class Enrolled(Message, frozen=True, kw_only=True):
 
 
 class RenewRequest(Message, frozen=True, kw_only=True):
-    """The gateway, known by its client certificate, tells an enrolled host whom to trust from now on, too."""
+    """The gateway, known by its client certificate, sends an enrolled host one more authority to trust."""
 
     ca_pem: bytes
 
@@ -295,7 +295,7 @@ class Pong(Message, frozen=True, kw_only=True):
 
 
 class Reclaimed(Message, frozen=True, kw_only=True):
-    """Sent by the host on the control channel: the provider takes its machine back in so many seconds."""
+    """Sent by the host on the control channel: the provider reclaims its machine in this many seconds."""
 
     in_s: float
 

@@ -1,4 +1,4 @@
-"""Waiting out a disk, a broker or a store that does not work now."""
+"""Retries until a disk, a broker or a store works again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Outage:
             except self._errors as error:
                 if self.healthy:
                     # Said once, not each time.
-                    _LOG.error("%s does not work (%s): trying again until it does", what, error)
+                    _LOG.error("%s does not work (%s): retrying until it does", what, error)
                 self.why = f"{what}: {error}" if str(error) else f"{what}: {type(error).__name__}"
                 await self._clock.sleep_until(self._clock.now() + wait_s)
                 wait_s = min(2 * wait_s, _WAIT_MAX_S)

@@ -1,4 +1,4 @@
-"""Several things at once that only make sense if all of them succeed."""
+"""Concurrent tasks that all succeed or are all undone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy is shown each slot, and what it answers: how many VMs are wanted, why, and what else it looked at.
+"""What a policy sees in each slot, and its answer: how many VMs are wanted, why, and the options it rejected.
 
 A policy says when VMs start and are kept, ahead of time. Which events go to them (equation 2), the budget and
 ``max_vms`` are no business of its.
@@ -220,7 +220,7 @@ class Question:
 
 
 class Reactive(VmPolicy):
-    """Equation 1 alone (ESM): a VM is started when the latency is too high, and given back when it has recovered."""
+    """Equation 1 alone (ESM): a VM is launched when the latency is too high, and terminated when it has recovered."""
 
     name = "reactive"
 

@@ -171,7 +171,7 @@ class Demand:
         self._cool_down.started(there, at_s, self._foreseen)
 
     def ended(self, there: int, at_s: float) -> None:
-        """Note that a VM is given back because nobody wanted it; ``there`` no longer counts it."""
+        """Note that a VM is terminated because no query wanted it; ``there`` no longer counts it."""
         self._cool_down.ended(there, at_s, self._foreseen)
 
     @property

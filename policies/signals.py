@@ -1,4 +1,4 @@
-"""What the scheduler is told and what it answers: events in, commands out, one decision per query and slot.
+"""The events and commands of the scheduler, and its decisions, one for each query and slot.
 
 All times are seconds of the caller's monotonic clock. ``event_id`` is the caller's name for an event; every command
 names the event that caused it, so a log can tell why a VM was started.
@@ -184,7 +184,7 @@ class DrainAll(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAll(Event):
-    """The gateway shuts down: every VM is given back and none is started again."""
+    """The gateway shuts down: every VM is terminated and none is launched again."""
 
 
 # ------------------------------------------------------------------------------------------------------------ commands

@@ -54,7 +54,10 @@ def together(
         ahead += min(load.ahead * part, load.home_engines + wanted)
         most += min(load.most * part, load.home_engines + kept)
     wanted, kept = (min(max_vms, max(0, math.ceil(load - home - _SAME))) for load in (ahead, most))
-    why = f"all queries together keep {ahead:.3g} engines busy, home is worth {home:.3g}: {wanted} VMs, {kept} kept"
+    why = (
+        f"all queries together keep {ahead:.3g} engines busy, home has the capacity of {home:.3g}: "
+        f"{wanted} VMs, {kept} kept"
+    )
     asking = {name for name, (_, load, part) in loads.items() if load.most * part >= _SAME and name not in at_home}
     return {name: _raised(one, wanted, kept, why) if name in asking else one for name, one in advice.items()}
 

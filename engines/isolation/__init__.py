@@ -1,1 +1,1 @@
-"""Runs whose micro-batch failed: the rows at fault are found, the others are answered."""
+"""Isolation of bad rows: finds the rows at fault in a run that failed, and answers the others."""

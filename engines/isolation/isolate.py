@@ -1,4 +1,4 @@
-"""Finding the rows that a query cannot stand: pure, whoever judges slices of the rows is an argument."""
+"""Finds the rows that make a query fail. Pure: the function that judges slices of rows is an argument."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOB_SPANS = 200
 """Spans judged at a time: after each such job the search may stop."""
 
 WINDOW_ROWS = 1000
-"""``most_bad`` counts within so many consecutive rows."""
+"""``most_bad`` counts within this many consecutive rows."""
 
 
 class BrokenError(Exception):

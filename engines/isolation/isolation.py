@@ -1,4 +1,4 @@
-"""Runs whose micro-batch failed: judged in the background, while the query goes on with its next runs."""
+"""Judges runs whose micro-batch failed, in the background, while the query continues with its next runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RUN_S = 300.0
 
 _ROUNDS = 3
 _ALONE_MOST = 2
-"""After so many runs in a row that fail alone too, the first of them is judged before any other run is tried."""
+"""After this many runs in a row that fail alone too, the first of them is judged before any other run is tried."""
 
 _REST_MOST_S = 2.0
 _CLOSE_S = 5.0
@@ -279,7 +279,7 @@ class Isolation:
         if held.late:
             first_seq = getattr(getattr(held.item.tag, "run", None), "first_seq", "")
             raise BrokenError(
-                f"looking for the rows of run {first_seq} that fail took more than {self._run_s:.0f} s: mend the "
+                f"isolating the rows of run {first_seq} that fail took more than {self._run_s:.0f} s: fix the "
                 "query, its schema or the source, or let runs hold fewer events (runs.max_events)"
             )
 

@@ -13,6 +13,7 @@ from typing import Any
 from engines.query.sqltext import ddl_tokens, sql_tokens
 from infra.messages import OpenQuery
 
+_OWN_PACKAGE = "engines"
 _MAX_FILES = 2_000
 _user_folders: set[Path] = set()
 
@@ -118,7 +119,7 @@ def _sources(module: str, code_path: str) -> Iterator[tuple[str, Path]]:
         yield top, Path(spec.origin)
         return
     folder = Path(next(iter(spec.submodule_search_locations)))
-    if top == __package__:
+    if top == _OWN_PACKAGE:
         # Of Spillway's own queries only their package counts: a new version of the rest leaves old state valid.
         folder = folder.joinpath(*module.split(".")[1:-1])
     files = sorted(folder.rglob("*.py"))

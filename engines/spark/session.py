@@ -50,7 +50,7 @@ def java_version() -> str:
     said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is None:
-        raise SessionError(f"{java} -version says nothing of a version: {said.strip()[:200]!r}; check {where}")
+        raise SessionError(f"{java} -version does not print a version: {said.strip()[:200]!r}; check {where}")
     if int(found[1]) < _JAVA_MIN:
         raise SessionError(f"{java} is Java {found[1]}; Spark {pyspark.__version__} needs {_JAVA_MIN} or later")
     return found[1]
@@ -119,7 +119,7 @@ def build_session(
     differences = ahead.differences(runtime_of(session, conf))
     if differences:
         raise SessionError(
-            f"Spark came up other than announced: {'; '.join(differences)}; check SPARK_HOME, SPARK_CONF_DIR"
+            f"Spark started with unexpected settings: {'; '.join(differences)}; check SPARK_HOME, SPARK_CONF_DIR"
         )
     if not is_local(master):
         _check_executors(session)
@@ -174,7 +174,7 @@ def _check_executors(session: SparkSession) -> None:
     answers = set(session.sparkContext.parallelize(range(4), 4).map(look).collect())
     if answers != {_python()}:
         raise SessionError(
-            f"executors answer {sorted(answers)} where Python {_python()} with pyarrow is wanted; "
+            f"the executors have {sorted(answers)}, but Python {_python()} with pyarrow is needed; "
             "set PYSPARK_PYTHON to such a Python on every machine of the cluster"
         )
 

@@ -34,7 +34,7 @@ _OWNED: Final = {
     "spark.master": "write private.spark.master instead",
     DRIVER_MEMORY: "write private.spark.memory instead",
     "spark.submit.deployMode": "the driver always runs in the engine host",
-    "spark.driver.extraJavaOptions": "it says where an engine host logs; write spark.driver.defaultJavaOptions instead",
+    "spark.driver.extraJavaOptions": "it sets where an engine host logs; use spark.driver.defaultJavaOptions instead",
     "spark.local.dir": "each engine host has a folder of its own",
     "spark.sql.warehouse.dir": "each engine host has a folder of its own",
     "spark.executor.killOnFatalError.depth": "a row that needs too much memory must fail alone, and not end the host",

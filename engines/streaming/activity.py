@@ -1,4 +1,4 @@
-"""What Spark does for one query on a host: it tells which query is suspected when Spark's JVM ends."""
+"""Whether Spark works for a query on a host: decides which queries are suspects when Spark's JVM exits."""
 
 from __future__ import annotations
 

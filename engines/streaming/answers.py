@@ -1,4 +1,4 @@
-"""What an engine says of the runs that it was given."""
+"""The answers of an engine to its runs."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class Feed:
             self._changed.notify_all()
 
     def close(self, reason: str) -> None:
-        """Take and give nothing more; whoever waits is told so."""
+        """Close the feed; waiting calls fail with ``FeedClosed``."""
         with self._changed:
             self._closed = reason
             self._items.clear()
@@ -235,7 +235,7 @@ class FeedServer:
             threading.Thread(target=self._serve, args=(connection,), name="feed", daemon=True).start()
 
     def _serve(self, connection: Connection[bytes, bytes]) -> None:
-        # Ends with the asking process, with its socket when the host ends, or with a question that is none.
+        # This ends when the asking process exits, when the host closes the socket, or at a malformed question.
         with contextlib.suppress(EOFError, OSError, ValueError, KeyError), connection:
             while True:
                 question = json.loads(connection.recv_bytes(_QUESTION_BYTES))

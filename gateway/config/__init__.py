@@ -1,4 +1,4 @@
-"""What the user writes: the YAML file, its units, its models, and errors that say where and what to do."""
+"""The config file: YAML, units, models, and errors that say where a mistake is and what to do."""
 
 from gateway.config.load import ConfigError, Problem, load
 from gateway.config.models import Config, Query

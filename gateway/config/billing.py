@@ -1,4 +1,4 @@
-"""The config's words about money: what the provider asks, and what may be spent."""
+"""The config's sections about money: the provider's prices, and the budget."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from policies.money.billing import BillingTerms
 
 
 class Billing(Section):
-    """What the provider asks: whole periods, at least ``minimum``, and traffic sent to a VM.
+    """The provider's prices: whole periods, at least ``minimum``, and traffic sent to a VM.
 
     Attributes:
-        period_s: of all but process: as the provider does, if it is not said.
-        minimum_s: likewise.
-        usd_per_hour: ec2: each size's list price as libcloud knows it, if it is not said; some are a tenth too high.
-        usd_per_gb_sent: nobody but the user knows it.
+        period_s: the billing period; default: the provider's; required for process.
+        minimum_s: the shortest time that is billed; default and requirement as for ``period_s``.
+        usd_per_hour: ec2: default is each size's list price from libcloud; some are a tenth too high.
+        usd_per_gb_sent: the price of traffic to a VM; it has no default.
     """
 
     period_s: LongerThanZero | None = Field(default=None, alias="period")
@@ -30,17 +30,17 @@ class Billing(Section):
 
 
 class Budget(Section):
-    """What may be spent at most, on VMs and egress; what does not fit is not started and not renewed.
+    """The most that may be spent on VMs and egress. A VM that does not fit is not launched or not renewed.
 
-    Hours and days are those of the wall clock in UTC. A block of time counts to the hour and day in which it begins.
+    Hours and days are those of the wall clock in UTC. A billed block counts for the hour and day in which it begins.
 
     Attributes:
         usd_per_day: by all queries in a day.
         usd_per_hour: by all queries in an hour.
-        usd_per_query_day: by each query in a day: its egress, and its part of the VMs that it asked for or kept.
-        when_spent: what becomes of events that should have gone to the cloud: ``stay_home``, where they may be late, or
-            ``shed``: of a query that may be switched, so many new events are not taken in, and counted, that the others
-            meet its latency target.
+        usd_per_query_day: by each query in a day: its egress, and its part of the VMs that it requested or kept.
+        when_spent: what happens to events that should have gone to the cloud: ``stay_home``, where they may be late, or
+            ``shed``: so many new events of each switchable query are discarded, and counted, that the others meet its
+            latency target.
     """
 
     usd_per_day: Usd

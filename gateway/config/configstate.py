@@ -50,7 +50,7 @@ def why_not_this_config(config: Config) -> str:
         return ""
     state_dir = config.gateway.state_dir
     claim = state_dir / CLAIM_NAME
-    remedy = f"set another state_dir; or, if this config is to take the place of that one, remove {claim} first"
+    remedy = f"set another state_dir; or, to replace that config by this one, remove {claim} first"
     shared = [name for name in config.queries if name in found.queries]
     if not shared:
         return f"{state_dir} holds the state of {found.file}, which has none of these queries: {remedy}"
@@ -82,7 +82,9 @@ def _claim(config: Config) -> None:
         return
     found = _read(config)
     if found is not None and found.file != str(config.file):
-        _LOG.warning("%s was used with %s, and is used with %s now", config.gateway.state_dir, found.file, config.file)
+        _LOG.warning(
+            "%s was used with the config %s, and is now used with %s", config.gateway.state_dir, found.file, config.file
+        )
     queries = {**({} if found is None else found.queries), **{name: _places(config, name) for name in config.queries}}
     kept = {name: places for name, places in queries.items() if name in config.queries or _has_state(config, name)}
     write_atomically(config.gateway.state_dir / CLAIM_NAME, msgspec.json.encode(ConfigOf(str(config.file), kept)))

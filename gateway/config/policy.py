@@ -1,4 +1,4 @@
-"""The config's section ``policy`` of a query: who says when VMs start and are kept (docs/policies.md)."""
+"""The config's section ``policy`` of a query: what decides when VMs are launched and kept (docs/policies.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ History = Annotated[int, Field(ge=50, le=2000)]
 
 
 class ReactivePolicy(Section):
-    """Equation 1 of ESM: a VM is started when the latency is too high, and given back when it has recovered."""
+    """Equation 1 of ESM: a VM is launched when the latency is too high, and terminated when it has recovered."""
 
     type: Literal["reactive"]
 
@@ -27,11 +27,11 @@ class PlannerPolicy(Section):
 
     Attributes:
         window_s: length of a window of the plan; default: see ``default_window_s``.
-        horizon_s: how far ahead is planned; default: boot and the first billed block.
-        history: so many windows are learned from.
+        horizon_s: how far ahead the plan goes; default: boot and the first billed block.
+        history: how many windows are learned from.
         cycles_s: cycles to look for in the input, besides time of day and day of week.
-        miss_usd: MC, the worth of an event that comes too late; default: what 20 cost in the cloud.
-        change_usd: RC, the worth of what a change of the number of VMs disturbs; default: a tenth of a billing period.
+        miss_usd: MC, the cost of a late event; default: what 20 events cost in the cloud.
+        change_usd: RC, the cost of changing the number of VMs; default: that of a tenth of a billing period.
         most_uncertainty: theta_1: a plan is followed while its cost's standard deviation is at most this part of it.
         most_error: theta_2: a plan is followed while the input is at most this far from the forecast.
     """
@@ -48,16 +48,16 @@ class PlannerPolicy(Section):
 
 
 class QueueingPolicy(Section):
-    """Queueing theory says how many engines keep a buffer limit at the input that is forecast.
+    """Queueing theory says how many engines keep a buffer limit at the forecast input.
 
     Attributes:
-        buffer_limit: BL, the most events that wait or are processed; default: what a VM does in the promised latency.
-        probability: P_required, for which part of the time it is to be kept.
-        ahead_s: TH, how far ahead is decided; default: the boot time.
+        buffer_limit: BL, the most events that wait or are processed; default: what a VM does within the latency target.
+        probability: P_required, for which part of the time the limit must be kept.
+        ahead_s: TH, how far ahead decisions are made; default: the boot time.
         window_s: the length of a time slice; default: see ``default_window_s``.
         forecast: ``naive`` (as now), ``seasonal`` (as a cycle ago) or ``gp`` (a Gaussian process).
         cycle_s: how long a cycle of the input is, for ``seasonal`` and ``gp``.
-        history: so many windows are remembered.
+        history: how many windows are remembered.
     """
 
     type: Literal["queueing"]
@@ -106,7 +106,7 @@ class CpuPolicy(Section):
         if self.stop_below >= self.start_above:
             what = (
                 f"stop_below ({self.stop_below:.0%}) must be below start_above ({self.start_above:.0%}): "
-                "else the VM that is given back is wanted again at once"
+                "otherwise a VM would be wanted again as soon as it is terminated"
             )
             refuse([Finding(key=("stop_below",), what=what)])
         return self

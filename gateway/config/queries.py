@@ -1,4 +1,4 @@
-"""The config's section about a query: what is computed, what is promised, and what may be done to keep it."""
+"""The config's section about a query: what is computed, the latency target, and the means allowed to meet it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
 
 
 class Qos(Section):
-    """The latency that is promised, and of what."""
+    """The latency target, and the statistic that it applies to."""
 
     latency_s: LongerThanZero = Field(alias="latency")
     statistic: Literal["mean", "p95"] = "mean"
@@ -41,7 +41,7 @@ def _auto_or_share(value: object) -> object:
 
 
 class Switching(Section):
-    """What the user says about switching; ``Query.thresholds`` has the defaults filled in (ESM, eq. 1 and 2)."""
+    """The switching options as written; ``Query.thresholds`` has the defaults filled in (ESM, eq. 1 and 2)."""
 
     mode: Annotated[
         Literal["auto", "data", "query", "off"],
@@ -61,9 +61,9 @@ class Thresholds(Section):
     """The switching thresholds with their defaults resolved.
 
     Attributes:
-        start_vm_above_s: L_s; default 1.2 times the promised latency.
-        send_above_s: L_d; default the promised latency.
-        keep_vm_above_s: L_p; default half the promised latency.
+        start_vm_above_s: L_s; default 1.2 times the latency target.
+        send_above_s: L_d; default the latency target.
+        keep_vm_above_s: L_p; default half the latency target.
         keep_vm_bytes: D_s.
         tolerance_s: tau.
     """
@@ -87,7 +87,7 @@ def _word_or_codecs(value: object) -> object:
 
 
 class Payload(Section):
-    """How an event is made small before it crosses the WAN."""
+    """How an event is reduced in size before it crosses the WAN."""
 
     trim: bool = True
     filter: bool = True
@@ -95,7 +95,7 @@ class Payload(Section):
 
 
 class Order(Section):
-    """Results leave in the order of ``by``; a gap is waited for at most ``flush``."""
+    """Results are released in the order of ``by``. A missing result is waited for at most ``flush``."""
 
     by: str = "arrival"
     flush_s: Duration = Field(default=30.0, alias="flush")
@@ -116,9 +116,9 @@ class Runs(Section):
 
 
 class DeadLetters(Section):
-    """When the file of dead letters has reached ``limit``, the query stands until they are replayed or it is raised.
+    """When the file of dead letters has reached ``limit``, the query waits until they are replayed or it is raised.
 
-    When more than ``most`` of the last 1,000 rows fail, the query is taken for broken, not its data; 100% allows all.
+    When more than ``most`` of the last 1,000 rows fail, the query counts as broken, not its data; 100% allows all.
     """
 
     limit_bytes: Annotated[Size, Field(ge=1024)] = Field(default=1_000_000_000, alias="limit")
@@ -142,11 +142,11 @@ def _pauses(value: object) -> object:
 
 
 class OnFailure(Section):
-    """What becomes of a query that fails: it is opened again after pauses that double, while all others go on.
+    """What happens to a query that fails: it is opened again after pauses that double, while all others continue.
 
     Attributes:
         restart_s: the first pause and the longest.
-        give_up_after_s: it is not opened again when it has failed for so long; None: there is no such limit.
+        give_up_after_s: once it has failed for this long, it is not opened again; None: no limit.
     """
 
     restart_s: Annotated[tuple[float, float], BeforeValidator(_pauses, json_schema_input_type=str)] = Field(
@@ -166,10 +166,10 @@ def _has_columns(ddl: str) -> str:
 
 
 class Query(Checked):
-    """One query: where its events come from, what is computed, where results go, and what is promised.
+    """One query: the source of its events, what is computed, where results go, and the latency target.
 
-    ``drift`` says what becomes of an event whose fields are not those of ``schema`` (see docs/schema-drift.md).
-    ``new_epoch`` lets a changed definition of a stateful query give up the old one's state (docs/changing-a-query.md).
+    ``drift`` says what happens to an event whose fields differ from ``schema`` (see docs/schema-drift.md).
+    ``new_epoch`` lets a changed definition of a stateful query discard the old one's state (docs/changing-a-query.md).
     """
 
     CHECKS = (
@@ -253,7 +253,7 @@ class Query(Checked):
         if limits.keep_vm_above_s > limits.send_above_s:
             what = (
                 f"keep_vm_above ({limits.keep_vm_above_s:g}s) must not be above send_above "
-                f"({limits.send_above_s:g}s): it is the latency at which a VM is given back; lower it"
+                f"({limits.send_above_s:g}s): below this latency a VM is terminated; lower it"
             )
             findings.append(Finding(key=("switching", "keep_vm_above"), what=what))
         return findings

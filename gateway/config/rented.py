@@ -1,4 +1,4 @@
-"""The config's words about machines that are rented from a provider."""
+"""The config's keys for VMs that are rented from a provider."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LISTEN_PORT = 7443
 def _different(names: tuple[str, ...]) -> tuple[str, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"{', '.join(twice)} is there twice; name each one once")
+        raise ValueError(f"{', '.join(twice)} is listed twice; list each one once")
     return names
 
 
@@ -41,17 +41,17 @@ class Credentials(Section):
 
 
 class Spot(Section):
-    """Spare machines for less, which the provider takes back when it likes; what they had is sent home then.
+    """Spot VMs: they cost less, but the provider may reclaim them at any time. Their open runs are then sent home.
 
     Attributes:
-        max_usd_per_hour: ec2: no more than this is paid; else no more than an ordinary machine costs.
+        max_usd_per_hour: ec2: the highest price; default: the price of an ordinary machine.
     """
 
     max_usd_per_hour: float | None = Field(default=None, gt=0)
 
 
 class SelfDelete(Section):
-    """By what a server deletes itself; it should be able to delete servers and nothing else.
+    """The credentials with which a VM deletes itself. They should allow deleting servers and nothing else.
 
     Attributes:
         id: openstack: of an application credential; gce: e-mail address of the machines' service account;
@@ -64,27 +64,27 @@ class SelfDelete(Section):
 
 
 class Rented(Section):
-    """Where machines are rented, and of what kind; nothing of this is for the process provider.
+    """Where VMs are rented, and of what kind. The process provider uses none of these keys.
 
     Attributes:
-        credentials: who we are there.
+        credentials: of the account.
         region: ec2 and openstack.
         endpoint: URL of an EC2 that is not Amazon's, or of OpenStack's identity service.
         project: openstack and gce.
         domain: openstack: of user and project.
-        image: its id, or its name with openstack and gce: Debian or Ubuntu, or one with everything baked in.
-        sizes: of machines, to be tried in this order.
-        zones: to be tried in this order; without them the provider chooses; digitalocean: its regions.
+        image: its id, or its name with openstack and gce: Debian or Ubuntu, or a prepared image.
+        sizes: tried in this order.
+        zones: tried in this order; without them the provider chooses; digitalocean: its regions.
         network: openstack: its id; gce: its name.
         subnet: ec2: its id; gce: its name.
         security_groups: ec2: ids with a subnet, else names; openstack: names; gce: network tags.
-        address: which address of a machine is dialled.
+        address: the address of a VM that the gateway connects to.
         port: where engine hosts listen.
-        boot_within_s: a machine that is not up after so long is given back.
-        spot: ec2 and gce: take spare machines; ``{}`` says so without a highest price.
-        self_delete: openstack, gce and digitalocean: lets a server that shuts down delete itself, as it would cost
-            on; without it only the gateway does.
-        bundle: where Spillway and the user's code are kept for new machines; without it the image has them.
+        boot_within_s: a VM that is not ready after this long is terminated.
+        spot: ec2 and gce: use spot VMs; ``{}`` sets no highest price.
+        self_delete: openstack, gce and digitalocean: a VM that shuts down deletes itself, since it would still be
+            billed; without this only the gateway deletes it.
+        bundle: where new VMs find Spillway and the user's code; without it the image must contain them.
     """
 
     credentials: Credentials | None = None
@@ -150,10 +150,10 @@ def rented_findings(provider: Provider, rented: Rented) -> list[Finding]:
         if name in given
     ]
     if rented.spot is not None and provider != "process" and not PROFILES[provider].spot:
-        what = f"means nothing to provider {provider}, which has no spare machines; take it away"
+        what = f"means nothing to provider {provider}, which has no spot VMs; take it away"
         meaningless.append(Finding(key=("spot",), what=what))
     if provider == "gce" and rented.spot is not None and rented.spot.max_usd_per_hour is not None:
-        what = "means nothing to provider gce, whose spare machines have one price; write spot: {}"
+        what = "means nothing to provider gce, whose spot VMs have one price; write spot: {}"
         meaningless.append(Finding(key=("spot", "max_usd_per_hour"), what=what))
     if rented.self_delete is not None:
         missing += _self_delete_findings(provider, rented.self_delete)

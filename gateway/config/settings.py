@@ -58,7 +58,7 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
 
 
 def boot_within_s(cloud: Cloud) -> float:
-    """Return when a provider's machine that does not listen is given up; 0 where the cloud has no such limit."""
+    """Return when a provider's machine that does not listen is abandoned; 0 where the cloud has no such limit."""
     if cloud.provider == "process":
         return 0.0
     return cloud.boot_within_s or PROFILES[cloud.provider].boot_within_s

@@ -52,11 +52,11 @@ class Gateway(Section):
     """The daemon itself.
 
     Attributes:
-        state_dir: run logs, keys and where hosts are found again; one gateway at a time.
+        state_dir: run logs, keys and the records of hosts; one gateway at a time uses it.
         slot_s: time step of the switching functions.
-        orphan_after_s: an engine host without a gateway ends itself after this long.
-        fleet: a name that one gateway at a time owns, on whatever machine; another waits until it ends.
-        object_store: where it is kept who owns the fleet.
+        orphan_after_s: an engine host without a gateway exits after this long.
+        fleet: a name that one gateway at a time owns, on any machine; another one waits until the owner stops.
+        object_store: where the lease of the fleet is stored.
     """
 
     state_dir: AnyPath
@@ -100,7 +100,7 @@ class Spark(Section):
 
     @property
     def fingerprint(self) -> str:
-        """Return what tells these settings from others; they themselves may hold secrets."""
+        """Return a hash that identifies these settings; the settings themselves may hold secrets."""
         text = json.dumps(self.settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -111,10 +111,10 @@ class Private(Section):
     Attributes:
         spark: the cluster.
         cpus: pins its engine host to these CPUs.
-        standby: keeps a second engine host ready, which goes on in seconds when the first one dies; it costs the memory
-            of one more Spark driver.
-        host: ``shared``, all queries run on one engine host; ``own``, each query has a host of its own, which costs the
-            memory of one Spark driver each. A query that ends a shared host is found by running the suspects alone.
+        standby: keeps a second engine host ready, which takes over within seconds when the first one dies; it costs
+            the memory of one more Spark driver.
+        host: ``shared``, all queries run on one engine host; ``own``, each query has its own host, at the cost of one
+            Spark driver's memory each. A query that crashes a shared host is found by running each suspect alone.
     """
 
     spark: Spark = Spark()
@@ -142,8 +142,8 @@ class Cloud(Rented):
 
     Attributes:
         max_vms: at most this many at a time.
-        usual_boot_s: expected time from the order to ready; process: has to be said.
-        warm: process provider only: hosts are started beforehand and ``boot`` is emulated.
+        usual_boot_s: expected time from the order to ready; required for process.
+        warm: process provider only: hosts are launched in advance and ``boot`` is emulated.
         emulate_link: process provider only: behave as if the VMs were this far away.
         namespaces: process provider only: network namespaces of this machine, with the address that each has there;
             each VM runs in one of them.
@@ -176,7 +176,7 @@ class Cloud(Rented):
 
     @property
     def boot_s(self) -> float:
-        """Expected time from the order to ready: as said, else as is usual there."""
+        """Expected time from the order to ready: the configured time, or the provider's default."""
         if self.usual_boot_s is not None:
             return self.usual_boot_s
         assert self.provider != "process", "the config refuses processes without it"
@@ -184,7 +184,7 @@ class Cloud(Rented):
 
     @property
     def terms(self) -> BillingTerms:
-        """What is paid for a VM, of the dearest size."""
+        """The price of a VM of the most expensive size."""
         return billing_terms(self.provider, self.billing, self)
 
     @property

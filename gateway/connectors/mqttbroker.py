@@ -1,4 +1,4 @@
-"""Where a broker is, and how one proves oneself to it."""
+"""The address of a broker, and how to authenticate to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection to a broker that acknowledges a message only when it is told to: aiomqtt, with paho below it held back.
+"""A connection to a broker that acknowledges messages on request only: aiomqtt, with paho's own acknowledging off.
 
 aiomqtt acknowledges on receipt. paho can wait at QoS 1, but at QoS 2 its manual acknowledgement holds only the last of
 the four packets back: the PUBREC, after which the broker forgets the message, goes out at once. Here both wait.
@@ -308,7 +308,7 @@ class Client(aiomqtt.Client):
                 self._disconnected.set_exception(error)
 
     def acknowledge(self, arrival: Arrival) -> None:
-        """Tell the broker that a message is safe; it is lost at sea if the connection is gone."""
+        """Acknowledge a message to the broker; do nothing if the connection is lost."""
         if self.lost or arrival.qos == 0:
             return
         if arrival.qos == 1:

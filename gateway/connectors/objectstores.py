@@ -1,4 +1,4 @@
-"""From the config's words to an object store."""
+"""Creates the configured object store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in its source a query is."""
+"""How far a query has read its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client shows to a server over TLS, and whom it believes, from the files that the config names."""
+"""A client's TLS certificate and trusted authorities, from the files that the config names."""
 
 from __future__ import annotations
 

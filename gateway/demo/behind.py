@@ -1,4 +1,4 @@
-"""The WAN that the demo's VMs are behind: read from ``--wan``, and told to the demo."""
+"""The WAN in front of the demo's VMs: parses ``--wan`` and passes it to the demo."""
 
 from __future__ import annotations
 

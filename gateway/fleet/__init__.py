@@ -1,1 +1,1 @@
-"""Rented machines: launched, terminated, paid for, and owned by one gateway at a time."""
+"""VMs: launched, terminated, paid for, and owned by one gateway at a time."""

@@ -1,4 +1,4 @@
-"""Does what the scheduler commands, and tells it what came of it."""
+"""Carries out the scheduler's commands, and reports the outcome to it as events."""
 
 from __future__ import annotations
 
@@ -139,18 +139,18 @@ class Actuator:
     def _note(self, ended: asyncio.Task[None]) -> None:
         error = None if ended.cancelled() else ended.exception()
         if error is not None:
-            _LOG.error("%s: a mistake of the gateway's own", ended.get_name(), exc_info=error)
+            _LOG.error("%s: internal error", ended.get_name(), exc_info=error)
             self.failure = self.failure or error
 
     def admit(self, query: str) -> None:
-        """Let a query that was opened at home have the VMs that serve the others already."""
+        """Open a query, which is open at home now, on the VMs that serve other queries already."""
         for vm in self._vms.values():
             if vm.launched and not vm.ending and vm.connection is not None and vm.connection.alive:
                 work = self._on_vms.open_missing(vm.name, vm.connection, query)
                 self._begin(work, f"open {query} on {vm.name}")
 
     def keep_off(self, query: str, name: str, reason: str) -> None:
-        """Take a query off a VM on which it cannot go on; a VM that serves no other is taken for lost, and so ended."""
+        """Close a query on a VM where it cannot continue. A VM that serves no other query counts as lost: it ends."""
         vm = self._vms.get(name)
         if vm is not None and vm.connection is not None and not vm.ending:
             self._begin(self._keep_off(vm, vm.connection, query, reason), f"keep {query} off {name}")
@@ -161,7 +161,7 @@ class Actuator:
             connection.link.lose(reason)
 
     def deal_with_leftovers(self) -> None:
-        """Begin to take over or give back the VMs of an earlier gateway, and to give back what is left alone later.
+        """Begin to adopt or terminate the VMs of an earlier gateway, and later to terminate VMs that nothing uses.
 
         Launches wait for the first; the queries need not.
         """
@@ -186,7 +186,7 @@ class Actuator:
         try:
             connection = await self._dial(vm, node, None)
         except (LinkLost, TrustError, OSError) as error:
-            _LOG.info("%s (%s) of an earlier gateway cannot be used: %s", node.name, node.id, error)
+            _LOG.info("%s (%s) of an earlier gateway cannot be adopted: %s", node.name, node.id, error)
             await self._let_go_of_link(vm)
             return False
         self._vms[vm.name] = vm
@@ -199,7 +199,7 @@ class Actuator:
         try:
             await self._open_queries(vm, connection)
         except (CloudError, LinkLost, QueryRefusedError, OSError) as error:
-            _LOG.warning("%s of an earlier gateway cannot be used: %s", vm.name, error)
+            _LOG.warning("%s of an earlier gateway cannot be adopted: %s", vm.name, error)
             vm.task = None
             self._vms.pop(vm.name, None)
             await self._end(vm)
@@ -245,7 +245,7 @@ class Actuator:
         return None if vm.node is None else self._size_prices.get(vm.node.size)
 
     async def _watch(self, vm: Vm, connection: Connection, ready: Callable[[str, float], Event]) -> None:
-        """Say that a VM serves the queries, and when it does no more; a link that is merely cut is made again."""
+        """Report that a VM is ready, and when it is lost. Reconnect if the link was only interrupted."""
         vm.launched = True
         self._emit(ready)
         self._begin(self._on_vms.open_missing(vm.name, connection), f"open the rest on {vm.name}")
@@ -285,7 +285,7 @@ class Actuator:
         return None if vm.relinking.cancelled() else vm.relinking.result()
 
     async def _hear_notice(self, vm: Vm, connection: Connection) -> None:
-        """Say when the provider has said that it takes a VM back."""
+        """Report a notice that the provider reclaims a VM."""
         ends_s = await connection.reclaimed() + self._clock.now()
         if connection.alive and not vm.ending:
             self._emit(lambda event_id, at_s: VmReclaimed(event_id=event_id, at_s=at_s, vm=vm.name, ends_s=ends_s))
@@ -316,7 +316,9 @@ class Actuator:
         await connection.wait_ready(READY_DEADLINE_S)
         differences = self._home_runtime().differences(connection.link.hello.runtime)
         if differences:
-            raise CloudError(f"{vm.name} runs something else than home ({'; '.join(differences)}): make them equal")
+            raise CloudError(
+                f"{vm.name} differs from home ({'; '.join(differences)}): install the same versions on both"
+            )
         await self._on_vms.open_all(vm.name, connection)
 
     # ------------------------------------------------------------------------------------------------------- ending
@@ -336,7 +338,7 @@ class Actuator:
         self._emit(lambda event_id, at_s: VmGone(event_id=event_id, at_s=at_s, vm=name))
 
     async def _end(self, vm: Vm) -> None:
-        """Let go of a VM, wherever it is in its life, and give its machine back whatever else goes wrong."""
+        """Release a VM in any state, and terminate its machine whatever else fails."""
         vm.ending = True
         # A launch is ended before its lanes are taken out, so that it adds none after that. Once it is done its task
         # watches the link and, when that is lost, takes the lanes out: that must not be broken off half-way.
@@ -353,7 +355,7 @@ class Actuator:
 
     async def _let_go_of_link(self, vm: Vm) -> None:
         if vm.connection is not None:
-            await vm.connection.close("the VM is given back")
+            await vm.connection.close("the VM is being terminated")
         if vm.relay is not None:
             await vm.relay.close()
 
@@ -370,9 +372,9 @@ class Actuator:
         found = []
         for vm in self._vms.values():
             if vm.node is None or vm.address is None or not vm.launched or vm.connection is None:
-                raise NotSettledError(f"{vm.name} is being started")
+                raise NotSettledError(f"{vm.name} is being launched")
             if not vm.connection.alive:
-                raise NotSettledError(f"{vm.name} is being linked up with again")
+                raise NotSettledError(f"the gateway is reconnecting to {vm.name}")
             found.append(InService(vm.name, vm.node.host, vm.address))
         return found
 

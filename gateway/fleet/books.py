@@ -1,4 +1,4 @@
-"""The ledger on disk: what was spent and reserved outlives the gateway."""
+"""The ledger on disk: a new gateway continues with the money that earlier ones spent and reserved."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Books:
         )
         self.restored = ledger.state
         if given_up_usd:
-            _LOG.warning("%.4f USD that an earlier gateway had reserved count as spent", given_up_usd)
+            _LOG.warning("%.4f USD that an earlier gateway reserved count as spent", given_up_usd)
 
     async def save(self) -> None:
         """Return once all that was booked before the call is on disk.
@@ -109,7 +109,7 @@ class Books:
         try:
             await self.save()
         except OSError as error:
-            _LOG.warning("%s cannot be written: no VM is started or kept until it can (%s)", self._path, error)
+            _LOG.warning("%s cannot be written; until it can, no VM is launched or renewed: %s", self._path, error)
 
 
 def _read(path: Path) -> LedgerState:

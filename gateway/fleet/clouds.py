@@ -1,4 +1,4 @@
-"""From the config to where machines come from."""
+"""Creates the configured cloud provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets policies plan and learn where it holds up nothing: plans on a thread, trainings in a process of their own.
+"""Runs policies without blocking the event loop: plans on a thread, trainings in a separate process.
 
 A thread is enough for a plan, which is milliseconds of numpy; while one is made, threads take turns more often than
 they do else. One training runs at a time, at low priority. Its process is this module, run as a program: it reads an

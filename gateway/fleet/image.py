@@ -1,4 +1,4 @@
-"""What an image of rented machines is baked with, for clouds without ``bundle``: see docker/image."""
+"""The files for building a VM image, for clouds without ``bundle``: see docker/image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a launch that failed: why, whether it costs nevertheless, and when the next one makes sense."""
+"""Why a launch failed, whether it still costs money, and when to launch again."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class Ownership:
             if not self.holds and record is not None and record.writer != told:
                 told = record.writer
                 _LOG.warning(
-                    "%s is owned by %s (epoch %d): waiting until it ends, or is silent for %gs",
+                    "%s is owned by %s (epoch %d): waiting until the owner stops, or is silent for %gs",
                     self._what,
                     record.holder,
                     record.epoch,
@@ -221,7 +221,9 @@ class Ownership:
         try:
             await run_to_end(lambda: self._versions.add(write.number, msgspec.json.encode(write.record)))
         except (OvertakenError, StoreUnavailableError, StoreRefusedError) as error:
-            _LOG.warning("%s was not given back (%s): the next owner waits %gs", self._what, error, self._lease_s)
+            _LOG.warning(
+                "the lease of %s could not be released (%s): the next owner waits %gs", self._what, error, self._lease_s
+            )
 
     async def _step(self) -> None:
         """Look, and write if it is time."""
@@ -239,7 +241,7 @@ class Ownership:
             self._observe(overtaken.latest)
         except StoreUnavailableError as error:
             self._why = str(error)
-            _LOG.warning("the lease of %s: %s", self._what, error)
+            _LOG.warning("the lease of %s could not be read or written: %s", self._what, error)
         except StoreRefusedError as error:
             raise StateError(f"{self._what}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Gives machines back: those it is told to, and each minute those with our tag that nobody here knows."""
+"""Terminates VMs: on request, and each minute those with the gateway's tag that the gateway does not use."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _RETRY_S = 5.0
 _DESTROY_TRIES = 5
 _DESTROY_WAIT_S = 2.0
 _TOLD_MOST_S = 900.0
-"""A provider that wants to be left alone is left alone for so long at most: it may bill a machine meanwhile."""
+"""If a provider throttles requests, the reaper waits for at most this long: a VM may be billed meanwhile."""
 _RUN_TAG = "spillway-run"
 
 
 class Reaper:
-    """Sees that no machine is left behind.
+    """Terminates VMs that no gateway uses.
 
-    A machine of an earlier gateway is ended when it is seen, unless somebody takes it over. One of our own that is in
-    nobody's hands is ended when it is seen so twice: it may just be on its way.
+    A VM of an earlier gateway is terminated at first sight, unless this gateway adopts it. One of this gateway that
+    nothing uses is terminated when the second sweep finds it too: at the first it may still be launching.
 
     Args:
         cloud: where the machines are.
@@ -89,10 +89,10 @@ class Reaper:
             await self._sweeping
         try:
             for node in await self._cloud.list(self._gateway_tags):
-                _LOG.warning("%s (%s) is left at the end", node.name, node.id)
+                _LOG.warning("%s (%s) still exists at shutdown: terminating it", node.name, node.id)
                 await self.destroy(node)
         except (CloudError, OSError) as error:
-            _LOG.error("it cannot be seen whether a machine is left (%s): look yourself", error)
+            _LOG.error("cannot check whether any VM still exists (%s): check with the provider", error)
 
     async def _sweep_for_ever(self) -> None:
         early_until_s = self._clock.now() + _EARLY_S
@@ -102,7 +102,7 @@ class Reaper:
                 wait_s = _EARLY_SWEEP_S if self._clock.now() < early_until_s else _SWEEP_S
             except (CloudError, OSError) as error:
                 wait_s = max(_RETRY_S, _told_s(error))
-                _LOG.warning("the machines cannot be listed, and are tried again in %g s: %s", wait_s, error)
+                _LOG.warning("the VMs cannot be listed; retrying in %g s: %s", wait_s, error)
             finally:
                 self._tried.set()
             await self._clock.sleep_until(self._clock.now() + wait_s)
@@ -127,14 +127,14 @@ class Reaper:
             if await self._take_over(node):
                 return
             self._taken_over.discard(node.id)
-        _LOG.warning("nobody knows %s (%s): given back", node.name, node.id)
+        _LOG.warning("no gateway uses %s (%s): terminating it", node.name, node.id)
         await self.destroy(node)
 
     def _is_ours(self, node: Node) -> bool:
         return node.tags.get(_RUN_TAG) == self._run
 
     async def destroy(self, node: Node) -> None:
-        """Give a machine back; what cannot be given back now is said loudly, and tried again by the next sweep."""
+        """Terminate a VM. If that fails, log an error; the next sweep tries again."""
         self._taken_over.discard(node.id)
         for attempt in range(1, _DESTROY_TRIES + 1):
             wait_s = _DESTROY_WAIT_S * attempt
@@ -143,7 +143,12 @@ class Reaper:
             except (CloudError, OSError) as error:
                 wait_s = max(wait_s, _told_s(error))
                 _LOG.warning(
-                    "%s (%s) is not given back (try %d of %d): %s", node.name, node.id, attempt, _DESTROY_TRIES, error
+                    "%s (%s) could not be terminated (try %d of %d): %s",
+                    node.name,
+                    node.id,
+                    attempt,
+                    _DESTROY_TRIES,
+                    error,
                 )
             else:
                 self.not_given_back.pop(node.id, None)
@@ -151,7 +156,7 @@ class Reaper:
             if attempt < _DESTROY_TRIES:
                 await self._clock.sleep_until(self._clock.now() + wait_s)
         self.not_given_back[node.id] = f"{node.name} ({node.id})"
-        _LOG.error("%s (%s) could not be given back: it may still cost money; end it by hand", node.name, node.id)
+        _LOG.error("%s (%s) could not be terminated: it may still cost money; terminate it by hand", node.name, node.id)
 
 
 def _told_s(error: Exception) -> float:

@@ -1,4 +1,4 @@
-"""A rented machine as the actuator holds it."""
+"""The actuator's record of a VM."""
 
 from __future__ import annotations
 

@@ -68,6 +68,9 @@ class VmQueries:
             self._refused[vm].discard(query)
             self._open[vm].discard(query)
         for name in self._switchable:
+            if vm in self._queries[name].lanes:
+                # It went on there while its home was replaced.
+                self._open[vm].add(name)
             if name in self._open[vm] or name in self._refused[vm]:
                 continue
             try:

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from infra.link.channel import LinkLost
 from infra.link.client import HostLink
-from infra.link.credit import CreditError
 from infra.messages import (
     AnyMessage,
     CloseQuery,
@@ -135,7 +134,7 @@ class Connection:
                 self._dispatch(message, payload)
         except LinkLost as error:
             reason = str(error)
-        except (ValueError, CreditError) as error:
+        except ValueError as error:
             reason = f"{self.name} sent what cannot be believed: {error}"
         finally:
             self._lost.set_result(reason)

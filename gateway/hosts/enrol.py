@@ -48,7 +48,7 @@ class InService:
 
 
 def user_data(authority: Authority, host: str, token: bytes, orphan_after_s: float) -> str:
-    """Return what a new host is told."""
+    """Return the user data of a new host."""
     return UserData(host=host, ca_pem=authority.ca_pem, token=token, orphan_after_s=orphan_after_s).to_json()
 
 
@@ -231,8 +231,8 @@ class HomeHost:
             try:
                 await connection.link.send(Shutdown())
             except LinkLost as error:
-                _LOG.debug("the engine host is gone already: %s", error)
-            await connection.close("the gateway ends")
+                _LOG.debug("the engine host has already exited: %s", error)
+            await connection.close("the gateway stops")
         if self._node is not None:
             await self._machines.destroy(self._node.id)
             self._forget()

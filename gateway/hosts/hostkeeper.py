@@ -153,14 +153,14 @@ class HostKeeper:
             if not keep:
                 await self._host.end(self._connection)
             elif self._connection is not None:
-                await self._connection.close("the gateway ends")
+                await self._connection.close("the gateway stops")
 
     async def _watch(self) -> None:
         losses: deque[float] = deque(maxlen=_LOSSES_MAX)
         pauses = Restarts(_PAUSES)
         while True:
             reason = await self.connection.lost()
-            _LOG.warning("%s is lost (%s): another takes its place", self._name, reason)
+            _LOG.warning("%s is lost (%s): another host replaces it", self._name, reason)
             lost_s = self._clock.now()
             if self._all_got_on():
                 losses.clear()

@@ -64,7 +64,7 @@ def see_master(master: str, within_s: float = _WITHIN_S) -> None:
             return
         failed[address] = trouble
     said = ", ".join(f"{address} ({why})" for address, why in failed.items())
-    raise MasterAwayError(f"no Spark master answers at {said}; start it, or write the host and port where it listens")
+    raise MasterAwayError(f"no Spark master answers at {said}; start it, or correct its host and port in the config")
 
 
 def master_addresses(master: str) -> list[tuple[str, int]]:

@@ -50,7 +50,7 @@ async def linked_again(
         try:
             connection = await dial(dial_s)
         except TrustError as error:
-            _LOG.warning("%s is not linked again: %s", name, error)
+            _LOG.warning("reconnecting to %s failed: %s", name, error)
             return None
         except LinkLost as error:
             # One that is reset is another matter: what stands in the way does that, and a host with too many callers.
@@ -58,7 +58,7 @@ async def linked_again(
                 return None
         else:
             if await _opened(name, connection, open_queries, take_out):
-                _LOG.warning("%s is linked again after %.1f s", name, clock.now() - began_s)
+                _LOG.warning("reconnected to %s after %.1f s", name, clock.now() - began_s)
                 return connection
             if connection.alive:
                 await connection.close("a query cannot be opened again")
@@ -76,10 +76,10 @@ async def _opened(
     try:
         await open_queries(connection)
     except (LinkLost, QueryRefusedError, CloudError, TimeoutError) as error:
-        _LOG.warning("the queries are not open again on %s: %s", name, error)
+        _LOG.warning("the queries could not be reopened on %s: %s", name, error)
         await take_out()
         return False
     except BaseException:
-        await connection.close("the VM is given back")
+        await connection.close("the VM is being terminated")
         raise
     return True

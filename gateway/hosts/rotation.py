@@ -75,7 +75,7 @@ class Rotation:
                 hosts = await self._all_told(following)
             except (TrustError, OSError) as error:
                 raise RotationRefusedError(f"the certificates cannot be renewed: {error}") from error
-            _LOG.info("new certificates: %d engine hosts and the gateway have them", len(hosts))
+            _LOG.info("certificates rotated: the gateway and %d engine hosts have new ones", len(hosts))
             later = [host for host in hosts if not await self._met(host)]
             return {
                 "renewed": [host.host for host in hosts if host not in later],
@@ -114,7 +114,7 @@ class Rotation:
         try:
             await renew(host.address, self._authority, self._authority, host.host, _RENEW_S)
         except (LinkLost, TrustError) as error:
-            _LOG.warning("%s trusts the old certificates until it is linked up with again: %s", host.name, error)
+            _LOG.warning("%s accepts the old certificates until the gateway reconnects to it: %s", host.name, error)
             return False
         return True
 

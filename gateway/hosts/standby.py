@@ -1,4 +1,4 @@
-"""A second private engine host that is kept ready, so that queries go on at once when the first one dies."""
+"""A second private engine host that is kept ready, so that queries continue at once when the first one dies."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Standby:
             self._held = None
         await self._stop()
         if kept is not None:  # only now: its keeper would take the end of the link for a loss, and start another host
-            await kept[1].close("the gateway ends")
+            await kept[1].close("the gateway stops")
 
     async def _stop(self) -> None:
         """Stop keeping a host, and end the one that is held."""
@@ -121,7 +121,7 @@ class Standby:
                     continue
                 self._starting = False
                 self._changed.set()
-                _LOG.warning("no standby host: %s; tried again in %.0f s", failure, wait_s)
+                _LOG.warning("no standby host: %s; next try in %.0f s", failure, wait_s)
                 await self._clock.sleep_until(self._clock.now() + wait_s)
                 wait_s = min(2 * wait_s, _RETRY_MOST_S)
         finally:
@@ -156,5 +156,5 @@ class Standby:
         try:
             await host.end(connection)
         except CloudError as error:
-            _LOG.error("the private engine host that was lost cannot be ended: %s", error)
+            _LOG.error("the private engine host that was lost cannot be terminated: %s", error)
         self._retired = None

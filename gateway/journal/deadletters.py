@@ -171,7 +171,7 @@ class DeadLetterFile:
         if self._size_bytes >= self._limit_bytes:
             raise DeadLettersFullError(
                 errno.EDQUOT,
-                f"{self._path} has reached its limit of {self._limit_bytes} bytes: mend what fails and replay the "
+                f"{self._path} has reached its limit of {self._limit_bytes} bytes: fix what fails and replay the "
                 "letters (spillway replay-dead-letters), or raise dead_letters.limit",
             )
         self._mend()

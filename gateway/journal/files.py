@@ -1,4 +1,4 @@
-"""The files of a journal as one thing: written at the end, given up at the front. Blocks on the disk."""
+"""All files of a journal: appended to at the end, deleted from the front. Blocks on the disk."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class JournalFiles:
             # The next segment's first record says where this one ends. Until there is one, which is tried again and
             # again, a process that is killed leaves an append that its sender takes for failed.
             self._uncut = True
-            _LOG.error("%s could not be cut back to %d bytes: %s", segment.path, segment.size_bytes, error)
+            _LOG.error("%s could not be truncated to %d bytes: %s", segment.path, segment.size_bytes, error)
         os.close(self._file)
         self._file = None
 
@@ -239,7 +239,11 @@ class JournalFiles:
             try:
                 self.roll()
             except OSError as error:
-                _LOG.error("%s: an append that failed may be seen after the next start: %s", self.folder, error)
+                _LOG.error(
+                    "%s: an append that failed may still appear in the journal after the next start: %s",
+                    self.folder,
+                    error,
+                )
         if self._file is not None:
             os.close(self._file)
             self._file = None

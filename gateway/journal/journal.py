@@ -1,4 +1,4 @@
-"""The journal of one query: appended in groups that share an fsync, read by position, given up from its beginning."""
+"""The journal of one query: appended in groups that share an fsync, read by position, deleted from its beginning."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ class SeenKeys:
             return
         self._told_s = now_wall_s
         _LOG.warning(
-            "%s: an Idempotency-Key is remembered for %.0f s now, not for remember_keys = %.0f s, since more than %d "
-            "came; a request that is sent again later is taken again: post more events a request",
+            "%s: an Idempotency-Key is now remembered for %.0f s instead of remember_keys = %.0f s, since there are "
+            "more than %d; a request that is repeated later is accepted twice: send more events in each request",
             self._folder,
             old_s,
             self._keep_s,

@@ -1,4 +1,4 @@
-"""What was appended to a journal lately: for who has to know after a crash whether an append of his was made."""
+"""The latest appends to a journal, for a caller that must know after a crash whether its last append succeeded."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class SegmentReader:
             os.fsync(file.fileno())
 
     def _bytes(self, offset: int, count: int) -> bytes:
-        """Return so many bytes, fewer at the end of the file."""
+        """Return this many bytes, fewer at the end of the file."""
         at = offset - self._block_at
         if at < 0 or at + count > len(self._block):
             # Not past what is there for sure: a block that was kept must not hold half of what is being written.

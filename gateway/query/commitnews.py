@@ -24,7 +24,7 @@ class CommitNews:
         self._messages: set[asyncio.Task[None]] = set()
 
     def tell(self, home: Connection, epoch: int, last_seq: int) -> None:
-        """Begin to tell the host that everything up to and with ``last_seq`` is committed."""
+        """Begin to notify the host that everything up to and including ``last_seq`` is committed."""
         if last_seq < 0:
             return
         task = asyncio.create_task(self._send(home, Committed(query=self._query, epoch=epoch, last_seq=last_seq)))
@@ -36,7 +36,9 @@ class CommitNews:
             await home.link.send(message)
         except LinkLost as error:
             # The next host learns it when the query is opened there.
-            _LOG.debug("%s: %s was not told of seq %d: %s", self._query, home.name, message.last_seq, error)
+            _LOG.debug(
+                "%s: %s was not notified that seq %d is committed: %s", self._query, home.name, message.last_seq, error
+            )
 
     async def stop(self) -> None:
         """Send nothing more."""

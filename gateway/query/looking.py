@@ -107,7 +107,7 @@ def _look_at_folder(config: FileSource, path: Path, known: Mark | None, needed: 
     if notes.folder != mark.path:
         if _is_moved(notes, config.path, needed.part):
             moved = Notes(mark.path, notes.first, notes.taken, notes.done)
-            note = f"the files of {notes.folder} are in {mark.path} now; it goes on there"
+            note = f"the files of {notes.folder} have moved to {mark.path}; reading continues there"
             return Look(mark, note=note, reset=partial(write_notes, path, moved))
         why = f"its files are not those of {notes.folder}"
         return Look(mark, why, reset=forget)
@@ -122,7 +122,7 @@ def _look_again(config: FileSource, path: Path, notes: Notes, mark: FolderMark, 
     if not config.follow:
         others = _others(config.path, notes.taken[:done], present)
         new = len(present - {file.name for file in notes.taken})
-        note = f"{new} files came into {config.path} after the first start: only follow: true reads such files"
+        note = f"{new} files appeared in {config.path} after the first start: only follow: true reads such files"
         why = f"{others[0].name} and {len(others) - 1} more have other content" if others else ""
         return Look(mark, why, note if new else "", reset=partial(path.unlink, missing_ok=True) if why else _nothing)
     others = _others(config.path, old.done_files, present)

@@ -42,7 +42,7 @@ class Opening:
             self._on_failed(self._connection.name, said.reason)
 
     def lane(self, owner: LaneOwner, clock: Clock) -> Lane:
-        """Return the lane, which hears from now on."""
+        """Return the lane, which receives messages from now on."""
         home = self._connection.name == HOME
         codecs = CodecPolicy.parse("none" if home else self._payload.compress)
         encoder, predicates = self._encoder(codecs, home=home)

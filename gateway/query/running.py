@@ -220,7 +220,7 @@ class RunningQuery(QueryState):
         try:
             await self._source.acknowledge(position)
         except (SourceUnavailableError, OSError) as error:
-            _LOG.warning("%s: the source was not told what is committed (%s): the next commit tells", self.name, error)
+            _LOG.warning("%s: the source was not acknowledged (%s): the next commit acknowledges it", self.name, error)
         reached("source.acknowledge.after")
 
     async def _read(self, sink: Sink, resume_seq: int | None, planned_end_seq: int) -> None:

@@ -92,7 +92,9 @@ class TakeOver:
             await run_to_end(lambda: remove_old_checkpoints(self.folder, identity))
         except OSError as error:
             # An engine that just ends may still write there.
-            _LOG.warning("query %s: old checkpoints are removed at the next start: %s", self.name, error)
+            _LOG.warning(
+                "query %s: old checkpoints could not be removed, the next start removes them: %s", self.name, error
+            )
         return identity
 
     async def _change(self, old: Identity, home: Connection, deliverer: Deliverer) -> None:
@@ -108,13 +110,13 @@ class TakeOver:
         if runs and not_in(await deliverer.committed(old), runs):
             if definition is None:
                 raise StateError(why_not_finished(self.name, self.folder))
-            _LOG.warning("query %s: what was read is finished by the old definition first", self.name)
+            _LOG.warning("query %s: the old definition first processes everything that was read", self.name)
             await self._finish(home, self.opener.of(definition), old, deliverer)
         next_seq = (await self._log(old)).next_seq
         await run_to_end(lambda: redefine(self.folder, old, self.opener.definition, next_seq))
         _LOG.warning("query %s: its definition changed: the new one begins with seq %d", self.name, next_seq)
         if stateful:
-            _LOG.warning("query %s: its state was given up; take new_epoch out of the config now", self.name)
+            _LOG.warning("query %s: its state was discarded; now remove new_epoch from the config", self.name)
         if isinstance(self.config.sink, FileSink) and self.config.sink.format == "parquet":
             path = self.config.sink.path
             _LOG.warning("query %s: parts in %s from now on may have other columns than those before", self.name, path)
@@ -227,6 +229,6 @@ async def settle_source(
     await run_to_end(look.reset)
     kept = look.kept(position)
     await run_to_end(lambda: log.begin_source(look.mark, kept, wall_s))
-    text = "query %s: its state was of %s, and the source is %s now (%s): all that was read is in the sink, and %s"
+    text = "query %s: its state is from %s, and the source is now %s (%s): all that was read is in the sink, and %s"
     where = "it begins where start says" if isinstance(look.mark, KafkaMark) else "it is read from its start"
     _LOG.warning(text, name, old, new, look.changed, f"{where}, as seq {log.next_seq}")

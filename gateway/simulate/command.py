@@ -71,7 +71,7 @@ def simulate(config: Config, asked: Asked) -> None:
     except (UnitError, plan.TraceError, CalibrationError, contest.PolicyError) as error:
         raise BadInputError(str(error)) from error
     except BrokenPromiseError as error:
-        mistake = "the simulated gateway broke a promise, which is a mistake of Spillway's own"
+        mistake = "the simulated gateway broke an invariant; this is a bug in Spillway"
         raise FailedError(f"{mistake}: {error}") from error
     except OSError as error:
         raise FailedError(f"{error.filename or asked.report or asked.html}: {error.strerror or error}") from error

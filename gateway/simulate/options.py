@@ -9,6 +9,8 @@ from engines.simulated.boot import BootTimes, LogNormal
 from engines.simulated.generators import Bursts, Generator, Uniform
 from gateway.core.decide.profiler import Statistic
 from gateway.core.decide.scheduler import SchedulerSettings
+from gateway.query.flow.delivery import HELD_BYTES_MAX
+from infra.link.credit import CREDIT_BYTES
 from policies.failures.overdue import Patience
 from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget
@@ -17,6 +19,8 @@ from policies.switching.switching import SwitchingSettings
 
 WAITING_PART = 0.5
 """Of what a full lane holds, about half is in the micro-batch that runs; all that waits meanwhile is in the next."""
+
+_BAD_ROWS_WORLDS = 0.125
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,8 @@ class Faults:
         crash_per_s: an engine host dies.
         hang_per_s: an engine host answers heartbeats only.
         reclaim_per_s: the cloud takes a VM away, as it may with a spare one.
+        bad_rows: a host looks for bad rows in a run, apart from its other work; that takes up to ``bad_rows_s``.
+        bad_rows_s: see there.
         notice_s: so long before, it says so; 0: it does not.
         slow_link_per_s: a link carries a tenth for a while.
         clock_step_per_s: the gateway's clock steps forward by up to ``clock_step_s``.
@@ -44,6 +50,8 @@ class Faults:
     doubled_reply: float = 0.0
     late_reply: float = 0.0
     late_s: float = 0.0
+    bad_rows: float = 0.0
+    bad_rows_s: float = 40.0
     failed_launch: float = 0.0
     stuck_boot: float = 0.0
     refused_end: float = 0.0
@@ -76,6 +84,9 @@ class QueryOptions:
         further_run_s: what each further run in it costs.
         batch_runs: so many runs it takes at most.
         event_s: what an event of it costs besides; None: the same.
+        stateful: it has state in its engine: its runs go home only, and are not asked for elsewhere.
+        credit_bytes: how many payload bytes a host lets be in flight.
+        held_bytes_max: how many bytes of results may wait before no further run is dispatched.
     """
 
     settings: QuerySettings
@@ -93,6 +104,9 @@ class QueryOptions:
     further_run_s: float = 0.0
     batch_runs: int = 1
     event_s: float | None = None
+    stateful: bool = False
+    credit_bytes: int = CREDIT_BYTES
+    held_bytes_max: int = HELD_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +176,7 @@ def drawn(seed: int, *, load_s: float = 120.0) -> WorldOptions:
     queries = tuple(_drawn_query(draw, f"q{at + 1}", machines) for at in range(draw.choice([1, 1, 2, 3])))
     queries = tuple(replace(query, settings=_with_policy(query.settings, seed, max_vms)) for query in queries)
     period_s = draw.choice([20.0, 30.0, 60.0])
+    queries = tuple(_tightened(query, seed) for query in queries)
     terms = BillingTerms(period_s, draw.choice([0.0, period_s, 2 * period_s]), 0.36, draw.choice([0.0, 0.09]))
     periods = draw.choice([None, None, 0.5, 2.5, 8.0])
     machines = replace(machines, vm_speed=(1.0, 0.5, 2.0)[seed // 3 % 3])
@@ -178,7 +193,7 @@ def drawn(seed: int, *, load_s: float = 120.0) -> WorldOptions:
         ),
         queries=queries,
         machines=machines,
-        faults=_drawn_faults(draw),
+        faults=_with_bad_rows(_drawn_faults(draw), seed),
         patience=Patience(least_s=4.0, unknown_s=20.0),
         load_s=load_s,
     )
@@ -215,6 +230,31 @@ def _drawn_query(draw: random.Random, name: str, machines: Machines) -> QueryOpt
         ordered=draw.random() < 0.85,
         disordered=draw.choice([0.0, 0.0, 0.1]),
     )
+
+
+_AMPLE_BYTES = 1 << 40
+
+
+def _tightened(query: QueryOptions, seed: int) -> QueryOptions:
+    """Return a query that is stateful, or has little room for what is sent or held, in some worlds; drawn apart."""
+    draw = random.Random(f"tight {seed} {query.settings.name}")  # noqa: S311  # no secret
+    run_bytes = query.run_events * query.event_bytes
+    if not query.settings.switchable:
+        # A batch that a host runs again whole has to be there whole. Here, unlike on Spark, its runs need not follow
+        # one another, so that room for results or credit could let in only some of them.
+        return replace(query, stateful=True, credit_bytes=_AMPLE_BYTES, held_bytes_max=_AMPLE_BYTES)
+    return replace(
+        query,
+        credit_bytes=draw.choice([CREDIT_BYTES, CREDIT_BYTES, run_bytes // 2, 2 * run_bytes]),
+        held_bytes_max=draw.choice([HELD_BYTES_MAX, HELD_BYTES_MAX, 8 * run_bytes]),
+    )
+
+
+def _with_bad_rows(faults: Faults, seed: int) -> Faults:
+    """Return other faults in every eighth world: bad rows, and no answer lost, for such a run is never overdue."""
+    if random.Random(f"bad rows {seed}").random() >= _BAD_ROWS_WORLDS:  # noqa: S311  # no secret
+        return faults
+    return replace(faults, bad_rows=0.05, lost_reply=0.0, hang_per_s=0.0)
 
 
 def _with_policy(settings: QuerySettings, seed: int, max_vms: int) -> QuerySettings:

@@ -74,7 +74,7 @@ class ProgressFile:
             ) from error
         if found.owner != self._owner:
             raise StateError(
-                f"{self._path} is of other state than the files beside it: restore them together, or choose an empty "
-                "state_dir"
+                f"{self._path} belongs to a different state than the files beside it: restore them together, or choose "
+                "an empty state_dir"
             )
         return found.committed

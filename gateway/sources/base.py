@@ -66,10 +66,10 @@ class SourceUnavailableError(Exception):
 
 
 class Source(Protocol):
-    """A source that gives the same records again when it is asked for the same positions.
+    """A source that returns the same records again for the same positions.
 
-    One that cannot (MQTT, HTTP) keeps a journal, and acknowledges to its senders what is in there. Runs on the event
-    loop; its methods are called one at a time, except ``backlog`` and ``acknowledge``, which may come meanwhile.
+    One that cannot (MQTT, HTTP) keeps a journal, and acknowledges to its senders what is in it. It runs on the event
+    loop. Its methods are called one at a time, except ``backlog`` and ``acknowledge``, which may be called meanwhile.
     A call that is cancelled leaves the source usable.
     """
 
@@ -106,14 +106,14 @@ class Source(Protocol):
         ...
 
     def backlog(self) -> Backlog | None:
-        """Return what is there but was not read; None when the source cannot tell."""
+        """Return what is available but was not read; None when the source does not know."""
         ...
 
     async def acknowledge(self, position: Position) -> None:
-        """Take note that everything before ``position`` is committed and will not be asked for again.
+        """Acknowledge that everything before ``position`` is committed and will not be read again.
 
         Raises:
-            SourceUnavailableError: it could not be told; a later position says it too.
+            SourceUnavailableError: not now; acknowledging a later position covers this one.
         """
         ...
 

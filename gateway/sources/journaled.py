@@ -117,7 +117,7 @@ class JournaledSource:
         self._position = position if position.record >= first else Position(first, first)
 
     async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
-        """See ``Source.read``; what the journal has comes before the news that nothing more is received."""
+        """See ``Source.read``. A failure of the receiver is raised once all of the journal has been read."""
         await self._pass_over_barren()
         chunk = await self._chunk(self._position, max_records, max_bytes)
         if chunk is not None:
@@ -129,7 +129,7 @@ class JournaledSource:
         return chunk
 
     async def _pass_over_barren(self) -> None:
-        """Give up records that were no events: whoever reads on has put away those of the chunk before."""
+        """Acknowledge the last chunk if it had no event: its dead letters are stored before the next chunk is read."""
         last, self._last = self._last, None
         if last is None or last.batch.num_rows:
             return
@@ -137,7 +137,7 @@ class JournaledSource:
         try:
             await self.acknowledge(Position(self._acknowledged))
         except SourceUnavailableError as error:
-            _LOG.warning("%s: the next commit tells", error)
+            _LOG.warning("%s: the next commit acknowledges these records", error)
 
     async def _chunk(self, position: Position, max_records: int, max_bytes: int) -> Chunk | None:
         try:

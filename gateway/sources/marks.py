@@ -226,7 +226,7 @@ def _other_kind(known: Mark | None, mark: Mark) -> str:
 
 
 def _moved(old: str, new: str) -> str:
-    return "" if old == new else f"what was read from {old} is {new} now; it goes on there"
+    return "" if old == new else f"what was read from {old} is {new} now; reading continues there"
 
 
 def _without(position: Position, topics: set[str]) -> Position:

@@ -44,15 +44,15 @@ def money(scheduler: Scheduler, at_s: float, wall_s: float) -> dict[str, object]
 
 
 def log_bill(scheduler: Scheduler, event: Event) -> None:
-    """Log what a VM cost once it is gone, and all of them so far: what ``/status`` says ends with the gateway."""
+    """Log the cost of a VM that is gone, and of all VMs so far: ``/status`` shows them only while the gateway runs."""
     if not isinstance(event, VmGone):
         return
     totals = scheduler.totals(event.at_s)
     bill = next((bill for bill in reversed(totals.bills) if bill.vm == event.vm), None)
     if bill is not None:
         _LOG.info(
-            "%s is paid for %.0f s, of which %.0f s were used and %.0f s not; %.1f MB were sent to it: %.4f USD. "
-            "All VMs so far: %.0f s, %.0f s used, %.1f MB, %.4f USD",
+            "%s was billed for %.0f s (%.0f s used, %.0f s unused); %.1f MB were sent to it: %.4f USD. "
+            "All VMs so far: %.0f s billed, %.0f s used, %.1f MB sent, %.4f USD",
             bill.vm,
             bill.billed_s,
             bill.used_s,

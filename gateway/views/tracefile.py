@@ -90,7 +90,7 @@ class TraceFile:
 
     def _end(self, why: str) -> None:
         self._ended = True
-        _LOG.warning("the trace %s ends here: %s", self._path, why)
+        _LOG.warning("recording to the trace %s has stopped: %s", self._path, why)
 
 
 class Recordable(Protocol):

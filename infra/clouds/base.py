@@ -23,7 +23,7 @@ class CapacityError(CloudError):
 
 
 class BootError(CapacityError):
-    """A machine was had but did not come up in time; it has been given back."""
+    """A machine was ordered but did not boot in time; it has been terminated."""
 
 
 class QuotaError(CapacityError):

@@ -28,7 +28,7 @@ def main(told_file: str, pause_s: float = PAUSE_S) -> int:
         try:
             DELETES[told["provider"]](told)
         except (OSError, ValueError, LookupError) as error:
-            _LOG.warning("spillway: this server is not deleted: %s", error)
+            _LOG.warning("spillway: this server could not be deleted: %s", error)
             time.sleep(pause_s if left else 0.0)
         else:
             _LOG.warning("spillway: this server is being deleted")

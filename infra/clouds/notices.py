@@ -44,9 +44,7 @@ async def reclaimed_in_s(provider: str, clock: Clock, metadata: str = METADATA) 
                 left_s = await _ASKS[provider](session, clock)
             except (ClientError, TimeoutError, ValueError, KeyError) as error:
                 if not silent:
-                    _LOG.warning(
-                        "whether this machine is taken back is not known: %s does not say: %r", metadata, error
-                    )
+                    _LOG.warning("cannot check whether the provider reclaims this VM: %s: %r", metadata, error)
                 silent = True
             else:
                 silent = False

@@ -1,4 +1,4 @@
-"""The folder where process VMs are written down, so that the next gateway finds, adopts or ends them."""
+"""The folder with the records of process VMs, so that the next gateway finds, adopts or terminates them."""
 
 from __future__ import annotations
 

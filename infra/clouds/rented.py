@@ -162,7 +162,7 @@ class RentedCloud(Cloud):
         deadline_s = self._clock.now() + _END_S
         while await self._find(node_id) is not None:
             if self._clock.now() > deadline_s:
-                raise CloudError(f"{self._where}: {node_id} is still there {_END_S:g} s after it was given back")
+                raise CloudError(f"{self._where}: {node_id} still exists {_END_S:g} s after it was terminated")
             await self._clock.sleep_until(self._clock.now() + _POLL_S)
         self._ordered.pop(node_id, None)
         self._kind_of.pop(node_id, None)
@@ -202,13 +202,13 @@ class RentedCloud(Cloud):
             except CapacityError as caught:
                 error = caught
                 place = f"{size} in {zone}" if zone else size
-                _LOG.warning("%s: %s cannot be had: %s", name, place, caught)
+                _LOG.warning("%s: %s is not available: %s", name, place, caught)
                 refusals.append(f"{place}: {caught}")
                 setbacks.append(refusals[-1])
                 if host in self._in_doubt and not await self._given_back(name, host):
                     raise  # the next order would be for the same host
         assert error is not None, "the config has at least one size"
-        raise type(error)(f"{name}: no machine can be had; {'; '.join(refusals)}") from error
+        raise type(error)(f"{name}: no VM is available; {'; '.join(refusals)}") from error
 
     def _blame(self, node_id: str) -> None:
         kind = self._kind_of.get(node_id)
@@ -277,7 +277,7 @@ class RentedCloud(Cloud):
                 if found is not None and found.state is MachineState.RUNNING and not node.address:
                     raise BootError(
                         f"{name}: {machine.id} has no {self._account.address} address after {self._boot_within_s:g} s: "
-                        "see to it that its network gives it one, or correct cloud.address"
+                        "make its network assign one, or correct cloud.address"
                     )
                 raise BootError(
                     f"{name}: nothing listens on {machine.id} after {self._boot_within_s:g} s; see its console at the "
@@ -312,7 +312,7 @@ class RentedCloud(Cloud):
                     self._ordered[_id(machine)] = machine
                     await self.destroy(_id(machine))
         except CloudError as error:
-            _LOG.error("%s (%s) is not given back; it is found by its tags later: %s", name, host, error)
+            _LOG.error("%s (%s) could not be terminated; the reaper will find it by its tags: %s", name, host, error)
 
     async def _end(self, machine: Machine) -> None:
         with contextlib.suppress(GoneError):
@@ -379,7 +379,7 @@ def _ended(name: str, machine: Machine) -> CapacityError:
     told = machine.extra.get("fault") or machine.extra.get("reason") or ""
     fault = str(told.get("message", told) if isinstance(told, dict) else told)
     kind = refusal_in(fault) or BootError
-    return kind(f"{name}: {machine.id} ended while it booted: {fault or 'see its console at the provider'}")
+    return kind(f"{name}: {machine.id} stopped while it booted: {fault or 'see its console at the provider'}")
 
 
 def _id(machine: Machine) -> str:

@@ -292,7 +292,7 @@ async def _have_it_prove_itself(
     if not isinstance(proof, EnrolProof):
         raise FrameError(f"{type(proof).__name__} instead of the proof of enrolment")
     if not same_mac(proof.mac, enrol_mac(token, certificate_der, nonce)):
-        raise TrustError(f"{host_name} does not hold its token, or somebody stands between")
+        raise TrustError(f"{host_name} does not have its token, or the connection is intercepted")
     if not same_key(requested_key(proof.csr_pem), x509.load_der_x509_certificate(certificate_der)):
         raise TrustError(f"{host_name} asks to sign another key than the one it shows")
     await channel.send(EnrolGrant(certificate_pem=authority.sign(proof.csr_pem, host_name)))

@@ -72,7 +72,7 @@ class ChannelPair:
         return frame.message, frame.payload
 
     def lose(self, reason: str) -> None:
-        """End the link: tell the other end why if it can still hear, close both connections."""
+        """End the link: send the other end the reason if it is still connected, and close both connections."""
         if self.lost is None:
             self.lost = reason
             self._inbox.end(reason, keep_data=self._keep_data)

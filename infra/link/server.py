@@ -146,12 +146,12 @@ class HostServer:
         return self._last_gateway_s
 
     async def mark_ready(self, boot_s: float) -> None:
-        """Say that the warm-up batch is done; a gateway that is connected is told."""
+        """Note that the warm-up batch is done, and notify the connected gateway."""
         self.ready = True
         await self.tell(HostReady(boot_s=boot_s))
 
     async def mark_reclaimed(self, in_s: float) -> None:
-        """Say that the provider takes this machine back in so long; a gateway that comes later is told too."""
+        """Note that the provider reclaims this machine, and when. Gateways that connect later are notified too."""
         self._reclaimed_s = self._clock.now() + in_s
         await self.tell(Reclaimed(in_s=in_s))
 

@@ -1,4 +1,4 @@
-"""What a WAN does to packets, and how netem is told so. Pure."""
+"""What a WAN does to packets, and the netem arguments for it. Pure."""
 
 from __future__ import annotations
 

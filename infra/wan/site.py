@@ -15,7 +15,7 @@ _REAPED_S: Final = 30.0
 
 
 class Site:
-    """A place with an address of its own. Made by ``Wan``.
+    """A place with its own address. Made by ``Wan``.
 
     Attributes:
         name: as it was given.
@@ -103,4 +103,4 @@ class Site:
                 while any(process.returncode is None for process in self._processes):  # noqa: ASYNC110 - no event says it
                     await asyncio.sleep(0.01)
         except TimeoutError as error:
-            raise WanError(f"{self} is removed, but asyncio has not heard of its processes' end") from error
+            raise WanError(f"{self} is removed, but asyncio has not noticed that its processes ended") from error

@@ -1,1 +1,1 @@
-"""When failed work is suspected, repeated, retried later, or given up."""
+"""When failed work is suspected, repeated, retried later, or abandoned."""

@@ -1,4 +1,4 @@
-"""Which queries are suspected when an engine host ends, and in which order each is tried alone. Pure.
+"""Which queries are suspected when an engine host ends, and in which order each runs alone. Pure.
 
 A query can end the host that it shares with others, for instance by using up the memory of its JVM. Where the JVM
 ended by itself, the host names the queries that Spark ran then. Where somebody killed it, or the whole host is gone,

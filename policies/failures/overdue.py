@@ -1,4 +1,4 @@
-"""When a run is asked for again, and when a lane is given up: pure, no clock.
+"""When a run is dispatched again, and when a lane is abandoned: pure, no clock.
 
 TLS loses nothing, but a host may: one that is broken or stuck answers heartbeats and completes nothing. What a lane
 usually takes is learnt from its own completions, so a slow query is not taken for a stuck one.

@@ -1,4 +1,4 @@
-"""When something that failed is tried again: pauses that double, and a time after which it is given up.
+"""When something that failed is retried: pauses that double, and a time after which it is abandoned.
 
 Pure: the caller says when. Used for queries that cannot go on and for engine hosts that cannot be started.
 """
@@ -17,7 +17,8 @@ class RestartTerms:
 
     Attributes:
         first_s: the pause after the first failure; it doubles with each further one.
-        most_s: the longest pause. A query that ran for longer than this begins anew with the first pause.
+        most_s: the longest pause. A query that ran for longer than this, not counting the time in which it was judged,
+            begins anew with the first pause.
         give_up_after_s: no retry once the failures have gone on for so long; None retries without end.
     """
 
@@ -56,7 +57,7 @@ class Restarts:
         Returns:
             The pause before the next try in seconds, or None when it is given up.
         """
-        ran_s = 0.0 if self._began_s is None else now_s - self._began_s
+        ran_s = 0.0 if self._began_s is None else now_s - self._began_s - judging_s
         self._began_s = None
         if self._failing_since_s is None or ran_s > self._terms.most_s:
             self._failing_since_s = now_s

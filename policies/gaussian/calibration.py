@@ -22,10 +22,10 @@ Z_COVERED = float(ndtri(0.5 + COVERED / 2))
 """That interval's half width in standard deviations."""
 
 ERRORS = 100
-"""So many of the last errors are looked at: enough to tell nine of ten from eight, few enough to follow changes."""
+"""How many of the last errors are used: enough to tell nine of ten from eight, few enough to follow changes."""
 
 _LEAST_ERRORS = 30
-"""Fewer tell nothing: the variance is taken as it is."""
+"""With fewer errors the variance is used unchanged."""
 
 _LEAST_FACTOR = 0.1
 """A forecast that was lately perfect is not believed to be so for ever."""

@@ -37,7 +37,7 @@ _DETAIL_S = 3 * 3600.0
 """A cycle's shape is first taken to change within about so long, however long the cycle is."""
 
 _PERIODS_TO_SEE = 1.5
-"""A period is looked for once so many of it were seen."""
+"""A period is searched for once this many of it were seen."""
 
 _MEMORY_LEAST = 8.0
 """A cycle's shape lasts for so many of its periods at least. By likelihood alone one odd week makes it one that is soon

@@ -24,23 +24,25 @@ _SURPRISE = 1e-3
 """Nobody is taken to have held anything for less likely than this part of the surest forecaster's peak."""
 
 _LEAST_ERRORS = 30
-"""A plain forecaster is asked once so many of its errors are known; its spread is theirs."""
+"""A plain forecaster is used once this many of its errors are known. Their spread is its uncertainty."""
 
 _LEAST_SPREAD = 0.01
-"""No plain forecast is surer than this part of the greatest value, both as roots: calm lasts only until it ends."""
+"""The least spread of a plain forecast, as a part of the greatest value (both as square roots).
+
+After a calm time all errors are small, but the next burst is not."""
 
 _LEAST_STD = 1e-6
-"""Nobody's likelihood is that of a point: standard deviations are at least this part of the greatest value."""
+"""The least standard deviation, as a part of the greatest value. It keeps every likelihood finite."""
 
 _FAR = 1e3
-"""So many standard deviations are as far as any more."""
+"""Errors beyond this many standard deviations all count the same."""
 
 
 class Averaged:
     """A model's forecasts, averaged with plain ones: as now, and as a cycle ago plus what has changed since.
 
     Args:
-        history: so many values are remembered.
+        history: how many values are remembered.
         cycles: lengths of cycles, in windows; one is looked at once it fits into the history with its errors.
         lead: windows ahead at which forecasts are judged.
     """

@@ -1,4 +1,4 @@
-"""The optimum that nobody can beat: what a planner would do that knew the whole trace.
+"""The optimum: what a planner would do if it knew the whole trace.
 
 An exact dynamic programme over windows. Its state is how many VMs have how many paid windows left, so billing in blocks
 is exact, unlike in the state graph, whose states are counts. A VM is never given back within a block: that would save

@@ -44,7 +44,7 @@ class CoolDown:
             self._changed_s, self._to = at_s, max(there, to)
 
     def ended(self, there: int, at_s: float, to: int) -> None:
-        """Note that a VM is given back because nobody wanted it.
+        """Note that a VM is terminated because no query wanted it.
 
         Args:
             there: how many there are without it.

@@ -1,4 +1,4 @@
-"""When a plan is believed: path rejection (Zacheilas et al., Algorithm 1), and stepping back to the plain rule."""
+"""When a plan is trusted: path rejection (Zacheilas et al., Algorithm 1), and the return to the plain rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query's Gaussian processes know of its input and its engines, when they learn, and whether they are believed.
+"""What a query's Gaussian processes know of its input and its engines, when they learn, and whether they are trusted.
 
 Observing and forecasting happen where decisions are made. Training is asked for with a ``FitOrder``, in a quiet moment
 if one comes, and its outcome adopted when it is there.
@@ -25,7 +25,7 @@ _REFITS = 10
 """The models are trained again when a tenth of the history is new."""
 
 _Z_90 = 1.6449
-"""An interval of so many standard deviations to either side holds nine of ten."""
+"""An interval of this many standard deviations to either side holds nine of ten."""
 
 _UNSURE = 0.1
 """Engine times that no model explains yet are taken to be known up to this part."""
@@ -74,7 +74,7 @@ class Learned:
         cycles = [round(cycle_s / options.window_s) for cycle_s in options.cycles_s]
         self._averaged = Averaged(options.history, cycles, options.lead)
         self._trust = Trust(late_factor=options.late_factor)
-        # What is had ready is best that quantile of what may come (the newsvendor's), so that is what is judged.
+        # The best capacity to keep ready is this quantile of the forecast (the newsvendor problem): it is judged.
         self._judged_z = float(ndtri(options.late_factor / (1 + options.late_factor)))
         self._pending: deque[tuple[int, float, float]] = deque()
         self._windows = 0

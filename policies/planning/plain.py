@@ -18,7 +18,7 @@ class StaticOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuOptions:
-    """When VMs are started and given back.
+    """When VMs are launched and terminated.
 
     Attributes:
         start_above: mean CPU use of two windows above which one VM more is wanted, in [0, 1].

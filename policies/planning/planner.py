@@ -21,25 +21,25 @@ from policies.planning.stategraph import CostSettings, Horizon, Path, Rented, co
 from policies.planning.windows import Window, WindowedPolicy
 
 _STATES_MOST = 64
-"""No more VMs than this, beyond those that are there, are planned for: planning costs their number squared."""
+"""The planner considers at most this many VMs more than there are: its cost grows with their number squared."""
 
 _LEAST_USD_PER_HOUR = 1e-3
-"""VMs that cost nothing still cost something to the planner: else it would keep them all for ever."""
+"""The planner treats free VMs as if they cost this much. Otherwise it would keep them all for ever."""
 
 _MISS_FACTOR = 20.0
-"""A missed event is worth as much as this many processed in the cloud: a VM is rented for a twentieth of its power."""
+"""A late event costs as much as processing this many in the cloud: a VM pays off at a twentieth of its capacity."""
 
 _CHANGE_FACTOR = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerOptions:
-    """How is planned.
+    """How the planner plans.
 
     Attributes:
         window_s: length of a window.
-        windows: so many ahead are planned.
-        history: so many behind are learned from.
+        windows: how many future windows are planned.
+        history: how many past windows are learned from.
         cycles_s: cycles to look for, besides time of day and day of week.
         miss_usd: MC, what an event that is not processed in its window is worth; None: what 20 cost in
             the cloud, their traffic included.

@@ -1,4 +1,4 @@
-"""Slots put together to the longer windows in which is planned, and what the plain rules say of each."""
+"""Combines slots into the longer windows that planning works with, and evaluates the plain rules for each window."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _MEMORY = 0.8
 """What was dealt in a slot counts by this much less a slot later: of two large runs a slot a small share gets none."""
 
 _SLOTS_LEAST = 5
-"""Fewer slots tell nothing of what the cloud takes."""
+"""Fewer slots are not enough to judge what the cloud takes."""
 
 
 class ShareController(Protocol):

@@ -1,4 +1,4 @@
-"""Which part of a query's events is not taken in while money for help is spent: at the cap, ``when_spent: shed``.
+"""Which part of a query's events is shed while the budget is spent (``when_spent: shed``).
 
 The newest events are shed, as an even sample of those that come in; what was taken in is answered. With a capacity of
 mu events per second, B events waiting and B* = mu x w of them wanted, mu - (B - B*) / horizon events per second are

@@ -38,7 +38,7 @@ class SwitchingSettings:
         if self.keep_vm_above_s > self.start_vm_above_s:
             raise ValueError(
                 f"keep_vm_above ({self.keep_vm_above_s:g} s) must not be greater than start_vm_above "
-                f"({self.start_vm_above_s:g} s): a VM given back there would be started again at once"
+                f"({self.start_vm_above_s:g} s): a VM terminated at this latency would be launched again at once"
             )
 
 

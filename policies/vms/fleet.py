@@ -17,10 +17,10 @@ from policies.vms.machine import Machine, VmBill, costs
 from policies.vms.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmState, step
 
 _LATE = 0.1
-"""A slot may end late by this part of its length; a VM is given back in time nevertheless."""
+"""A slot may end late by this part of its length; VMs are still terminated in time."""
 
 _SLOW = 2
-"""A boot that takes so many times what the config says is told."""
+"""A boot that takes this many times the configured time is reported."""
 _SAME_S = 1e-6
 _SAME_USD = 1e-9
 _STORY_LINES = 200
@@ -106,7 +106,7 @@ class Fleet:
         """Return, in words that stay the same, which VMs have been starting for more than twice ``boot_s``."""
         return tuple(
             f"{machine.name} has been starting for more than {_SLOW * boot_s:g} s, {_SLOW} times what boot says; it is "
-            f"given up after {patience_s:g} s"
+            f"terminated after {patience_s:g} s"
             for machine in self.live.values()
             if machine.state is VmState.STARTING and at_s - machine.since_s > _SLOW * boot_s
         )

@@ -75,7 +75,7 @@ def test_an_unreadable_state_sets_its_query_aside(tmp_path: Path) -> None:
     path = written(tmp_path, {"a": {}, "b": {}})
     result = CliRunner().invoke(main, ["check", str(path), "--no-plan"])
     assert result.exit_code == 2
-    assert f"{path}:11: queries.b: this query would be set aside, and the others run: {folder}" in result.output
+    assert f"{path}:11: queries.b: this query would not be opened, and the others run: {folder}" in result.output
     assert list(tmp_path.joinpath("state").rglob("*")) == [folder.parent, folder, folder / "query.json"]
 
 
@@ -95,7 +95,7 @@ def test_all_that_spark_finds_is_said_and_the_good_query_is_explained(tmp_path: 
     wide = {**os.environ, "COLUMNS": "1000"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=wide)
     assert done.returncode == 2
-    aside = "this query would be set aside, and the others run: query"
+    aside = "this query would not be opened, and the others run: query"
     nearest = 'there is no column "sendr" in the view events; the nearest is "sender"'
     assert f"{path}:11: queries.typo.sql: {aside} typo: {nearest}" in done.stderr
     assert f"{path}:12: queries.endless.sql: {aside} endless: it aggregates without a watermark" in done.stderr

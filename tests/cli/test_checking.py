@@ -34,7 +34,7 @@ def query(**changes: object) -> Query:
     ("found", "says"),
     [
         (plan(), "stateless: any share may go anywhere; several runs share a micro-batch"),
-        (plan(narrow=False), "one run a micro-batch"),
+        (plan(narrow=False), "one run in each micro-batch"),
         (plan(switchable=False, reason="rand"), "stateless, but rand"),
         (plan(switch_class="whole", switchable=False, reason="it sorts"), "whole, because it sorts"),
     ],

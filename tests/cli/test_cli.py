@@ -134,12 +134,12 @@ def test_status_without_a_gateway_says_how_to_start_one(tmp_path: Path) -> None:
 
 def test_dead_letters_are_replayed_by_the_running_gateway(tmp_path: Path, api: int) -> None:
     result = invoke("replay-dead-letters", written(tmp_path, port=api), "words")
-    assert (result.exit_code, result.output) == (0, "words: 3 dead letters go back into it\n")
+    assert (result.exit_code, result.output) == (0, "words: 3 dead letters are being replayed\n")
 
 
 def test_certificates_are_renewed_by_the_running_gateway(tmp_path: Path, api: int) -> None:
     result = invoke("certificates", "rotate", written(tmp_path, port=api))
-    says = "the gateway and 2 engine hosts have new certificates; refused later, by vm-2-1\n"
+    says = "the gateway and 2 engine hosts have new certificates; still to be refused by vm-2-1\n"
     assert (result.exit_code, result.output) == (0, says)
     nobody = invoke("certificates", "rotate", written(tmp_path, port=1))
     assert nobody.exit_code == 1

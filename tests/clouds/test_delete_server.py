@@ -129,7 +129,7 @@ def test_it_tries_again(provider: Provider, tmp_path: Path, caplog: pytest.LogCa
     provider.failing = 2
     assert delete_server.main(str(told(provider, tmp_path)), pause_s=0.0) == 0
     assert provider.servers == {"another", "3164444", "vm-1-ab"}
-    assert caplog.text.count("not deleted") == 2
+    assert caplog.text.count("could not be deleted") == 2
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_it_says_why_it_cannot_and_ends(
     assert delete_server.main(str(told(provider, tmp_path, **changes)), pause_s=0.0) == 1
     said = caplog.text
     assert says in said
-    assert said.count("not deleted") == delete_server.TRIES
+    assert said.count("could not be deleted") == delete_server.TRIES
     assert len(provider.servers) == 4
 
 

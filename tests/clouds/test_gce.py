@@ -105,7 +105,7 @@ async def test_nothing_to_be_had_is_an_error_that_the_gateway_knows(
     gces: Gces, cloud: MakeCloud, refusal: tuple[int, str, str], kind: type[Exception]
 ) -> None:
     gces.refusals = [refusal] * 4
-    with pytest.raises(kind, match="no machine can be had"):
+    with pytest.raises(kind, match="no VM is available"):
         await cloud().create("vm-1", TAGS, user_data("vm-1"))
     assert gces.there == {}
 

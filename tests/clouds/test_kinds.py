@@ -63,7 +63,7 @@ def test_a_file_that_cannot_be_read_is_said_and_stops_nothing(
     file = tmp_path / "kinds"
     file.write_bytes(content)
     kinds = Kinds(THERE, file)
-    assert "is forgotten" in caplog.text
+    assert "is ignored" in caplog.text
     kinds.was_unfit(SMALL, NOW_S)
     assert Kinds(THERE, file).by_merit(NOW_S) == [LARGE, SMALL]
 
@@ -73,7 +73,7 @@ def test_a_disk_that_does_not_take_it_is_said_and_stops_nothing(
 ) -> None:
     kinds = Kinds(THERE, tmp_path / "nowhere" / "kinds")
     kinds.was_unfit(SMALL, NOW_S)
-    assert "forgotten at a restart" in caplog.text
+    assert "cannot be written" in caplog.text
     assert kinds.by_merit(NOW_S) == [LARGE, SMALL]
 
 

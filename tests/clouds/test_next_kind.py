@@ -132,7 +132,7 @@ async def test_what_went_wrong_before_is_told_with_the_machine(
     assert len(node.setbacks) == 2
     assert node.setbacks[0].startswith("m5.large: EC2")
     assert "name more sizes or zones" in node.setbacks[0]
-    assert "wants fewer requests; again in 7 s" in node.setbacks[1].replace("again in 8 s", "again in 7 s")
+    assert "wants fewer requests; retry in 7 s" in node.setbacks[1].replace("retry in 8 s", "retry in 7 s")
     await cloud.destroy(node.id)
     proxy.stop()
 

@@ -51,7 +51,7 @@ async def test_a_service_in_trouble_is_asked_again_and_said_once(
     notice = asyncio.create_task(reclaimed_in_s("ec2", clock, metadata.url))
     await asked(metadata, 3)
     assert not notice.done()
-    assert len([record for record in caplog.records if "does not say" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "cannot check whether" in record.getMessage()]) == 1
     metadata.trouble = ""
     metadata.take_back(100.0)
     assert 50.0 < await asyncio.wait_for(notice, 60) <= 100.0

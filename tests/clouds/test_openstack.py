@@ -93,7 +93,7 @@ async def test_no_host_is_no_reason_to_order_another_size_for_an_hour(stack: Sta
 
 async def test_no_host_for_any_size_is_no_capacity_and_costs_nothing(stack: Stack, cloud: MakeCloud) -> None:
     stack.faults = [NO_HOST] * 2
-    with pytest.raises(CapacityError, match="no machine can be had") as caught:
+    with pytest.raises(CapacityError, match="no VM is available") as caught:
         await cloud().create("vm-1", TAGS, user_data("vm-1"))
     assert not isinstance(caught.value, BootError), "a machine that never booted is booked"
     assert stack.there == {}

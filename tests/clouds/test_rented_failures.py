@@ -192,7 +192,7 @@ async def test_a_machine_that_ends_while_it_boots_is_not_waited_for(ec2: Ec2Lab,
         ec2.client().stop_instances(InstanceIds=[instance["InstanceId"] for instance in ec2.instances()])
         return False
 
-    with pytest.raises(BootError, match="ended while it booted"):
+    with pytest.raises(BootError, match="stopped while it booted"):
         await ec2.cloud(knock=and_ends, boot_within_s=3600.0).create("one", TAGS, user_data("one"))
     assert sum(clock.leaps_s) < 60
     assert ec2.instances() == []
@@ -203,7 +203,7 @@ async def test_one_that_the_provider_ended_says_why(ec2: Ec2Lab) -> None:
         ec2.client().terminate_instances(InstanceIds=[instance["InstanceId"] for instance in ec2.instances()])
         return False
 
-    with pytest.raises(BootError, match="ended while it booted: User initiated"):
+    with pytest.raises(BootError, match="stopped while it booted: User initiated"):
         await ec2.cloud(knock=and_is_ended, boot_within_s=3600.0).create("one", TAGS, user_data("one"))
 
 

@@ -90,7 +90,7 @@ def test_a_copy_whose_query_writes_what_it_did_goes_on(
 ) -> None:
     copy = write(tmp_path / "b" / "config.yaml", sink=str(tmp_path / "a" / "out"))
     assert not refused(copy)
-    assert f"was used with {first.file}" in caplog.text
+    assert f"was used with the config {first.file}" in caplog.text
 
 
 def test_an_unreadable_record_is_named(tmp_path: Path, first: Config) -> None:

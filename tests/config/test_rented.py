@@ -59,7 +59,7 @@ def test_sizes_are_an_order_of_preference(write: Write) -> None:
         (EC2, "  region: eu-west-1\n", "", "cloud.region", "provider ec2 needs region: such as eu-west-1"),
         (EC2, f"  {WHO}\n", "", "cloud.credentials", "{key: ${VAR}, secret: ${VAR}}"),
         (EC2, "[m5.large, m5.xlarge]", "[]", "cloud.sizes", "provider ec2 needs sizes"),
-        (EC2, "m5.xlarge", "m5.large", "cloud.sizes", "m5.large is there twice"),
+        (EC2, "m5.xlarge", "m5.large", "cloud.sizes", "m5.large is listed twice"),
         (EC2, "image: ami-1", "image: ami-1\n  project: p", "cloud.project", "means nothing to provider ec2"),
         (EC2, "image: ami-1", "image: ami-1\n  warm: true", "cloud.warm", "for provider process only"),
         (EC2, "image: ami-1", "image: ami-1\n  namespaces: {n: 10.0.0.1}", "cloud.namespaces", "provider process only"),

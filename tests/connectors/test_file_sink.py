@@ -110,7 +110,7 @@ def test_runs_without_results_leave_an_empty_part_that_covers_them(tmp_path: Pat
 
 def test_a_folder_of_other_state_is_refused(tmp_path: Path) -> None:
     open_sink(tmp_path).commit([rows(0, 9)], Position())
-    with pytest.raises(StateError, match="other state"):
+    with pytest.raises(StateError, match="results of a different state_dir"):
         FileSink(tmp_path, owner="you", format="jsonl", ordered=True)
 
 

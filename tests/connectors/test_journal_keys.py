@@ -112,9 +112,9 @@ def test_keys_that_are_forgotten_too_soon_are_told_once_an_hour(
     assert caplog.messages == []
     for n in range(100, 600):
         keys.add(seen(n, 10.0 * n))
-    told = [message for message in caplog.messages if "is remembered for 1000 s now" in message]
+    told = [message for message in caplog.messages if "is now remembered for 1000 s" in message]
     assert len(told) == len(caplog.messages) == 2, "5,000 s are two hours begun"
-    assert "not for remember_keys = 86400 s, since more than 100 came" in told[0]
+    assert "instead of remember_keys = 86400 s, since there are more than 100" in told[0]
 
 
 def test_keys_that_had_their_time_are_forgotten_in_silence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

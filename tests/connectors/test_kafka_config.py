@@ -58,7 +58,7 @@ def test_what_fits_together_is_taken(schema: str, said: dict[str, Any]) -> None:
         ("_key BINARY", {"format": "raw"}, "has no _value"),
         ("n BIGINT", {"format": "avro"}, "needs avro_schema"),
         ("n BIGINT", {"avro_schema": "a.avsc"}, "of no use"),
-        ("n BIGINT", {"topics": ["a", "b", "a"]}, "a stands there twice"),
+        ("n BIGINT", {"topics": ["a", "b", "a"]}, "a is listed twice"),
         ("n BIGINT", {"topics": []}, "at least 1"),
         ("n BIGINT", {"start": "newest"}, "earliest"),
         ("n BIGINT", {"tls": {"certificate": "c.pem"}}, "certificate and key go together"),

@@ -142,7 +142,7 @@ async def test_a_topic_that_takes_small_batches_only(broker: Broker, caplog: pyt
     await sink.open()
     await sink.commit([release(first, first + 99) for first in range(0, 500, 100)], at(499))
     assert await values(broker, topic) == [row(n) for n in range(500)]
-    assert "takes no batch so large" in caplog.text
+    assert "does not accept a batch this large" in caplog.text
     await sink.close()
 
 
@@ -245,7 +245,7 @@ async def test_other_state_is_refused_and_fences_nobody(broker: Broker) -> None:
     await mine.open()
     await mine.commit([release(0, 4)], at(4))
     producer = mine._producer
-    with pytest.raises(StateError, match=r"from other state than this state_dir's .*: restore the state, or choose"):
+    with pytest.raises(StateError, match=r"from a different state_dir .*: restore the state, or choose"):
         await make_sink(broker.brokers, topic, owner="somebody else", epoch=7).open()
     await mine.commit([release(5, 9)], at(9))
     assert mine._producer is producer, "it was not fenced"

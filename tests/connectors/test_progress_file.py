@@ -58,7 +58,7 @@ async def test_a_saved_set_is_a_new_object(tmp_path: Path) -> None:
 
 async def test_a_file_of_other_state_is_refused_from_the_start(tmp_path: Path) -> None:
     await opened(tmp_path / "progress.json")
-    with pytest.raises(StateError, match=r"progress\.json is of other state"):
+    with pytest.raises(StateError, match=r"progress\.json belongs to a different state"):
         await opened(tmp_path / "progress.json", owner="you")
 
 

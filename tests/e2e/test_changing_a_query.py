@@ -63,7 +63,7 @@ def test_a_changed_where_goes_on_at_the_next_event_after_a_kill_and_then_a_new_p
     third = gateway(tmp_path, state_dir, "changed", write(tmp_path / "new.jsonl", range(3000)), new)
     third.run_until_drained()
     assert third.rows("changed") == [*expected, *({"id": i, "by": "new"} for i in range(0, 3000, 3))]
-    assert "its state was of" in third.tail()
+    assert "its state is from" in third.tail()
 
 
 def test_a_stateful_query_gives_its_state_up_only_if_told(tmp_path: Path, state_dir: Path) -> None:

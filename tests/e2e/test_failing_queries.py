@@ -21,7 +21,7 @@ def test_three_failing_queries_leave_the_other_seven_alone(tmp_path: Path) -> No
     said = gateway.log.read_text()
     assert code == 1, said[-6000:]
     for name in BAD:
-        assert f"query {name} failed, what it has not delivered is kept: " in said, said[-6000:]
+        assert f"query {name} failed, its undelivered events are kept: " in said, said[-6000:]
     reasons = {name: [line for line in said.splitlines() if f"query {name} failed: " in line] for name in BAD}
     assert [line for line in reasons["raises"] if "it always raises" in line]
     assert [line for line in said.splitlines() if "query out-of-memory" in line and "OutOfMemoryError" in line]

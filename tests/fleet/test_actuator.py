@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from fleet_doubles import RUNTIME, TAGS, Fleet, boot_error, nobody_there
-from gateway_doubles import ManualClock, until
+from gateway_doubles import ManualClock, settle, until
 
 from gateway.hosts.connection import QueryRefusedError
 from infra.clouds.base import CapacityError, CloudError
@@ -126,6 +126,17 @@ async def test_a_query_that_cannot_be_opened_is_kept_off_the_vm_which_serves_the
     await until(lambda: fleet.queries["b"].lanes == {"vm-1"})
     fleet.actuator.execute([END])
     await over(fleet)
+
+
+async def test_a_query_whose_home_was_replaced_keeps_the_lanes_that_it_has(fleet: Fleet) -> None:
+    await ready(fleet)
+    fleet.actuator.admit("a")
+    await settle()
+    assert [query.attached for query in fleet.queries.values()] == [1, 1]
+    fleet.queries["a"].lanes.clear()  # it was opened anew, with no lane but home's
+    fleet.actuator.admit("a")
+    await until(lambda: fleet.queries["a"].lanes == {"vm-1"})
+    assert [query.attached for query in fleet.queries.values()] == [2, 1]
 
 
 async def test_a_query_that_is_opened_while_the_vm_comes_up_gets_it_too(fleet: Fleet) -> None:
@@ -359,7 +370,7 @@ async def test_a_machine_that_is_never_taken_back_is_said_loudly(
     assert fleet.kinds("vm-1") == ["VmReady", "VmGone"]
     assert fleet.actuator.reaper.not_given_back == {"i-1": "vm-1 (i-1)"}
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
-        "vm-1 (i-1) could not be given back: it may still cost money; end it by hand"
+        "vm-1 (i-1) could not be terminated: it may still cost money; terminate it by hand"
     ]
 
 

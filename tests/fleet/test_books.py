@@ -77,7 +77,7 @@ async def test_nothing_is_reserved_while_the_disk_takes_nothing(
         assert "No space left" in ledger.frozen
         assert not ledger.reserve("vm-2", {"q": 1.0}, NOW_S, NOW_S + 60)
         books.save_soon()
-        await until(lambda: "no VM is started or kept" in caplog.text)
+        await until(lambda: "no VM is launched or renewed" in caplog.text)
     books.save_soon()
     await until(lambda: not ledger.frozen)
     assert ledger.reserve("vm-2", {"q": 1.0}, NOW_S, NOW_S + 60)

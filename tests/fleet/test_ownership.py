@@ -185,7 +185,7 @@ async def test_an_owner_out_of_reach_stops_before_another_takes_over(
         await asyncio.sleep(0.01)
     assert not first.holds
     await taking
-    assert "waiting until it ends, or is silent for 1.5s" in caplog.text
+    assert "waiting until the owner stops, or is silent for 1.5s" in caplog.text
     await asyncio.wait_for(keeping, DEADLINE_S)
     assert "the cable is out" in str(first.failure)
     assert second.epoch == 2

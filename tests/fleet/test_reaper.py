@@ -155,7 +155,7 @@ async def test_at_the_end_nothing_with_the_tag_is_left(caplog: pytest.LogCapture
     await reaper.first_sweep()
     cloud.throttled = 1
     await reaper.stop()
-    assert "look yourself" in caplog.text
+    assert "check with the provider" in caplog.text
 
 
 PROGRAM = """

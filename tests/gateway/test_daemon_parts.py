@@ -89,6 +89,8 @@ class Query(FakeQuery):
         self.tally.take_slot = lambda: (0, None)
         self.lanes: Any = {}
         self.committed_before = self.read_before = 0
+        self.isolating_s = 0.0
+        self.drain_lane = lambda _: None
         self.end_slot = lambda: None
 
     @property
@@ -161,7 +163,7 @@ class Home:
     async def end(self, connection: Connection | None) -> None:
         self.said.append("end host")
         if connection is not None:
-            await connection.close("the gateway ends")
+            await connection.close("the gateway stops")
 
 
 class Site:
@@ -200,11 +202,11 @@ async def test_a_drained_gateway_ends_with_nothing_left(site: Site) -> None:
     site.query.drained = site.query.idle = True
     assert await running == 0
     assert site.said == ["connect", "start", "stop reading", "stop", "end host", "close cloud"]
-    assert site.home.links[0].closed_with == "the gateway ends"
+    assert site.home.links[0].closed_with == "the gateway stops"
 
 
 async def test_certificates_are_renewed_while_it_runs_and_not_before(site: Site) -> None:
-    with pytest.raises(RotationRefusedError, match="the gateway is starting: ask again when it runs"):
+    with pytest.raises(RotationRefusedError, match="the gateway is starting: retry when it is running"):
         await site.daemon.rotate_certificates()
     running = asyncio.create_task(site.daemon.run(True, None))
     await until(lambda: site.daemon.phase == "running")
@@ -301,7 +303,7 @@ async def test_until_drained_ends_with_a_failure_where_a_query_fails_again_and_a
         await until(lambda: not site.query.started)
     assert await running == 1
     assert caplog.records[-1].getMessage() == (
-        "query words failed, what it has not delivered is kept: in.jsonl is damaged"
+        "query words failed, its undelivered events are kept: in.jsonl is damaged"
     )
 
 
@@ -379,5 +381,5 @@ def test_sigterm_while_the_engine_host_starts_leaves_no_process(tmp_path: Path) 
         gateway.send_signal(signal.SIGTERM)
         said = gateway.communicate(timeout=120)[0]
     assert gateway.returncode == 0, said
-    assert "told to stop before it was ready" in said
+    assert "stopped before it was ready" in said
     assert hosts() == []

@@ -29,7 +29,7 @@ async def test_a_vm_is_there_once_it_is_ready_and_until_it_is_ended(
     assert fleet.actuator.in_service() == []
     fleet.cloud.boots.clear()
     fleet.actuator.execute([StartVm(vm="vm-1", cause=WHY)])
-    with pytest.raises(NotSettledError, match="vm-1 is being started"):
+    with pytest.raises(NotSettledError, match="vm-1 is being launched"):
         fleet.actuator.in_service()
     fleet.cloud.boots.set()
     await until(lambda: fleet.kinds("vm-1") == ["VmReady"])

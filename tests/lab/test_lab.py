@@ -128,7 +128,7 @@ async def test_an_image_that_lacks_what_it_should_have_ends_and_is_given_back(
     baked = config.model_copy(update={"cloud": config.cloud.model_copy(update={"bundle": None})})
     cloud = make_cloud(baked, SystemClock())
     text = user_data(Authority.open(tmp_path / "trust"), "vm-2-lab", new_token(), 300.0)
-    with pytest.raises(BootError, match="ended while it booted"):
+    with pytest.raises(BootError, match="stopped while it booted"):
         await cloud.create("vm-2", TAGS, text)
     assert await cloud.list({}) == []
     assert any("No such file" in machine.console.read_text() for machine in lab.machines.values())

@@ -57,7 +57,7 @@ def hello(session: str, channel: str = "control") -> GatewayHello:
 
 
 async def test_a_host_with_another_token_is_not_signed(new_host: Site) -> None:
-    with pytest.raises(TrustError, match="does not hold its token"):
+    with pytest.raises(TrustError, match="does not have its token"):
         await within(enrol(new_host.address, new_host.authority, HOST, new_token(), 10))
     await new_host.enrol()
 

@@ -116,7 +116,7 @@ async def test_an_expired_host_is_refused(authority: Authority, believed: list[s
 async def test_a_token_that_was_spent_buys_nothing_on_another_machine(authority: Authority) -> None:
     async with new_site(authority, enrolled=False) as first, new_site(authority, enrolled=False) as thief:
         await first.enrol()
-        with pytest.raises(TrustError, match="does not hold its token"):
+        with pytest.raises(TrustError, match="does not have its token"):
             await within(enrol(thief.address, authority, HOST, first.user_data.token, 10.0))
         assert "no trusted connection" in await refused(thief, authority)
 

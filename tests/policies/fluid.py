@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gateway.core.decide.profiler import Profiler
+from gateway.core.exchange import OpenRuns
 from gateway.core.exchange.routing import Router
 from policies.signals import QuerySlot
 
@@ -62,7 +63,16 @@ class Fluid:
             self._serve()
             self.now_s += STEP_S
         oldest_s = self.backlog[0].arrival_s if self.backlog else None
-        self.profiler.waiting("q", events=sum(run.events for run in self.backlog), oldest_arrival_s=oldest_s)
+        self.profiler.under_way(
+            "q",
+            waiting_events=sum(run.events for run in self.backlog),
+            oldest_arrival_s=oldest_s,
+            open_runs={
+                name: OpenRuns(lane.open_events, len(lane.queue), lane.queue[0].arrival_s)
+                for name, lane in self.lanes.items()
+                if lane.queue
+            },
+        )
         (slot,) = self.profiler.end_slot(self.now_s)
         return slot
 
@@ -98,12 +108,10 @@ class Fluid:
         raw_bytes = run.events * EVENT_BYTES
         self.profiler.dispatched(
             "q",
-            first_seq=run.first_seq,
             lane=lane,
             events=run.events,
             raw_bytes=raw_bytes,
             sent_bytes=raw_bytes // 3,
-            oldest_arrival_s=run.arrival_s,
         )
 
     def _serve(self) -> None:

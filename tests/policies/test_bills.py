@@ -53,8 +53,10 @@ def test_the_bill_of_a_vm_from_its_order_to_its_end(caplog: pytest.LogCaptureFix
     assert bill.usd == pytest.approx(PERIOD_USD + egress_usd)
     assert (totals.billed_s, totals.used_s, totals.sent_bytes) == (20.0, 13.5, 1_000_000)
     (told,) = caplog.messages
-    assert told.startswith("vm-1 is paid for 20 s, of which 14 s were used and 6 s not; 1.0 MB were sent to it: 0.00")
-    assert told.endswith(f"{bill.usd:.4f} USD. All VMs so far: 20 s, 14 s used, 1.0 MB, {totals.usd:.4f} USD")
+    assert told.startswith("vm-1 was billed for 20 s (14 s used, 6 s unused); 1.0 MB were sent to it: 0.00")
+    assert told.endswith(
+        f"{bill.usd:.4f} USD. All VMs so far: 20 s billed, 14 s used, 1.0 MB sent, {totals.usd:.4f} USD"
+    )
 
 
 def test_the_status_says_what_is_spent_reserved_and_left_and_when_it_will_be_gone() -> None:

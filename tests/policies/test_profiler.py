@@ -3,23 +3,27 @@ from typing import Any
 import pytest
 
 from gateway.core.decide.profiler import Profiler
+from gateway.core.exchange import OpenRuns
 from policies.signals import HOME, QuerySlot
 
 
 class Told:
-    """A profiler of one query with short calls; runs hold 100 events each."""
+    """A profiler of one query with short calls, and a list of what is open; runs hold 100 events each."""
 
     def __init__(self, statistic: Any = "mean") -> None:
         self.profiler = Profiler(1.0, {"q": statistic})
+        self.waiting_events = 0
+        self.waiting_since_s: float | None = None
+        self._open: dict[int, tuple[str, float]] = {}
 
     def dispatched(self, run: int, lane: str = HOME, oldest_s: float = 0.0, raw: int = 0, sent: int = 0) -> None:
-        self.profiler.dispatched(
-            "q", first_seq=run * 100, lane=lane, events=100, raw_bytes=raw, sent_bytes=sent, oldest_arrival_s=oldest_s
-        )
+        self._open[run] = (lane, oldest_s)
+        self.profiler.dispatched("q", lane=lane, events=100, raw_bytes=raw, sent_bytes=sent)
 
     def completed(
         self, run: int, lane: str = HOME, *, arrival_s: float, at_s: float, batch: tuple[int, float] = (1, 0.1)
     ) -> None:
+        del self._open[run]
         self.profiler.completed(
             "q",
             first_seq=run * 100,
@@ -31,7 +35,18 @@ class Told:
             batch_s=batch[1],
         )
 
+    def waits(self, events: int, since_s: float | None) -> None:
+        self.waiting_events, self.waiting_since_s = events, since_s
+
     def slot(self, now_s: float, **fields: float) -> QuerySlot:
+        lanes = {lane for lane, _ in self._open.values()}
+        found = {lane: [oldest_s for name, oldest_s in self._open.values() if name == lane] for lane in lanes}
+        self.profiler.under_way(
+            "q",
+            waiting_events=self.waiting_events,
+            oldest_arrival_s=self.waiting_since_s,
+            open_runs={lane: OpenRuns(100 * len(each), len(each), min(each)) for lane, each in found.items()},
+        )
         (slot,) = self.profiler.end_slot(now_s, **fields)
         return slot
 
@@ -43,10 +58,11 @@ def test_an_idle_slot_has_no_latency() -> None:
 
 def test_latency_is_weighted_by_events() -> None:
     told = Told()
-    told.dispatched(0)
-    told.profiler.dispatched("q", first_seq=100, lane=HOME, events=300, raw_bytes=0, sent_bytes=0, oldest_arrival_s=0.0)
+    for run in range(4):
+        told.dispatched(run)
     told.completed(0, arrival_s=0.0, at_s=0.2)
-    told.completed(1, arrival_s=0.0, at_s=1.0)
+    for run in range(1, 4):
+        told.completed(run, arrival_s=0.0, at_s=1.0)
     assert told.slot(1.0).latency_s == pytest.approx(0.8)
 
 
@@ -69,10 +85,10 @@ def test_a_stuck_engine_does_not_look_idle() -> None:
 
 def test_events_due_but_not_read_count() -> None:
     told = Told()
-    told.profiler.waiting("q", events=70, oldest_arrival_s=1.0)
+    told.waits(70, 1.0)
     slot = told.slot(3.5)
     assert (slot.latency_s, slot.backlog_events) == (2.5, 70)
-    told.profiler.waiting("q", events=0, oldest_arrival_s=None)
+    told.waits(0, None)
     assert told.slot(4.5).latency_s == 0.0
 
 
@@ -92,7 +108,7 @@ def test_what_waits_for_a_lane_counts_also_once_switching_is_on() -> None:
     told = Told()
     told.dispatched(0, "vm-1", oldest_s=0.0)
     told.dispatched(1, HOME, oldest_s=2.0)
-    told.profiler.waiting("q", events=10, oldest_arrival_s=2.5)
+    told.waits(10, 2.5)
     assert told.slot(4.0).latency_s == pytest.approx(2.0)
 
 
@@ -104,17 +120,6 @@ def test_a_query_that_is_wholly_in_the_cloud_is_judged_there() -> None:
     assert told.slot(4.0).latency_s == pytest.approx(4.0)
     told.completed(1, "vm-1", arrival_s=3.0, at_s=4.5)
     assert told.slot(5.0).latency_s == pytest.approx(1.5)
-
-
-def test_a_second_completion_counts_nothing() -> None:
-    told = Told()
-    told.dispatched(0, "vm-1")
-    told.profiler.lane_closed("vm-1")
-    told.dispatched(0, HOME)
-    told.completed(0, "vm-1", arrival_s=0.0, at_s=1.0)
-    told.completed(0, HOME, arrival_s=0.0, at_s=9.0)
-    slot = told.slot(9.0)
-    assert (slot.home_latency_s, slot.cloud_latency_s, slot.open_runs) == (None, 1.0, 0)
 
 
 def test_bytes_are_counted_by_vm_and_slot() -> None:
@@ -167,8 +172,9 @@ def test_a_closed_lane_leaves_neither_open_runs_nor_a_rate() -> None:
     told.dispatched(0, "vm-1")
     told.dispatched(1, "vm-1")
     told.completed(0, "vm-1", arrival_s=0.0, at_s=1.0)
+    assert told.slot(1.0).open_runs == 1
     told.profiler.lane_closed("vm-1")
-    slot = told.slot(1.0)
+    (slot,) = told.profiler.end_slot(2.0)
     assert (slot.rates, slot.open_runs, slot.cloud_lane_s) == ({}, 0, None)
 
 
@@ -196,7 +202,7 @@ def test_the_input_rate_is_that_of_due_times_however_slowly_events_are_read() ->
     assert (slot.input_rate, slot.input_bytes_per_s) == (pytest.approx(1000, rel=0.01), pytest.approx(10_000, rel=0.01))
     arrive(told, 500, 11.0, 11.25)
     assert told.slot(12.0).input_rate == pytest.approx(2000)
-    told.profiler.waiting("q", events=0, oldest_arrival_s=11.25)
+    told.waits(0, 11.25)
     assert told.slot(13.0).input_rate == pytest.approx(2000)
     arrive(told, 8000, 11.25, 15.25)
     assert told.slot(14.0).input_rate == pytest.approx(2000)
@@ -221,7 +227,7 @@ def test_credit_that_ran_out_is_told_for_its_slot_only() -> None:
 
 def test_queries_are_kept_apart() -> None:
     profiler = Profiler(1.0, {"a": "mean", "b": "mean"})
-    profiler.waiting("a", events=1, oldest_arrival_s=0.0)
+    profiler.under_way("a", waiting_events=1, oldest_arrival_s=0.0, open_runs={})
     a, b = profiler.end_slot(2.0)
     assert ((a.query, a.latency_s), (b.query, b.latency_s)) == (("a", 2.0), ("b", 0.0))
 
@@ -229,28 +235,3 @@ def test_queries_are_kept_apart() -> None:
 def test_a_slot_without_length_is_refused() -> None:
     with pytest.raises(ValueError, match="slot"):
         Profiler(0.0, {"q": "mean"})
-
-
-def test_a_run_that_is_isolated_counts_neither_while_it_is_open_nor_when_it_is_completed() -> None:
-    told = Told()
-    for run in (0, 1):
-        told.dispatched(run)
-    told.profiler.isolating("q", first_seq=0, lane=HOME)
-    told.completed(1, arrival_s=0.0, at_s=0.5, batch=(1, 0.1))
-    slot = told.slot(60.0)
-    assert (slot.latency_s, slot.open_events, slot.open_runs) == (0.5, {}, 0)
-    told.completed(0, arrival_s=0.0, at_s=100.0, batch=(2, 50.0))
-    slot = told.slot(101.0)
-    assert (slot.latency_s, slot.completed_events, slot.busy_s) == (0.0, {}, {})
-    assert slot.out_of_order_share == 0.0
-    assert slot.rates == {HOME: pytest.approx(1000.0)}
-
-
-def test_an_isolated_run_that_is_given_to_another_lane_counts_again() -> None:
-    told = Told()
-    told.dispatched(0, "vm1")
-    told.profiler.isolating("q", first_seq=0, lane="vm1")
-    told.profiler.lane_closed("vm1")
-    told.dispatched(0, HOME)
-    told.profiler.isolating("q", first_seq=0, lane="vm1")
-    assert told.slot(7.0).latency_s == 7.0

@@ -37,6 +37,18 @@ def test_what_took_long_to_judge_pauses_nine_times_as_long() -> None:
     assert [restarts.failed(0.0, 1.0), restarts.failed(1.0, 5.0), restarts.failed(2.0, 100.0)] == [9.0, 45.0, 60.0]
 
 
+def test_time_in_which_it_is_judged_is_no_time_that_it_ran() -> None:
+    restarts, now_s = Restarts(RestartTerms(first_s=1.0, most_s=10.0)), 0.0
+    for failure in range(1, 5):
+        restarts.began(now_s)
+        now_s += 60.0
+        assert restarts.failed(now_s, judging_s=55.0) == 10.0
+        assert restarts.failures == failure
+    restarts.began(now_s)
+    restarts.failed(now_s + 60.0, judging_s=45.0)
+    assert restarts.failures == 1
+
+
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.booleans()), max_size=2000))
 def test_pauses_stay_within_their_bounds(steps: list[tuple[float, bool]]) -> None:
     restarts, now_s = Restarts(RestartTerms(first_s=1.0, most_s=64.0)), 0.0

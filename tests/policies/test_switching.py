@@ -68,7 +68,7 @@ def test_below_the_start_threshold_a_vm_is_never_started_and_only_stopped_at_a_p
     [
         ({"send_above_s": 3.0}, "L_s > L_d"),
         ({"send_above_s": 4.0}, "L_s > L_d"),
-        ({"keep_vm_above_s": 3.1}, "started again at once"),
+        ({"keep_vm_above_s": 3.1}, "launched again at once"),
         ({"tolerance_s": -1.0}, "negative"),
         ({"keep_vm_bytes": -1}, "negative"),
     ],

@@ -90,7 +90,7 @@ def test_the_fleet_carries_the_sum_and_has_no_vm_too_many(advice: list[Advice]) 
 def test_bursts_that_coincide_are_added_and_home_counts_once() -> None:
     both = asked({"a": wants(1.6, 1), "b": wants(1.6, 1)})
     assert [one.wanted for one in both.values()] == [3, 3]
-    assert "all queries together keep 3.2 engines busy, home is worth 1: 3 VMs" in both["a"].why
+    assert "all queries together keep 3.2 engines busy, home has the capacity of 1: 3 VMs" in both["a"].why
     assert both["a"].why.startswith("mine; ")
 
 

@@ -45,7 +45,7 @@ async def test_a_run_that_is_isolated_is_no_latency_by_which_a_vm_is_rented_but_
         query.offer(0, 9)
         await until(lambda: len(home.runs) == 1)
         home.link.say(Isolating(query="q", epoch=1, first_seq=0))
-        await until(lambda: query.profiler._queries["q"].open[0].isolating)
+        await until(lambda: query.pipeline.isolating_s > 0, query.clock, 0.1)
         query.clock.advance(50.0)
         query.pipeline.end_slot(None, 0)
         (slot,) = query.profiler.end_slot(query.clock.now())

@@ -31,8 +31,8 @@ def test_letters_are_logged_at_most_once_a_minute_with_count_place_and_first_rea
         clock.advance(10.0)
         letters.add([letter(50)])
     assert [record.getMessage() for record in caplog.records] == [
-        f"query q: 2 more dead letters in {path}; the first says: row 0 is bad",
-        f"query q: 9 more dead letters in {path}; the first says: row 1 is bad",
+        f"query q: 2 more dead letters in {path}; the first reason: row 0 is bad",
+        f"query q: 9 more dead letters in {path}; the first reason: row 1 is bad",
     ]
     assert tally.dead_letters == 11
     assert "11 dead letters" in tallies_text({"q": tally})

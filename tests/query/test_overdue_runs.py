@@ -71,7 +71,7 @@ async def test_answers_that_are_lost_doubled_and_reordered_leave_every_result_on
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         assert query.gate.held_bytes == 0
-        assert query.profiler._queries["q"].open == {}
+        assert query.pipeline.idle
         assert max(run.attempt for host in query.all_hosts for run in host.runs) > 1
     assert query.ids() == [*range(1000)]
 

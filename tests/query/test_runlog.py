@@ -110,7 +110,7 @@ def test_damage_before_the_last_line_is_reported_with_its_place(path: Path) -> N
 
 def test_a_log_of_other_state_is_refused(path: Path) -> None:
     filled(path, 1)
-    with pytest.raises(StateError, match="other state"):
+    with pytest.raises(StateError, match="belongs to a different state"):
         RunLog(path, LogHead("somebody else", 1.0))
 
 
@@ -216,7 +216,7 @@ def test_closed_on_a_full_disk_it_leaves_what_it_had(
     log.retire(10)
     monkeypatch.setattr("infra.failpoints._failpoints", Failpoints("runlog.rewrite.before=enospc@1"))
     log.close()
-    assert "cannot be shortened now" in caplog.text
+    assert "cannot be truncated now" in caplog.text
     assert RunLog(path, HEAD).runs == [record(i) for i in range(3)]
     assert list(path.parent.iterdir()) == [path]
 

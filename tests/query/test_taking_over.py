@@ -94,7 +94,7 @@ async def test_a_stateful_query_says_what_it_would_lose_and_begins_anew_only_if_
     assert [path.name for path in (site.folder / "state/queries/q").glob("checkpoints*")] == [
         Path(last.checkpoint_dir).name
     ]
-    assert "take new_epoch out of the config" in caplog.text
+    assert "remove new_epoch from the config" in caplog.text
     site.write("in.jsonl", range(80))
     await site.drain(sql="COUNT new", new_epoch=True)
     assert site.ids() == list(range(80))
@@ -134,7 +134,7 @@ async def test_rows_under_another_path_are_all_delivered(site: Site, caplog: pyt
     site.write("new/in.jsonl", range(5000, 8000))
     await site.drain(**at("new/in.jsonl"))
     assert site.ids() == [*range(1880), *range(5000, 8000)]
-    (line,) = [record.message for record in caplog.records if "its state was of" in record.message]
+    (line,) = [record.message for record in caplog.records if "its state is from" in record.message]
     assert str(site.folder / "in.jsonl") in line
     assert str(site.folder / "new/in.jsonl") in line
     assert "as seq 1880" in line
@@ -156,7 +156,7 @@ async def test_the_same_content_under_another_path_goes_on(site: Site, caplog: p
         file.writelines(json.dumps({"id": i}) + "\n" for i in range(100, 130))
     await site.drain(**at("moved.jsonl"))
     assert site.ids() == list(range(130))
-    assert "it goes on there" in caplog.text
+    assert "reading continues there" in caplog.text
 
 
 async def test_another_source_with_events_outstanding_is_refused_and_the_remedy_works(site: Site) -> None:

@@ -14,6 +14,7 @@ from gateway.simulate.options import Faults, QueryOptions, WorldOptions, drawn
 from gateway.simulate.runs.world import World, WorldOutcome
 
 _GRID_S = 0.02
+_AMPLE_BYTES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,17 @@ def calm(seed: int, load_s: float = 120.0, life: int = 0) -> WorldOptions:
     """A world as ``drawn`` draws it, where nothing fails and each boot takes as long as is expected.
 
     Events are drawn beforehand, so that both models get the same ones at the same time; each ``life`` of a world gets
-    others.
+    others. There is room for all bytes that are sent or held: the fluid model does not simulate these limits.
     """
     options = drawn(seed, load_s=load_s)
     queries = tuple(
-        replace(query, poisson=False, load=_counted(query, [seed, at, life], load_s))
+        replace(
+            query,
+            poisson=False,
+            load=_counted(query, [seed, at, life], load_s),
+            credit_bytes=_AMPLE_BYTES,
+            held_bytes_max=_AMPLE_BYTES,
+        )
         for at, query in enumerate(options.queries)
     )
     machines = replace(options.machines, boot=LogNormal(0.0))

@@ -39,7 +39,7 @@ def test_a_vm_is_drained_when_the_cloud_says_in_time_that_it_takes_it() -> None:
 
     told, late = played(30.0)
     surprised, very_late = played(0.0)
-    assert any("takes vm-1 back" in why for _, why in told)
+    assert any("reclaims vm-1" in why for _, why in told)
     assert not any("was lost" in why for _, why in told)
     assert any("was lost" in why for _, why in surprised)
     assert late <= very_late + 0.05
@@ -222,9 +222,7 @@ def test_flows_and_rates_are_those_of_the_profiler(runs: list[list[int]]) -> Non
         done = 0
         for events in of_slot:
             now_s = slot + 0.5
-            profiler.dispatched(
-                "q", first_seq=seq, lane=HOME, events=events, raw_bytes=0, sent_bytes=0, oldest_arrival_s=now_s
-            )
+            profiler.dispatched("q", lane=HOME, events=events, raw_bytes=0, sent_bytes=0)
             profiler.completed(
                 "q", first_seq=seq, last_seq=seq + events - 1, lane=HOME, mean_arrival_s=now_s, completed_s=now_s,
                 batch_id=seq, batch_s=0.01 * events + 0.1,

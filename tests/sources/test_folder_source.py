@@ -97,7 +97,7 @@ def test_what_is_being_written_is_left_alone(place: Place, caplog: pytest.LogCap
     assert place.numbers(source) == []
     growing.rename(place.folder / "a.jsonl")
     assert place.numbers(source) == [0, 1, 2]
-    assert caplog.text.count("README and the like") == 1
+    assert caplog.text.count("README and other files of unsupported types") == 1
 
 
 def test_positions_mean_the_same_after_a_crash_whatever_appeared_meanwhile(place: Place) -> None:

@@ -103,9 +103,14 @@ class FakeQuery:
         self.opens = asyncio.Event()
         self.opens.set()
         self.shares: dict[str, float] = {}
+        self.drained_lanes: list[str] = []
+        self.attached = 0
 
     def set_shares(self, shares: dict[str, float]) -> None:
         self.shares = shares
+
+    def drain_lane(self, name: str) -> None:
+        self.drained_lanes.append(name)
 
     def lane_idle(self, name: str) -> bool:
         return name not in self.busy
@@ -114,6 +119,7 @@ class FakeQuery:
         await self.opens.wait()
         if self.refusal is not None:
             raise self.refusal
+        self.attached += 1
         self.lanes.add(connection.name)
 
     async def detach(self, name: str, loss: object = None) -> None:

@@ -36,7 +36,7 @@ class Answers:
 
     async def rotate_certificates(self) -> dict[str, list[str]]:
         if self.phase != "running":
-            raise RotationRefusedError(f"the gateway is {self.phase}: ask again when it runs")
+            raise RotationRefusedError(f"the gateway is {self.phase}: retry when it is running")
         return {"renewed": ["home-1"], "later": []}
 
 
@@ -93,7 +93,7 @@ async def test_new_certificates_are_asked_for_and_may_be_refused(api: Api) -> No
     gateway, url = Answers(), f"http://{api.listen}/certificates/rotate"
     async with serve_api(gateway, api), aiohttp.ClientSession() as session:
         for phase, code, says in (
-            ("starting", 409, "ask again when it runs"),
+            ("starting", 409, "retry when it is running"),
             ("running", 200, '"renewed": ["home-1"]'),
         ):
             gateway.phase = phase

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.views import decisions as ledger
+from gateway.views.why import decisions as ledger
 from gateway.views.why.decisions import DecisionLog, decision_at
 from gateway.views.why.telling import moment, sentences
 from policies.advice import Advice, Expected, Option
@@ -162,7 +162,7 @@ async def test_a_disk_that_fails_is_told_of_and_nothing_else_happens(
 ) -> None:
     (tmp_path / "file").write_text("")
     log = await noted(tmp_path / "file" / "ledger", (1.0, decided(), []))
-    assert "1 decisions were not written down" in caplog.text
+    assert "1 decisions were not written" in caplog.text
     assert log.last["q"]["wall_s"] == 1.0
 
 
@@ -176,7 +176,7 @@ async def test_a_decision_is_told_in_sentences(tmp_path: Path) -> None:
     text = "\n".join(sentences(line))
     for part in (
         "q at 1970-01-01T00:16:40.000+00:00: stays home: no VM is ready.",
-        "latency 0.40 s, 800 events/s come, 120 are being processed, 7 wait",
+        "latency 0.40 s, 800 events/s arrive, 120 are being processed, 7 wait",
         "Policy planner: planner: 1 VMs, as planned (wanted 1, kept 1).",
         "2400 events/s in 12.5 s, nine times of ten between 2200 and 2600",
         "Rule cpu would want 0 VMs: CPU load 60%.",

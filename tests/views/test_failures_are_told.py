@@ -169,7 +169,9 @@ async def test_what_had_to_be_passed_over_is_told_when_a_vm_is_ready(
     await until(lambda: site.fleet.kinds("vm-1") == ["VmReady"])
     line = site.slot()
     assert line["setbacks"] == ["vm-1: m5.large in a: none left: name more sizes or zones"]
-    assert "  Before it was had: vm-1: m5.large in a: none left: name more sizes or zones." in sentences(line)
+    assert "  Failed before this VM was ready: vm-1: m5.large in a: none left: name more sizes or zones." in sentences(
+        line
+    )
     assert site.slot()["setbacks"] == [], "it is told once"
     await site.end()
 
@@ -189,7 +191,7 @@ async def test_a_boot_of_ten_minutes_is_waited_for_and_told_each_minute(
     slow = [line for line in starting if line["slow"]]
     assert slow[0]["wall_s"] - starting[0]["wall_s"] == pytest.approx(11.0), "at once when it has taken twice boot: 5s"
     assert slow == starting[2:], "the slots between are without news"
-    why = "  vm-1 has been starting for more than 10 s, 2 times what boot says; it is given up after 1200 s."
+    why = "  vm-1 has been starting for more than 10 s, 2 times what boot says; it is terminated after 1200 s."
     assert why in sentences(slow[0])
     site.fleet.cloud.boots.set()
     await until(lambda: site.fleet.kinds("vm-1") == ["VmReady"])

@@ -83,7 +83,7 @@ def test_the_speed_multiplies_rates(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        ({"follow": True}, "the files there and those that come"),
+        ({"follow": True}, "its files and those that appear later"),
         ({"replay": {"times": "at", "speed": 10}}, "at the times in column at, 10 times as fast, 1 time"),
     ],
 )

@@ -68,7 +68,7 @@ def test_a_trace_is_bounded_and_never_overwritten(tmp_path: Path, caplog: pytest
     trace.close()
     assert path.stat().st_size <= 60
     assert len(lines(path)) > 2
-    assert caplog.text.count("ends here") == 1
+    assert caplog.text.count("has stopped") == 1
     with pytest.raises(FileExistsError):
         TraceFile(path, 0.0)
 

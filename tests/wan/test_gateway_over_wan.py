@@ -78,7 +78,7 @@ async def cut_and_heal(wan: Wan, tmp_path: Path, directions: tuple[Direction, ..
         await asyncio.sleep(max(0.0, cut_s + LONG_CUT_S - time.monotonic()))  # how long the cut is
         healed_s = time.monotonic()
         await wan.heal()
-        linked_s = await gateway.until("vm-1 is linked again after") - healed_s
+        linked_s = await gateway.until("reconnected to vm-1 after") - healed_s
         await gateway.drained()
     finally:
         await gone(gateway)

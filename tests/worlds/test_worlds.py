@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +12,7 @@ import pytest
 from worlds import live
 
 from engines.simulated.generators import Uniform
-from gateway.core.exchange.reorder import Reorderer
 from gateway.core.exchange.routing import Router
-from gateway.core.intervals import IntervalSet
-from gateway.query.flow.run import RunBook
 from gateway.simulate.options import Faults, WorldOptions, drawn
 from gateway.simulate.runs.world import World, WorldOutcome
 from policies.money.ledger import Budget
@@ -57,6 +53,8 @@ def test_the_worlds_are_worth_living_in(worlds: dict[int, tuple[World, WorldOutc
         "hangs",
         "takes vm",
         "will take vm",
+        "finds bad rows",
+        "is opened again",
     ):
         assert fault in happened
     for what in ("is overdue in", "is given up", "VmLost", "VmDrained", "the link to", "the clock steps"):
@@ -123,45 +121,6 @@ def test_without_money_a_part_is_shed_and_the_rest_is_in_time() -> None:
     assert 0.6 * 90_000 < in_time.queries[0].events < 0.72 * 90_000
     assert in_time.queries[0].mean_s < qos_s
     assert any("SetShed" in line for line in shedding.trace.lines)
-
-
-def forget_shares(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Router, "shares", property(lambda _: {HOME: 0.5}))
-
-
-def lose_runs_of_a_lost_lane(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RunBook, "give_back", lambda self, lane: self._open.pop(lane, None))
-
-
-def lose_overdue_runs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RunBook, "ask_again", lambda self, lane, first_seq: self._open.get(lane, {}).pop(first_seq, None))
-
-
-def take_second_answers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(IntervalSet, "covers", lambda *_: False)
-
-
-def mark_nothing_as_late(patch: pytest.MonkeyPatch) -> None:
-    release = Reorderer._release
-    patch.setattr(Reorderer, "_release", lambda *run, **_: release(*run, late=False))
-
-
-MISTAKES = {
-    forget_shares: "shares",
-    lose_runs_of_a_lost_lane: "are not done, but",
-    lose_overdue_runs: "are not done, but",
-    take_second_answers: "no runs that are open",
-    mark_nothing_as_late: "out of order and not marked",
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_the_gateway_breaks_a_promise(
-    mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mistake(monkeypatch)
-    broken = (outcome for seed in range(1, 40) if isinstance(outcome := live(seed)[1], str))
-    assert MISTAKES[mistake] in next(broken)
 
 
 def test_a_whole_query_is_dealt_to_three_vms() -> None:

@@ -18,12 +18,12 @@ class ServerTls(Section):
 
 
 class HttpSource(Section):
-    """JSON lines that are POSTed, safe in the journal before the answer.
+    """JSON lines by POST. They are in the journal before the answer is sent.
 
     Attributes:
         listen: host:port.
         path: of the URL.
-        remember_keys_s: a request with an ``Idempotency-Key`` seen within this time is answered, and not taken again.
+        remember_keys_s: a request whose ``Idempotency-Key`` came within this time is answered, but not processed again.
         max_body_bytes: larger requests are refused.
         token: when given, requests must carry it as ``Authorization: Bearer``.
     """
@@ -52,7 +52,7 @@ class HttpSink(Section):
     """Results as POSTs of JSON lines, with a stable ``Idempotency-Key``: at least once.
 
     Attributes:
-        url: where to; an https server is believed if the system (or the file ``SSL_CERT_FILE``) knows its authority.
+        url: the target; an https server is trusted if the system (or the file ``SSL_CERT_FILE``) trusts its authority.
         token: when given, it is sent as ``Authorization: Bearer``.
     """
 

@@ -1,4 +1,4 @@
-"""The config's section about the journal of a source that cannot be asked again."""
+"""The config's section about the journal of a source that cannot replay."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gateway.config.words.fields import Section, Size
 
 
 class Journal(Section):
-    """What was received and is not committed yet, on disk.
+    """The journal on disk: everything that was received and is not committed yet.
 
     Attributes:
-        limit_bytes: when it holds so much, senders are held back.
-        segment_bytes: size of its files; a file goes when all in it is committed.
+        limit_bytes: when it holds this much, nothing more is accepted until there is room.
+        segment_bytes: size of its files; a file is deleted when everything in it is committed.
     """
 
     limit_bytes: Annotated[Size, Field(ge=2**20)] = Field(default=2**30, alias="limit")

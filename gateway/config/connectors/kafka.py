@@ -31,13 +31,13 @@ class KafkaSource(Section):
     """Records of topics, read as a member of a consumer group.
 
     Columns ``_key``, ``_timestamp``, ``_headers``, ``_topic``, ``_partition`` and ``_offset`` of the query's schema
-    are filled with what the broker keeps of a record; ``raw`` puts the record itself into ``_value`` (BINARY).
+    are filled from the record's metadata; ``raw`` puts the record itself into ``_value`` (BINARY).
 
     Attributes:
         brokers: host:port, several parted by commas.
         topics: at least one.
         group: default ``spillway-<query>``.
-        format: what a record's value is; ``confluent-avro`` begins with a schema's number, which is passed over.
+        format: what a record's value is; ``confluent-avro`` begins with a schema id, which is skipped.
         avro_schema: the writers' schema; needed for both kinds of Avro.
         start: where a group without committed offsets begins; partitions that a topic gets later begin at their
             earliest record.
@@ -65,7 +65,7 @@ class KafkaSource(Section):
             findings.append(Finding(key=("avro_schema",), what=what))
         twice = sorted({topic for topic in self.topics if self.topics.count(topic) > 1})
         if twice:
-            findings.append(Finding(key=("topics",), what=f"{', '.join(twice)} stands there twice; name each once"))
+            findings.append(Finding(key=("topics",), what=f"{', '.join(twice)} is listed twice; list each topic once"))
         refuse(findings)
         return self
 

@@ -15,7 +15,7 @@ _TOPIC_BYTES_MAX = 65_535
 
 
 class _BrokerSection(Section):
-    """How a broker is reached.
+    """How to reach a broker.
 
     Attributes:
         host: the broker's.
@@ -36,11 +36,11 @@ class _BrokerSection(Section):
 
 
 class MqttSource(_BrokerSection):
-    """Messages of topics, safe in the journal before the broker is told that they came.
+    """Messages of topics. They are in the journal before they are acknowledged to the broker.
 
     Attributes:
         topics: topic filters.
-        qos: what is asked of the broker; with 0 it may lose messages.
+        qos: the QoS of the subscription; with 0 the broker may lose messages.
         clients: how many connections share the subscription, for more throughput.
         format: what a message is; ``raw`` puts it into the column ``_value`` (BINARY). ``_topic`` is filled too.
     """

@@ -20,10 +20,10 @@ Prefix = Annotated[str, AfterValidator(_usable_prefix)]
 
 
 class Bucket(Section):
-    """A place in an object store; who we are is found as boto3 finds it (environment, ~/.aws, instance role).
+    """A place in an object store. boto3 finds the credentials (environment, ~/.aws, instance role).
 
     Attributes:
-        bucket: it must be there.
+        bucket: it must exist.
         prefix: before the name of each object.
         endpoint: URL of a store that is not Amazon's.
         region: of the bucket.

@@ -1,4 +1,4 @@
-"""The config's words about proving who somebody is, shared by all connectors."""
+"""The config's keys for authentication, shared by all connectors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gateway.config.words.fields import AnyPath, Finding, Section, refuse
 
 
 class Tls(Section):
-    """TLS towards a server: whom to believe, and what to show.
+    """TLS towards a server: trusted authorities, and the client certificate.
 
     Attributes:
-        ca: PEM of the authorities that are believed; the system's own without it.
-        certificate: PEM that is shown to a server that asks for one; with ``key``.
+        ca: PEM of the trusted authorities; default: the system's.
+        certificate: PEM of the client certificate, if the server requires one; with ``key``.
         key: PEM of its private key.
     """
 

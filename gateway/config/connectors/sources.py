@@ -33,11 +33,11 @@ class Replay(Section):
 
     Attributes:
         rate_per_s: one rate for all of it; or
-        profile: one rate after the other; the last one holds to the end; or
+        profile: several rates, one after the other; the last one lasts to the end; or
         times: a TIMESTAMP column: rows are due as far apart as they were recorded. With none of the three: as fast as
             possible.
-        speed: how many times as fast as the rates or times say.
-        loops: how often the file is played.
+        speed: a factor on the rates or times.
+        loops: how often the file is replayed.
         id_field: a STRING column that is made distinct in each loop.
     """
 
@@ -61,11 +61,11 @@ class Replay(Section):
 
 
 class FileSource(Section):
-    """Rows from a file or a folder; without ``replay`` as fast as they can be taken.
+    """Rows from a file or a folder. Without ``replay`` they are read as fast as possible.
 
     Attributes:
-        path: a file, a folder of such files (taken in the order of their names), or a maildir.
-        follow: go on with files that appear in the folder; it never ends then.
+        path: a file, a folder of such files (read in the order of their names), or a maildir.
+        follow: also read files that appear in the folder later; the source then never ends.
         replay: when rows are due.
     """
 

@@ -27,7 +27,7 @@ def top_level_columns(ddl: str) -> dict[str, str]:
             raise ValueError(f'"{part.strip()}" is not a column; write name TYPE, as in subject STRING')
         name = match["bare"] or match["quoted"].replace("``", "`")
         if name in columns:
-            raise ValueError(f'column "{name}" is there twice')
+            raise ValueError(f'column "{name}" is listed twice')
         columns[name] = match["type"].strip().upper()
     return columns
 

@@ -128,7 +128,7 @@ def _existing_input(path: Path) -> Path:
     if path.is_dir():
         return path
     if not path.name.endswith(INPUT_SUFFIXES):
-        raise ValueError(f"{path.name} is of no kind this reads; give one of {', '.join(INPUT_SUFFIXES)} or a folder")
+        raise ValueError(f"{path.name} has an unsupported type; give one of {', '.join(INPUT_SUFFIXES)} or a folder")
     if not path.is_file():
         there = normpath(path)
         # The examples read mail that a command makes.

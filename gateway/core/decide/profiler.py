@@ -1,16 +1,17 @@
 """What was measured in a slot: latency, rates and bytes of each query and lane (ESM, section 4: the Profiler).
 
-Pure: it is told what happened and when. Runs are named by their first seq, so a run that goes to a second lane after
-its first was lost is open only once, and a completion that comes twice is counted once.
+Pure: it is told what happened and when. It keeps no runs: the exchange knows which are open, and that an answer is the
+first one.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
+from gateway.core.exchange.views import OpenRuns
 from policies.histogram import Histogram
 from policies.signals import HOME, QuerySlot
 
@@ -66,14 +67,6 @@ def _little_s(flows: Iterable[_Flow]) -> float | None:
     return open_events / completed_per_s if completed_per_s > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenRun:
-    lane: str
-    events: int
-    oldest_arrival_s: float
-    isolating: bool = False
-
-
 @dataclass(slots=True)
 class _Slot:
     """Counters of one query that start anew with each slot."""
@@ -95,14 +88,14 @@ class _Slot:
 
 
 class _QueryProfile:
-    """All that is kept of one query; memory grows with its open runs and lanes only."""
+    """All that is kept of one query; memory grows with its lanes only."""
 
     def __init__(self, name: str, statistic: Statistic, slot_s: float) -> None:
         self.name = name
         self.statistic = statistic
         self.slot_s = slot_s
         self.slot = _Slot()
-        self.open: dict[int, _OpenRun] = {}
+        self.open: Mapping[str, OpenRuns] = {}
         self.rates: dict[str, _Rate] = {}
         self.flows: dict[str, _Flow] = {}
         self.waiting_events = 0
@@ -116,13 +109,10 @@ class _QueryProfile:
         """Return what the slot showed and start the next one."""
         self._measure_input()
         slot, self.slot = self.slot, _Slot()
-        open_events: Counter[str] = Counter()
-        served = [run for run in self.open.values() if not run.isolating]
-        for run in served:
-            open_events[run.lane] += run.events
+        open_events = {lane: runs.events for lane, runs in self.open.items()}
         for lane in {*self.flows, *open_events, *slot.completed_events}:
             flow = self.flows.setdefault(lane, _Flow())
-            flow.add(open_events[lane], slot.completed_events[lane] / self.slot_s)
+            flow.add(open_events.get(lane, 0), slot.completed_events[lane] / self.slot_s)
         completed = slot.home.weight + slot.cloud.weight
         measured = QuerySlot(
             query=self.name,
@@ -139,8 +129,8 @@ class _QueryProfile:
             dispatched_events=dict(slot.dispatched_events),
             raw_bytes=dict(slot.raw_bytes),
             sent_bytes=dict(slot.sent_bytes),
-            open_events=dict(open_events),
-            open_runs=len(served),
+            open_events=open_events,
+            open_runs=sum(runs.runs for runs in self.open.values()),
             backlog_events=self.waiting_events,
             input_rate=self.input_rate,
             input_bytes_per_s=self.input_bytes_per_s,
@@ -161,8 +151,7 @@ class _QueryProfile:
         if not home_only:
             seen.merge(slot.cloud)
         latency_s = seen.mean_s if self.statistic == "mean" else seen.quantile_s(0.95)
-        served = [run for run in self.open.values() if not run.isolating]
-        open_since_s = [run.oldest_arrival_s for run in served if run.lane == HOME or not home_only]
+        open_since_s = [runs.oldest_arrival_s for lane, runs in self.open.items() if lane == HOME or not home_only]
         if self.waiting_since_s is not None:
             open_since_s.append(self.waiting_since_s)
         return max(latency_s, now_s - min(open_since_s, default=now_s))
@@ -206,13 +195,21 @@ class Profiler:
         slot.first_due_s = first_due_s if slot.first_due_s is None else min(slot.first_due_s, first_due_s)
         slot.last_due_s = last_due_s if slot.last_due_s is None else max(slot.last_due_s, last_due_s)
 
-    def waiting(self, query: str, *, events: int, oldest_arrival_s: float | None) -> None:
-        """Tell, before each slot ends, how many due events no lane has yet, and since when the oldest is due.
+    def under_way(
+        self, query: str, *, waiting_events: int, oldest_arrival_s: float | None, open_runs: Mapping[str, OpenRuns]
+    ) -> None:
+        """Take, before each slot ends, what is not completed.
 
-        Events that are due but were not read yet count for ``oldest_arrival_s``; None when nothing waits.
+        Args:
+            query: its name.
+            waiting_events: due events that no lane has yet.
+            oldest_arrival_s: since when the oldest of them is due, also if it was not read yet; None when none waits.
+            open_runs: what is open in each lane. Runs in which a host looks for bad rows are left out: how long that
+                takes is no latency by which a VM is rented.
         """
         profile = self._queries[query]
-        profile.waiting_events = events
+        profile.open = dict(open_runs)
+        profile.waiting_events = waiting_events
         profile.waiting_since_s = oldest_arrival_s
 
     def no_credit(self, query: str, lane: str) -> None:
@@ -223,33 +220,20 @@ class Profiler:
         self,
         query: str,
         *,
-        first_seq: int,
         lane: str,
         events: int,
         raw_bytes: int,
         sent_bytes: int,
-        oldest_arrival_s: float,
     ) -> None:
         """A run was given to a lane.
 
         ``raw_bytes`` are counted before trimming and compression, ``sent_bytes`` crossed the WAN; home sends none.
         """
         profile = self._queries[query]
-        profile.open[first_seq] = _OpenRun(lane, events, oldest_arrival_s)
         profile.slot.dispatched_events[lane] += events
         if lane != HOME:
             profile.slot.raw_bytes[lane] += raw_bytes
             profile.slot.sent_bytes[lane] += sent_bytes
-
-    def isolating(self, query: str, *, first_seq: int, lane: str) -> None:
-        """A lane looks for bad rows in a run: how long that takes is no latency by which a VM is rented.
-
-        From now on the run counts for nothing here; once it is given to a lane again it counts.
-        """
-        open_runs = self._queries[query].open
-        run = open_runs.get(first_seq)
-        if run is not None and run.lane == lane:
-            open_runs[first_seq] = replace(run, isolating=True)
 
     def completed(
         self,
@@ -265,26 +249,23 @@ class Profiler:
     ) -> None:
         """A lane completed a run in its micro-batch ``batch_id``, which took ``batch_s`` for all its runs.
 
-        Only the first completion of a run counts, whichever lane it comes from; a second one changes nothing.
+        Only the first completion of a run is told, and none of a run in which the host looked for bad rows.
         """
         profile = self._queries[query]
-        run = profile.open.pop(first_seq, None)
-        if run is None or run.isolating:
-            return
-        slot = profile.slot
+        slot, events = profile.slot, last_seq + 1 - first_seq
         latency_s = max(0.0, completed_s - mean_arrival_s)
-        (slot.home if lane == HOME else slot.cloud).add(latency_s, run.events)
-        slot.completed_events[lane] += run.events
-        slot.late_events += run.events if first_seq < profile.highest_seq else 0
+        (slot.home if lane == HOME else slot.cloud).add(latency_s, events)
+        slot.completed_events[lane] += events
+        slot.late_events += events if first_seq < profile.highest_seq else 0
         profile.highest_seq = max(profile.highest_seq, last_seq)
-        if profile.rates.setdefault(lane, _Rate()).add(run.events, batch_id, batch_s):
+        if profile.rates.setdefault(lane, _Rate()).add(events, batch_id, batch_s):
             slot.batches[lane] += 1
             slot.busy_s[lane] += batch_s
 
     def query_closed(self, query: str) -> None:
         """Nothing of a query is under way any more: it failed, and what was open is read again later."""
         profile = self._queries[query]
-        profile.open.clear()
+        profile.open = {}
         profile.waiting_events = 0
         profile.waiting_since_s = None
 
@@ -294,7 +275,7 @@ class Profiler:
             profile.rates.pop(lane, None)
             profile.flows.pop(lane, None)
             profile.slot.completed_events.pop(lane, None)
-            profile.open = {seq: run for seq, run in profile.open.items() if run.lane != lane}
+            profile.open = {name: runs for name, runs in profile.open.items() if name != lane}
 
     def end_slot(self, now_s: float, *, load1: float = 0.0) -> tuple[QuerySlot, ...]:
         """Return what the slot that ends at ``now_s`` showed of each query, and start the next slot."""

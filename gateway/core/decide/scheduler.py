@@ -87,7 +87,7 @@ class SchedulerSettings:
 
 
 class Scheduler:
-    """Decides when VMs are started and given back and which share of each query goes to them."""
+    """Decides when VMs are launched and terminated, and which share of each query goes to them."""
 
     def __init__(self, settings: SchedulerSettings) -> None:
         self._settings = settings

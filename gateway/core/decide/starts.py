@@ -1,4 +1,4 @@
-"""Which VM is started next, for whom and why: by equation 1 once tau has passed, or ahead of time for a policy."""
+"""Which VM is launched next, for which query and why: by equation 1 after tau, or ahead of time for a policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A VM's life as the scheduler sees it: what becomes of it when something happens, and equation 1: who is kept."""
+"""The life of a VM as the scheduler sees it: its transitions at events, and equation 1, which VMs are kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ORDER_PATIENCE_S = 300.0
 
 
 def boot_patience_s(boot_s: float, boot_within_s: float) -> float:
-    """Return how long a VM may be starting before it is given up.
+    """Return how long a VM may be starting before it is terminated.
 
     Args:
         boot_s: how long it is expected to take.
@@ -120,14 +120,14 @@ class VmLife:
                     self._backoff.failed(event.at_s)
                 return f"{name} was lost: {event.reason}"
             case VmReclaimed():
-                why = f"the cloud takes {name} back"
+                why = f"the provider reclaims {name}"
                 self._fleet.step(machine, VmInput.RECLAIMED, event, why)
                 machine.ends_s = min(machine.ends_s, event.ends_s)
                 return why
             case VmGone():
                 self._fleet.gone(machine, event, billed=name not in self._unbilled)
                 self._unbilled.discard(name)
-                return f"{name} was taken back"
+                return f"{name} was terminated"
 
     def stop_all(self, event: Event, why: str) -> list[Command]:
         """Give every VM back; return how."""
@@ -151,12 +151,12 @@ class VmLife:
                 commands.append(self._stop(machine, event, why))
             # Also one that was just stopped: it may have become ready so late that there is no slot left to drain it.
             if machine.state is VmState.DRAINING and self._fleet.must_end(machine, event.at_s):
-                why = f"{machine.name} would enter the next billing period, or be taken"
+                why = f"{machine.name} would enter the next billing period, or be reclaimed"
                 commands.append(self._end_overdue(machine, event, why))
         return commands
 
     def _why_stop(self, machine: Machine, event: Event) -> str:
-        """Return why a VM is given back; empty if it is kept."""
+        """Return why a VM is terminated; empty if it is kept."""
         movable = (query for query in self._queries.values() if not query.why_home)
         forecast_bytes = {q.settings.name: q.expected_bytes_per_s * self._slot_s for q in movable}
         if not self._fleet.within_budget(machine, event.at_s, forecast_bytes):

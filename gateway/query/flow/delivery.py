@@ -1,4 +1,4 @@
-"""From releases to the sink: parts, dead letters, and the news of what is committed."""
+"""From releases to the sink: writes parts and dead letters, and reports commits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Results:
 
 
 class Delivery:
-    """The receiver's second half for one query: what was released goes to the sink in parts.
+    """Writes the released results of one query to the sink in parts.
 
     Args:
         sink: opened.
@@ -120,9 +120,9 @@ class Delivery:
                 await self._keep_letters(self._outbox)
                 await self._write(self._outbox)
         except (SinkUnavailableError, FencedError, SinkError, OSError) as error:
-            _LOG.error("the sink did not take the last results (%s): they come after the next start", error)
+            _LOG.error("the sink did not accept the last results (%s): they are delivered after the next start", error)
         self._outbox = []
         try:
             await self._sink.close()
         except (SinkUnavailableError, OSError) as error:
-            _LOG.error("the sink could not be closed in order (%s): the next start finds what it has", error)
+            _LOG.error("the sink could not be closed cleanly (%s): the next start reads what it has committed", error)

@@ -1,4 +1,4 @@
-"""From records to runs: stamp seq and arrival, log the run durably, and only then let it be routed."""
+"""From records to runs: stamp seq and arrival, write the run to the run log, and only then offer it for dispatch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """When a run is closed: at so many events or bytes, or once its first event has lingered (see ``Linger``)."""
+    """When a run is closed: at a number of events or bytes, or once its first event has lingered (see ``Linger``)."""
 
     max_events: int
     max_bytes: int

@@ -47,7 +47,7 @@ class Answer:
 
 
 class LaneOwner(Protocol):
-    """Who hears what happens in a lane."""
+    """Receives what happens in a lane."""
 
     def tell(self, event: LaneEvent) -> None:
         """Let the exchange know what happened."""

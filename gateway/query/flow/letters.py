@@ -1,4 +1,4 @@
-"""Dead letters on their way: made of the rows that an answer has no result for, and told to the log."""
+"""Makes dead letters of the rows that an answer has no result for, and logs them."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ class LetterLog:
             if self._logged_s is not None and now_s - self._logged_s < PAUSE_S:
                 return
             untold, self._untold, self._logged_s = self._untold, 0, now_s
-        text = "query %s: %d more dead letters in %s; the first says: %s"
+        text = "query %s: %d more dead letters in %s; the first reason: %s"
         _LOG.warning(text, self._query, untold, self._path, self._reason)

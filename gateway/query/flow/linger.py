@@ -40,5 +40,5 @@ class Linger:
         return self._used_s
 
     def cut(self, events: int) -> None:
-        """Note that a run of so many events was closed after what ``next_s`` said last."""
+        """Note that a run of this many events was closed after the last ``next_s``."""
         self._last = (self._used_s, events)

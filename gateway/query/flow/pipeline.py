@@ -1,4 +1,4 @@
-"""One query from ingress to sink: carries out what its exchange says, and tells it what happened."""
+"""One query from ingress to sink: the shell that carries out its exchange's instructions and reports events to it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.delivery import HELD_BYTES_MAX, Delivery, Results
 from gateway.query.flow.lane import Answer, Lane, LaneEvent
 from gateway.query.flow.letters import letters_of
+from gateway.query.flow.measures import Measures
 from gateway.query.flow.moves import Loss
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog
@@ -106,6 +107,7 @@ class Pipeline:
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._batch_start_seq = 0
         self.tally = tally
+        self._measures = Measures(name, profiler, tally)
         settings = ExchangeSettings(
             patience=PATIENCE,
             home_only=stateful,
@@ -134,11 +136,12 @@ class Pipeline:
             case Pack() | Send():
                 self._lanes[what.lane].order(what)
             case Dispatched():
-                self._dispatched(what)
+                self._measures.dispatched(what)
             case Done():
                 self._done(what)
             case Release():
-                self._released(what)
+                self._measures.released(what, self._clock.now())
+                self._delivery.take(what)
             case FailLane():
                 self.on_failed(what.lane, f"query {self.name} got no answer for {what.silence_s:.0f} s")
             case Reopen():
@@ -148,10 +151,6 @@ class Pipeline:
                 _LOG.warning(text, self.name, what.first_seq, what.lane)
             case Moved():
                 self._moved(what)
-
-    def story(self, seq: int) -> list[str]:
-        """Return the life of the run that has this seq, as sentences."""
-        return self._exchange.story(seq)
 
     # ------------------------------------------------------------------------------------------------------- lanes
 
@@ -198,8 +197,7 @@ class Pipeline:
 
     def lane_idle(self, name: str) -> bool:
         """Whether nothing of this query is open in a lane."""
-        view = self.view(name)
-        return view is None or view.open_runs == 0
+        return self._exchange.rested(name)
 
     @property
     def lanes(self) -> Mapping[str, Lane]:
@@ -235,29 +233,8 @@ class Pipeline:
 
     def offer(self, run: Run) -> None:
         """Take a run from the ingress."""
-        self.tally.arrived(run.first_seq, run.last_seq, run.shed)
-        self._profiler.arrived(
-            self.name,
-            # What was shed came too: the input is what it is.
-            events=run.events + run.shed,
-            raw_bytes=run.raw_bytes * (run.events + run.shed) // run.events,
-            first_due_s=run.arrival_s,
-            last_due_s=run.arrival_s,
-        )
+        self._measures.arrived(run)
         self._handle(told.RunLogged(at_s=self._clock.now(), run=run))
-
-    def _dispatched(self, what: Dispatched[Run]) -> None:
-        self._profiler.dispatched(
-            self.name,
-            first_seq=what.run.first_seq,
-            lane=what.lane,
-            events=what.run.events,
-            raw_bytes=what.raw_bytes,
-            sent_bytes=what.sent_bytes,
-            oldest_arrival_s=what.run.arrival_s,
-        )
-        if what.lane != HOME:
-            self.tally.sent(what.raw_bytes, what.sent_bytes)
 
     def _moved(self, what: Moved) -> None:
         first_ms, last_ms = (1000 * (at_s - what.lost_s) for at_s in (what.first_s, what.last_s))
@@ -275,8 +252,6 @@ class Pipeline:
     def tell(self, event: LaneEvent) -> None:
         """See ``LaneOwner.tell``."""
         self._handle(event)
-        if isinstance(event, told.Isolating):
-            self._profiler.isolating(self.name, first_seq=event.first_seq, lane=event.lane)
 
     def asked(self, lane: str, first_seq: int, last_seq: int) -> Sequence[Run]:
         """See ``LaneOwner.asked``."""
@@ -320,31 +295,13 @@ class Pipeline:
             if self._stateful and self._sink.committed.covers(done.first_seq, done.last_seq):
                 self._on_commit(done.last_seq)
             return
-        now_s = self._clock.now()
-        for run in done.runs:
-            self.tally.completed(done.lane, max(0.0, now_s - run.arrival_s), run.events)
-            self.tally.received(run.first_seq, run.last_seq)
-            self._profiler.completed(
-                self.name,
-                first_seq=run.first_seq,
-                last_seq=run.last_seq,
-                lane=done.lane,
-                mean_arrival_s=run.arrival_s,
-                completed_s=now_s,
-                batch_id=done.batch_id,
-                batch_s=done.batch_s,
-            )
+        self._measures.done(done, self._clock.now())
 
     # ---------------------------------------------------------------------------------------------------- delivery
 
     async def run(self) -> None:
         """Deliver until cancelled."""
         await self._delivery.run()
-
-    def _released(self, release: Release[Results]) -> None:
-        latency_s = max(0.0, self._clock.now() - release.arrival_s)
-        self.tally.released(latency_s, release.events, release.results.batch.num_rows, late=release.late)
-        self._delivery.take(release)
 
     def _done_before(self, committed: IntervalSet) -> int:
         """Return the seq before which nothing will be asked for again."""
@@ -358,7 +315,7 @@ class Pipeline:
         try:
             await run_to_end(lambda: self._log.retire(before_seq))
         except OSError as error:
-            _LOG.warning("%s: the run log cannot be shortened now: %s", self.name, error)
+            _LOG.warning("%s: the run log cannot be truncated now: %s", self.name, error)
         await self._on_acknowledge(self._log.position_before(before_seq))
 
     async def _committed(self, ranges: tuple[tuple[int, int], ...]) -> None:
@@ -378,7 +335,12 @@ class Pipeline:
                 self._profiler.no_credit(self.name, lane)
         ages = [age for age in (exchange.oldest_waiting_s, oldest_unread_s) if age is not None]
         events = exchange.waiting_events + unread_events
-        self._profiler.waiting(self.name, events=events, oldest_arrival_s=min(ages, default=None))
+        self._profiler.under_way(
+            self.name,
+            waiting_events=events,
+            oldest_arrival_s=min(ages, default=None),
+            open_runs=exchange.open_by_lane(),
+        )
 
     def waiting_runs(self) -> int:
         """Return how many runs wait for a lane."""

@@ -98,7 +98,7 @@ class RunLog:
         if path.exists():
             self._read()
             if self.head.owner != head.owner:
-                raise StateError(f"{path} is of other state than the files beside it: restore them together")
+                raise StateError(f"{path} belongs to a different state than the files beside it: restore them together")
         else:
             make_folder(path.parent)
             write_atomically(path, _line(head))
@@ -218,7 +218,7 @@ class RunLog:
                 self._rewrite()
             except OSError as error:
                 # All that was appended is in; what was retired is found committed after the next start.
-                _LOG.warning("%s cannot be shortened now: %s", self._path, error)
+                _LOG.warning("%s cannot be truncated now: %s", self._path, error)
             finally:
                 self._file.close()
 

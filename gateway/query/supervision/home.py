@@ -223,7 +223,7 @@ class Home:
             del self._opening[query]
 
     def has_own_host(self, query: str) -> bool:
-        """Whether the config gives the query a host of its own."""
+        """Whether the config gives the query its own host."""
         return query in self._own
 
     def is_stuck(self, connection: Connection, query: str = "") -> bool:
@@ -280,7 +280,7 @@ class Home:
             try:
                 await query.warm(connection)
             except QueryRefusedError as error:
-                _LOG.warning("%s is not warmed up on the standby host: %s", query.name, error)
+                _LOG.warning("query %s could not be warmed up on the standby host: %s", query.name, error)
 
     def _all_got_on(self, keeper: HostKeeper, names: Sequence[str]) -> bool:
         """Tell whether each query completed something since the last loss, or has nothing to do."""

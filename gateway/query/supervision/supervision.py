@@ -1,4 +1,4 @@
-"""All queries of a gateway, each kept open by a supervisor of its own."""
+"""All queries of a gateway, each kept open by its own supervisor."""
 
 from __future__ import annotations
 

@@ -97,6 +97,7 @@ class Supervisor:
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._convicted = False
+        self._broken = False
         self._on_trial = False
         self._tried_before_seq = 0
         self._opened_s = 0.0
@@ -139,7 +140,9 @@ class Supervisor:
     @property
     def hopeless(self) -> bool:
         """Whether a gateway that runs until everything is drained waits for it no longer."""
-        return self.state == "given up" or (self.state == "failed" and self.failures >= _TRIES_UNTIL_DRAINED)
+        # The rows on which it broke come first again, after a pause that only the other queries need.
+        tried = self._broken or self.failures >= _TRIES_UNTIL_DRAINED
+        return self.state == "given up" or (self.state == "failed" and tried)
 
     @property
     def trouble(self) -> str:
@@ -274,9 +277,9 @@ class Supervisor:
             await self.query.lose_home(Loss(reason, self._clock.now()))
             raise _HostGoneError
         _LOG.warning(
-            "query %s may have ended the engine host (%s): it runs alone until that is known", self._name, reason
+            "query %s may have crashed the engine host (%s): it runs alone until this is known", self._name, reason
         )
-        self.state, self.reason = "opening", f"it may have ended its engine host ({reason})"
+        self.state, self.reason = "opening", f"it may have crashed its engine host ({reason})"
         self._tried_before_seq = self.query.read_before
         await self.query.stop()
         raise _HostGoneError
@@ -290,7 +293,7 @@ class Supervisor:
         return got_through or self._clock.now() - self._opened_s > _TRIAL_S
 
     async def _leave_trial(self) -> None:
-        _LOG.info("query %s did no harm alone: it runs with the others again", self._name)
+        _LOG.info("query %s ran alone without a failure: it runs with the others again", self._name)
         self._convicted = False
         await self.query.close_on_hosts()
         await self.query.lose_home()
@@ -299,8 +302,9 @@ class Supervisor:
     # ------------------------------------------------------------------------------------------------------- failures
 
     async def _set_aside(self, error: BaseException) -> bool:
-        """Stop the query and wait until it is to be opened again; return False when it is given up."""
+        """Stop the query and wait until it is time to open it again; return False when it is abandoned."""
         now_s = self._clock.now()
+        self._broken = isinstance(error, BrokenQueryError)
         self.reason = str(error) or repr(error)
         self.since_wall_s = self.since_wall_s or self._clock.wall()
         # Whoever was fenced would fence the other writer in turn.
@@ -325,7 +329,7 @@ class Supervisor:
             await self.query.close_on_hosts()
             await self.query.stop()
         except Exception as error:
-            _LOG.exception("query %s could not be stopped in order", self._name, exc_info=error)
+            _LOG.exception("query %s could not be stopped cleanly", self._name, exc_info=error)
         self._overdue = ""
         self._profiler.query_closed(self._name)
         await self._home.acquit(self._name)

@@ -74,7 +74,9 @@ class Trial:
         """Take the one that ended the host alone out of the queue, and clear all others."""
         cleared = [other for other in self._suspects if other != name]
         if cleared:
-            _LOG.info("%s ended its engine host alone: %s cleared", name, ", ".join(cleared))
+            _LOG.info(
+                "query %s crashed an engine host while it ran alone: cleared of suspicion: %s", name, ", ".join(cleared)
+            )
         await self._leave([name, *cleared])
 
     async def end(self) -> None:
@@ -96,4 +98,4 @@ class Trial:
             try:
                 await host.end(connection)
             except (CloudError, LinkLost) as error:
-                _LOG.error("the engine host of suspected queries cannot be ended: %s", error)
+                _LOG.error("the engine host of a suspected query cannot be terminated: %s", error)

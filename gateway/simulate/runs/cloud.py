@@ -43,6 +43,13 @@ class CloudBooks:
         if bill is not None and bill.until_s is None:
             bill.until_s = at_s
 
+    def entered_a_period(self, name: str, from_s: float, to_s: float) -> bool:
+        """Return whether another billing period of a machine that exists began in this time."""
+        bill = self._bills.get(name)
+        if bill is None or bill.until_s is not None:
+            return False
+        return self._terms.billed_s(bill.since_s, from_s) < self._terms.billed_s(bill.since_s, to_s)
+
     @property
     def machines(self) -> set[str]:
         """The machines that exist."""
@@ -195,14 +202,17 @@ class SimulatedFleet:
         self.hosts.pop(name, None)
         if vm.host is not None:
             vm.host.alive = False
-        self._agenda.after(self._draw.uniform(0.01, 0.2), lambda: self._give_back(name, tries=1))
+        asked_s = self._agenda.now_s
+        self._agenda.after(self._draw.uniform(0.01, 0.2), lambda: self._give_back(name, asked_s, tries=1))
 
-    def _give_back(self, name: str, tries: int) -> None:
+    def _give_back(self, name: str, asked_s: float, tries: int) -> None:
         if tries <= _REFUSED_MOST and self._draw.random() < self._options.faults.refused_end:
             self._trace.note(f"fault: {name} is not taken back (try {tries})")
             self._refused.add(name)
-            self._agenda.after(_RETRY_S * tries, lambda: self._give_back(name, tries + 1))
+            self._agenda.after(_RETRY_S * tries, lambda: self._give_back(name, asked_s, tries + 1))
             return
+        if self.books.entered_a_period(name, asked_s, self._agenda.now_s):
+            self._refused.add(name)
         self.books.ended(name, self._agenda.now_s)
         self._endings -= 1
         self._tell(lambda event_id, at_s: VmGone(event_id=event_id, at_s=at_s, vm=name))

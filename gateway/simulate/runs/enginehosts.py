@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -80,25 +80,45 @@ class Host:
     def _delay_s(self) -> float:
         return 0.001 if self.name == HOME else self.machines.link_delay_s * self.link_slowness
 
-    def take(self, run: Run, work_s: float, hear: Callable[[Reply], None], consumed: Callable[[], None]) -> None:
+    def take(
+        self,
+        run: Run,
+        work_s: float,
+        hear: Callable[[Reply], None],
+        begun: Callable[[], None],
+        aside: Callable[[], None],
+    ) -> None:
         """Take a run that was sent now.
 
         Args:
             run: the run.
             work_s: how long a private core works on it.
             hear: gets the answer, if any comes.
-            consumed: called when the gateway hears that the host has begun with it, so that another may be sent.
+            begun: called when the gateway hears that the host has begun with it, so that another may be sent.
+            aside: called when the gateway hears that the host looks for bad rows in it.
         """
         needed_s = work_s if self.name == HOME else work_s / self.machines.vm_speed
-        self._agenda.after(self._delay_s, lambda: self._serve(run, needed_s, hear, consumed))
+        self._agenda.after(self._delay_s, lambda: self._serve(run, needed_s, hear, begun, aside))
 
-    def _serve(self, run: Run, work_s: float, hear: Callable[[Reply], None], consumed: Callable[[], None]) -> None:
+    def _serve(
+        self,
+        run: Run,
+        work_s: float,
+        hear: Callable[[Reply], None],
+        begun: Callable[[], None],
+        aside: Callable[[], None],
+    ) -> None:
         if not self.alive:
             return
         served = self._server.serve(self._agenda.now_s, work_s)
         self._worked.append(served)
-        self._agenda.at(served.begun_s + self._delay_s, consumed)
-        self._agenda.at(served.done_s, lambda: self._finish(run, served.done_s - served.begun_s, hear))
+        self._agenda.at(served.begun_s + self._delay_s, begun)
+        done_s = served.done_s
+        if self._faults.bad_rows and self._draw.random() < self._faults.bad_rows:
+            self._trace.note(f"fault: {self.name} finds bad rows in {run.first_seq}")
+            self._agenda.at(served.done_s + self._delay_s, aside)
+            done_s += self._draw.uniform(0.0, self._faults.bad_rows_s)
+        self._agenda.at(done_s, lambda: self._finish(run, done_s - served.begun_s, hear))
 
     def _finish(self, run: Run, batch_s: float, hear: Callable[[Reply], None]) -> None:
         if not self.alive or self.hung:
@@ -127,6 +147,10 @@ class LaneOwner(Protocol):
         """Return how many bytes a run has on the link to a lane's host."""
         ...
 
+    def sends(self, lane: str, run: Run) -> int:
+        """See that a run may be sent now; return how many bytes it has on the link."""
+        ...
+
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
         """Return how long a private core of such machines works on a run, one of so many in a lane."""
         ...
@@ -147,14 +171,18 @@ class Lane:
         host: the host.
         owner: hears what happens.
         agenda: time.
+        whole: the first seqs of runs of which none is answered before all are there, as Spark does with a micro-batch
+            that it planned before it was lost.
     """
 
-    def __init__(self, host: Host, owner: LaneOwner, agenda: Agenda) -> None:
+    def __init__(self, host: Host, owner: LaneOwner, agenda: Agenda, whole: Iterable[int] = ()) -> None:
         self.host = host
         self.closed = False
         self._owner = owner
         self._agenda = agenda
         self._packed: Run | None = None
+        self._whole = set(whole)
+        self._kept: list[Reply] = []
 
     @property
     def name(self) -> str:
@@ -188,14 +216,14 @@ class Lane:
         run = self._packed
         if run is None or run.first_seq != first_seq:
             raise BrokenPromiseError(f"run {first_seq} is to be sent to {self.name}, and was not packed last")
-        took_s = self.host.send_s(self._owner.payload_bytes(self.name, run))
+        took_s = self.host.send_s(self._owner.sends(self.name, run))
         self._agenda.after(took_s, lambda: self._sent(run, took_s))
 
     def _sent(self, run: Run, took_s: float) -> None:
         if self.closed:
             return
         work_s = self._owner.work_s(run, self.host.machines, self._owner.open_runs(self.name))
-        self.host.take(run, work_s, self._hear, lambda: self._consumed(run))
+        self.host.take(run, work_s, self._hear, lambda: self._consumed(run), lambda: self._aside(run))
         self._owner.tell(told.Sent(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq, took_s=took_s))
 
     def _consumed(self, run: Run) -> None:
@@ -204,6 +232,18 @@ class Lane:
             now_s = self._agenda.now_s
             self._owner.tell(told.Credited(at_s=now_s, lane=self.name, consumed_bytes=consumed_bytes))
 
+    def _aside(self, run: Run) -> None:
+        if not self.closed and self.host.alive and not self.host.hung:
+            self._owner.tell(told.Isolating(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq))
+
     def _hear(self, reply: Reply) -> None:
-        if not self.closed and self.host.alive:
-            self._owner.on_reply(self.name, reply)
+        if self.closed or not self.host.alive:
+            return
+        if reply.first_seq in self._whole:
+            self._whole.remove(reply.first_seq)
+            self._kept.append(reply)
+            replies, self._kept = ([], self._kept) if self._whole else (self._kept, [])
+        else:
+            replies = [reply]
+        for each in replies:
+            self._owner.on_reply(self.name, each)

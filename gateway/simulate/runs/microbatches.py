@@ -114,7 +114,8 @@ class MicroBatchHost(Host):
         run: Run,
         work_s: float,  # noqa: ARG002  # it depends
         hear: Callable[[Reply], None],
-        consumed: Callable[[], None],  # noqa: ARG002  # a run takes no credit here
+        begun: Callable[[], None],  # noqa: ARG002  # a run takes no credit here
+        aside: Callable[[], None],  # noqa: ARG002  # no row is bad here
     ) -> None:
         """See ``Host.take``."""
         self._time.after(self._delay_s, lambda: self._fed(run, hear))
@@ -242,6 +243,10 @@ class Play:
     def payload_bytes(self, lane: str, run: Run) -> int:  # noqa: ARG002  # it takes no credit
         """See ``LaneOwner``."""
         return 0
+
+    def sends(self, lane: str, run: Run) -> int:
+        """See ``LaneOwner``."""
+        return self.payload_bytes(lane, run)
 
     def on_reply(self, lane: str, reply: Reply) -> None:
         """See ``LaneOwner``."""

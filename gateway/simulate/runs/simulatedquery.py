@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
-
 import gateway.core.exchange.events as told
-from engines.simulated.generators import Poisson
 from gateway.core.decide.profiler import Profiler
 from gateway.core.exchange import Exchange, ExchangeSettings
 from gateway.core.exchange.instructions import (
@@ -22,28 +17,28 @@ from gateway.core.exchange.instructions import (
     Moved,
     Pack,
     Release,
+    Reopen,
     Send,
 )
 from gateway.core.intervals import IntervalSet
-from gateway.query.flow.delivery import HELD_BYTES_MAX, PART_S
+from gateway.query.flow.delivery import PART_S
 from gateway.query.flow.lane import LaneEvent
 from gateway.query.flow.linger import Linger
+from gateway.query.flow.measures import Measures
 from gateway.query.flow.run import Run
 from gateway.query.flow.statistics import Tally
 from gateway.simulate.options import WAITING_PART, Machines, QueryOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
+from gateway.simulate.runs.arrivals import Arrivals
 from gateway.simulate.runs.enginehosts import Host, Lane, Reply
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
-from infra.link.credit import CREDIT_BYTES
+from gateway.simulate.runs.witness import Witness
 from policies.failures.overdue import Patience
 from policies.signals import HOME
 from policies.switching.shedding import Sampler
 
-_ALMOST = 1e-6
+_REOPEN_S = 1.0
 _VALIDATED_EVERY = 16
-# A run that is full is closed late by no more than this part of ``run_s``.
-_LOOKS = 0.1
-_NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +75,29 @@ class SimulatedQuery:
         self.name = options.settings.name
         self.lanes: dict[str, Lane] = {}
         self.tally = Tally()
-        self.sent_bytes = 0
+        self._measures = Measures(self.name, profiler, self.tally)
         self._profiler = profiler
         self._agenda = agenda
         self._trace = trace
         self._on_failed = on_failed
         settings = ExchangeSettings(
-            patience=patience, ordered=options.ordered, flush_s=options.flush_s, held_bytes_max=HELD_BYTES_MAX
+            patience=patience,
+            home_only=options.stateful,
+            ordered=options.ordered,
+            flush_s=options.flush_s,
+            held_bytes_max=options.held_bytes_max,
         )
+        self._witness = Witness(options)
+        # What was sent of a stateful query, of which Spark may have planned one micro-batch.
+        self._planned: set[int] = set()
+        # Overdue runs of a stateful query are nowhere until it is open again.
+        self._overdue = False
         self.exchange: Exchange[Run, _Result] = Exchange(settings)
         self._outbox: list[tuple[int, int]] = []
         self._checks = 0
-        self._draw = random.Random(f"query {seed} {self.name}")  # noqa: S311  # no secret
-        draw = np.random.default_rng([seed, int.from_bytes(self.name.encode())])
-        self._load = Poisson(options.load, draw) if options.poisson else options.load
-        self._due_events = 0.0
-        self._open_since_s = self._read_s = agenda.now_s
+        self._arrivals = Arrivals(options, seed, agenda.now_s)
         self._linger = Linger(options.run_s)
         self._served_per_s = 0.0
-        self._next_seq = self._shed_since = 0
-        self.sampler = Sampler()
         self._undone: dict[int, Run] = {}
         self._undone_events = self._held_events = self._released_events = 0
         self._released = IntervalSet()
@@ -114,58 +112,37 @@ class SimulatedQuery:
         self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
         return self._linger.next_s(self.exchange.waiting_runs, self._served_per_s)
 
+    @property
+    def sampler(self) -> Sampler:
+        """Says which part of the events is shed."""
+        return self._arrivals.sampler
+
     def arrive(self, to_s: float) -> float:
-        """Take what came since the last call; close the runs that are full or have lingered, as ``Ingress`` does.
+        """Take what came from the source since the last call; close the runs that are full or have lingered.
 
         Returns:
             When to look again.
         """
-        span_s, self._read_s = to_s - self._read_s, to_s
-        events = self._load.events(to_s - span_s, to_s)
-        per_s = events / span_s if span_s > 0 else 0.0
-        self._due_events += events
-        most = self.options.run_events
-        while self._due_events >= most:
-            over_s = (self._due_events - most) / per_s if per_s > 0 else 0.0
-            self._cut(most, to_s - min(over_s, span_s))
-        if to_s >= self._open_since_s + self._linger_s - _ALMOST:
-            self._cut(int(self._due_events + _ALMOST), to_s)
-        least_s, most_s = _LOOKS * self.options.run_s, self._open_since_s + self._linger_s - to_s
-        full_s = (most - self._due_events) / per_s if per_s > 0 else most_s
-        return to_s + min(max(full_s, least_s), max(most_s, least_s), self.options.run_s)
+        self._log(self._arrivals.full_runs(to_s))
+        linger_s = self._linger_s
+        if self._arrivals.lingered(linger_s):
+            self._log(self._arrivals.rest())
+            linger_s = self._linger_s
+        return self._arrivals.look_again_s(linger_s)
 
     def finish(self, to_s: float) -> None:
         """Close the last run: nothing comes after it."""
         self.arrive(to_s)
-        self._cut(int(self._due_events + _ALMOST), to_s)
+        self._log(self._arrivals.rest())
 
-    def _cut(self, due: int, until_s: float) -> None:
-        """Close a run of the oldest ``due`` events, the last of which came at ``until_s``."""
-        from_s, self._open_since_s = self._open_since_s, until_s
-        self._due_events -= due
-        shed = self.sampler.shed(due)
-        self._shed_since += shed
-        events = due - shed
-        if not events:
-            return
-        shed, self._shed_since = self._shed_since, 0
-        disordered = self._draw.random() < self.options.disordered
-        arrival_s = (from_s + until_s) / 2
-        raw_bytes = events * self.options.event_bytes
-        run = Run(self._next_seq, self._next_seq + events - 1, _NO_ROWS, arrival_s, raw_bytes, disordered)
-        self._next_seq += events
-        self._undone[run.first_seq] = run
-        self._undone_events += events
-        self._linger.cut(events)
-        self.tally.arrived(run.first_seq, run.last_seq, shed)
-        self._profiler.arrived(
-            self.name,
-            events=events + shed,
-            raw_bytes=raw_bytes * (events + shed) // events,
-            first_due_s=arrival_s,
-            last_due_s=arrival_s,
-        )
-        self._handle(told.RunLogged(at_s=self._agenda.now_s, run=run))
+    def _log(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            self._undone[run.first_seq] = run
+            self._undone_events += run.events
+            self._linger.cut(run.events)
+            self._measures.arrived(run)
+            self._witness.logged(run)
+            self._handle(told.RunLogged(at_s=self._agenda.now_s, run=run))
 
     # ---------------------------------------------------------------------------------------------------- the exchange
 
@@ -176,7 +153,8 @@ class SimulatedQuery:
     def _carry_out(self, what: Instruction[Run, _Result]) -> None:
         match what:
             case Pack() | Send():
-                promise(what.lane in self.lanes, f"{self.name}: {what} is for a lane that is not open")
+                if isinstance(what, Pack):
+                    self._witness.packs(what)
                 self.lanes[what.lane].order(what)
             case Dispatched():
                 self._dispatched(what)
@@ -185,36 +163,65 @@ class SimulatedQuery:
             case Release():
                 self._released_now(what)
             case FailLane():
+                self._overdue = self.options.stateful
                 self._on_failed(what.lane)
+            case Reopen():
+                self._overdue = True
+                self._agenda.after(0.0, self._reopen)
             case AskedAgain():
                 self._trace.note(f"{self.name}: run {what.first_seq} is overdue in {what.lane}")
+                self._witness.asked_again(what.lane, what.first_seq, self._agenda.now_s)
             case Moved():
                 self._trace.note(f"{self.name}: {what.runs} runs of {what.lane} went elsewhere")
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Follow other shares from now on."""
+        self._witness.shares_set(shares, self.exchange, self._agenda.now_s)
         self._handle(told.SharesSet(at_s=self._agenda.now_s, shares=shares))
 
     # ---------------------------------------------------------------------------------------------------------- lanes
 
     def add_lane(self, host: Host) -> None:
         """Let a host take part."""
-        self.lanes[host.name] = Lane(host, self, self._agenda)
-        self._handle(told.LaneOpened(at_s=self._agenda.now_s, lane=host.name, credit_bytes=CREDIT_BYTES))
+        whole = sorted(self._planned & self._undone.keys())
+        self.lanes[host.name] = Lane(host, self, self._agenda, whole)
+        now_s, credit_bytes = self._agenda.now_s, self.options.credit_bytes
+        self._witness.lane_opened(host.name, now_s)
+        end_seq = self._undone[whole[-1]].last_seq + 1 if whole else 0
+        self._handle(told.LaneOpened(at_s=now_s, lane=host.name, credit_bytes=credit_bytes, planned_end_seq=end_seq))
 
     def remove_lane(self, name: str, reason: str) -> None:
         """Take a lane out, because it was lost or for no ``reason``; what is open in it goes elsewhere."""
         lane = self.lanes.pop(name, None)
         if lane is not None:
             lane.closed = True
+            self._overdue = False
+            self._witness.lane_lost(name, self._agenda.now_s)
             self._handle(told.LaneLost(at_s=self._agenda.now_s, lane=name, reason=reason))
+
+    def _reopen(self) -> None:
+        """Open the query again from its checkpoint, on the same host."""
+        if HOME in self.lanes:
+            host = self.lanes[HOME].host
+            self._trace.note(f"{self.name} is opened again")
+            self.remove_lane(HOME, "runs are not answered")
+            self._agenda.after(_REOPEN_S, lambda: self._opened_again(host))
+
+    def _opened_again(self, host: Host) -> None:
+        if host.alive and HOME not in self.lanes:  # else a new host opens it
+            self.add_lane(host)
 
     def drain_lane(self, name: str) -> None:
         """Give a lane no further run."""
+        self._witness.draining(name, self.exchange, self._agenda.now_s)
         self._handle(told.LaneDraining(at_s=self._agenda.now_s, lane=name))
 
     def tell(self, event: LaneEvent) -> None:
         """See ``LaneOwner``."""
+        if isinstance(event, told.Credited):
+            self._witness.credited(event.lane, event.consumed_bytes)
+        elif isinstance(event, told.Isolating):
+            self._witness.isolating(event.lane, event.first_seq)
         self._handle(event)
 
     def open_runs(self, lane: str) -> int:
@@ -225,21 +232,18 @@ class SimulatedQuery:
         """See ``LaneOwner``."""
         return run.raw_bytes if lane == HOME else round(run.raw_bytes * self.options.sent_part)
 
+    def sends(self, lane: str, run: Run) -> int:
+        """See ``LaneOwner``."""
+        payload_bytes = self.payload_bytes(lane, run)
+        self._witness.sends(lane, payload_bytes)
+        if self.options.stateful:
+            self._planned = {first for first in self._planned if first in self._undone} | {run.first_seq}
+        return payload_bytes
+
     def _dispatched(self, what: Dispatched[Run]) -> None:
-        run, away = what.run, what.lane != HOME
-        promise(not away or not run.disordered, f"{self.name}: a run out of order went to {what.lane}")
-        self._profiler.dispatched(
-            self.name,
-            first_seq=run.first_seq,
-            lane=what.lane,
-            events=run.events,
-            raw_bytes=run.raw_bytes,
-            sent_bytes=what.sent_bytes if away else 0,
-            oldest_arrival_s=run.arrival_s,
-        )
-        if away:
-            self.sent_bytes += what.sent_bytes
-            self.tally.sent(run.raw_bytes, what.sent_bytes)
+        stays = what.lane == HOME
+        promise(stays or not what.run.disordered, f"{self.name}: a run out of order went to {what.lane}")
+        self._measures.dispatched(what)
 
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
         """See ``LaneOwner``: as measured for this query, else as for any; its part of what a micro-batch costs."""
@@ -259,30 +263,24 @@ class SimulatedQuery:
                 first_seq=reply.first_seq,
                 last_seq=reply.last_seq,
                 results=_Result(reply.first_seq, reply.last_seq, now_s),
-                result_bytes=(reply.last_seq + 1 - reply.first_seq) * self.options.event_bytes,
+                result_bytes=self._result_bytes(reply.first_seq, reply.last_seq),
                 batch_id=reply.batch_id,
                 batch_s=reply.batch_s,
             )
         )
 
+    def _result_bytes(self, first_seq: int, last_seq: int) -> int:
+        return (last_seq + 1 - first_seq) * self.options.event_bytes
+
     def _done(self, done: Done[Run]) -> None:
         now_s = self._agenda.now_s
+        self._witness.done(done, self._result_bytes(done.first_seq, done.last_seq), now_s)
         for run in done.runs:
             undone = self._undone.pop(run.first_seq, None)
             promise(done.counts and undone is run, f"{self.name}: run {run.first_seq} is completed twice")
             self._undone_events -= run.events
             self._held_events += run.events
-            self.tally.completed(done.lane, max(0.0, now_s - run.arrival_s), run.events)
-            self._profiler.completed(
-                self.name,
-                first_seq=run.first_seq,
-                last_seq=run.last_seq,
-                lane=done.lane,
-                mean_arrival_s=run.arrival_s,
-                completed_s=now_s,
-                batch_id=done.batch_id,
-                batch_s=done.batch_s,
-            )
+        self._measures.done(done, now_s)
 
     # ------------------------------------------------------------------------------------------------------- delivery
 
@@ -296,6 +294,7 @@ class SimulatedQuery:
             promise(first > self._highest_seq, f"{self.name}: {first} is out of order and not marked")
         if self.options.ordered and self.options.flush_s is None:
             promise(first == self._released.watermark(), f"{self.name}: {first} did not wait, in strict order")
+        self._witness.released(first, last, self._agenda.now_s)
         self._released.add(first, last)
         self._highest_seq = max(self._highest_seq, last)
         self._held_events -= events
@@ -308,6 +307,7 @@ class SimulatedQuery:
 
     def _commit(self) -> None:
         ranges, self._outbox = tuple(self._outbox), []
+        self._witness.committed(ranges)
         self._handle(told.Committed(at_s=self._agenda.now_s, ranges=ranges))
 
     def end_slot(self) -> None:
@@ -319,10 +319,14 @@ class SimulatedQuery:
             if exchange.waiting_events and not exchange.lane(lane).has_room:
                 self._profiler.no_credit(self.name, lane)
         # As in the daemon, what is due and in no run yet waits, too.
-        unread = int(self._due_events + _ALMOST)
-        since_s = [exchange.oldest_waiting_s, self._open_since_s if unread else None]
-        oldest_s = min((at_s for at_s in since_s if at_s is not None), default=None)
-        self._profiler.waiting(self.name, events=exchange.waiting_events + unread, oldest_arrival_s=oldest_s)
+        unread_events, unread_since_s = self._arrivals.unread
+        since_s = (exchange.oldest_waiting_s, unread_since_s if unread_events else None)
+        self._profiler.under_way(
+            self.name,
+            waiting_events=exchange.waiting_events + unread_events,
+            oldest_arrival_s=min((at_s for at_s in since_s if at_s is not None), default=None),
+            open_runs=exchange.open_by_lane(),
+        )
 
     # ------------------------------------------------------------------------------------------------------- promises
 
@@ -337,8 +341,8 @@ class SimulatedQuery:
         Raises:
             BrokenPromiseError: one is not, or twice.
         """
-        counted = self._undone_events + self._held_events + self._released_events
-        promise(counted == self._next_seq, f"{self.name}: {self._next_seq} events came, {counted} are accounted for")
+        counted, came = self._undone_events + self._held_events + self._released_events, self._arrivals.next_seq
+        promise(counted == came, f"{self.name}: {came} events came, {counted} are accounted for")
 
     def check_all(self, *, thorough: bool = False) -> None:
         """Check also that what is not done waits or is in one lane, and at times all invariants of the exchange.
@@ -354,7 +358,7 @@ class SimulatedQuery:
         promise(set(exchange.open_lanes) == set(self.lanes), f"{self.name}: the lanes are {set(self.lanes)}")
         somewhere = exchange.waiting_events + sum(exchange.lane(name).open_events for name in self.lanes)
         promise(
-            somewhere == self._undone_events,
+            somewhere == self._undone_events or self._overdue,
             f"{self.name}: {self._undone_events} events are not done, but {somewhere} wait or are in a lane",
         )
         held = exchange.held_count
@@ -368,16 +372,8 @@ class SimulatedQuery:
                 raise BrokenPromiseError(f"{self.name}: {error}") from error
 
     def check_slot(self) -> None:
-        """Check, at the end of a slot, that nothing is held longer than order needs.
-
-        Raises:
-            BrokenPromiseError: something is.
-        """
-        deadline_s = self.exchange.next_deadline_s
-        promise(
-            deadline_s is None or deadline_s > self._agenda.now_s,
-            f"{self.name}: results are held although their gap was waited for until {deadline_s!r}",
-        )
+        """See ``Witness.check_slot``."""
+        self._witness.check_slot(self.exchange, self._agenda.now_s)
 
     def check_end(self) -> None:
         """Check that every event was released exactly once.
@@ -386,6 +382,7 @@ class SimulatedQuery:
             BrokenPromiseError: one was not.
         """
         promise(self.idle, f"{self.name} is not at rest")
-        expected = [(0, self._next_seq - 1)] if self._next_seq else []
-        promise(list(self._released) == expected, f"{self.name}: {self._next_seq} events, released {self._released}")
-        promise(self.tally.delivery.weight == self._next_seq, f"{self.name}: {self.tally.delivery.weight} deliveries")
+        events = self._arrivals.next_seq
+        expected = [(0, events - 1)] if events else []
+        promise(list(self._released) == expected, f"{self.name}: {events} events, released {self._released}")
+        promise(self.tally.delivery.weight == events, f"{self.name}: {self.tally.delivery.weight} deliveries")

@@ -139,7 +139,7 @@ class KafkaSink:
             except TooLargeError:
                 self._batch_bytes = max(1, self._batch_bytes // _SHRINK)
                 _LOG.warning(
-                    "%s: topic %s takes no batch so large: trying again with at most %d bytes",
+                    "%s: topic %s does not accept a batch this large: retrying with at most %d bytes",
                     self._query,
                     self._config.topic,
                     self._batch_bytes,
@@ -226,8 +226,8 @@ class KafkaSink:
             return
         if last.owner != self._owner:
             raise StateError(
-                f"the topic {self._config.topic} has results of query {self._query} from other state than this "
-                f"state_dir's (control topic {self._control.topic}): restore the state, or choose another topic"
+                f"the topic {self._config.topic} has results of query {self._query} from a different state_dir "
+                f"(control topic {self._control.topic}): restore the state, or choose another topic"
             )
         newer = last.epoch > self._epoch
         # A copy of the state_dir has the same epoch; whoever opened the sink last is believed.

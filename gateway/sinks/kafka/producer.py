@@ -76,7 +76,7 @@ async def _try(action: Awaitable[None]) -> bool:
     try:
         await asyncio.wait_for(action, _STOP_S)
     except (*KAFKA_ERRORS, TimeoutError, OSError) as error:
-        _LOG.debug("an old producer was given up: %r", error)
+        _LOG.debug("an old producer was abandoned: %r", error)
         return False
     return True
 

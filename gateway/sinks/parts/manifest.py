@@ -51,7 +51,7 @@ def recover(folder: Path, owner: str) -> tuple[IntervalSet, int]:
         raise StateError(f"{path} cannot be read ({error}): restore it or choose an empty folder") from error
     if manifest.owner != owner:
         raise StateError(
-            f"{folder} holds results of other state than this state_dir's: choose an empty folder, or restore the state"
+            f"{folder} holds results of a different state_dir: choose an empty folder, or restore that state"
         )
     committed = IntervalSet(manifest.committed)
     next_release = manifest.next_release

@@ -119,8 +119,8 @@ class S3Sink:
     def _check_claim(self, found: Manifest) -> None:
         if found.owner != self._owner:
             raise StateError(
-                f"{self._store} holds results of other state than this state_dir's: choose an empty prefix, or restore "
-                "the state"
+                f"{self._store} holds results of a different state_dir: choose an empty prefix, or restore the state "
+                "that they belong to"
             )
         if found.epoch > self._epoch or (found.epoch == self._epoch and found.writer != self._writer):
             self._fenced(found)
@@ -144,7 +144,7 @@ class S3Sink:
             for name in list(islice(self._store.list(f"{folder}/", after=f"{folder}/{start}"), _LEFTOVERS_MAX)):
                 stem = name.rpartition("/")[2]
                 if stem not in kept and 0 <= manifests.epoch_of(stem) < self._epoch:
-                    _LOG.info("%s: deleting %s, which a crash left", self._store, name)
+                    _LOG.info("%s: deleting %s, left over from a crash", self._store, name)
                     self._store.delete(name)
 
     # --------------------------------------------------------------------------------------------------- committing

@@ -40,7 +40,7 @@ class NotedFile(msgspec.Struct, frozen=True, array_like=True):
         """
         found = path.stat()
         if self.size_bytes not in (-1, found.st_size):
-            return f"had {self.size_bytes} bytes when it was taken and has {found.st_size} now"
+            return f"had {self.size_bytes} bytes when it was listed and has {found.st_size} now"
         if self.digest and found.st_mtime_ns != self.changed_ns and ends_digest(path) != self.digest:
             return "has other content than when it was taken"
         return ""
@@ -209,7 +209,7 @@ class FolderFiles:
             return entry.is_file()
         if not self._ignored_said:
             self._ignored_said = True
-            _LOG.warning("%s: %s and the like are of no kind this reads, and are left alone", self._folder, entry.name)
+            _LOG.warning("%s: ignoring %s and other files of unsupported types", self._folder, entry.name)
         return False
 
 

@@ -36,12 +36,12 @@ _FULL_RETRY_S: Final = 1
 _DISK_RETRY_S: Final = 5
 _DIGEST_BYTES: Final = 16
 _HELP = (
-    "POST JSON lines here, one object a line; Content-Encoding gzip or zstd is understood.\n"
-    'The answer is 200 once all of them are safe on the disk: {{"records": 2, "duplicate": false}}.\n'
-    "Lines that are no events of the query's schema are kept as dead letters, and the answer says so: taken and\n"
-    "dead_lettered (how many), first_reason, dead_letters (the file they go to).\n"
+    "POST JSON lines here, one object in each line. Content-Encoding may be gzip or zstd.\n"
+    'The answer is 200 once all of them are on disk: {{"records": 2, "duplicate": false}}.\n'
+    "Lines that do not match the query's schema become dead letters, and the answer reports them: taken and\n"
+    "dead_lettered (their numbers), first_reason, dead_letters (the file).\n"
     "With an Idempotency-Key header (up to {key_chars} characters) a request may be sent again for {keep_s:g} s.\n"
-    "429 and 503: nothing was taken; send it again after Retry-After seconds.\n"
+    "429 and 503: nothing was accepted; retry after Retry-After seconds.\n"
 )
 
 
@@ -223,7 +223,7 @@ class HttpReceiver:
         flight, seen = self._in_flight.get(key), self._journal.seen(key)
         other = flight.digest if flight is not None else seen.digest if seen is not None else digest
         if other != digest:
-            why = "this Idempotency-Key came with another body before; give each body a key of its own"
+            why = "this Idempotency-Key was used with a different body before; use a new key for each body"
             raise _Refused(HTTPStatus.UNPROCESSABLE_ENTITY, why)
         if flight is not None:
             return await asyncio.shield(flight.work), True

@@ -126,7 +126,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
                 return
             await consumer.commit(await consumer.end_offsets(partitions))
         except CommitFailedError as error:
-            _LOG.info("group %s has members already, which know where it begins: %r", self._group, error)
+            _LOG.info("group %s already has members, so its offsets are not set here: %r", self._group, error)
         finally:
             await consumer.stop()
 
@@ -138,13 +138,13 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
             async with asyncio.timeout(STOP_S):
                 await self.commit()
         except (KafkaError, TimeoutError) as error:
-            _LOG.warning("group %s: offsets are not committed (%r): the query's own log has them", self._group, error)
+            _LOG.warning("group %s: offsets were not committed (%r): the run log has them", self._group, error)
         self._assigned = ()
         try:
             async with asyncio.timeout(STOP_S):
                 await self._consumer.stop()
         except TimeoutError:
-            _LOG.warning("group %s: the Kafka client did not end within %g s", self._group, STOP_S)
+            _LOG.warning("group %s: the Kafka client did not stop within %g s", self._group, STOP_S)
 
     # --------------------------------------------------------------------------------------------------- rebalances
 
@@ -161,8 +161,8 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         except TimeoutError:
             late = {each: (self._acked[each], self._delivered[each]) for each in begun}
             _LOG.warning(
-                "group %s: partitions are taken away, and what was read of them is not in the sink after %g s; their "
-                "next owner reads it again (acknowledged, read): %s",
+                "group %s: partitions are revoked, and %g s later some of their records are still not in the sink; "
+                "their next owner reads these again (acknowledged, read): %s",
                 self._group,
                 HANDOVER_S,
                 {f"{each.topic}/{each.partition}": both for each, both in late.items() if both[0] < both[1]},
@@ -171,7 +171,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
             async with asyncio.timeout(_ANSWER_S):
                 await self.commit()
         except (KafkaError, TimeoutError) as error:
-            _LOG.warning("group %s: no offsets are committed before the hand-over: %r", self._group, error)
+            _LOG.warning("group %s: offsets could not be committed before the rebalance: %r", self._group, error)
         self._delivered.clear()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
@@ -179,7 +179,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         self.generation += 1
         self._delivered.clear()
         self._assigned = tuple(sorted(assigned))
-        _LOG.info("group %s: %d partitions are read here now", self._group, len(self._assigned))
+        _LOG.info("group %s: %d partitions are assigned to this gateway", self._group, len(self._assigned))
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -265,7 +265,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         found = {topic: len(self._consumer.partitions_for_topic(topic) or ()) for topic in self._topics}
         if any(found[topic] > self._known[topic] for topic in self._topics):
             self._known = found
-            _LOG.info("group %s: the topics have more partitions: %s", self._group, found)
+            _LOG.info("group %s: the topics have new partitions: %s", self._group, found)
             # Subscribing again would lose the assignment before its offsets are committed.
             self._consumer._coordinator.request_rejoin()  # noqa: SLF001 -- aiokafka has no public word for it
 

@@ -140,7 +140,7 @@ class MqttReceiver:
         return SourceUnavailableError(trouble) if trouble else None
 
     async def settle(self, position: Position) -> None:
-        """Be ready for the journal to give up all before ``position``.
+        """Prepare for the journal to delete everything before ``position``.
 
         Raises:
             OSError: not now.
@@ -150,7 +150,7 @@ class MqttReceiver:
 
 
 class _Connection:
-    """One client id: connects again and again, and moves what comes into the journal."""
+    """One client id: reconnects whenever needed, and writes received messages to the journal."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class _Connection:
 
     def _say(self, trouble: str) -> None:
         if trouble and not self.trouble:
-            _LOG.error("%s: %s: trying again until it works", self._client_id, trouble)
+            _LOG.error("%s: %s: retrying until it works", self._client_id, trouble)
         elif self.trouble and not trouble:
             _LOG.warning("%s: %s works again", self._client_id, self._broker)
         self.trouble = trouble
@@ -310,7 +310,7 @@ class _Connection:
                 result = await action()
             except JournalFullError as error:
                 if not was_full:
-                    _LOG.warning("%s: %s: the broker is held back", self._client_id, error)
+                    _LOG.warning("%s: %s: messages are not acknowledged until there is room", self._client_id, error)
                 was_full = True
             except OSError as error:
                 self._say(f"{what} cannot be written ({error})")

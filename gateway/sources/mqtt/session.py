@@ -70,10 +70,10 @@ class Session:
         self._writing = asyncio.Lock()
         self._filters: dict[str, int] = {}
         self._ids: dict[int, str] = {}
-        # The append that is not known to be made yet; and since which record the file does not know of one that was.
+        # The append whose outcome is unknown, and the first record of an append that succeeded but is not in the file.
         self._noted: _Noted | None = None
         self._behind_from: int | None = None
-        # The last that the broker released, oldest first, and how many ids it used without using one of these again.
+        # The last ids that the broker released, oldest first, and how many ids it has used since without reusing one.
         self._released: dict[int, str] = {}
         self._ids_onward = 0
 

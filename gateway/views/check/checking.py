@@ -123,7 +123,9 @@ def class_text(plan: QueryPlan) -> str:
 
 
 def _batching_text(plan: QueryPlan) -> str:
-    return "several runs share a micro-batch" if plan.narrow else "one run a micro-batch, since its plan moves rows"
+    return (
+        "several runs share a micro-batch" if plan.narrow else "one run in each micro-batch, since its plan moves rows"
+    )
 
 
 def goes_away(query: Query, plan: QueryPlan, max_vms: int) -> str:
@@ -190,7 +192,7 @@ def codecs_text(payload: Payload) -> str:
 
 
 def thresholds_text(limits: Thresholds) -> str:
-    """Say when VMs are started, used and given back."""
+    """Say when VMs are launched, used and terminated."""
     spell = units.DURATION.format
     return (
         f"start a VM above {spell(limits.start_vm_above_s)}, send above {spell(limits.send_above_s)}, "
@@ -202,7 +204,7 @@ def thresholds_text(limits: Thresholds) -> str:
 def order_text(query: Query) -> str:
     """Say in which order results leave."""
     if query.order is None:
-        return "off: results leave as they are completed"
+        return "off: results are released as they are completed"
     return f"by {query.order.by}; a gap is waited for at most {units.DURATION.format(query.order.flush_s)}"
 
 
@@ -232,7 +234,7 @@ def source_text(query: Query) -> str:
             return f"POST to {query.source.listen}{query.source.path}"
     replay = query.source.replay
     if query.source.follow:
-        return f"{query.source.path}, the files there and those that come"
+        return f"{query.source.path}, its files and those that appear later"
     if replay is None:
         return f"{query.source.path}, as fast as possible"
     pace = "as fast as possible"

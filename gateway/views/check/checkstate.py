@@ -110,7 +110,7 @@ class _State:
         return Found(refusal=why) if surely else Found(f"{text}, unless the sink lacks what was read: then {why}")
 
     def _look(self, config: Config, outstanding: list[RunRecord]) -> Look | None:
-        """Compare the source with what was read; None where only a broker could tell."""
+        """Compare the source with what was read; None where only a broker knows."""
         source, known = self.query.source, self.head.source
         position = self.runs[-1].end if self.runs else self.head.position
         if isinstance(source, KafkaSource):

@@ -98,11 +98,11 @@ def _refused(
             wrong.setdefault(name, []).append(("sql" if query.sql else "function", why))
         if why := states[name].refusal:
             wrong.setdefault(name, []).append(("", why))
-    end = "the others run" if len(wrong) < len(config.queries) else "no other is left"
+    end = "the others run" if len(wrong) < len(config.queries) else "no other query is left"
     for name, problems in wrong.items():
         for key, why in problems:
             place = ("queries", name, key) if key else ("queries", name)
-            _say(err, str(problem_at(path, place, f"this query would be set aside, and {end}: {why}")))
+            _say(err, str(problem_at(path, place, f"this query would not be opened, and {end}: {why}")))
     return set(wrong)
 
 

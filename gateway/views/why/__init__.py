@@ -1,1 +1,1 @@
-"""Why it was decided so: what was written down of decisions, and how it is told."""
+"""The reasons for decisions: the logs of decisions and events, and their presentation."""

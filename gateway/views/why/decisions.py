@@ -18,7 +18,7 @@ from gateway.views.why.linewriter import LineWriter, numbered_files
 from policies.signals import Command, Decision, DrainVm, Event, SetRoute, SetShed, StartVm, TerminateVm, VmReady
 
 FILE_BYTES = 4_000_000
-"""A file is closed once it is so long."""
+"""A file is closed once it has this size."""
 
 LEDGER_BYTES = 64_000_000
 """The oldest files are removed while all together are longer."""
@@ -35,14 +35,14 @@ def record(
     Args:
         decision: of one query in one slot.
         wall_s: the end of the slot, in seconds since 1970.
-        commands: what was commanded in the slot.
-        setbacks: what went wrong before a VM was had that became ready in it.
+        commands: the commands of the slot.
+        setbacks: failures before a VM became ready in this slot.
     """
     slot, advice, expected = decision.slot, decision.advice, decision.advice.expected
     at = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds")
     return {
         "at": at,
-        # Exactly that time: whoever asks for what is written here means this line.
+        # Exactly the time as text, so that a search for that text finds this line.
         "wall_s": datetime.fromisoformat(at).timestamp(),
         "query": decision.query,
         "policy": decision.policy,

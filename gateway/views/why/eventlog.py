@@ -1,4 +1,4 @@
-"""The log of events: all that the scheduler was told, with what it commanded, as JSON lines in ``state_dir/events``.
+"""The event log: each event of the scheduler with its commands, as JSON lines in ``state_dir/events``.
 
 A gateway's log begins in a file of its own with the scheduler's settings; each further line is an event and the
 commands that it led to, numbered from 1. As the scheduler follows from the two alone, a fresh one that is given the
@@ -20,7 +20,7 @@ from policies.signals import Command, Event
 from policies.vms.vm import ImpossibleTransitionError
 
 FILE_BYTES = 4_000_000
-"""A file is closed once it is so long."""
+"""A file is closed once it has this size."""
 
 LOG_BYTES = 64_000_000
 """The oldest files are removed while all together are longer."""
@@ -70,7 +70,7 @@ class EventLog:
         self._events = 0
 
     def note(self, event: Event, commands: Sequence[Command]) -> None:
-        """Take in an event that the scheduler was told, and what it commanded."""
+        """Record an event of the scheduler and its commands."""
         self._events += 1
         self._writer.add({"number": self._events, "event": event, "commands": tuple(commands)})
 
@@ -104,7 +104,7 @@ def read_log(path: Path) -> tuple[SchedulerSettings, Iterator[Step]]:
     try:
         settings = loads(next(lines, b""))["settings"]
     except (ValueError, KeyError, TypeError) as error:
-        raise LogError(f"{path} is no log of events of this version of Spillway ({error})") from error
+        raise LogError(f"{path} is not an event log of this version of Spillway ({error})") from error
     return settings, _steps(path, lines)
 
 

@@ -66,7 +66,7 @@ class LineWriter:
         try:
             await run_to_end(lambda: self._append(lines))
         except (OSError, TypeError) as error:  # a line that cannot be encoded is no reason to end the gateway either
-            _LOG.warning("%d %s were not written down: %s", len(lines) + self._dropped, self._what, error)
+            _LOG.warning("%d %s were not written: %s", len(lines) + self._dropped, self._what, error)
             self._dropped = 0
 
     def _append(self, lines: list[Any]) -> None:

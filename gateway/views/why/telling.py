@@ -1,4 +1,4 @@
-"""A decision of the ledger, told in sentences: for ``spillway why``."""
+"""Decisions of the ledger as sentences, for ``spillway why``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sentences(line: Mapping[str, Any]) -> list[str]:
         for option in line["options"]
     ]
     said += [f"  {slow}." for slow in line.get("slow", ())]
-    said += [f"  Before it was had: {setback}." for setback in line.get("setbacks", ())]
+    said += [f"  Failed before this VM was ready: {setback}." for setback in line.get("setbacks", ())]
     said += [f"  Done: {action['what']} {action['of']}, because {action['why']}." for action in line["actions"]]
     if not line["actions"]:
         said.append(f"  Nothing was done{': ' + line['vm_note'] if line['vm_note'] else ''}.")
@@ -41,7 +41,7 @@ def sentences(line: Mapping[str, Any]) -> list[str]:
 
 def _seen(seen: Mapping[str, Any]) -> str:
     return (
-        f"latency {seen['latency_s']:.2f} s, {seen['input_rate']:.4g} events/s come, "
+        f"latency {seen['latency_s']:.2f} s, {seen['input_rate']:.4g} events/s arrive, "
         f"{seen['open_events']} are being processed, {seen['backlog_events']} wait"
     )
 
@@ -78,6 +78,6 @@ def moment(text: str, now_s: float) -> float:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f'"{text}" is no time; write how long ago, as in 10m, or a time in UTC, as in 2026-03-01T12:30:00'
+            f'"{text}" is not a time; write how long ago, as in 10m, or a time in UTC, as in 2026-03-01T12:30:00'
         ) from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

@@ -112,9 +112,9 @@ class Calls:
     def _say(self, what: str, state: RetryCallState, on_retry: Callable[[str], None] | None) -> None:
         error = None if state.outcome is None else state.outcome.exception()
         pause_s = 0.0 if state.next_action is None else float(state.next_action.sleep)
-        _LOG.warning("%s (try %d of %d): %s; again in %.1f s", what, state.attempt_number, _TRIES, error, pause_s)
+        _LOG.warning("%s (try %d of %d): %s; retry in %.1f s", what, state.attempt_number, _TRIES, error, pause_s)
         if on_retry is not None:
-            on_retry(f"{error}; again in {pause_s:.0f} s")
+            on_retry(f"{error}; retry in {pause_s:.0f} s")
 
 
 def _worth_trying_again(error: BaseException) -> bool:

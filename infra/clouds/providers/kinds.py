@@ -21,7 +21,7 @@ from infra.link.keys.secret_files import write_private
 
 _LOG: Final = logging.getLogger(__name__)
 _UNFIT_S: Final = 3600.0
-"""A kind of machine that was of no use comes last for so long: what was wrong with it may have been mended."""
+"""An unusable machine type is tried last for this long: the fault may be fixed by then."""
 
 Kind = tuple[str, str | None]
 """A size and a zone."""
@@ -62,13 +62,13 @@ class Kinds:
         return sorted(self._kinds, key=lambda kind: self._since_s.get(kind, -math.inf))
 
     def was_unfit(self, kind: Kind, wall_s: float) -> None:
-        """Hear that a machine of this kind was of no use."""
+        """Note that a machine of this kind was unusable."""
         self._since_s[kind] = wall_s
-        _LOG.warning("%s comes last for %g s", " in ".join(filter(None, kind)), _UNFIT_S)
+        _LOG.warning("the next launches try %s last, for %g s", " in ".join(filter(None, kind)), _UNFIT_S)
         self._write()
 
     def booted(self, kind: Kind) -> None:
-        """Hear that a machine of this kind came up."""
+        """Note that a machine of this kind booted."""
         if self._since_s.pop(kind, None) is not None:
             self._write()
 
@@ -78,7 +78,7 @@ class Kinds:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError) as error:
-            _LOG.warning("which kinds of machine were of no use is forgotten: %s: %s", file, error)
+            _LOG.warning("the record of unusable machine types cannot be read and is ignored: %s: %s", file, error)
             return {}
         if memory.account != self._account:
             return {}
@@ -91,7 +91,7 @@ class Kinds:
         try:
             write_private(self._file, msgspec.json.encode(_Memory(self._account, unfit)))
         except OSError as error:
-            _LOG.warning("which kinds of machine were of no use is forgotten at a restart: %s", error)
+            _LOG.warning("the record of unusable machine types cannot be written: %s", error)
 
 
 def _fingerprint(account: Account) -> str:

@@ -1,4 +1,4 @@
-"""Who may talk on a link: the gateway's authority, and what a new machine is told about it.
+"""Who may connect to a link: the gateway's authority, and what a new VM learns about it.
 
 The gateway makes its own authority. A new host cannot be in it yet, so it proves itself once with a token from its
 user data, bound to the very certificate that the gateway sees on the connection; then its key is signed, the token is

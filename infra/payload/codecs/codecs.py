@@ -1,4 +1,4 @@
-"""Packing and unpacking one field's body. Unpacking trusts nothing and never makes more than it was told to."""
+"""Packing and unpacking one field's body. Unpacking trusts nothing and never exceeds its size limit."""
 
 from __future__ import annotations
 

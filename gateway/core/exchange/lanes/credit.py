@@ -28,7 +28,13 @@ class Window:
         return max(0, self.initial_bytes - self.in_flight_bytes)
 
     def take(self, payload_bytes: int) -> bool:
-        """Count a payload as in flight and return True, or return False when it has to wait."""
+        """Count a payload as in flight and return True, or return False when it has to wait.
+
+        Raises:
+            ValueError: the payload is less than nothing.
+        """
+        if payload_bytes < 0:
+            raise ValueError(f"a payload of {payload_bytes} bytes")
         if self.in_flight_bytes and payload_bytes > self.available_bytes:
             return False
         self.in_flight_bytes += payload_bytes

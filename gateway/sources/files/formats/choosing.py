@@ -33,6 +33,6 @@ def open_by_name(path: Path, schema: pa.Schema, *, strict: bool) -> FileReader:
             case "arrow" | "arrows":
                 return open_arrow(path, schema, strict=strict)
             case _:
-                raise SourceError(f"{path} is of no kind this reads")
+                raise SourceError(f"{path} has an unsupported type")
     except FileNotFoundError as error:
         raise SourceError(f"{path} is not there any more: restore the file") from error

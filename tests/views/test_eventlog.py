@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from gateway import eventlog
 from gateway.cli import main
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from gateway.simulate.options import WorldOptions, drawn
 from gateway.simulate.runs.world import World
+from gateway.views.why import eventlog
 from gateway.views.why.eventlog import EventLog, LogError, Step, read_log, replay
 from gateway.views.why.plainjson import dumps, loads
 from policies.choose import Policies

@@ -1,0 +1,72 @@
+"""What the profiler and the report are told of one query."""
+
+from __future__ import annotations
+
+from gateway.core.decide.profiler import Profiler
+from gateway.core.exchange.instructions import Dispatched, Done, Release
+from gateway.query.flow.delivery import Results
+from gateway.query.flow.run import Run
+from gateway.query.flow.statistics import Tally
+from policies.signals import HOME
+
+
+class Measures:
+    """Passes on what happens to the runs of a query.
+
+    Args:
+        query: its name.
+        profiler: hears of it for the slot.
+        tally: counts it for the report.
+    """
+
+    def __init__(self, query: str, profiler: Profiler, tally: Tally) -> None:
+        self._query = query
+        self._profiler = profiler
+        self._tally = tally
+
+    def arrived(self, run: Run) -> None:
+        """A run was read."""
+        self._tally.arrived(run.first_seq, run.last_seq, run.shed)
+        self._profiler.arrived(
+            self._query,
+            # What was shed came too: the input is what it is.
+            events=run.events + run.shed,
+            raw_bytes=run.raw_bytes * (run.events + run.shed) // run.events,
+            first_due_s=run.arrival_s,
+            last_due_s=run.arrival_s,
+        )
+
+    def dispatched(self, what: Dispatched[Run]) -> None:
+        """A run is on its way."""
+        self._profiler.dispatched(
+            self._query,
+            lane=what.lane,
+            events=what.run.events,
+            raw_bytes=what.raw_bytes,
+            sent_bytes=what.sent_bytes,
+        )
+        if what.lane != HOME:
+            self._tally.sent(what.raw_bytes, what.sent_bytes)
+
+    def done(self, done: Done[Run], now_s: float) -> None:
+        """Runs are completed, for the first time."""
+        for run in done.runs:
+            self._tally.completed(done.lane, max(0.0, now_s - run.arrival_s), run.events)
+            self._tally.received(run.first_seq, run.last_seq)
+            if run.first_seq in done.isolated:
+                continue  # how long that took says nothing of the lane
+            self._profiler.completed(
+                self._query,
+                first_seq=run.first_seq,
+                last_seq=run.last_seq,
+                lane=done.lane,
+                mean_arrival_s=run.arrival_s,
+                completed_s=now_s,
+                batch_id=done.batch_id,
+                batch_s=done.batch_s,
+            )
+
+    def released(self, release: Release[Results], now_s: float) -> None:
+        """Results go to the sink."""
+        latency_s = max(0.0, now_s - release.arrival_s)
+        self._tally.released(latency_s, release.events, release.results.batch.num_rows, late=release.late)

@@ -1,0 +1,404 @@
+"""The mistakes that are put into the core to see that they are found: in which module, and which text becomes which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+CORE = "gateway.core."
+EXCHANGE = CORE + "exchange.exchange"
+LANE = CORE + "exchange.lanes.lane"
+OUTLET = CORE + "exchange.lanes.outlet"
+CREDIT = CORE + "exchange.lanes.credit"
+WATCH = CORE + "exchange.lanes.watch"
+RATE = CORE + "exchange.lanes.rate"
+OUTBOX = CORE + "exchange.outbox"
+REORDER = CORE + "exchange.reorder"
+ROUTING = CORE + "exchange.routing"
+RUNS = CORE + "exchange.runs"
+SHARES = CORE + "exchange.shares"
+ENTRY = CORE + "exchange.entry"
+FLEET = "policies.vms.fleet"
+ROUTES = CORE + "decide.routes"
+STARTS = CORE + "decide.starts"
+VMLIFE = CORE + "decide.vmlife"
+SCHEDULER = CORE + "decide.scheduler"
+LEDGER = "policies.money.ledger"
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One mistake.
+
+    Attributes:
+        name: what it does.
+        module: where it is put.
+        old: the text there, exactly once.
+        new: what it becomes.
+        check: the check that finds it at the least cost; see ``sabotage.CHECKS``.
+        after: the world or life that finds it.
+    """
+
+    name: str
+    module: str
+    old: str
+    new: str
+    check: str = "lives"
+    after: int = 1
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The checks that are played against it."""
+        return ("worlds", "lives") if self.module.startswith(CORE + "exchange") else ("worlds", "scheduler")
+
+    def path(self, root: Path) -> Path:
+        """Return where the module is."""
+        return root.joinpath(*self.module.split(".")).with_suffix(".py")
+
+    def applied(self, root: Path) -> str:
+        """Return the module's source with the mistake.
+
+        Raises:
+            ValueError: the text is not there exactly once.
+        """
+        source = self.path(root).read_text(encoding="utf-8")
+        if (times := source.count(self.old)) != 1:
+            raise ValueError(f"{self.name!r}: {self.module} has {times} times {self.old!r}: say anew where it is put")
+        return source.replace(self.old, self.new)
+
+
+MISTAKES = (
+    # The worst that hours of killing found (docs/reliability.md), put back.
+    Mistake(
+        "a batch that runs again whole has room for two runs only (it was so)",
+        LANE,
+        "waited_for = attempt > 0 or first_seq < self._planned_end_seq",
+        "waited_for = False",
+        check="worlds",
+        after=6,
+    ),
+    Mistake(
+        "home's share is not given to VMs while home is lost (it was so)",
+        SHARES,
+        "if HOME not in there and in_cloud > 0:",
+        "if HOME not in there and in_cloud > 1:",
+        check="worlds",
+        after=9,
+    ),
+    Mistake(
+        "runs of a lost lane go home only (it was so)",
+        EXCHANGE,
+        "home_only = self._settings.home_only or entry.held_run.disordered",
+        "home_only = self._settings.home_only or entry.held_run.disordered or entry.move is not None",
+        check="worlds",
+        after=9,
+    ),
+    Mistake(
+        "a whole query on several VMs starves (it was so)",
+        ROUTING,
+        "        if self._shares.get(HOME, 0.0) == 0:\n",
+        "        if self._shares.get(HOME, 0.0) < 0:\n",
+        check="worlds",
+        after=9,
+    ),
+    Mistake(
+        "results that wait have no bound (it was so)",
+        OUTBOX,
+        "if self._held_bytes < self._held_bytes_max or first_seq < next_seq:",
+        "if self._held_bytes >= 0 or first_seq < next_seq:",
+        check="worlds",
+        after=1,
+    ),
+    # Runs.
+    Mistake(
+        "a completion is lost",
+        EXCHANGE,
+        "runs = tuple(self._complete(lane, entry) for entry in entries)",
+        "runs = tuple(self._complete(lane, entry) for entry in entries if entry.first_seq % 97)",
+        after=2,
+    ),
+    Mistake(
+        "the results of an answer are dropped",
+        OUTBOX,
+        "return self._note(self._reorderer.complete(first_seq, last_seq, outcome, now_s))",
+        "return self._note(self._reorderer.complete(first_seq, last_seq, outcome, now_s)[:1])",
+    ),
+    Mistake(
+        "results are released twice",
+        EXCHANGE,
+        "        for each in released:\n            late = each.late\n",
+        "        for each in released + released[1:]:\n            late = each.late\n",
+    ),
+    Mistake(
+        "a run ends a seq too early",
+        ENTRY,
+        "return self.last_seq - self.first_seq + 1",
+        "return self.last_seq - self.first_seq",
+        check="worlds",
+        after=1,
+    ),
+    Mistake(
+        "the next release is looked for a seq too late",
+        REORDER,
+        "self._horizon = max(self._horizon, last_seq + 1)",
+        "self._horizon = max(self._horizon, last_seq + 2)",
+    ),
+    Mistake(
+        "a duplicate is counted as an answer",
+        EXCHANGE,
+        "counts = not self.is_done(first_seq, last_seq)",
+        "counts = True",
+        after=2,
+    ),
+    Mistake(
+        "duplicates are not told", EXCHANGE, "self._duplicate_count += not counts", "self._duplicate_count += counts"
+    ),
+    Mistake(
+        "runs wait in the wrong order",
+        RUNS,
+        "heapq.heappush(self._waiting, entry.first_seq)",
+        "self._waiting.append(entry.first_seq)",
+        check="worlds",
+        after=7,
+    ),
+    Mistake(
+        "runs of a lost lane are forgotten",
+        EXCHANGE,
+        "                self._runs.wait(entry)\n                back.append(entry)\n",
+        "                back.append(entry)\n",
+    ),
+    Mistake("a lost lane's counters stay in the runs", EXCHANGE, "            del entry.copies[lane.name]\n", ""),
+    Mistake(
+        "disordered runs leave home",
+        EXCHANGE,
+        "home_only = self._settings.home_only or entry.held_run.disordered",
+        "home_only = self._settings.home_only",
+        after=4,
+    ),
+    Mistake(
+        "stateful runs leave home",
+        EXCHANGE,
+        "home_only = self._settings.home_only or entry.held_run.disordered",
+        "home_only = entry.held_run.disordered",
+        after=11,
+    ),
+    # Lanes.
+    Mistake(
+        "credit is ignored",
+        CREDIT,
+        "if self.in_flight_bytes and payload_bytes > self.available_bytes:",
+        "if payload_bytes < 0:",
+        after=15,
+    ),
+    Mistake(
+        "credit is given twice",
+        CREDIT,
+        "self.in_flight_bytes -= consumed_bytes",
+        "self.in_flight_bytes -= min(self.in_flight_bytes, 2 * consumed_bytes)",
+        after=2,
+    ),
+    Mistake(
+        "credit never comes back",
+        EXCHANGE,
+        "lane.outlet.credit.give(event.consumed_bytes)",
+        "pass",
+        check="worlds",
+        after=21,
+    ),
+    Mistake(
+        "a payload larger than the window never goes",
+        CREDIT,
+        "if self.in_flight_bytes and payload_bytes > self.available_bytes:",
+        "if payload_bytes > self.available_bytes:",
+        after=10,
+    ),
+    Mistake(
+        "a draining lane gets runs", LANE, "        if self.draining:\n            return False\n", "", check="tests"
+    ),
+    Mistake(
+        "LaneDraining is ignored",
+        EXCHANGE,
+        "                lane.draining = True\n",
+        "                pass\n",
+        check="tests",
+    ),
+    Mistake(
+        "shares of a lost lane are kept", SHARES, "if lane in there and lane != HOME}", "if lane != HOME}", after=8
+    ),
+    Mistake(
+        "new shares are not followed",
+        EXCHANGE,
+        "                self._named = dict(event.shares)\n",
+        "                pass\n",
+        check="worlds",
+        after=8,
+    ),
+    Mistake(
+        "Held is ignored",
+        EXCHANGE,
+        "            case Held():\n                self._held = True\n",
+        "            case Held():\n                pass\n",
+        check="tests",
+    ),
+    Mistake(
+        "a lane is not stopped from taking all that waits",
+        LANE,
+        "events < self.rate.per_s(now_s) * _HORIZON_S",
+        "events >= 0",
+        check="tests",
+    ),
+    Mistake(
+        "isolating runs take room",
+        LANE,
+        "if self.open_runs - self._isolating_runs < _LEAST_RUNS:",
+        "if self.open_runs < _LEAST_RUNS:",
+        check="worlds",
+        after=10,
+    ),
+    Mistake(
+        "an isolating run is overdue",
+        LANE,
+        "        copy.isolating = True\n        self._sent[_doublings(copy)].pop(copy.first_seq, None)\n",
+        "        copy.isolating = True\n",
+        after=2,
+    ),
+    Mistake(
+        "a rate never fades",
+        RATE,
+        "        self._served_events *= _RATE_MEMORY\n        self._busy_s *= _RATE_MEMORY\n",
+        "",
+        check="tests",
+    ),
+    Mistake(
+        "a run that is dropped is sent nevertheless",
+        OUTLET,
+        "        self._queue.pop(first_seq, None)\n        out = self._outgoing\n",
+        "        out = self._outgoing\n",
+        after=2,
+    ),
+    # Time.
+    Mistake("overdue runs are never seen", LANE, "> limit_s:", "> 1e9 * limit_s:", check="tests"),
+    Mistake(
+        "overdue runs are not asked for again",
+        EXCHANGE,
+        "            self._runs.wait(entry)\n            self._out.append(AskedAgain(lane.name, copy.first_seq))",
+        "            self._out.append(AskedAgain(lane.name, copy.first_seq))",
+        after=2,
+    ),
+    Mistake(
+        "the lanes in which a run was overdue are forgotten", LANE, "                first.tried = True\n", "", after=15
+    ),
+    Mistake(
+        "an overdue run of a query with state is not told",
+        EXCHANGE,
+        "if late and silence_s is None and self._settings.home_only:",
+        "if False:",
+        check="worlds",
+        after=6,
+    ),
+    Mistake(
+        "a lane that is silent for ever is kept",
+        WATCH,
+        "return silent_s if silent_s > run_s * self._patience.silences else None",
+        "return None",
+        check="worlds",
+        after=3,
+    ),
+    Mistake(
+        "late results are not marked",
+        REORDER,
+        "return [self._release(first_seq, last_seq, item, late=True)]",
+        "return [self._release(first_seq, last_seq, item, late=False)]",
+        after=6,
+    ),
+    Mistake(
+        "the deadline of a gap is ignored",
+        REORDER,
+        "if self._flush_s is None or not self._held:",
+        "if self._flush_s is not None or not self._held:",
+        after=3,
+    ),
+    Mistake(
+        "a gap is not waited for",
+        REORDER,
+        "        while self._held and self._held[0][0] == self._next_seq:\n",
+        "        while self._held and self._held[0][0] >= self._next_seq:\n",
+    ),
+    Mistake("a commit frees nothing", OUTBOX, "self._held_bytes -= result_bytes", "pass"),
+    Mistake(
+        "committed runs are kept",
+        EXCHANGE,
+        "                    self._runs.forget(first_seq, last_seq)\n",
+        "                    pass\n",
+    ),
+    # Decisions.
+    Mistake(
+        "there are more VMs than max_vms",
+        STARTS,
+        "if len(self._fleet.live) >= self._max_vms:",
+        "if len(self._fleet.live) > self._max_vms:",
+        check="worlds",
+        after=4,
+    ),
+)
+
+# Of the scheduler: not yet shown to be found, so that no test plays them and the table does not have them.
+OPEN = (
+    Mistake(
+        "a VM is not ended before its next period", FLEET, "- (1 + _LATE) * self._slot_s\n", "+ 30 * self._slot_s\n"
+    ),
+    Mistake(
+        "a VM is kept though nobody wants it", VMLIFE, "        if not keepers:\n", "        if keepers is None:\n"
+    ),
+    Mistake(
+        "the next period is reserved after it began",
+        VMLIFE,
+        "if not self._fleet.decision_is_due(machine, event.at_s, drain_s):",
+        "if not self._fleet.decision_is_due(machine, event.at_s - 4 * self._slot_s, drain_s):",
+    ),
+    Mistake(
+        "the next period is not reserved at all",
+        FLEET,
+        "if not payers or not self._reserve(machine, both_usd, machine.block_end_s, end_s):",
+        "if not payers:",
+    ),
+    Mistake(
+        "a VM is started without money",
+        FLEET,
+        "if not payers or not self._reserve(machine, usd, event.at_s, event.at_s + block_s):",
+        "if not payers:",
+    ),
+    Mistake(
+        "the budget is not looked at",
+        LEDGER,
+        "if new and (self.frozen or math.fsum(part.usd for part in new) > self.left_usd(at_s) + _ROUNDING_USD):",
+        "if new and self.frozen:",
+    ),
+    Mistake(
+        "a share goes to a VM that is not ready", FLEET, "if m.state in READY_STATES)", "if m.state in WANTED_STATES)"
+    ),
+    Mistake(
+        "a VM that was lost keeps its shares",
+        SCHEDULER,
+        "return [*self._routes.leave_unready(event, why), *commands]\n\n    def _on_slot",
+        "return commands\n\n    def _on_slot",
+    ),
+    Mistake(
+        "a VM that failed is not given back",
+        VMLIFE,
+        "if machine.state in (VmState.ENDING, VmState.FAILED, VmState.LOST):",
+        "if machine.state in (VmState.ENDING, VmState.LOST):",
+    ),
+    Mistake(
+        "a VM that is never ready is not given up",
+        VMLIFE,
+        "waited_s > self._patience_s:",
+        "waited_s > 1e9 * self._patience_s:",
+    ),
+    Mistake(
+        "a gateway that stops keeps its VMs",
+        VMLIFE,
+        "        return [self._stop(machine, event, why) for machine in wanted]",
+        "        return []",
+    ),
+)
