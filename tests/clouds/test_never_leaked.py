@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from s3_server import FaultProxy, Request, S3Server
 
 from gateway.fleet.reaper import Reaper
 from infra.clock import SystemClock
 from tests.clouds.ec2_lab import Ec2Lab
 from tests.clouds.rented_gateway import TAGS, TERMS, books_in, rented
+from tests.connectors.s3_server import FaultProxy, Request, S3Server
 
 PROGRAM = Path(__file__).with_name("rented_gateway.py")
 ROOT = Path(__file__).parents[2]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from libcloud.compute.base import Node as Machine
-from s3_server import FaultProxy, Reply, S3Server
 
 from infra.clouds.base import BootError, Node
 from infra.clouds.rented import RentedCloud
 from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
 from tests.clouds.ec2_lab import Ec2Lab
+from tests.connectors.s3_server import FaultProxy, Reply, S3Server
 
 ZONES = ("eu-west-1a", "eu-west-1b")
 

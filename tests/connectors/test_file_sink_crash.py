@@ -10,11 +10,11 @@ from io import BufferedWriter
 from pathlib import Path
 
 import pytest
-from test_file_sink import open_sink, parts, rows, seqs
 
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
 from gateway.sinks.parts.filesink import FileSink, Rows
+from tests.connectors.test_file_sink import open_sink, parts, rows, seqs
 
 # What is committed, piece by piece: gaps, late runs, an empty run.
 STEPS: list[list[Rows]] = [

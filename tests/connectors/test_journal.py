@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from journal_data import HUGE, SetClock, everything, opened
 
 from gateway.connectors.position import Position
 from gateway.journal.journal import Journal, JournalFullError
 from infra.clock import SystemClock
 from infra.statefiles import StateError
+from tests.connectors.journal_data import HUGE, SetClock, everything, opened
 
 
 async def test_what_was_appended_is_read_in_order_now_and_after_a_restart(tmp_path: Path) -> None:

@@ -7,15 +7,15 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
-from kafka_broker import Broker
-from kafka_relay import END_TXN, Mishap, Relay, RelayedBroker
-from kafka_sinks import make_sink, records, values
-from sink_contract import at, release, row
 
 from gateway.sinks.base import SinkUnavailableError
 from gateway.sinks.kafka import kafkasink as kafka_sink
 from gateway.sinks.kafka import producer
 from gateway.sinks.kafka.kafkasink import KafkaSink
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.kafka_relay import END_TXN, Mishap, Relay, RelayedBroker
+from tests.connectors.kafka_sinks import make_sink, records, values
+from tests.connectors.sink_contract import at, release, row
 
 SEED = 20261121
 TRIES_S = 150.0

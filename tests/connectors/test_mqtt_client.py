@@ -8,11 +8,11 @@ from pathlib import Path
 
 import aiomqtt
 import pytest
-from mosquitto import Mosquitto, Peer
 
 from gateway.connectors import mqttclient as module
 from gateway.connectors.mqttbroker import Broker
 from gateway.connectors.mqttclient import Arrival, BrokerError, Client, Release
+from tests.connectors.mosquitto import Mosquitto, Peer
 
 DEADLINE_S = 60.0
 

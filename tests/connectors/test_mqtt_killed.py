@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mosquitto import DEADLINE_S, Mosquitto, Peer, until
-from mqtt_receiver_process import read_lines
-from mqtt_subject import TOPIC
+
+from tests.connectors.mosquitto import DEADLINE_S, Mosquitto, Peer, until
+from tests.connectors.mqtt_receiver_process import read_lines
+from tests.connectors.mqtt_subject import TOPIC
 
 SEED = 20261121
 JOURNAL = {"limit": "1MiB", "segment": "64KiB"}

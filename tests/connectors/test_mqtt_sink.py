@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mosquitto import Mosquitto, Peer, until
-from mqtt_trust import OldBroker
-from sink_contract import at, release
 
 from gateway.config.connectors.mqtt import MqttSink as MqttSinkConfig
 from gateway.connectors.mqttclient import IN_FLIGHT_MAX
 from gateway.sinks.base import SinkError, SinkUnavailableError
 from gateway.sinks.mqttsink import MqttSink
 from gateway.sinks.progress import ProgressFile
+from tests.connectors.mosquitto import Mosquitto, Peer, until
+from tests.connectors.mqtt_trust import OldBroker
+from tests.connectors.sink_contract import at, release
 
 
 @pytest.fixture

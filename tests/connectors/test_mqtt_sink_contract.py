@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mosquitto import Mosquitto, Peer, until
-from sink_contract import SinkContract
 
 from gateway.config.connectors.mqtt import MqttSink as MqttSinkConfig
 from gateway.sinks.base import Sink
 from gateway.sinks.mqttsink import MqttSink
 from gateway.sinks.progress import ProgressFile
+from tests.connectors.mosquitto import Mosquitto, Peer, until
+from tests.connectors.sink_contract import SinkContract
 
 
 class TopicSubject:

@@ -22,9 +22,9 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-import mosquitto
-from docker_files import DOCKER, ROOT, compose, image, instructions
-from kafka_broker import JARS, _java
+from tests.connectors import mosquitto
+from tests.connectors.kafka_broker import JARS, _java
+from tests.docker.docker_files import DOCKER, ROOT, compose, image, instructions
 
 # A gateway that found no executors in its own three minutes is started again.
 DEADLINE_S = 600.0

@@ -17,8 +17,8 @@ import aiomqtt
 import boto3
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from docker_processes import DEADLINE_S, Stack
 
+from tests.docker.docker_processes import DEADLINE_S, Stack
 from tests.e2e.harness import end_hosts
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from stream_bench import DEADLINE_S, Bench, Running
 
 from engines.isolation.verdicts import Verdicts
 from engines.streaming.feed import Item
+from tests.engines.stream_bench import DEADLINE_S, Bench, Running
 
 pytestmark = pytest.mark.spark
 

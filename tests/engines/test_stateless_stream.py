@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from stream_bench import Bench
+
+from tests.engines.stream_bench import Bench
 
 pytestmark = pytest.mark.spark
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fleet_doubles import RUNTIME, TAGS, Fleet, boot_error, nobody_there
-from gateway_doubles import ManualClock, settle, until
 
 from gateway.hosts.connection import QueryRefusedError
 from infra.clouds.base import CapacityError, CloudError
@@ -25,6 +23,8 @@ from policies.signals import (
     VmLost,
     VmReady,
 )
+from tests.support.fleet_doubles import RUNTIME, TAGS, Fleet, boot_error, nobody_there
+from tests.support.gateway_doubles import ManualClock, settle, until
 
 WHY = Cause("e0", "the test says so")
 START, DRAIN, END = StartVm(vm="vm-1", cause=WHY), DrainVm(vm="vm-1", cause=WHY), TerminateVm(vm="vm-1", cause=WHY)

@@ -18,8 +18,6 @@ from typing import Any, cast
 
 import psutil
 import pytest
-from fleet_doubles import RUNTIME, FakeQuery
-from gateway_doubles import FakeLink, until
 
 from gateway import daemon as daemon_module
 from gateway import start as running
@@ -37,6 +35,8 @@ from infra.messages import QueryPlan
 from infra.statefiles import owned
 from policies.signals import SlotEnded, StopAll
 from tests.leaping_clock import LeapingClock
+from tests.support.fleet_doubles import RUNTIME, FakeQuery
+from tests.support.gateway_doubles import FakeLink, until
 
 CONFIG = """\
 gateway:

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from message_strategies import MESSAGE_TYPES, any_message, values_of
 
 from infra.link.frames import (
     HEADER_BYTES,
@@ -24,6 +23,7 @@ from infra.link.frames import (
     encode_frame,
 )
 from infra.messages import PROTOCOL, AnyMessage, Bye, Credit, OpenQuery, Ping, Run, Shutdown
+from tests.link.message_strategies import MESSAGE_TYPES, any_message, values_of
 
 RUN = Run(query="q", epoch=1, first_seq=0, last_seq=9, attempt=0, rows=10)
 

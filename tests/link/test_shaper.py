@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from link_site import Site, run, until, within
 
 from infra.clock import SystemClock
 from infra.link.shaper import ShapedRelay
+from tests.link.link_site import Site, run, until, within
 
 TRIES = 8
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

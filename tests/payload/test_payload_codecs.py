@@ -8,7 +8,6 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from payload_data import mail_batch
 
 from infra.payload import (
     CODECS,
@@ -24,6 +23,7 @@ from infra.payload import (
 from infra.payload.codecs import zstdblocks
 from infra.payload.codecs.codecs import unpack_zstd
 from infra.payload.codecs.zstdblocks import claims
+from tests.payload.payload_data import mail_batch
 
 MB = 1e6
 

@@ -10,12 +10,12 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from payload_data import batches, mail_batch, needed, schemas
 
 from infra.payload import CODECS, CodecPolicy, Decoder, Encoder, NewDictionary, PayloadError
 from infra.payload.body import fingerprint
 from infra.payload.codecs.dictionaries import dictionary_id
 from infra.payload.wire import FieldHeader, Header, join
+from tests.payload.payload_data import batches, mail_batch, needed, schemas
 
 LIMIT = 1 << 20
 TEXT = pa.schema([("text", pa.string())])

@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
-from fluid import Fluid, Lane
-from policy_data import query_settings, scheduler_settings
-
 from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import fit
 from policies.advice import Answer
@@ -34,6 +31,8 @@ from policies.signals import (
     VmGone,
     VmReady,
 )
+from tests.policies.fluid import Fluid, Lane
+from tests.policies.policy_data import query_settings, scheduler_settings
 
 if TYPE_CHECKING:
     from policies.choose import PolicyOptions

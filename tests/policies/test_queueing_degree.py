@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queue_simulation import system_sizes
 
 from policies.queueing.adaptation import Adaptation, Change
 from policies.queueing.degree import (
@@ -18,6 +17,7 @@ from policies.queueing.degree import (
 )
 from policies.queueing.distributions import Deterministic, Distribution, Exponential, Normal, Pareto, Uniform
 from policies.queueing.profile import OperatorProfile, ProfilePoint
+from tests.policies.queue_simulation import system_sizes
 
 GOAL = BufferGoal(limit_events=15, probability=0.95)
 UNIFORM, PARETO = Uniform(0.1, 0.2), Pareto(0.05, 2.0)

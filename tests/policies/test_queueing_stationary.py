@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from queue_simulation import system_sizes
 
 from policies.queueing.stationary import erlang_c, mdc_distribution, mdc_within, mmc_within, utilisation
+from tests.policies.queue_simulation import system_sizes
 
 loads = st.floats(0.02, 0.97)
 servers = st.integers(1, 25)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from fluid import Fluid, Lane
-from policy_data import SWITCHING, query_settings, scheduler_settings
 
 from gateway.core.decide.scheduler import Scheduler
 from policies.signals import (
@@ -22,6 +20,8 @@ from policies.signals import (
     VmGone,
     VmReady,
 )
+from tests.policies.fluid import Fluid, Lane
+from tests.policies.policy_data import SWITCHING, query_settings, scheduler_settings
 
 HOME_PER_S = 2000.0
 SPIKES_S = ((10.0, 25.0), (75.0, 90.0))

@@ -11,10 +11,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from gateway_doubles import ManualClock, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from source_data import LinesSource
 
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
@@ -27,6 +25,8 @@ from gateway.sources.files.table import TableSource
 from gateway.sources.schedule import Schedule
 from gateway.sources.threaded import ThreadedSource
 from infra.gate import ByteGate
+from tests.support.gateway_doubles import ManualClock, until
+from tests.support.source_data import LinesSource
 
 SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 EPOCH = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)

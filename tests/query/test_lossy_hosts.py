@@ -14,9 +14,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from gateway_doubles import until
-from test_file_sink import parts
-from test_running_query import CONFIG
 
 from gateway.config import load
 from gateway.core.decide.profiler import Profiler
@@ -29,6 +26,9 @@ from infra.clock import SystemClock
 from infra.link.keys.trust import Authority, UserData, new_token
 from policies.failures.overdue import Patience
 from policies.signals import HOME
+from tests.connectors.test_file_sink import parts
+from tests.query.test_running_query import CONFIG
+from tests.support.gateway_doubles import until
 
 SEED = int(os.environ.get("SPILLWAY_FAULT_SEED", "20"))
 EVENTS = 800

@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from gateway_doubles import FakeHost, ManualClock, events, opened, until
-from test_file_sink import parts
 
 from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
@@ -27,6 +25,8 @@ from infra.gate import ByteGate
 from infra.messages import Poison
 from policies.failures.poison import BadRows
 from policies.signals import HOME
+from tests.connectors.test_file_sink import parts
+from tests.support.gateway_doubles import FakeHost, ManualClock, events, opened, until
 
 
 class Query:

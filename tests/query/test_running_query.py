@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gateway_doubles import FakeHost, until
 
 from gateway.config import Config, load
 from gateway.core.decide.profiler import Profiler
@@ -17,6 +16,7 @@ from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan
 from policies.failures.overdue import Patience
+from tests.support.gateway_doubles import FakeHost, until
 
 CONFIG = """\
 gateway: {state_dir: state}

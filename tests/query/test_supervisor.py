@@ -9,8 +9,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from fleet_doubles import Dialler, MemoryCloud
-from gateway_doubles import FakeLink, ManualClock, until
 
 from gateway.hosts import enrol
 from gateway.hosts.connection import Connection, QueryRefusedError
@@ -23,6 +21,8 @@ from gateway.sources.base import SourceError
 from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority
 from policies.failures.restarts import RestartTerms
+from tests.support.fleet_doubles import Dialler, MemoryCloud
+from tests.support.gateway_doubles import FakeLink, ManualClock, until
 
 TERMS = RestartTerms(first_s=5.0, most_s=40.0)
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from cepsim_data import Watched, chain, consumer, operator, producer, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from engines.simulated.query import Edge, Query
 from engines.simulated.running import RunningProducer
 from engines.simulated.scheduling import ProportionalToIpe, WorkConserving
 from engines.simulated.simulation import Simulation
+from tests.simulated.cepsim_data import Watched, chain, consumer, operator, producer, window
 
 GENERATORS = {
     "uniform": (Uniform(5), 50.0),

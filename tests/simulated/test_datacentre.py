@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Mapping
 
 import pytest
-from cepsim_data import MILLION, consumer, producer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from engines.simulated.metrics import Latency, Log
 from engines.simulated.placement import Link, Vm
 from engines.simulated.query import Edge, Query
 from engines.simulated.simulation import Simulation
+from tests.simulated.cepsim_data import MILLION, consumer, producer
 
 RACK, WAN = Link(0.5), Link(3.0, 1e6)
 

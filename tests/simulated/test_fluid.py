@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fluid_worlds import again, day
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Faults, QueryOptions, WorldOptions
 from gateway.simulate.runs.world import World
 from policies.signals import HOME, Command, Event, SlotEnded
+from tests.simulated.fluid_worlds import again, day
 
 # ------------------------------------------------------------------------------------------------------ worlds
 

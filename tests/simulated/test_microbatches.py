@@ -6,7 +6,6 @@ import math
 from itertools import accumulate, pairwise
 
 import pytest
-from cepsim_data import operator, producer, window
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from engines.simulated.placement import Vm
 from engines.simulated.query import Consumer, Edge, Query, Vertex, constant
 from gateway.query.flow import delivery
 from gateway.simulate.runs.microbatches import Cutting, EngineCosts, Play
+from tests.simulated.cepsim_data import operator, producer, window
 
 PER_S = 20.0
 WINDOW_S = 10.0

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, read_all, rows, write
 
 from gateway.sources.base import Chunk, SourceError
 from gateway.sources.files.formats import csvfile
 from gateway.sources.files.formats import lines as lines_module
 from gateway.sources.files.formats.csvfile import CsvReader
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, read_all, rows, write
 
 ENDINGS = [".csv", ".csv.gz", ".csv.zst"]
 WIDE = pa.schema(

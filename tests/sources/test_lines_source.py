@@ -7,7 +7,11 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from source_data import (
+
+from gateway.connectors.position import Position
+from gateway.sources.base import SourceError
+from gateway.sources.files.formats import lines as lines_module
+from tests.support.source_data import (
     HUGE,
     SCHEMA,
     LinesSource,
@@ -19,10 +23,6 @@ from source_data import (
     rows,
     write,
 )
-
-from gateway.connectors.position import Position
-from gateway.sources.base import SourceError
-from gateway.sources.files.formats import lines as lines_module
 
 ENDINGS = [".jsonl", ".jsonl.gz", ".jsonl.zst"]
 

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, read_all, rows
 
 from gateway.sources.base import SourceError
 from gateway.sources.files.table import TableSource
+from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, read_all, rows
 
 
 def table(count: int) -> pa.Table:
