@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import aiomqtt
 import pytest
@@ -24,7 +25,7 @@ def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
     broker.kill()
 
 
-def client(mosquitto: Mosquitto, *, session_s: int = 3600, **said: int) -> Client:
+def client(mosquitto: Mosquitto, *, session_s: int = 3600, **said: Any) -> Client:
     return Client(Broker("127.0.0.1", mosquitto.port), "held", session_s=session_s, **said)
 
 

@@ -196,7 +196,7 @@ def test_neighbours_that_restart(town: Town, scale: Scale, figures: Figures) -> 
     town.send()
     rounds = scale.times(1, 10)
     for _ in range(rounds):
-        faults = [
+        faults: list[Callable[[], object]] = [
             town.broker.restart,
             town.mosquitto_restarts,
             *(partial(town.s3_fails, fault, 3.0) for fault in S3_FAULTS),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -285,7 +286,7 @@ async def test_a_cut_of_ten_minutes_costs_the_vm_and_those_ordered_meanwhile(
     while clock.now() < healed_s:
         vm = f"vm-{(number := number + 1)}"
         fleet.actuator.execute([StartVm(vm=vm, cause=WHY)])
-        await until(lambda vm=vm: fleet.kinds(vm) == ["VmFailed", "VmGone"], clock, 0.2)
+        await until(partial(_ended, fleet, vm), clock, 0.2)
         clock.advance(60.0)
     assert fleet.cloud.nodes == {}
     fleet.dialler.refusal = None
@@ -465,3 +466,7 @@ async def test_the_price_of_the_size_that_was_had_is_told(
     assert event.usd_per_hour == usd_per_hour
     fleet.actuator.execute([END])
     await over(fleet)
+
+
+def _ended(fleet: Fleet, vm: str) -> bool:
+    return fleet.kinds(vm) == ["VmFailed", "VmGone"]

@@ -16,7 +16,7 @@ from gateway import daemon as daemon_module
 from gateway.cli import main
 from gateway.fleet import actuator as actuator_module
 from policies.signals import HOME, QuerySlot
-from tests.gateway import test_daemon_parts as parts
+from tests.gateway import daemon_site as parts
 from tests.support.fleet_doubles import Dialler, MemoryCloud
 from tests.support.gateway_doubles import until
 

@@ -27,11 +27,11 @@ class Tokens(Dialler):
         self.dialled: list[tuple[str, bool]] = []
         self.strange: dict[str, Exception] = {}
 
-    async def __call__(self, name: str, host: str, address: Any, authority: Any, token: Any, clock: Any) -> Any:
+    async def __call__(self, name: str, host: str, address: Any, authority: Any, token: Any, *rest: Any) -> Any:
         self.dialled.append((host, token is not None))
         if host in self.strange:
             raise self.strange[host]
-        return await super().__call__(name, host, address, authority, token, clock)
+        return await super().__call__(name, host, address, authority, token, *rest)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import fit
@@ -104,8 +104,8 @@ class Play:
         self.played.usd = self.scheduler.totals(self.fluid.now_s).usd
         return self.played
 
-    def _tell(self, kind: type[Event], **fields: object) -> None:
-        event = kind(event_id=f"e{next(self._ids)}", at_s=self.fluid.now_s, **fields)  # type: ignore[arg-type]
+    def _tell(self, kind: type[Event], **fields: Any) -> None:
+        event = kind(event_id=f"e{next(self._ids)}", at_s=self.fluid.now_s, **fields)
         commands = self.scheduler.handle(event)
         self.scheduler.validate()
         for command in commands:

@@ -101,8 +101,8 @@ def test_regular_times_need_few_more_than_the_least_that_a_simulation_finds(
         shares = []
         for seed in range(3):
             rng = np.random.default_rng(seed)
-            times = [d.quantile(rng.uniform(size=15_000)) for d in (workload, service)]
-            shares.append(np.mean(system_sizes(*times, instances, rng) <= GOAL.limit_events))
+            between_s, busy_s = (d.quantile(rng.uniform(size=15_000)) for d in (workload, service))
+            shares.append(np.mean(system_sizes(between_s, busy_s, instances, rng) <= GOAL.limit_events))
         return bool(np.mean(shares) >= GOAL.probability)
 
     found = optimal_degree(workload, service, GOAL, current=4, most=60).instances

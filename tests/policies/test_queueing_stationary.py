@@ -43,7 +43,7 @@ def iterated_mdc(offered: float, instances: int, states: int = 400) -> np.ndarra
         if np.abs(after - now).max() < 1e-14:
             break
         now = after
-    return now / now.sum()
+    return np.asarray(now / now.sum())
 
 
 @pytest.mark.parametrize(("rho", "instances"), [(0.3, 1), (0.8, 1), (0.7, 3), (0.9, 6), (0.5, 12), (0.85, 20)])

@@ -14,7 +14,7 @@ from gateway.core.exchange.instructions import Release
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile
 from gateway.query.flow.delivery import PART_BYTES, Delivery, Results
 from gateway.sinks.parts.filesink import FileSink
-from tests.connectors.test_file_sink import parts
+from tests.support.file_parts import parts
 from tests.support.gateway_doubles import ManualClock, opened, results, until
 
 

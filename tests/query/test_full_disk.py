@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.connectors.test_file_sink import parts
+from tests.support.file_parts import parts
 
 EVENTS = 6_000
 BAD_EVERY = 500

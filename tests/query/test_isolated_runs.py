@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infra.messages import Isolating, Poison, QueryFailed
 from policies.signals import HOME
-from tests.query.test_pipeline import Query, query
+from tests.query.pipeline_site import Query, query
 from tests.support.gateway_doubles import until
 
 __all__ = ["query"]

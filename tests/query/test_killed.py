@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from gateway.journal.deadletters import DeadLetter
-from tests.connectors.test_file_sink import parts
+from tests.support.file_parts import parts
 
 EVENTS = 4_000
 BAD_EVERY = 500

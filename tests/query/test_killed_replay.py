@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.connectors.test_file_sink import parts
+from tests.support.file_parts import parts
 
 EVENTS = 200
 BAD = ("not an event", '{"id": "x"}')

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.query.flow.moves import Loss
 from policies.signals import HOME
-from tests.query.test_pipeline import Query, query, serving
+from tests.query.pipeline_site import Query, query, serving
 from tests.support.gateway_doubles import FakeHost, until
 
 __all__ = ["query"]

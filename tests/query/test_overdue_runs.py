@@ -12,7 +12,7 @@ import pytest
 from gateway.query.flow.moves import Loss
 from infra.messages import Poison
 from policies.signals import HOME
-from tests.query.test_pipeline import Query, query
+from tests.query.pipeline_site import Query, query
 from tests.support.gateway_doubles import FakeHost, until
 
 __all__ = ["query"]

@@ -20,7 +20,7 @@ from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority, TrustError
 from policies.failures.overdue import Patience
 from policies.signals import HOME
-from tests.query.test_lossy_hosts import ORACLE, Hosts, deliver, results, running
+from tests.query.lossy_hosts import ORACLE, Hosts, deliver, results, running
 
 CLOCK = SystemClock()
 

@@ -116,7 +116,7 @@ def test_what_is_written_is_read_back_however_it_is_cut(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines_module, "_BLOCK_BYTES", block)
         source = opened(path, pa.schema([WIDE.field(name) for name in VALUE]))
-        chunks = []
+        chunks: list[Chunk] = []
         while (chunk := source.read(*cuts[len(chunks) % len(cuts)])) is not None:
             chunks.append(chunk)
         assert dead(chunks) == []

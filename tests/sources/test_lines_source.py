@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
-from gateway.sources.base import SourceError
+from gateway.sources.base import Chunk, SourceError
 from gateway.sources.files.formats import lines as lines_module
 from tests.support.source_data import (
     HUGE,
@@ -94,7 +94,7 @@ def test_any_cut_gives_the_same_events(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines_module, "_BLOCK_BYTES", block)
         source = opened(path, loops=loops, id_field="id")
-        chunks = []
+        chunks: list[Chunk] = []
         while (chunk := source.read(*cuts[len(chunks) % len(cuts)])) is not None:
             chunks.append(chunk)
         assert source.finished
