@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import Config, load
+from gateway.config.connectors.sinks import FileSink
 from gateway.config.models import FileSource
 
 Write = Callable[..., Path]
@@ -34,6 +35,7 @@ def test_private_and_cloud_defaults(config: Config) -> None:
 def test_query_defaults(config: Config) -> None:
     query = config.queries["first"]
     assert query.qos.statistic == "mean"
+    assert isinstance(query.sink, FileSink)
     assert query.sink.format == "jsonl"
     assert (query.switching.mode, query.switching.share) == ("auto", "auto")
     assert (query.payload.trim, query.payload.filter, query.payload.compress) == (True, True, "auto")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from gateway.config import ConfigError, load
+from gateway.config.connectors.sinks import FileSink
 from gateway.config.models import Config, FileSource
 
 Write = Callable[..., Path]
@@ -215,7 +216,9 @@ def test_paths_start_at_the_config_file(write: Write, tmp_path: Path, monkeypatc
     monkeypatch.chdir("/")
     config = load(path, {})
     assert config.folder == tmp_path
-    assert config.queries["second"].sink.path == tmp_path / "out" / "second"
+    sink = config.queries["second"].sink
+    assert isinstance(sink, FileSink)
+    assert sink.path == tmp_path / "out" / "second"
 
 
 def test_a_maildir_is_an_input(write: Write, tmp_path: Path) -> None:

@@ -10,12 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from engines.opened import CREDIT_BYTES, Opened, Owner, Ticket
+from engines.opened import Opened, Owner, Ticket
 from engines.query.known import Query, RefusedError
+from engines.streaming.activity import Activity
 from engines.streaming.answers import Answer
 from engines.streaming.checkpoints import Progress
 from engines.streaming.feed import FeedClosed, Item
 from engines.streaming.tables import unpack
+from infra.clock import SystemClock
+from infra.link.credit import CREDIT_BYTES
 from infra.messages import AnyMessage, Completed, Credit, Dictionary, OpenQuery, Poison, QueryFailed, QueryPlan, Run
 from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.decoder import Decoder
@@ -33,6 +36,7 @@ class Engine:
 
     progress = Progress()
     can_change_owner = True
+    activity = Activity(SystemClock())
     death = ""
 
     def __init__(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from engines.email import queries
 from gateway.config import Config, ConfigError, load
+from gateway.config.connectors.sinks import FileSink
 from gateway.config.models import QuerySource
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,9 @@ def test_the_example_s_second_query_reads_the_first(config: Config) -> None:
 
 def test_the_example_writes_below_the_repository_and_not_into_it(config: Config) -> None:
     assert config.gateway.state_dir.resolve() == ROOT / "state"
-    assert config.queries["email-processor"].sink.path.resolve() == ROOT / "out" / "email-processor"
+    sink = config.queries["email-processor"].sink
+    assert isinstance(sink, FileSink)
+    assert sink.path.resolve() == ROOT / "out" / "email-processor"
 
 
 def test_the_example_of_connectors_is_right() -> None:

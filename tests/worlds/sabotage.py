@@ -24,7 +24,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 
-from mistakes import MISTAKES, Mistake
+from tests.worlds.mistakes import MISTAKES, Mistake
 
 ROOT = Path(__file__).parents[2]
 WORLDS_MOST = 1000
@@ -67,7 +67,7 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _worlds(most: int, first: int = 1) -> tuple[int, str]:
-    from worlds import live
+    from tests.worlds.worlds import live
 
     for seed in range(first, first + most):
         outcome = live(seed)[1]
@@ -78,7 +78,7 @@ def _worlds(most: int, first: int = 1) -> tuple[int, str]:
 
 def _lives(most: int, first: int = 1) -> tuple[int, str]:
     """Live through lives of the exchange, as its property test does, from seeds that stay the same."""
-    from test_exchange_machine import Life
+    from tests.core.exchange.test_exchange_machine import Life
 
     for seed in range(first, first + most):
         try:
@@ -94,7 +94,8 @@ def _scheduler(most: int, first: int = 1) -> tuple[int, str]:  # Hypothesis has 
     """Play the scheduler's property test, always with the same examples."""
     from hypothesis import Phase, settings
     from hypothesis.stateful import run_state_machine_as_test
-    from test_scheduler_properties import World
+
+    from tests.policies.test_scheduler_properties import World
 
     tried = 0
 
@@ -167,8 +168,6 @@ def _said(error: BaseException) -> str:
 
 def _prepare() -> None:
     """Load what is heavy and not ours once, before any process is forked."""
-    for folder in ("tests/worlds", "tests/core/exchange", "tests/policies", "tests/support"):
-        sys.path.insert(0, str(ROOT / folder))
     sys.path.insert(0, str(ROOT))
     for name in (
         "numpy",
