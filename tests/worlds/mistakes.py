@@ -418,6 +418,5 @@ MISTAKES = (
         "        return [self._stop(machine, event, why) for machine in wanted]",
         "        return []",
         check="periods",
-        after=60,
     ),
 )

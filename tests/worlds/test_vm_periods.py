@@ -93,6 +93,8 @@ class Life:
                 slots += 1
         self._stopped_s = self._now_s
         self._tell(StopAll)
+        kept = [vm.name for vm in self._vms.values() if vm.draining_s is None]
+        assert not kept, f"{kept} are kept although the gateway stops"
         for _ in range(50):
             self._slot(0.0, 0)
         assert not self._vms, f"{set(self._vms)} still cost money 50 slots after the end"
