@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 WORLDS_MOST = 1000
 LIVES_MOST = 600
 MACHINES_MOST = 200
+PERIODS_MOST = 200
 # A check that a mistake makes endless ends after so many CPU seconds, and has not found it.
 CPU_MOST_S = 600
 
@@ -85,6 +86,18 @@ def _lives(most: int, first: int = 1) -> tuple[int, str]:
             life = Life(seed)
             life.live(random.Random(seed).randint(0, 250))  # no secret
             life.end()
+        except Exception as error:
+            return seed, _said(error)
+    return most, ""
+
+
+def _periods(most: int, first: int = 1) -> tuple[int, str]:
+    """Live through lives of a scheduler with a simple fleet, as their test does."""
+    from test_vm_periods import Life
+
+    for seed in range(first, first + most):
+        try:
+            Life(seed).live()
         except Exception as error:
             return seed, _said(error)
     return most, ""
@@ -155,6 +168,7 @@ CHECKS: dict[str, tuple[Callable[..., tuple[int, str]], int, str]] = {
     "worlds": (_worlds, WORLDS_MOST, "worlds"),
     "lives": (_lives, LIVES_MOST, "lives of an exchange"),
     "scheduler": (_scheduler, MACHINES_MOST, "examples of the scheduler"),
+    "periods": (_periods, PERIODS_MOST, "lives of a scheduler with a simple fleet"),
     "tests": (_unit_tests, 1, "example tests of the exchange"),
 }
 
@@ -230,7 +244,9 @@ def cheapest(named: str = "") -> None:
         # The check ends where it finds something; the scheduler's examples have no first one to begin with.
         most = CHECKS[mistake.check][1] if mistake.check == "scheduler" else 1
         print(json.dumps(asdict(tried(mistake, mistake.check, most=most, first=mistake.after))), flush=True)
-    seeds = sorted({(mistake.check, mistake.after) for mistake in mistakes if mistake.check in {"worlds", "lives"}})
+    seeds = sorted(
+        {(mistake.check, mistake.after) for mistake in mistakes if mistake.check in {"worlds", "lives", "periods"}}
+    )
     for check, first in seeds:
         found = tried(None, check, most=1, first=first)
         print(json.dumps(asdict(found) | {"mistake": f"none, {check} {first}"}), flush=True)
@@ -264,6 +280,7 @@ def _document(rows: list[tuple[Mistake, list[Finding]]]) -> str:
         f"- `worlds`: `make worlds`, up to {WORLDS_MOST:,} worlds;",
         f"- `lives`: random lives of an exchange (`test_exchange_machine.py`), up to {LIVES_MOST};",
         f"- `scheduler`: examples of `test_scheduler_properties.py`, up to {MACHINES_MOST};",
+        f"- `periods`: lives of a scheduler with a simple fleet (`test_vm_periods.py`), up to {PERIODS_MOST};",
         "- `tests`: the example tests of the exchange, where the others find nothing; the number is that of the test.",
         "",
         "The check that needs the least CPU time is bold; the columns after it are that check's.",
