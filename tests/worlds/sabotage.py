@@ -93,7 +93,7 @@ def _lives(most: int, first: int = 1) -> tuple[int, str]:
 
 def _periods(most: int, first: int = 1) -> tuple[int, str]:
     """Live through lives of a scheduler with a simple fleet, as their test does."""
-    from test_vm_periods import Life
+    from tests.worlds.test_vm_periods import Life
 
     for seed in range(first, first + most):
         try:
