@@ -12,6 +12,8 @@ from gateway.simulate.contest import fluid_world
 from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
 from gateway.simulate.options import Faults, QueryOptions, WorldOptions, drawn
 from gateway.simulate.runs.world import World, WorldOutcome
+from policies.money.ledger import Budget
+from policies.planning.plain import StaticOptions
 
 _GRID_S = 0.02
 _AMPLE_BYTES = 1 << 40
@@ -51,6 +53,15 @@ def calm(seed: int, load_s: float = 120.0, life: int = 0) -> WorldOptions:
     )
     machines = replace(options.machines, boot=LogNormal(0.0))
     return replace(options, queries=queries, machines=machines, faults=Faults())
+
+
+def always_rented(options: WorldOptions) -> WorldOptions:
+    """Return a world in which all VMs are there from the beginning to the end: no budget, nothing is shed."""
+    policy = StaticOptions(options.scheduler.max_vms)
+    queries = tuple(replace(query, settings=replace(query.settings, policy=policy)) for query in options.queries)
+    settings = tuple(query.settings for query in queries)
+    scheduler = replace(options.scheduler, queries=settings, budget=Budget(), sheds=False)
+    return replace(options, queries=queries, scheduler=scheduler)
 
 
 def _counted(query: QueryOptions, seed: list[int], load_s: float) -> Trace:

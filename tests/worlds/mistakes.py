@@ -243,15 +243,15 @@ MISTAKES = (
     Mistake(
         "a lane is not stopped from taking all that waits",
         LANE,
-        "events < self.rate.per_s(now_s) * _HORIZON_S",
+        "events < self.rate.per_s(now_s) * HORIZON_S",
         "events >= 0",
         check="tests",
     ),
     Mistake(
         "isolating runs take room",
         LANE,
-        "if self.open_runs - self._isolating_runs < _LEAST_RUNS:",
-        "if self.open_runs < _LEAST_RUNS:",
+        "if self.open_runs - self._isolating_runs < LEAST_RUNS:",
+        "if self.open_runs < LEAST_RUNS:",
         check="worlds",
         after=10,
     ),
@@ -265,7 +265,7 @@ MISTAKES = (
     Mistake(
         "a rate never fades",
         RATE,
-        "        self._served_events *= _RATE_MEMORY\n        self._busy_s *= _RATE_MEMORY\n",
+        "        self._served_events *= RATE_MEMORY\n        self._busy_s *= RATE_MEMORY\n",
         "",
         check="tests",
     ),
