@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from source_contract import SCHEMA
 
-from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock
 

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 from kafka_broker import Broker
 from source_contract import DEADLINE_S, SCHEMA
 
-from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.base import Chunk, SourceUnavailableError
 from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock

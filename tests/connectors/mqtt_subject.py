@@ -8,7 +8,7 @@ from typing import Any
 
 from mosquitto import Mosquitto, Peer
 
-from gateway.config.connectors.mqtt import MqttSource as MqttSourceConfig
+from gateway.config.connectors.mqtt import MqttSourceConfig
 from gateway.sources.mqtt.mqttsource import MqttSource, make_mqtt_source
 from infra.clock import SystemClock
 

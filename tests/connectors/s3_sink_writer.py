@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sink_contract import at, release
 
-from gateway.config.connectors.s3 import S3Sink as S3SinkConfig
+from gateway.config.connectors.s3 import S3SinkConfig
 from gateway.sinks.base import SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
 from infra.clock import SystemClock

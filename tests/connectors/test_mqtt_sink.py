@@ -12,7 +12,7 @@ from mosquitto import Mosquitto, Peer, until
 from mqtt_trust import OldBroker
 from sink_contract import at, release
 
-from gateway.config.connectors.mqtt import MqttSink as MqttSinkConfig
+from gateway.config.connectors.mqtt import MqttSinkConfig
 from gateway.connectors.mqttclient import IN_FLIGHT_MAX
 from gateway.sinks.base import SinkError, SinkUnavailableError
 from gateway.sinks.mqttsink import MqttSink

@@ -9,7 +9,7 @@ import pytest
 from mosquitto import Mosquitto, Peer, until
 from sink_contract import SinkContract
 
-from gateway.config.connectors.mqtt import MqttSink as MqttSinkConfig
+from gateway.config.connectors.mqtt import MqttSinkConfig
 from gateway.sinks.base import Sink
 from gateway.sinks.mqttsink import MqttSink
 from gateway.sinks.progress import ProgressFile

@@ -10,7 +10,7 @@ import pytest
 from s3_server import S3Server
 from sink_contract import SinkContract
 
-from gateway.config.connectors.s3 import S3Sink as S3SinkConfig
+from gateway.config.connectors.s3 import S3SinkConfig
 from gateway.sinks.base import Sink
 from gateway.sinks.choose import SinkContext, make_sink
 from infra.clock import SystemClock
