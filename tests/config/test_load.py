@@ -240,9 +240,9 @@ def test_a_profile_is_steps(write: Write) -> None:
 
 def test_the_json_schema_speaks_the_file_s_words() -> None:
     definitions = Config.model_json_schema()["$defs"]
-    assert set(definitions["Qos"]["properties"]) == {"latency", "statistic"}
-    assert definitions["Qos"]["properties"]["latency"]["type"] == "string"
-    assert {"const": "off", "type": "string"} in definitions["Query"]["properties"]["order"]["anyOf"]
+    assert set(definitions["QosConfig"]["properties"]) == {"latency", "statistic"}
+    assert definitions["QosConfig"]["properties"]["latency"]["type"] == "string"
+    assert {"const": "off", "type": "string"} in definitions["QueryConfig"]["properties"]["order"]["anyOf"]
 
 
 KEYS = st.sampled_from(["gateway", "cloud", "queries", "first", "source", "type", "state_dir", "sink", "qos", "order"])
