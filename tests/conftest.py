@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
-from kafka_broker import Broker
 from pyspark.sql import SparkSession
 
 from engines.spark.scratch import remove_own
+from tests.connectors.kafka_broker import Broker
 
 # Machines are noisy: how long an example takes is no finding. A change is not refused for an example that chance found
 # in code it did not touch: the same ones are tried each time. SPILLWAY_EXAMPLES=new looks for others.
 settings.register_profile("house", deadline=None, derandomize=os.environ.get("SPILLWAY_EXAMPLES") != "new")
 settings.load_profile("house")
-pytest.register_assert_rewrite("sink_contract", "source_contract")
+pytest.register_assert_rewrite("tests.connectors.sink_contract", "tests.connectors.source_contract")
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 

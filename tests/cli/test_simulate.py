@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.simulate.runs.simulatedquery import BrokenPromiseError
+from gateway.simulate.runs.promises import BrokenPromiseError
 
 CONFIG = """\
 gateway: {state_dir: state}

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from test_simulate import CONFIG, simulate
 from typer.testing import CliRunner, Result
 
 from engines.simulated.boot import BootTimes, Evenly, LogNormal, MeasuredTimes
@@ -15,6 +14,7 @@ from gateway.cli import main
 from gateway.config.load import load
 from gateway.simulate.calibration import Calibration, CalibrationError, Measured, read_calibration, write_calibration
 from gateway.simulate.plan import plan
+from tests.cli.test_simulate import CONFIG, simulate
 
 
 def test_policies_are_compared_on_the_same_events(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from s3_server import S3Server
 
 from gateway.config.models import CloudConfig
 from gateway.fleet.clouds import BootScripts
@@ -19,6 +18,7 @@ from infra.clouds import bundle
 from infra.clouds.base import OrderError
 from infra.clouds.bundle import BundleError, constraints, make_bundle, user_code
 from infra.link.keys.trust import CODE_PATH, UserData, new_token
+from tests.connectors.s3_server import S3Server
 
 
 def members(data: bytes) -> dict[str, bytes]:

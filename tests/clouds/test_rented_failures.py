@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from s3_server import FaultProxy, Reply, Request, S3Server
 
 from infra.clouds.base import (
     BootError,
@@ -26,6 +25,7 @@ from infra.link.keys.trust import UserData
 from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
 from tests.clouds.ec2_lab import PORT, Ec2Lab, never
+from tests.connectors.s3_server import FaultProxy, Reply, Request, S3Server
 
 MakeProxy = Callable[..., FaultProxy]
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from gateway.config import ConfigError, load
-from gateway.config.models import Config, FileSourceConfig
+from gateway.config.connectors.sinks import FileSinkConfig
+from gateway.config.models import Config, FileSource
 
 Write = Callable[..., Path]
 QOS = "qos: {latency: 2s}"
@@ -215,7 +216,9 @@ def test_paths_start_at_the_config_file(write: Write, tmp_path: Path, monkeypatc
     monkeypatch.chdir("/")
     config = load(path, {})
     assert config.folder == tmp_path
-    assert config.queries["second"].sink.path == tmp_path / "out" / "second"
+    sink = config.queries["second"].sink
+    assert isinstance(sink, FileSinkConfig)
+    assert sink.path == tmp_path / "out" / "second"
 
 
 def test_a_maildir_is_an_input(write: Write, tmp_path: Path) -> None:
@@ -230,7 +233,7 @@ def test_queries_are_sorted_upstream_first(write: Write) -> None:
 def test_a_profile_is_steps(write: Write) -> None:
     change = ("rate: 2000/s", "profile: [{for: 10s, rate: 500/s}, {for: 5s, rate: 2000/s}], loops: 3, id: id")
     source = load(write(change), {}).queries["first"].source
-    assert isinstance(source, FileSourceConfig)
+    assert isinstance(source, FileSource)
     replay = source.replay
     assert replay is not None
     assert replay.profile is not None

@@ -15,8 +15,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from journal_data import LIMIT_BYTES
-from source_contract import SCHEMA
 
 from gateway.config.connectors.http import HttpSourceConfig
 from gateway.journal.journal import Journal
@@ -24,6 +22,8 @@ from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.http.judging import Judge
 from gateway.sources.journaled import JournaledSource
 from infra.clock import Clock, SystemClock
+from tests.connectors.journal_data import LIMIT_BYTES
+from tests.connectors.source_contract import SCHEMA
 
 
 @dataclass

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.parts.filesink import FileSink, PartName, ReleasedRows
+from gateway.sinks.base import ReleasedRows
+from gateway.sinks.parts.filesink import FileSink, PartName
 from infra.statefiles import StateError
+from tests.support.file_parts import parts
 
 
 def rows(first: int, last: int, *, late: bool = False) -> ReleasedRows:
@@ -26,10 +28,6 @@ def rows(first: int, last: int, *, late: bool = False) -> ReleasedRows:
 
 def open_sink(folder: Path, *, ordered: bool = True, **kwargs: Any) -> FileSink:
     return FileSink(folder, owner="me", format=kwargs.pop("format", "jsonl"), ordered=ordered)
-
-
-def parts(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if PartName.parse(path.name))
 
 
 def seqs(folder: Path) -> list[int]:

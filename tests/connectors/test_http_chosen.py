@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from ports import free_port
 from pydantic import TypeAdapter, ValidationError
-from sink_contract import at, release
-from source_contract import events, read
 
 from gateway.config.connectors.http import HttpSinkConfig, HttpSourceConfig
 from gateway.config.models import SinkConfig, SourceConfig
@@ -17,6 +14,9 @@ from gateway.sinks.base import SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
 from gateway.sources.choose import SourceContext, make_source
 from infra.clock import SystemClock
+from tests.connectors.ports import free_port
+from tests.connectors.sink_contract import at, release
+from tests.connectors.source_contract import events, read
 
 SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
 

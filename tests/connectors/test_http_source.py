@@ -15,9 +15,6 @@ from typing import Any, cast
 import aiohttp
 import pytest
 import zstandard
-from http_data import Site, parts_of, server_certificate, site
-from journal_data import HUGE, SetClock, everything
-from source_contract import SCHEMA, events, read
 
 from gateway.config.connectors.http import HttpSourceConfig
 from gateway.connectors.position import Position
@@ -27,6 +24,9 @@ from gateway.sources.http import httpsource as http_module
 from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.journaled import JournaledSource
 from infra.clock import SystemClock
+from tests.connectors.http_data import Site, parts_of, server_certificate, site
+from tests.connectors.journal_data import HUGE, SetClock, everything
+from tests.connectors.source_contract import SCHEMA, events, read
 
 TWO = b'{"id": "a", "n": 1}\r\n\n  {"id": "b", "n": 2}'
 

@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from journal_data import HUGE, SetClock, everything, opened
 
 from gateway.connectors.position import Position
 from gateway.journal.journal import Journal, JournalFullError
 from infra.clock import SystemClock
 from infra.statefiles import StateError
+from tests.connectors.journal_data import HUGE, SetClock, everything, opened
 
 
 async def test_what_was_appended_is_read_in_order_now_and_after_a_restart(tmp_path: Path) -> None:
@@ -48,11 +48,11 @@ async def test_a_position_in_the_middle_of_a_frame_is_found_by_its_record(tmp_pa
     async with opened(tmp_path) as journal:
         for first in range(0, 40, 10):
             await journal.append([b"%d" % n for n in range(first, first + 10)])
-        first = await journal.read(Position(), 13, HUGE)
-        assert first is not None
-        assert first.end.record == 13
+        found = await journal.read(Position(), 13, HUGE)
+        assert found is not None
+        assert found.end.record == 13
         rest = [b"%d" % n for n in range(13, 40)]
-        assert await everything(journal, first.end) == rest
+        assert await everything(journal, found.end) == rest
         assert await everything(journal, Position(13)) == rest
         assert await everything(journal, Position(13, part=77, offset=5)) == rest
         assert await everything(journal, Position(5)) == [b"%d" % n for n in range(5, 40)]

@@ -13,9 +13,6 @@ import pyarrow as pa
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.partitioner import murmur2
-from kafka_broker import PASSWORD, USER, Broker
-from kafka_sinks import make_sink, records, values
-from sink_contract import at, release, row
 
 from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released
@@ -23,6 +20,9 @@ from gateway.sinks.base import FencedError, ReleasedRows, SinkError, SinkUnavail
 from gateway.sinks.kafka.control import ControlRecord, ControlTopic
 from infra import failpoints
 from infra.statefiles import StateError
+from tests.connectors.kafka_broker import PASSWORD, USER, Broker
+from tests.connectors.kafka_sinks import make_sink, records, values
+from tests.connectors.sink_contract import at, release, row
 
 
 def results(first: int, last: int, **columns: list[Any]) -> ReleasedRows:

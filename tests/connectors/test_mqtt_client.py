@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import aiomqtt
 import pytest
-from mosquitto import Mosquitto, Peer
 
 from gateway.connectors import mqttclient as module
 from gateway.connectors.mqttbroker import Broker
 from gateway.connectors.mqttclient import Arrival, BrokerError, MessageReleased, MqttClient
+from tests.connectors.mosquitto import Mosquitto, Peer
 
 DEADLINE_S = 60.0
 
@@ -24,7 +25,7 @@ def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
     broker.kill()
 
 
-def client(mosquitto: Mosquitto, *, session_s: int = 3600, **said: int) -> MqttClient:
+def client(mosquitto: Mosquitto, *, session_s: int = 3600, **said: Any) -> MqttClient:
     return MqttClient(Broker("127.0.0.1", mosquitto.port), "held", session_s=session_s, **said)
 
 

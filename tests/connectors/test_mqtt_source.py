@@ -12,16 +12,16 @@ from typing import Any
 import aiomqtt
 import pyarrow as pa
 import pytest
-from mosquitto import Mosquitto, Peer
-from mqtt_subject import TOPIC, make_source
-from mqtt_trust import OldBroker, TestAuthority, password_file, tls_listener
-from source_contract import HUGE, SCHEMA, events, read, rows
 
 from gateway.connectors.mqttclient import MessageReleased, MqttClient
 from gateway.journal.journal import Journal
 from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
 from gateway.sources.mqtt import session
 from gateway.sources.mqtt.mqttsource import MqttSource
+from tests.connectors.mosquitto import Mosquitto, Peer
+from tests.connectors.mqtt_subject import TOPIC, make_source
+from tests.connectors.mqtt_trust import OldBroker, TestAuthority, password_file, tls_listener
+from tests.connectors.source_contract import HUGE, SCHEMA, events, read, rows
 
 DEADLINE_S = 60.0
 

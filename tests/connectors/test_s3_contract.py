@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 import pyarrow.parquet as pq
 import pytest
-from s3_server import S3Server
-from sink_contract import SinkContract
 
 from gateway.config.connectors.s3 import S3SinkConfig
 from gateway.sinks.base import Sink
 from gateway.sinks.choose import SinkContext, make_sink
 from infra.clock import SystemClock
+from tests.connectors.s3_server import S3Server
+from tests.connectors.sink_contract import SinkContract
 
 
 def read_results(client: Any, bucket: str, prefix: str, form: str = "jsonl") -> list[dict[str, Any]]:

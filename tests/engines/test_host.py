@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 import pytest_asyncio
-from host_site import DEADLINE_S, Gateway, HostProcess, host_process
 from msgspec.structs import replace
 
 from engines.query.code import query_hash
 from infra.messages import CommittedMessage, Completed, OpenQuery, QueryFailed, QueryRefused, Shutdown
+from tests.engines.host_site import DEADLINE_S, Gateway, HostProcess, host_process
 
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]
 

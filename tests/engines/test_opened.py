@@ -10,12 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from engines.opened import CREDIT_BYTES, Opened, Owner, Ticket
+from engines.opened import Opened, Owner, Ticket
 from engines.query.known import KnownQuery, RefusedError
+from engines.streaming.activity import Activity
 from engines.streaming.answers import RunOutcome
 from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import FeedClosed, Item
 from engines.streaming.tables import unpack
+from infra.clock import SystemClock
+from infra.link.credit import CREDIT_BYTES
 from infra.messages import (
     AnyMessage,
     Completed,
@@ -43,6 +46,7 @@ class Engine:
 
     progress = ResumePoint()
     can_change_owner = True
+    activity = Activity(SystemClock())
     death = ""
 
     def __init__(self) -> None:

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
-from stream_bench import DEADLINE_S, Bench
 
 from engines.query.known import KnownQuery, understand
 from engines.spark.scratch import scratch_folder
@@ -18,6 +17,7 @@ from engines.streaming.feed import Feed, FeedServer, pack, stream_of
 from engines.streaming.stream import Stream
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
+from tests.engines.stream_bench import DEADLINE_S, Bench
 
 pytestmark = pytest.mark.spark
 

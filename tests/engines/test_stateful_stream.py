@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stream_bench import Bench, Running
 
 from engines.query.known import RefusedError
 from engines.streaming import checkpoints
 from engines.streaming.checkpoints import CheckpointError, ResumePoint
 from tests.e2e.harness import until
+from tests.engines.stream_bench import Bench, Running
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from figures import Figures, Scale
+
+from tests.faults.figures import Figures, Scale
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
-
-from fluid import Fluid, Lane
-from policy_data import query_settings, scheduler_settings
+from typing import TYPE_CHECKING, Any
 
 from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import fit
@@ -34,6 +31,8 @@ from policies.signals import (
     VmGone,
     VmReady,
 )
+from tests.policies.fluid import Fluid, Lane
+from tests.policies.policy_data import query_settings, scheduler_settings
 
 if TYPE_CHECKING:
     from policies.choose import PolicyOptions
@@ -105,8 +104,8 @@ class Play:
         self.played.usd = self.scheduler.totals(self.fluid.now_s).usd
         return self.played
 
-    def _tell(self, kind: type[Event], **fields: object) -> None:
-        event = kind(event_id=f"e{next(self._ids)}", at_s=self.fluid.now_s, **fields)  # type: ignore[arg-type]
+    def _tell(self, kind: type[Event], **fields: Any) -> None:
+        event = kind(event_id=f"e{next(self._ids)}", at_s=self.fluid.now_s, **fields)
         commands = self.scheduler.handle(event)
         self.scheduler.validate()
         for command in commands:

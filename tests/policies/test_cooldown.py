@@ -6,12 +6,12 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_data import TERMS, query_settings
 
 from policies.advice import Advice, Site
 from policies.demand import Demand
 from policies.planning.cooldown import CoolDown
 from policies.switching.query import SwitchedQuery
+from tests.policies.policy_data import TERMS, query_settings
 
 PERIOD_S = 60.0
 

@@ -7,8 +7,6 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from policy_data import Checked, query_settings, scheduler_settings
-from policy_play import Play, bursts
 
 from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import Fitter
@@ -18,6 +16,8 @@ from policies.planning.planner import PlannerOptions
 from policies.planning.queueing import QueueingOptions
 from policies.planning.windows import WindowedPolicy
 from policies.signals import Ask, Fitted, QuerySlot, SlotAnswered, SlotEnded, StartVm
+from tests.policies.policy_data import Checked, query_settings, scheduler_settings
+from tests.policies.policy_play import Play, bursts
 
 if TYPE_CHECKING:
     from policies.advice import Advice, PolicyAnswer, Seen

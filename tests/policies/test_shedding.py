@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_data import TERMS, Checked, query_settings, scheduler_settings
 
 from policies.money.ledger import Budget, LedgerEntry, LedgerState
 from policies.signals import HOME, LedgerRestored, QueryOpened, QuerySlot, SetShed, SlotEnded, VmReady
 from policies.switching.shedding import MOST, Sampler, share_to_shed
+from tests.policies.policy_data import TERMS, Checked, query_settings, scheduler_settings
 
 PERIOD_USD = TERMS.time_usd(20.0)
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_data import query_settings, scheduler_settings
 
 import policies.demand
 from engines.simulated.boot import LogNormal
@@ -24,6 +23,7 @@ from policies.planning.planner import PlannerOptions
 from policies.planning.queueing import QueueingOptions
 from policies.signals import QuerySlot
 from policies.together import Overlap, together
+from tests.policies.policy_data import query_settings, scheduler_settings
 
 LOADS = st.floats(0.0, 8.0).map(lambda load: round(load, 3))
 

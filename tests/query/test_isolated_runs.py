@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from gateway_doubles import until
-from test_pipeline import Query, query
-
 from infra.messages import IsolatingMessage, Poison, QueryFailed
 from policies.signals import HOME
+from tests.query.pipeline_site import Query, query
+from tests.support.gateway_doubles import until
 
 __all__ = ["query"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from agreement import Pair, both, calm
+from tests.simulated.agreement import Pair, both, calm
 
 WORLDS = range(1, 41)
 NEAR = 0.10

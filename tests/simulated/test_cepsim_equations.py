@@ -7,11 +7,11 @@ vertices at the end of the tick.
 from __future__ import annotations
 
 import pytest
-from cepsim_data import Watched, chain, consumer, join, operator, producer, window
 
 from engines.simulated.generators import RecordedRates
 from engines.simulated.placement import Link
 from engines.simulated.query import Edge, QueryGraph
+from tests.simulated.cepsim_data import Watched, chain, consumer, join, operator, producer, window
 
 
 def test_a_chain_with_time_for_all() -> None:

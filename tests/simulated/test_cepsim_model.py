@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
-from cepsim_data import Watched, chain, consumer, operator, producer, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,8 +19,9 @@ from engines.simulated.query import Edge, QueryGraph
 from engines.simulated.running import RunningProducer
 from engines.simulated.scheduling import ProportionalToIpe, WorkConserving
 from engines.simulated.simulation import Simulation
+from tests.simulated.cepsim_data import Watched, chain, consumer, operator, producer, window
 
-GENERATORS = {
+GENERATORS: dict[str, tuple[Generator, float]] = {
     "uniform": (ConstantRate(5), 50.0),
     "increase": (UniformIncrease(10, over_s=4), 20 + 60.0),
     "increase at once": (UniformIncrease(10, over_s=0), 100.0),
@@ -205,9 +207,10 @@ def test_every_event_is_somewhere(
 ) -> None:
     edges = [Edge(*ends) for ends in GRAPHS[graph]]
     names = sorted({name for ends in GRAPHS[graph] for name in ends})
-    makers = {"p": producer, "r": producer, "c": consumer}
+    others: Callable[..., Any] = operator
+    makers: dict[str, Callable[..., Any]] = {"p": producer, "r": producer, "c": consumer}
     made = {
-        name: makers.get(name, operator)(name, ipe=ipe[at], queue_events=None if name in "pr" else queue)
+        name: makers.get(name, others)(name, ipe=ipe[at], queue_events=None if name in "pr" else queue)
         for at, name in enumerate(names)
     }
     generators: list[Generator] = [ConstantRate(rate) for rate in rates]

@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Mapping
 
 import pytest
-from cepsim_data import MILLION, consumer, producer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from engines.simulated.metrics import Latency, Log
 from engines.simulated.placement import Link, SimulatedVm
 from engines.simulated.query import Edge, QueryGraph
 from engines.simulated.simulation import Simulation
+from tests.simulated.cepsim_data import MILLION, consumer, producer
 
 RACK, WAN = Link(0.5), Link(3.0, 1e6)
 
@@ -68,7 +68,7 @@ def test_no_host_is_ever_overbooked(asked: list[tuple[float, bool]]) -> None:
 def test_another_strategy_may_choose_the_host() -> None:
     class LastFit:
         def host(self, mips: float, free_mips: Mapping[str, float]) -> str | None:
-            return next((name for name in reversed(free_mips) if free_mips[name] >= mips), None)
+            return next((name for name in reversed(list(free_mips)) if free_mips[name] >= mips), None)
 
     there = cloud(allocation=LastFit())
     there.start("a", 1500.0, "oslo")
@@ -126,7 +126,10 @@ def test_a_query_runs_on_the_vms_of_a_cloud_and_waits_for_its_networks() -> None
     assert near.host("b") == "o2"
     ((_, near_s), (_, far_s)) = played(near, 60), played(far, 60)
     # Ticks of a second: what is sent at the end of one comes 0.5 s later, with the next; or 3.01 s later, with the 4th.
-    assert far_s.latency_s("out") - near_s.latency_s("out") == pytest.approx(3.0, abs=0.02)
+    far_latency_s, near_latency_s = far_s.latency_s("out"), near_s.latency_s("out")
+    assert far_latency_s is not None
+    assert near_latency_s is not None
+    assert far_latency_s - near_latency_s == pytest.approx(3.0, abs=0.02)
 
 
 def test_a_vm_executes_nothing_before_it_has_booted_and_after_it_ended() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from fluid_worlds import again, day
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +25,7 @@ from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Faults, QueryOptions, WorldOptions
 from gateway.simulate.runs.world import World
 from policies.signals import HOME, Command, Event, SlotEnded
+from tests.simulated.fluid_worlds import again, day
 
 # ------------------------------------------------------------------------------------------------------ worlds
 
@@ -99,7 +100,7 @@ SEVERAL_RUNS = {"run_s": 0.1, "batch_s": 0.06, "further_run_s": 0.02, "batch_run
 
 
 @pytest.mark.parametrize(("vm_speed", "costs"), [(0.5, {}), (1.0, {}), (3.0, {}), (1.0, SEVERAL_RUNS)])
-def test_a_fluid_world_is_near_one_of_runs(vm_speed: float, costs: dict[str, float]) -> None:
+def test_a_fluid_world_is_near_one_of_runs(vm_speed: float, costs: dict[str, Any]) -> None:
     """The same gateway with single runs: as many VMs, and latencies of the same size."""
     fluid = day()
     (site,) = fluid.sites

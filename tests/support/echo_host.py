@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-from gateway_doubles import INPUT, RESULT
 
 from infra.clock import SystemClock
 from infra.link.keys.identity import HostIdentity
@@ -21,6 +20,7 @@ from infra.link.server import HostServer
 from infra.messages import PROTOCOL, Completed, Credit, OpenQuery, QueryPlan, QueryReady, RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoder
 from infra.runtime import Runtime
+from tests.support.gateway_doubles import INPUT, RESULT
 
 RUNTIME = Runtime(protocol=PROTOCOL, spark="4.3.0", java="21", python="3.11", timezone="UTC", ansi=True)
 PLAN = QueryPlan(switch_class="stateless", switchable=True, narrow=True)

@@ -188,7 +188,8 @@ class FakeHost:
         return next(payload for message, payload in self.link.sent if message is run)
 
     def rows_of(self, run: RunMessage) -> list[dict[str, Any]]:
-        return self._decoder.decode(self.payload_of(run)).to_pylist()
+        rows: list[dict[str, Any]] = self._decoder.decode(self.payload_of(run)).to_pylist()
+        return rows
 
     def answer(self, first: int, last: int, ids: Sequence[int] | None = None, poison: Sequence[Poison] = ()) -> None:
         """Complete the run (or runs) of these seqs with one row for each of ``ids``, by default all."""

@@ -5,12 +5,12 @@ import json
 
 import aiohttp
 import pytest
-from ports import free_port
 
 from gateway.config.models import ApiConfig
 from gateway.hosts.rotation import RotationRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.views.api import ApiError, serve_api
+from tests.connectors.ports import free_port
 
 
 class Answers:

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
-from source_data import HUGE
 
 from gateway.config import QueryConfig
 from gateway.config.models import FileSourceConfig
 from gateway.sources.files.filesource import make_file_source, make_schedule
 from gateway.views.check.checking import source_text
 from infra.clock import SystemClock
+from tests.support.source_data import HUGE
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from wan_site import IMAGE, Conversation, Pings, Ways, ended, goodput_bits_per_s, peer, pinged, said
 
 from infra.wan import Backend, Direction, Wan, WanError, WanSettings, WanSite, WanUnavailableError
 from infra.wan.namespaces import existing
+from tests.wan.wan_site import IMAGE, Conversation, Pings, Ways, ended, goodput_bits_per_s, peer, pinged, said
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 RATE_BITS_PER_S = 10e6

@@ -10,12 +10,12 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
-from wan_site import DEADLINE_S, IMAGE, said
 
 from infra.clouds.processes import start_mark
 from infra.wan import Backend, Wan, WanError, WanSettings, WanUnavailableError
 from infra.wan.commands import found, run
 from infra.wan.namespaces import NamespaceNames, add, existing, remove, sweep
+from tests.wan.wan_site import DEADLINE_S, IMAGE, said
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 OWNER = str(Path(__file__).parent / "wan_owner.py")

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from mistakes import MISTAKES, Mistake
+
+from tests.worlds.mistakes import MISTAKES, Mistake
 
 SCRIPT = Path(__file__).with_name("sabotage.py")
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from worlds import live
 
 from engines.simulated.generators import ConstantRate
 from gateway.core.exchange.routing import Router
@@ -17,6 +16,7 @@ from gateway.simulate.options import Faults, WorldOptions, drawn
 from gateway.simulate.runs.world import World, WorldOutcome
 from policies.money.ledger import Budget
 from policies.signals import HOME
+from tests.worlds.worlds import live
 
 SEEDS = range(1, 51)
 THOROUGH_SEEDS = range(1001, 1005)
