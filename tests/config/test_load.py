@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from gateway.config import ConfigError, load
 from gateway.config.connectors.sinks import FileSinkConfig
-from gateway.config.models import Config, FileSource
+from gateway.config.models import Config, FileSourceConfig
 
 Write = Callable[..., Path]
 QOS = "qos: {latency: 2s}"
@@ -233,7 +233,7 @@ def test_queries_are_sorted_upstream_first(write: Write) -> None:
 def test_a_profile_is_steps(write: Write) -> None:
     change = ("rate: 2000/s", "profile: [{for: 10s, rate: 500/s}, {for: 5s, rate: 2000/s}], loops: 3, id: id")
     source = load(write(change), {}).queries["first"].source
-    assert isinstance(source, FileSource)
+    assert isinstance(source, FileSourceConfig)
     replay = source.replay
     assert replay is not None
     assert replay.profile is not None

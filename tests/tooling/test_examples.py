@@ -10,7 +10,7 @@ import pytest
 from engines.email import queries
 from gateway.config import Config, ConfigError, load
 from gateway.config.connectors.sinks import FileSinkConfig
-from gateway.config.models import QuerySource
+from gateway.config.models import QuerySourceConfig
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +30,7 @@ def test_the_example_s_sql_is_the_benchmark_s(config: Config) -> None:
 
 def test_the_example_s_second_query_reads_the_first(config: Config) -> None:
     metrics = config.queries["email-metrics"]
-    assert isinstance(metrics.source, QuerySource)
+    assert isinstance(metrics.source, QuerySourceConfig)
     assert metrics.source.name == "email-processor"
     assert metrics.schema_ddl == queries.Q5_SCHEMA_DDL
     assert metrics.function == "engines.email.running:running_metrics"
