@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.config.codepath import code_path_for
-from gateway.config.models import Config, FileSink
+from gateway.config.models import Config, FileSinkConfig
 from gateway.config.settings import scheduler_settings, unattended_s
 from gateway.core.decide.profiler import Profiler
 from gateway.deciding import Deciding
@@ -291,7 +291,7 @@ class Daemon:
 
     def _upstream(self, name: str) -> tuple[Path, Callable[[], bool]]:
         sink = self._config.queries[name].sink
-        assert isinstance(sink, FileSink), "the config refuses to read the results of any other sink"
+        assert isinstance(sink, FileSinkConfig), "the config refuses to read the results of any other sink"
         return sink.path, lambda: self._supervision.over(name)
 
     def _on_open(self, query: RunningQuery, on_trial: bool) -> None:

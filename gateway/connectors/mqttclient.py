@@ -57,7 +57,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class MessageReleased:
     """The broker knows that a message of QoS 2 has arrived, and will not send it again (PUBREL)."""
 
     packet_id: int
@@ -105,7 +105,7 @@ class HeldPaho(paho.Client):
         return super()._handle_pubrel()
 
 
-class Client(aiomqtt.Client):
+class MqttClient(aiomqtt.Client):
     """One connection: made, used and thrown away. Use ``async with``.
 
     Args:
@@ -153,7 +153,7 @@ class Client(aiomqtt.Client):
         self._client.manual_ack_set(True)
         # ``send`` bounds what is in flight, by what the broker allows.
         self._client.max_inflight_messages_set(0)
-        self._inbox: list[Arrival | Release] = []
+        self._inbox: list[Arrival | MessageReleased] = []
         self._inbox_bytes = 0
         self._inbox_bytes_max = inbox_bytes
         self._paused = False
@@ -259,9 +259,9 @@ class Client(aiomqtt.Client):
         self._put(arrival, len(message.payload))
 
     def _note_release(self, packet_id: int) -> None:
-        self._put(Release(packet_id), 0)
+        self._put(MessageReleased(packet_id), 0)
 
-    def _put(self, item: Arrival | Release, size_bytes: int) -> None:
+    def _put(self, item: Arrival | MessageReleased, size_bytes: int) -> None:
         self._inbox.append(item)
         self._inbox_bytes += size_bytes + _OVERHEAD_BYTES
         self._wake.set()
@@ -270,7 +270,7 @@ class Client(aiomqtt.Client):
             self._paused = True
             self._loop.remove_reader(sock.fileno())
 
-    async def take(self) -> list[Arrival | Release]:
+    async def take(self) -> list[Arrival | MessageReleased]:
         """Return all that has come since, at least one thing, in order.
 
         What was not acknowledged when a connection broke comes again at QoS 1 and 2; only QoS 0 is taken then.
@@ -316,7 +316,7 @@ class Client(aiomqtt.Client):
         else:
             self._held().accept(arrival.packet_id)
 
-    def complete(self, release: Release) -> None:
+    def complete(self, release: MessageReleased) -> None:
         """Tell the broker that it may use the packet id for another message (PUBCOMP)."""
         if not self.lost:
             self._client.ack(release.packet_id, 2)

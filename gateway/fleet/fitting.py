@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from policies.signals import Ask, Event, Fit, Fitted
 
 if TYPE_CHECKING:
-    from policies.advice import Answer
+    from policies.advice import PolicyAnswer
     from policies.choose import Policies
     from policies.gaussian.forecaster import Trained
 
@@ -54,7 +54,7 @@ class Fitter:
         self._tasks: set[asyncio.Task[None]] = set()
         self._planning = ThreadPoolExecutor(1, "planning")
 
-    async def answer(self, ask: Ask, policies: Policies) -> tuple[Answer, ...]:
+    async def answer(self, ask: Ask, policies: Policies) -> tuple[PolicyAnswer, ...]:
         """Return what policies say, asked on a thread; one question at a time."""
         turn_s = sys.getswitchinterval()
         sys.setswitchinterval(TURN_S)

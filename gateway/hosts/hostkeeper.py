@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import HomeHost, InService, NotSettledError
-from gateway.hosts.standby import Host, Standby
+from gateway.hosts.standby import KeptHost, Standby
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
@@ -206,7 +206,7 @@ class HostKeeper:
         _LOG.warning("%s; the next launch is in %.0f s", why, pause_s)
         await self._clock.sleep_until(self._clock.now() + pause_s)
 
-    async def _replace(self) -> Host | None:
+    async def _replace(self) -> KeptHost | None:
         """Take the standby host, else find or start one; return the host before it if that is still to be ended."""
         taken = None if self._standby is None else await self._standby.take()
         if taken is None or self._connection is None:

@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 _RETRY_S = 5.0
 _RETRY_MOST_S = 300.0
 
-Host = tuple[HomeHost, Connection]
+KeptHost = tuple[HomeHost, Connection]
 
 
 class Standby:
@@ -41,13 +41,13 @@ class Standby:
         self._warm = warm
         self._clock = clock
         self._keeper: asyncio.Task[None] | None = None
-        self._retired: Host | None = None
+        self._retired: KeptHost | None = None
         self._held: tuple[HomeHost, Connection | None] | None = None
-        self._ready: Host | None = None
+        self._ready: KeptHost | None = None
         self._starting = False
         self._changed = asyncio.Event()
 
-    def begin(self, retired: Host | None) -> None:
+    def begin(self, retired: KeptHost | None) -> None:
         """Keep a host ready from now on; ``retired``, the one before the present one, is ended first."""
         self._starting = True
         self._retired = retired
@@ -71,7 +71,7 @@ class Standby:
             raise NotSettledError("the standby host is being started")
         return [self._ready[0].in_service(self._ready[1])]
 
-    async def take(self) -> Host | None:
+    async def take(self) -> KeptHost | None:
         """Hand the host over; one that is on its way is waited for. None when there is none."""
         while self._ready is None and self._starting and self.mistake is None:
             self._changed.clear()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.config.models import Query
+from gateway.config.models import QueryConfig
 from gateway.connectors.kafkaclients import shared_group
 from gateway.query.identity import Identity
 from gateway.sinks.base import Sink, SinkUnavailableError
@@ -38,7 +38,7 @@ class Endpoints:
     def __init__(
         self,
         name: str,
-        config: Query,
+        config: QueryConfig,
         folder: Path,
         clock: Clock,
         upstream: Callable[[str], tuple[Path, Callable[[], bool]]],

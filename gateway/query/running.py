@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.config.models import Query
+from gateway.config.models import QueryConfig
 from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
 from gateway.core.intervals import IntervalSet
@@ -66,7 +66,7 @@ class RunningQuery(QueryState):
     def __init__(
         self,
         name: str,
-        config: Query,
+        config: QueryConfig,
         *,
         folder: Path,
         code_path: str,

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from engines.simulated.generators import Poisson
 from gateway.config import Config
-from gateway.config.policy import Policy, ReactivePolicy, policy_findings
+from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, policy_findings
 from gateway.config.settings import scheduler_settings
-from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FromGenerators, Site
+from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FluidSite, FromGenerators
 from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
 from gateway.simulate.options import WorldOptions
 from policies.planning.clairvoyant import Blocks, Optimum, clairvoyant
@@ -49,11 +49,11 @@ def with_policy(config: Config, name: str) -> Config:
     elif count:
         raise PolicyError(f'policy "{name}": only static takes a number, as in static:2')
     try:
-        policy: Policy = TypeAdapter(Policy).validate_python(said)
+        policy: PolicyConfig = TypeAdapter(PolicyConfig).validate_python(said)
     except ValidationError:
         raise PolicyError(f'there is no policy "{name}"; choose among {", ".join(KNOWN)}') from None
     first_block_s = scheduler_settings(config).billing.first_block_s
-    mode_off = ReactivePolicy(type="reactive")
+    mode_off = ReactivePolicyConfig(type="reactive")
     queries = {}
     for query_name, query in config.queries.items():
         chosen = mode_off if query.switching.mode == "off" else policy
@@ -99,7 +99,7 @@ def fluid_world(world: WorldOptions) -> FluidOptions:
     slots = max(1, round(world.load_s / slot_s))
     return FluidOptions(
         seed=world.seed,
-        sites=(Site(scheduler=world.scheduler, queries=shapes, machines=world.machines),),
+        sites=(FluidSite(scheduler=world.scheduler, queries=shapes, machines=world.machines),),
         load=FromGenerators(generators, slot_s),
         slots=slots,
         rest_slots=max(86_400, 10 * slots),

@@ -20,7 +20,7 @@ import boto3
 from infra.lab.machine import Machine
 from infra.wan.commands import found, run
 from infra.wan.errors import WanError
-from infra.wan.namespaces import Names, sweep
+from infra.wan.namespaces import NamespaceNames, sweep
 
 _LOG: Final = logging.getLogger(__name__)
 REGION: Final = "us-east-1"
@@ -58,7 +58,7 @@ class Lab:
         self.address = f"198.18.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}"
         self.endpoint = ""
         self.machines: dict[str, Machine] = {}
-        self._names = Names.new()
+        self._names = NamespaceNames.new()
         self._server: asyncio.subprocess.Process | None = None
         self._runner: asyncio.Task[None] | None = None
 

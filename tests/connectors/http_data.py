@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from gateway.config.connectors.http import HttpSource
+from gateway.config.connectors.http import HttpSourceConfig
 from gateway.journal.journal import Journal
 from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.http.judging import Judge
@@ -51,7 +51,7 @@ def parts_of(
     folder: Path, *, limit_bytes: int = LIMIT_BYTES, clock: Clock | None = None, **said: Any
 ) -> tuple[Journal, HttpReceiver, JournaledSource]:
     """The parts of an HTTP source on a port that the system chooses."""
-    config = HttpSource.model_validate({"type": "http", "listen": "127.0.0.1:0", **said})
+    config = HttpSourceConfig.model_validate({"type": "http", "listen": "127.0.0.1:0", **said})
     journal = Journal(
         folder / "journal",
         limit_bytes=limit_bytes,

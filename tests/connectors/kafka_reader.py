@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock
 from tests.connectors.source_contract import SCHEMA

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from gateway.config.connectors.kafka import KafkaSink as KafkaSinkConfig
+from gateway.config.connectors.kafka import KafkaSinkConfig
 from gateway.sinks.kafka.kafkasink import KafkaSink
 from tests.connectors.kafka_broker import Broker
 

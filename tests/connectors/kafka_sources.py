@@ -11,7 +11,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.base import Chunk, SourceUnavailableError
 from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.base import Rows
+from gateway.sinks.base import ReleasedRows
 from gateway.sinks.parts.filesink import FileSink, PartName
 from infra.statefiles import StateError
 from tests.support.file_parts import parts
 
 
-def rows(first: int, last: int, *, late: bool = False) -> Rows:
+def rows(first: int, last: int, *, late: bool = False) -> ReleasedRows:
     batch = pa.RecordBatch.from_pylist([{"seq": i} for i in range(first, last + 1)], pa.schema([("seq", pa.int64())]))
     return Released(first, last, batch, late)
 

@@ -14,13 +14,13 @@ import pytest
 
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.base import Rows
+from gateway.sinks.base import ReleasedRows
 from gateway.sinks.parts.filesink import FileSink
 from tests.connectors.test_file_sink import open_sink, rows, seqs
 from tests.support.file_parts import parts
 
 # What is committed, piece by piece: gaps, late runs, an empty run.
-STEPS: list[list[Rows]] = [
+STEPS: list[list[ReleasedRows]] = [
     [rows(0, 4), rows(5, 9)],
     [rows(20, 24), rows(10, 14, late=True), rows(30, 34)],
     [rows(15, 19, late=True), rows(25, 29, late=True)],

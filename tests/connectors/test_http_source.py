@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 import zstandard
 
-from gateway.config.connectors.http import HttpSource
+from gateway.config.connectors.http import HttpSourceConfig
 from gateway.connectors.position import Position
 from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
@@ -91,7 +91,7 @@ async def test_a_request_of_broken_lines_alone_is_kept_and_answered_so(tmp_path:
 
 
 async def test_the_answer_names_the_file_where_the_query_keeps_them(tmp_path: Path) -> None:
-    config = HttpSource.model_validate({"type": "http", "listen": "127.0.0.1:0"})
+    config = HttpSourceConfig.model_validate({"type": "http", "listen": "127.0.0.1:0"})
     context = SourceContext("q", "owner", tmp_path, SystemClock(), lambda _: (tmp_path, lambda: True))
     source = make_source(config, context)
     assert isinstance(source, JournaledSource)

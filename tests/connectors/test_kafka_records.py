@@ -15,7 +15,7 @@ from aiokafka import ConsumerRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.base import DeadRecord, SourceError
 from gateway.sources.kafka.events import RecordDecoder
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config.connectors.mqtt import MqttSink as MqttSinkConfig
+from gateway.config.connectors.mqtt import MqttSinkConfig
 from gateway.sinks.base import Sink
 from gateway.sinks.mqttsink import MqttSink
 from gateway.sinks.progress import ProgressFile

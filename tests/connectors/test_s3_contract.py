@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.config.connectors.s3 import S3Sink as S3SinkConfig
+from gateway.config.connectors.s3 import S3SinkConfig
 from gateway.sinks.base import Sink
 from gateway.sinks.choose import SinkContext, make_sink
 from infra.clock import SystemClock

@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from engines.isolation.verdicts import Verdicts
-from engines.streaming.answers import Answer
+from engines.streaming.answers import RunOutcome
 from engines.streaming.feed import Item
 from tests.engines.stream_bench import DEADLINE_S, Bench, Running
 
@@ -132,7 +132,7 @@ def test_a_run_is_judged_before_all_later_runs_were_tried(bench: Bench, monkeypa
     tried_then: list[int] = []
     take = running.collected.take
 
-    def noting(answers: list[Answer]) -> None:
+    def noting(answers: list[RunOutcome]) -> None:
         tried_then.append(len(tried))
         take(answers)
 

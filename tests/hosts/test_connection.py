@@ -8,11 +8,20 @@ import pytest
 from gateway.hosts.connection import Connection, QueryRefusedError
 from infra.link.channel import LinkLost
 from infra.link.client import HostLink
-from infra.messages import CloseQuery, Completed, Credit, HostReady, Isolating, OpenQuery, QueryFailed, QueryRefused
+from infra.messages import (
+    CloseQuery,
+    Completed,
+    Credit,
+    HostReady,
+    IsolatingMessage,
+    OpenQuery,
+    QueryFailed,
+    QueryRefused,
+)
 from tests.support.gateway_doubles import FakeHost, FakeLink, settle
 
 OPEN = OpenQuery(query="q", epoch=1, schema_ddl="id BIGINT")
-Heard = list[Completed | Credit | Isolating | QueryFailed]
+Heard = list[Completed | Credit | IsolatingMessage | QueryFailed]
 
 
 def connected(*, ready: bool = True) -> tuple[Connection, FakeLink]:

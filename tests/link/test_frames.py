@@ -23,10 +23,10 @@ from infra.link.frames import (
     FrameError,
     encode_frame,
 )
-from infra.messages import PROTOCOL, AnyMessage, Bye, Credit, OpenQuery, Ping, Run, Shutdown
+from infra.messages import PROTOCOL, AnyMessage, Bye, Credit, OpenQuery, Ping, RunMessage, Shutdown
 from tests.link.message_strategies import MESSAGE_TYPES, any_message, values_of
 
-RUN = Run(query="q", epoch=1, first_seq=0, last_seq=9, attempt=0, rows=10)
+RUN = RunMessage(query="q", epoch=1, first_seq=0, last_seq=9, attempt=0, rows=10)
 
 
 def frame_bytes(message: AnyMessage, payload: bytes = b"") -> bytes:

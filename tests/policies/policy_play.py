@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import fit
-from policies.advice import Answer
+from policies.advice import PolicyAnswer
 from policies.choose import Policies
 from policies.money.billing import BillingTerms
 from policies.signals import (
@@ -112,7 +112,7 @@ class Play:
             assert command.cause.event_id == event.event_id
             self._obey(command)
 
-    def _answers(self, ask: Ask) -> tuple[Answer, ...]:
+    def _answers(self, ask: Ask) -> tuple[PolicyAnswer, ...]:
         return self.policies.answer(ask)
 
     def _obey(self, command: Command) -> None:

@@ -43,7 +43,7 @@ class Owner:
     def open_runs(self) -> int:
         return self._exchange.lane(self._lane.name).open_runs
 
-    def _handle(self, event: told.Event[Run, Answer]) -> None:
+    def _handle(self, event: told.ExchangeEvent[Run, Answer]) -> None:
         for what in self._exchange.handle(event):
             match what:
                 case Pack() | Send():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engines.simulated.boot import LogNormal
-from engines.simulated.generators import Trace
+from engines.simulated.generators import RecordedRates
 from gateway.simulate.contest import fluid_world
 from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
 from gateway.simulate.options import Faults, QueryOptions, WorldOptions, drawn
@@ -64,12 +64,12 @@ def always_rented(options: WorldOptions) -> WorldOptions:
     return replace(options, queries=queries, scheduler=scheduler)
 
 
-def _counted(query: QueryOptions, seed: list[int], load_s: float) -> Trace:
+def _counted(query: QueryOptions, seed: list[int], load_s: float) -> RecordedRates:
     random = np.random.default_rng(seed)
     times_s = np.arange(0.0, load_s, _GRID_S)
     means = [query.load.events(float(at_s), float(at_s) + _GRID_S) for at_s in times_s]
     # In the middle of its step: no slot and no run ends just there.
-    return Trace((times_s + _GRID_S / 2).tolist(), random.poisson(means).astype(float).tolist())
+    return RecordedRates((times_s + _GRID_S / 2).tolist(), random.poisson(means).astype(float).tolist())
 
 
 def both(options: WorldOptions) -> Pair:

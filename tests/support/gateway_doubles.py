@@ -17,8 +17,7 @@ from gateway.sinks.threaded import ThreadedSink
 from infra.clock import Clock
 from infra.link.channel import LinkLost
 from infra.link.client import HostLink, LinkStats
-from infra.messages import AnyMessage, Completed, Credit, Poison, Predicate, QueryPlan, QueryReady
-from infra.messages import Run as RunMessage
+from infra.messages import AnyMessage, Completed, Credit, Poison, Predicate, QueryPlan, QueryReady, RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoder
 
 DEADLINE_S = 60.0

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.query.flow.statistics import Tally
 from gateway.views.recorder import Recorder, tallies_text
-from gateway.views.runrecord import Mark, read_record
+from gateway.views.runrecord import TimelineMark, read_record
 from policies.signals import HOME, Cause, QuerySlot, StartVm, TerminateVm, VmGone, VmReady
 from policies.vms.fleet import FleetTotals
 from policies.vms.machine import VmBill
@@ -68,7 +68,7 @@ def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
         ("vm_stop", 1.6),
         ("vm_gone", 2.0),
     ]
-    assert all(isinstance(mark, Mark) and mark.vm == "vm1" for mark in record.marks)
+    assert all(isinstance(mark, TimelineMark) and mark.vm == "vm1" for mark in record.marks)
     assert (record.totals.events, record.totals.vms.usd, record.boot) == (900, 0.25, "emulated")
     vms = record.totals.vms
     assert (vms.used_s, vms.unused_s, vms.sent_bytes, vms.bills) == (42.0, 18.0, 250, (bill,))

@@ -127,7 +127,7 @@ class Pipeline:
 
     # ------------------------------------------------------------------------------------------------ the exchange
 
-    def _handle(self, event: told.Event[Run, Results]) -> None:
+    def _handle(self, event: told.ExchangeEvent[Run, Results]) -> None:
         for instruction in self._exchange.handle(event):
             self._carry_out(instruction)
 

@@ -38,7 +38,7 @@ class _Vm:
     draining: bool = False
 
 
-class Vms:
+class FluidVms:
     """Answers a scheduler's commands, later.
 
     Args:

@@ -24,8 +24,8 @@ from gateway.query.flow.linger import FACTOR_MAX, RUN_WORK_S
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.simulate.fluid.hosts import Lanes, Served, ServiceRates, divided, served_in_turn
 from gateway.simulate.fluid.measures import LaneMeasures, SlotArrays
-from gateway.simulate.fluid.options import Site
-from gateway.simulate.fluid.waiting import Waiting
+from gateway.simulate.fluid.options import FluidSite
+from gateway.simulate.fluid.waiting import WaitingEvents
 from gateway.simulate.options import WAITING_PART
 from policies.arrays import Array, IntArray
 
@@ -39,7 +39,7 @@ def _until_done(batch_runs: Array) -> Array:
     return 0.5 * (batch_runs + 1.0)
 
 
-def _of(sites: Sequence[Site], get: object, of_query: IntArray) -> Array:
+def _of(sites: Sequence[FluidSite], get: object, of_query: IntArray) -> Array:
     return np.array([get(site.machines) for site in sites])[of_query]  # type: ignore[operator]
 
 
@@ -61,7 +61,7 @@ class Flow:
         shed_events: all that was not taken in, shape (queries,).
     """
 
-    def __init__(self, sites: Sequence[Site], of_query: IntArray) -> None:
+    def __init__(self, sites: Sequence[FluidSite], of_query: IntArray) -> None:
         queries = [query for site in sites for query in site.queries]
         count, vms = len(queries), max(1, max(site.scheduler.max_vms for site in sites))
         self._of_query = of_query
@@ -93,7 +93,7 @@ class Flow:
         self._links_bytes: Array = np.repeat([site.machines.link_bytes_per_s * slot_s for site in sites], vms)
         self._columns: IntArray = np.arange(vms)
         self._each: Array = np.ones(vms)
-        self.waiting = Waiting(count, slot_s)
+        self.waiting = WaitingEvents(count, slot_s)
         self.home = Lanes((count,))
         self.cloud = Lanes((count, vms))
         self.shares: Array = np.zeros((count, vms))

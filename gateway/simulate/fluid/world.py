@@ -11,7 +11,7 @@ from gateway.fleet.fitting import fit
 from gateway.query.flow.delivery import PART_S
 from gateway.simulate.fluid import guards
 from gateway.simulate.fluid.brief import brief_slots
-from gateway.simulate.fluid.fleet import Vms
+from gateway.simulate.fluid.fleet import FluidVms
 from gateway.simulate.fluid.lanes import Flow
 from gateway.simulate.fluid.measures import query_slots
 from gateway.simulate.fluid.options import FluidOptions
@@ -128,10 +128,12 @@ class FluidWorld:
         self._schedulers = [options.make_scheduler(site.scheduler) for site in sites]
         self._policies = [Policies(site.scheduler.queries, site.scheduler.site) for site in sites]
         self._vms = [
-            Vms(f"cloud {options.seed} {at}", site.scheduler.boot_s, self._columns(at), site.machines, options.faults)
+            FluidVms(
+                f"cloud {options.seed} {at}", site.scheduler.boot_s, self._columns(at), site.machines, options.faults
+            )
             for at, site in enumerate(sites)
         ]
-        known = [guards.Site(rows, site.scheduler) for rows, site in zip(self._rows, sites, strict=True)]
+        known = [guards.GuardedSite(rows, site.scheduler) for rows, site in zip(self._rows, sites, strict=True)]
         self._looks_at_cpu = [one.plans for one in known]
         self._whole_records = [one.plans or options.every_slot for one in known]
         self._guards = guards.Guards(known, self._of_query, every_slot=options.every_slot)

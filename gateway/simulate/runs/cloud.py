@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
-from gateway.simulate.runs.enginehosts import Host
+from gateway.simulate.runs.enginehosts import SimulatedEngineHost
 from gateway.simulate.runs.promises import promise
 from policies.money.billing import BillingTerms
 from policies.signals import Event, VmDrained, VmFailed, VmGone, VmLost, VmReady, VmReclaimed
@@ -67,7 +67,7 @@ class CloudBooks:
 class _Vm:
     name: str
     ordered_s: float
-    host: Host | None = None
+    host: SimulatedEngineHost | None = None
     launched: bool = False
     lost: bool = False
     draining: bool = False
@@ -95,13 +95,13 @@ class SimulatedFleet:
         trace: Trace,
         *,
         tell: Tell,
-        attach: Callable[[Host], None],
+        attach: Callable[[SimulatedEngineHost], None],
         detach: Callable[[str, str], None],
         idle: Callable[[str], bool],
-        make_host: Callable[[str], Host],
+        make_host: Callable[[str], SimulatedEngineHost],
     ) -> None:
         self.books = CloudBooks(options.scheduler.billing)
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, SimulatedEngineHost] = {}
         self._options = options
         self._agenda = agenda
         self._trace = trace

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import gateway.core.exchange.events as told
-from engines.simulated.server import Served as ServedJob
-from engines.simulated.server import Server
+from engines.simulated.server import Server, ServiceInterval
 from gateway.core.exchange.instructions import Pack, Send
 from gateway.query.flow.lane import LaneEvent
 from gateway.query.flow.run import Run
@@ -32,7 +31,7 @@ class Reply:
     batch_s: float
 
 
-class Host:
+class SimulatedEngineHost:
     """An engine host at the other end of a link; it serves runs of all queries in the order of their arrival."""
 
     def __init__(
@@ -49,7 +48,7 @@ class Host:
         self._draw = draw
         self._server = Server(machines.cores, agenda.now_s)
         self._batches = 0
-        self._worked: deque[ServedJob] = deque()
+        self._worked: deque[ServiceInterval] = deque()
         self._link_free_s = agenda.now_s
 
     def cpu(self, from_s: float, to_s: float) -> float:
@@ -136,7 +135,7 @@ class Host:
             self._agenda.after(again_s, lambda: hear(reply))
 
 
-class LaneOwner(Protocol):
+class SimulatedLaneOwner(Protocol):
     """Who hears of a lane."""
 
     def tell(self, event: LaneEvent) -> None:
@@ -164,7 +163,7 @@ class LaneOwner(Protocol):
         ...
 
 
-class Lane:
+class SimulatedLane:
     """A lane of one query to a host: packs at once, sends over the host's link, and takes what the host says.
 
     Args:
@@ -175,7 +174,9 @@ class Lane:
             that it planned before it was lost.
     """
 
-    def __init__(self, host: Host, owner: LaneOwner, agenda: Agenda, whole: Iterable[int] = ()) -> None:
+    def __init__(
+        self, host: SimulatedEngineHost, owner: SimulatedLaneOwner, agenda: Agenda, whole: Iterable[int] = ()
+    ) -> None:
         self.host = host
         self.closed = False
         self._owner = owner

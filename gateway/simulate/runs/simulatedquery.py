@@ -30,7 +30,7 @@ from gateway.query.flow.statistics import Tally
 from gateway.simulate.options import WAITING_PART, Machines, QueryOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.arrivals import Arrivals
-from gateway.simulate.runs.enginehosts import Host, Lane, Reply
+from gateway.simulate.runs.enginehosts import Reply, SimulatedEngineHost, SimulatedLane
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from gateway.simulate.runs.witness import Witness
 from policies.failures.overdue import Patience
@@ -73,7 +73,7 @@ class SimulatedQuery:
     ) -> None:
         self.options = options
         self.name = options.settings.name
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: dict[str, SimulatedLane] = {}
         self.tally = Tally()
         self._measures = Measures(self.name, profiler, self.tally)
         self._profiler = profiler
@@ -146,7 +146,7 @@ class SimulatedQuery:
 
     # ---------------------------------------------------------------------------------------------------- the exchange
 
-    def _handle(self, event: told.Event[Run, _Result]) -> None:
+    def _handle(self, event: told.ExchangeEvent[Run, _Result]) -> None:
         for instruction in self.exchange.handle(event):
             self._carry_out(instruction)
 
@@ -181,10 +181,10 @@ class SimulatedQuery:
 
     # ---------------------------------------------------------------------------------------------------------- lanes
 
-    def add_lane(self, host: Host) -> None:
+    def add_lane(self, host: SimulatedEngineHost) -> None:
         """Let a host take part."""
         whole = sorted(self._planned & self._undone.keys())
-        self.lanes[host.name] = Lane(host, self, self._agenda, whole)
+        self.lanes[host.name] = SimulatedLane(host, self, self._agenda, whole)
         now_s, credit_bytes = self._agenda.now_s, self.options.credit_bytes
         self._witness.lane_opened(host.name, now_s)
         end_seq = self._undone[whole[-1]].last_seq + 1 if whole else 0
@@ -207,7 +207,7 @@ class SimulatedQuery:
             self.remove_lane(HOME, "runs are not answered")
             self._agenda.after(_REOPEN_S, lambda: self._opened_again(host))
 
-    def _opened_again(self, host: Host) -> None:
+    def _opened_again(self, host: SimulatedEngineHost) -> None:
         if host.alive and HOME not in self.lanes:  # else a new host opens it
             self.add_lane(host)
 

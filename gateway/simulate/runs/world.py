@@ -13,7 +13,7 @@ from gateway.fleet.fitting import fit
 from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.cloud import SimulatedFleet
-from gateway.simulate.runs.enginehosts import Host
+from gateway.simulate.runs.enginehosts import SimulatedEngineHost
 from gateway.simulate.runs.promises import promise
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
 from policies.choose import Policies
@@ -118,7 +118,7 @@ class World:
         )
         self._draw = random.Random(f"faults {options.seed}")  # noqa: S311  # no secret
         self._event_ids = count(1)
-        self._home: Host | None = None
+        self._home: SimulatedEngineHost | None = None
         self._reading = True
         self._stopped = False
         self._slot_began_s = 0.0
@@ -238,10 +238,10 @@ class World:
 
     # ----------------------------------------------------------------------------------------------------------- hosts
 
-    def _make_host(self, name: str) -> Host:
+    def _make_host(self, name: str) -> SimulatedEngineHost:
         faults = self._options.faults
         draw = random.Random(f"host {self._options.seed} {name} {self._steps}")  # noqa: S311  # no secret
-        host = Host(name, self._options.machines, faults, self._agenda, self.trace, draw)
+        host = SimulatedEngineHost(name, self._options.machines, faults, self._agenda, self.trace, draw)
         self._expect(faults.crash_per_s, lambda: self._crash(host))
         self._expect(faults.hang_per_s, lambda: self._hang(host))
         self._expect(faults.slow_link_per_s, lambda: self._slow(host))
@@ -251,7 +251,7 @@ class World:
         self._home = self._make_host(HOME)
         self._attach(self._home)
 
-    def _attach(self, host: Host) -> None:
+    def _attach(self, host: SimulatedEngineHost) -> None:
         for query in self._queries.values():
             if host.name == HOME or query.options.settings.switchable:
                 query.add_lane(host)
@@ -272,7 +272,7 @@ class World:
         elif self._home is not None:
             self._lose_home(self._home)
 
-    def _lose_home(self, host: Host) -> None:
+    def _lose_home(self, host: SimulatedEngineHost) -> None:
         if self._home is not host:
             return
         host.alive = False
@@ -287,7 +287,7 @@ class World:
         if per_s > 0:
             self._agenda.after(self._draw.expovariate(per_s), fault)
 
-    def _crash(self, host: Host) -> None:
+    def _crash(self, host: SimulatedEngineHost) -> None:
         if not host.alive:
             return
         self.trace.note(f"fault: {host.name} dies")
@@ -298,12 +298,12 @@ class World:
         else:
             self._agenda.after(detect_s, lambda: self._fleet.lose(host.name, "no heartbeat"))
 
-    def _hang(self, host: Host) -> None:
+    def _hang(self, host: SimulatedEngineHost) -> None:
         if host.alive:
             self.trace.note(f"fault: {host.name} hangs")
             host.hung = True
 
-    def _slow(self, host: Host) -> None:
+    def _slow(self, host: SimulatedEngineHost) -> None:
         if host.alive:
             self.trace.note(f"fault: the link to {host.name} is slow")
             host.slow_link(self._draw.uniform(1, 30))

@@ -19,7 +19,7 @@ import pyarrow as pa
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.connectors.kafkaclients import client_settings
 from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError

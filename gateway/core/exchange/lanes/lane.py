@@ -16,7 +16,7 @@ HORIZON_S = 1.5
 LEAST_RUNS = 2
 
 
-class Lane:
+class LaneState:
     """The books of one open lane.
 
     Args:
