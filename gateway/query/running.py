@@ -193,7 +193,9 @@ class RunningQuery(QueryState):
         )
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:
-        self._source, schedule = await self._endpoints.open_source(self._identity, schema, undo)
+        self._source, schedule = await self._endpoints.open_source(
+            self._identity, schema, undo, stateful=self._stateful
+        )
         runs, order = self.config.runs, self.config.order
         return Ingress(
             source=self._source,
