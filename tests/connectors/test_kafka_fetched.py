@@ -17,7 +17,7 @@ from aiokafka.errors import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from test_kafka_records import record
+from kafka_records import record
 
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.kafka.fetched import Fetched, record_bytes, told_as_source_errors

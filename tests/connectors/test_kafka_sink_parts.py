@@ -61,7 +61,7 @@ def test_a_record_for_each_row_in_order(rows: list[dict[str, Any]], late: bool) 
 @given(keys=st.lists(st.binary(max_size=8), max_size=20), count=st.integers(1, 7))
 def test_a_key_stays_in_its_partition(keys: list[bytes], count: int) -> None:
     partitioner, partitions = Partitioner(), list(range(count))
-    chosen = {}
+    chosen: dict[bytes, int] = {}
     for key in keys + keys:
         partition = partitioner.choose(key, partitions)
         assert partition in partitions

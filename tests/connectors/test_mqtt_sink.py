@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mosquitto import Mosquitto, Peer, until
+from mosquitto import Mosquitto, Peer, id_of, until
 from mqtt_trust import OldBroker
 from sink_contract import at, release
 
@@ -39,7 +39,7 @@ async def test_each_row_has_an_id_that_says_where_it_is_from(tmp_path: Path, mos
         sink = await opened(tmp_path, mosquitto.port)
         await sink.commit([release(0, 1), release(2, 4)], at(4))
         until(lambda: len(reader.received) == 5, "the rows came")
-        ids = [dict(message.properties.UserProperty)["spillway-id"] for message in reader.received]
+        ids = [id_of(message) for message in reader.received]
         assert ids == ["me-0-1-0", "me-0-1-1", "me-2-4-0", "me-2-4-1", "me-2-4-2"]
         await sink.close()
 
