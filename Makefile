@@ -22,19 +22,19 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt --build-constraint constraints.txt --group dev -e .
 	@touch $(STAMP)
 
-java: ## see that there is a Java that Spark can use
+java: ## check for a Java that Spark can use, or install it
 	@.ci/java
 
-broker: ## fetch the Kafka broker that the tests start
+broker: ## download the Kafka broker for the tests
 	@.ci/broker
 
-mosquitto: ## see that there is the MQTT broker that the tests start
+mosquitto: ## check for the MQTT broker of the tests, or install it
 	@.ci/mosquitto
 
-wan: ## see that the WAN of the tests can be made
+wan: ## check that the tests can set up a WAN
 	@.ci/wan
 
-demo: setup java $(if $(WAN),wan) ## play the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail, WAN=70ms,50mbit crosses a WAN
+demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.gz replays real mail, WAN=70ms,50mbit emulates a WAN
 	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)")
 
 test: export OMP_NUM_THREADS := 1
@@ -45,41 +45,41 @@ test: setup java broker mosquitto wan ## run all tests
 fuzz: setup ## fuzz the link with FRAMES frames (10,000,000), SEED 1
 	$(BIN)/python tests/faults/fuzz.py $(or $(FRAMES),10000000) $(or $(SEED),1)
 
-worlds: setup ## live through COUNT simulated worlds (1,000), from SEED 1 on
+worlds: setup ## simulate COUNT worlds (1,000), from SEED 1 on
 	$(BIN)/python tests/worlds/worlds.py $(or $(COUNT),1000) $(or $(SEED),1)
 
-sabotage: setup ## put each known mistake into the core, alone, and write the table of what finds it: docs/results/sabotage.md
+sabotage: setup ## put each known mistake into the core, one at a time, and write what finds it to docs/results/sabotage.md
 	OMP_NUM_THREADS=1 $(BIN)/python tests/worlds/sabotage.py --table
 
 reproduce-cepsim: setup ## simulate CEPSim's use case, the table of docs/results/cepsim.md
 	$(BIN)/python bench/reproduce_cepsim.py
 
-reproduce-cepsim-on-spark: setup java ## the same on real Spark at six loads, measured and simulated; 20 minutes, nothing else may run
+reproduce-cepsim-on-spark: setup java ## run CEPSim's use case on real Spark at six loads and compare with the simulator; 20 minutes, run nothing else
 	OMP_NUM_THREADS=1 $(BIN)/python bench/cepsim_on_spark.py
 
 reproduce-planning: setup ## measure forecasts and planning, the tables of docs/results/planning.md; DATA=FOLDER has real traces
 	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_planning.py $(if $(DATA),--data "$(DATA)")
 
-docker: ## build the container image, where Docker or Podman is there
+docker: ## build the container image, with Docker or Podman
 	@docker/build
 
 reproduce-esm: setup java wan ## repeat ESM's experiments over 70 ms (root), the tables of docs/results/esm.md
 	rm -rf build/esm
 	$(BIN)/python bench/reproduce_esm.py
 
-faults: setup java broker mosquitto ## make everything fail, in full; takes hours, writes docs/reliability.md
+faults: setup java broker mosquitto ## run every fault test in full; takes hours, writes docs/reliability.md
 	SPILLWAY_FAULTS=full $(BIN)/python -m pytest tests/faults -s
 	$(BIN)/python tests/faults/figures.py
 
-check: setup ## lint, format, types, import contract
+check: setup ## lint, format, types, import contracts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-lock: setup ## write constraints.txt anew from what is installed
+lock: setup ## write constraints.txt from what is installed
 	$(BIN)/python -m pip install --quiet "hatchling>=1.27"
 	$(BIN)/python .ci/lock
 
-clean: ## remove what was built; state/, out/ and .venv stay
+clean: ## remove build output; keep state/, out/ and .venv
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

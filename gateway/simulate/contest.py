@@ -88,6 +88,7 @@ def fluid_world(world: WorldOptions) -> FluidOptions:
             run_events=query.run_events,
             event_bytes=query.event_bytes,
             sent_part=query.sent_part,
+            disordered=query.disordered,
             batch_s=query.batch_s,
             further_run_s=query.further_run_s,
             batch_runs=query.batch_runs,
@@ -140,16 +141,24 @@ def hold(
     Raises:
         PolicyError: see ``with_policy``.
     """
-    variants = {name: _scheduled(world, with_policy(config, name), name) for name in dict.fromkeys(policies)}
     outcomes = {
         name: FluidWorld(fluid_world(one), None if progress is None else progress(name)).run()
-        for name, one in variants.items()
+        for name, one in variants(config, world, policies).items()
     }
     window_s = _window_s(world)
     try:
         return Contest(outcomes, _optimum(world, window_s), "", window_s)
     except ValueError as error:
         return Contest(outcomes, None, str(error), window_s)
+
+
+def variants(config: Config, world: WorldOptions, policies: Sequence[str]) -> dict[str, WorldOptions]:
+    """Return the world in which each of the policies decides, by name.
+
+    Raises:
+        PolicyError: see ``with_policy``.
+    """
+    return {name: _scheduled(world, with_policy(config, name), name) for name in dict.fromkeys(policies)}
 
 
 def _scheduled(world: WorldOptions, config: Config, name: str) -> WorldOptions:

@@ -1,4 +1,4 @@
-"""The bombs, and a program that offers one: ``python bombs.py NAME`` prints what refusing it took, as JSON."""
+"""The bombs, and a program that decodes one: ``python bombs.py NAME`` prints the cost of refusing it, as JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _payload(body: bytes, codec: str, raw_bytes: int, rows: int = 1) -> bytes:
 
 
 def _zstd(piece: bytes, *, declared: bool) -> bytes:
-    """A gigabyte of one piece in some 30 to 100 kB."""
+    """A gigabyte of one repeated piece, compressed to 30 to 100 kB."""
     packer = zstandard.ZstdCompressor(write_content_size=declared).compressobj(_HUGE_BYTES if declared else -1)
     block = piece * ((1 << 24) // len(piece))
     return b"".join([*(packer.compress(block) for _ in range(_HUGE_BYTES >> 24)), packer.flush()])
@@ -49,7 +49,7 @@ def _declaring(frame: bytes, size_bytes: int) -> bytes:
 
 
 def _copies(size_bytes: int, most: int = 1 << 30) -> bytes:
-    """A valid frame of at most so many copies of three bytes, none of which takes a bit; its rest repeats a byte."""
+    """A valid frame of at most ``most`` copies of three bytes, none of which takes a bit; the rest repeats a byte."""
     block = b"\0\xff" + struct.pack("<H", _COPIES_A_BLOCK - 0x7F00) + b"\x54\0\0\0\1"  # RFC 8878, 3.1.1.3
     blocks = min(most // _COPIES_A_BLOCK, (size_bytes - 16) // (3 * _COPIES_A_BLOCK))
     parts = [(16 << 3).to_bytes(3, "little"), b"0123456789abcdef"]
@@ -122,17 +122,17 @@ def _of_line(line: bytes) -> None:
 
 
 _PROMISED = DEFAULT_MAX_BYTES - (1 << 20)
-# What any few bytes may be unpacked to; those that go so far must be unpacked before they can be refused.
+# The size to which any input may be unpacked. A bomb up to this size must be unpacked before it can be refused.
 _FREE = FREE_BYTES - (1 << 10)
 BOMBS: dict[str, tuple[Callable[[bytes], None], Callable[[], bytes]]] = {
     "zstd, 1 GiB, size declared": (_of_payload, lambda: _payload(_zstd(b"\0", declared=True), "zstd", _HUGE_BYTES)),
-    "zstd, 1 GiB, a small size promised": (_of_payload, lambda: _payload(_zstd(b"\0", declared=True), "zstd", 1000)),
+    "zstd, 1 GiB, small size in our header": (_of_payload, lambda: _payload(_zstd(b"\0", declared=True), "zstd", 1000)),
     "zstd, 1 GiB, no size declared": (_of_payload, lambda: _payload(_zstd(b"\0", declared=False), "zstd", _PROMISED)),
-    "zstd, 1 GiB that declares the most promised": (
+    "zstd, 1 GiB, largest allowed size declared": (
         _of_payload,
         lambda: _payload(_declaring(_zstd(b"\0", declared=True), _PROMISED), "zstd", _PROMISED),
     ),
-    "zstd, 1 GiB that declares the most promised, no block of one byte": (
+    "zstd, 1 GiB, largest allowed size declared, no block of one byte": (
         _of_payload,
         lambda: _payload(_declaring(_zstd(b"ab", declared=True), _PROMISED), "zstd", _PROMISED),
     ),
@@ -141,19 +141,19 @@ BOMBS: dict[str, tuple[Callable[[bytes], None], Callable[[], bytes]]] = {
         lambda: _payload(_copies(_PROMISED), "zstd", _PROMISED),
     ),
     "zstd, 2,800,000 copies of three bytes": (_of_payload, lambda: _payload(_copies(_FREE), "zstd", _FREE)),
-    "zstd, as many copies and bytes as are unpacked, but no Arrow": (
+    "zstd, as many sequences and bytes as may be unpacked, not Arrow": (
         _of_payload,
         lambda: _payload(_copies(_FREE, FREE_SEQUENCES), "zstd", _FREE),
     ),
-    "zstd, as many bytes as are unpacked, and more": (
+    "zstd, more bytes than may be unpacked": (
         _of_payload,
         lambda: _payload(_declaring(_zstd(b"ab", declared=True), _FREE), "zstd", _FREE),
     ),
-    "zstd, as many bytes as are unpacked, the last one no text": (
+    "zstd, as many bytes as may be unpacked, the last one not UTF-8": (
         _of_payload,
         lambda: _payload(zstandard.compress(body := _text_of(_FREE - 1000, b"\xff")), "zstd", len(body)),
     ),
-    "gzip, as many bytes as are unpacked, and more": (
+    "gzip, more bytes than may be unpacked": (
         _of_payload,
         lambda: _payload(_gzip_zeros()[:-4] + struct.pack("<I", _FREE), "gzip", _FREE),
     ),
@@ -161,10 +161,13 @@ BOMBS: dict[str, tuple[Callable[[bytes], None], Callable[[], bytes]]] = {
         _of_payload,
         lambda: _payload(b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", 1 << 40), "zstd", 1 << 40),
     ),
-    "gzip, 1 GiB, size promised": (_of_payload, lambda: _payload(_gzip_zeros(), "gzip", _HUGE_BYTES)),
-    "gzip, 1 GiB, the most promised": (_of_payload, lambda: _payload(_gzip_zeros(), "gzip", _PROMISED)),
-    "gzip, 1 GiB, a small size promised": (_of_payload, lambda: _payload(_gzip_zeros(), "gzip", 1000)),
-    "rows that nothing backs": (
+    "gzip, 1 GiB, true size in our header": (_of_payload, lambda: _payload(_gzip_zeros(), "gzip", _HUGE_BYTES)),
+    "gzip, 1 GiB, largest allowed size in our header": (
+        _of_payload,
+        lambda: _payload(_gzip_zeros(), "gzip", _PROMISED),
+    ),
+    "gzip, 1 GiB, small size in our header": (_of_payload, lambda: _payload(_gzip_zeros(), "gzip", 1000)),
+    "a header that declares 2^40 rows, without any data": (
         _of_payload,
         lambda: join(Header(fingerprint=fingerprint(TEXT), rows=1 << 40, fields=()), []),
     ),
@@ -178,14 +181,14 @@ BOMBS: dict[str, tuple[Callable[[bytes], None], Callable[[], bytes]]] = {
     ),
     "Arrow, negative offsets": (_of_payload, lambda: _payload(body := _text_with_offsets(-8, 4), "none", len(body))),
     "a frame that declares 4 GiB": (_of_frame, lambda: _header(100, (1 << 32) - 1)),
-    "a message longer than any": (_of_frame, lambda: _header(MAX_MESSAGE_BYTES + 1, MAX_PAYLOAD_BYTES)),
+    "a message longer than the limit": (_of_frame, lambda: _header(MAX_MESSAGE_BYTES + 1, MAX_PAYLOAD_BYTES)),
     "a message nested 1,000,000 deep": (
         _of_frame,
         lambda: _message((b"\x82\xa4type\xa8Shutdown\xa1x" + b"\x91" * 1_000_000)[:MAX_MESSAGE_BYTES] + b"\xc0"),
     ),
     "JSON nested 100,000 deep": (_of_line, lambda: b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
     "JSON objects nested 100,000 deep": (_of_line, lambda: b'{"text": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001),
-    "JSON nested deep in a field nobody wants": (
+    "JSON nested 100,000 deep in a field that is not in the schema": (
         _of_line,
         lambda: b'{"text": 1, "other": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ),
@@ -198,12 +201,12 @@ def _peak_bytes() -> int:
 
 
 def main(name: str) -> None:
-    """Offer it three times; the least time counts, since another process may have had the core."""
+    """Decode it three times. The shortest time counts, since another process may have had the core."""
     meet, make = BOMBS[name]
     data = make()
     _of_payload(gzip.compress(b"warm up"))
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before_bytes = _peak_bytes()
     times = []
     for _ in range(3):

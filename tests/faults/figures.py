@@ -1,4 +1,4 @@
-"""How much the fault tests play, and what they measured, as a table for people: docs/reliability.md."""
+"""The scale of the fault tests, and their measurements as the table in docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BEGIN, _END = "<!-- figures: make faults -->", "<!-- end of figures -->"
 
 @dataclass(frozen=True)
 class Scale:
-    """How often each fault is made to happen, and the seed of the chances."""
+    """How often each fault is injected, and the seed of the random choices."""
 
     full: bool
     seed: int
@@ -26,7 +26,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Figure:
-    """One row."""
+    """One row of the table."""
 
     fault: str
     times: int
@@ -36,19 +36,19 @@ class Figure:
 
 
 class Figures:
-    """The rows of one run; kept in build/ as they come."""
+    """The rows of one run."""
 
     def __init__(self) -> None:
         self.rows: list[Figure] = []
 
     def add(self, fault: str, *, times: int, outcome: str, figure: str, goal: str) -> None:
-        """Take a row."""
+        """Add a row."""
         row = Figure(fault, times, outcome, figure, goal)
         print(row)
         self.rows.append(row)
 
     def keep(self) -> None:
-        """Put this run's rows beside those that other runs left; one that was measured again replaces the old."""
+        """Merge this run's rows into those of earlier runs in build/, which they replace."""
         if not self.rows:
             return
         old = json.loads(KEPT.read_text()) if KEPT.exists() else []
@@ -58,7 +58,7 @@ class Figures:
 
 
 def write_page() -> None:
-    """Put the kept rows into the page, between its marks."""
+    """Write the stored rows into the page, between its marks."""
     rows = [Figure(**row) for row in json.loads(KEPT.read_text())]
     lines = ["| fault | times | outcome | measured | goal |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {row.fault} | {row.times:,} | {row.outcome} | {row.figure} | {row.goal} |" for row in rows]

@@ -1,4 +1,4 @@
-"""Small inputs that ask for much: refused quickly, in little memory, each in a process of its own."""
+"""Small inputs that decode to much are refused quickly, in little memory. Each test uses its own process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from figures import Figures
 
 from infra.link.frames import MAX_PAYLOAD_BYTES
 
-# What a noisy machine may add in the suite; the figure is reported as it is.
+# What a noisy machine may add in the suite. The figure is reported without it.
 SLACK_S = 2.0
 GOAL_S = 0.05
 
 
 def detonated(name: str) -> dict[str, float]:
-    """Offer a bomb to the code that would meet it, in a new process; return what that took."""
+    """Pass a bomb to its decoder in a new process, and return the time and memory that this took."""
     program = Path(__file__).with_name("bombs.py")
     done = subprocess.run(
         [sys.executable, str(program), name], capture_output=True, text=True, timeout=120, check=False
@@ -30,13 +30,13 @@ def detonated(name: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_in_little_time_and_memory(name: str, figures: Figures) -> None:
-    told = detonated(name)
+    cost = detonated(name)
     figures.add(
         f"bomb: {name}",
         times=3,
         outcome="refused",
-        figure=f"{1000 * told['took_s']:.1f} ms, {told['grew_bytes'] / 2**20:.0f} MiB",
+        figure=f"{1000 * cost['took_s']:.1f} ms, {cost['grew_bytes'] / 2**20:.0f} MiB",
         goal=f"<= {1000 * GOAL_S:.0f} ms, <= {2 * MAX_PAYLOAD_BYTES // 2**20} MiB",
     )
-    assert told["took_s"] < GOAL_S + SLACK_S
-    assert told["grew_bytes"] <= 2 * MAX_PAYLOAD_BYTES
+    assert cost["took_s"] < GOAL_S + SLACK_S
+    assert cost["grew_bytes"] <= 2 * MAX_PAYLOAD_BYTES

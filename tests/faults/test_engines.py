@@ -150,7 +150,7 @@ def test_the_spark_driver_at_home_killed(
         times_s.append(time.monotonic() - killed_s)
     site.settle()
     figures.add(
-        f"Spark driver at home: kill -9, {'a host stands by' if standby else 'cold'}",
+        f"Spark driver at home: kill -9, {'with a standby' if standby else 'cold'}",
         times=len(times_s),
         outcome=f"{len(site.sender.taken):,} events: 0 lost, 0 twice, 0 out of order",
         figure=f"resumed after {median(times_s):.1f} s (median), {max(times_s):.1f} s (most)",

@@ -74,9 +74,9 @@ def test_the_gateway_killed_over_a_query_with_state(tmp_path: Path, scale: Scale
     lives = scale.times(1, 10)
     taken = sum(lived(tmp_path / f"life-{number}", chance) for number in range(lives))
     figures.add(
-        "gateway over a query with state: kill -9 before its first event and after",
+        "gateway with a stateful query: kill -9 before its first event and after",
         times=2 * KILLS * lives,
         outcome=f"{taken:,} events: 0 lost, 0 twice, 0 out of order, 0 wrong sums",
-        figure=f"{lives} queries, none with state of an earlier one",
+        figure=f"{lives} queries, none with the state of an earlier one",
         goal="0 lost, 0 twice",
     )

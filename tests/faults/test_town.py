@@ -206,9 +206,9 @@ def test_neighbours_that_restart(town: Town, scale: Scale, figures: Figures) -> 
             time.sleep(chance.uniform(0, 1))
     town.settle()
     figures.add(
-        "Kafka restart, mosquitto restart, S3 500/503/slow/answer lost",
+        "Kafka restart, mosquitto restart, S3 500/503/slow/response lost",
         times=(2 + len(S3_FAULTS)) * rounds,
         outcome=f"{town.taken:,} events: 0 lost, 0 twice, 0 out of order",
-        figure="gateway went on by itself",
+        figure="the gateway continued by itself",
         goal="0 lost, 0 twice",
     )

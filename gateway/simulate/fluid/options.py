@@ -34,6 +34,7 @@ class FluidQuery:
         run_events: see there.
         event_bytes: raw size.
         sent_part: what is left of it on the WAN.
+        disordered: part of the runs that hold an event out of order, and so go home.
         batch_s: what a micro-batch of one run costs however small it is; None: as the site's ``Machines`` say.
         further_run_s: what each further run in it costs.
         batch_runs: so many runs it takes at most.
@@ -46,6 +47,7 @@ class FluidQuery:
     run_events: int = 5000
     event_bytes: float = 1000.0
     sent_part: float = 0.3
+    disordered: float = 0.0
     batch_s: float | None = None
     further_run_s: float = 0.0
     batch_runs: int = 1

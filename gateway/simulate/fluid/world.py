@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gateway.fleet.fitting import fit
+from gateway.query.flow.delivery import PART_S
 from gateway.simulate.fluid import guards
 from gateway.simulate.fluid.brief import brief_slots
 from gateway.simulate.fluid.fleet import Vms
@@ -161,7 +162,7 @@ class FluidWorld:
         """Live until all events are completed and all VMs given back."""
         options = self._options
         nothing = np.zeros(len(self._all))
-        slot, stopped = 0, False
+        slot, stopped, full_until = 0, False, options.slots
         slots = min(64, max(1, _BLOCK_EVENTS // len(self._all)))
         while True:
             if slot < options.slots:
@@ -174,9 +175,14 @@ class FluidWorld:
             slot += 1
             if slot == options.slots:
                 self._tell_all(slot, DrainAll)
-            if slot >= options.slots and not stopped and (self._empty or slot >= options.slots + options.rest_slots):
-                stopped = True
-                self._tell_all(slot, StopAll)
+            if slot >= options.slots and not stopped:
+                if not self._empty:
+                    full_until = slot
+                # The last runs are served and, as the daemon does, the sink has committed their results.
+                rested_s = (slot - full_until) * options.slot_s
+                stopped = rested_s >= self.flow.run_s + PART_S or slot >= options.slots + options.rest_slots
+                if stopped:
+                    self._tell_all(slot, StopAll)
             if stopped and all(vms.settled for vms in self._vms):
                 break
         return self._outcome(slot)
@@ -274,8 +280,11 @@ class FluidWorld:
             case TerminateVm():
                 self.flow.close(self._rows[site], self._vms[site].column(command.vm))
                 self._vms[site].obey(command, at_s)
-            case StartVm() | DrainVm():
+            case StartVm():
                 self._vms[site].obey(command, at_s)
+            case DrainVm():
+                lanes = self.flow.cloud.kept[self._rows[site], self._vms[site].column(command.vm)]
+                self._vms[site].obey(command, at_s, empty=not lanes.any())
 
     def _row(self, site: int, query: str) -> int:
         first: int = self._rows[site].start

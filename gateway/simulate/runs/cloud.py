@@ -13,7 +13,7 @@ from gateway.simulate.runs.promises import promise
 from policies.money.billing import BillingTerms
 from policies.signals import Event, VmDrained, VmFailed, VmGone, VmLost, VmReady, VmReclaimed
 
-_DRAIN_POLL_S = 0.25
+DRAIN_POLL_S = 0.25
 _REFUSED_MOST = 3
 _RETRY_S = 2.0
 Tell = Callable[[Callable[[str, float], Event]], None]
@@ -183,7 +183,7 @@ class SimulatedFleet:
         """Begin ``DrainVm``."""
         vm = self._vms[name]
         vm.draining = True
-        self._agenda.after(_DRAIN_POLL_S, lambda: self._see_drained(vm))
+        self._agenda.after(DRAIN_POLL_S, lambda: self._see_drained(vm))
 
     def _see_drained(self, vm: _Vm) -> None:
         if vm.ending or vm.lost:
@@ -191,7 +191,7 @@ class SimulatedFleet:
         if self._idle(vm.name):
             self._tell(lambda event_id, at_s: VmDrained(event_id=event_id, at_s=at_s, vm=vm.name))
         else:
-            self._agenda.after(_DRAIN_POLL_S, lambda: self._see_drained(vm))
+            self._agenda.after(DRAIN_POLL_S, lambda: self._see_drained(vm))
 
     def terminate(self, name: str) -> None:
         """Begin ``TerminateVm``."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 import gateway.core.exchange.events as told
+from engines.simulated.server import Served as ServedJob
 from engines.simulated.server import Server
 from gateway.core.exchange.instructions import Pack, Send
 from gateway.query.flow.lane import LaneEvent
@@ -47,7 +49,15 @@ class Host:
         self._draw = draw
         self._server = Server(machines.cores, agenda.now_s)
         self._batches = 0
+        self._worked: deque[ServedJob] = deque()
         self._link_free_s = agenda.now_s
+
+    def cpu(self, from_s: float, to_s: float) -> float:
+        """Return for which part of this time the cores were busy, in [0, 1]; what ended before is forgotten."""
+        while self._worked and self._worked[0].done_s <= from_s:
+            self._worked.popleft()
+        busy_s = sum(max(0.0, min(job.done_s, to_s) - max(job.begun_s, from_s)) for job in self._worked)
+        return busy_s / (self.machines.cores * (to_s - from_s)) if to_s > from_s else 0.0
 
     def send_s(self, sent_bytes: float) -> float:
         """Take the link for so many bytes and return how long that keeps the sender."""
@@ -101,6 +111,7 @@ class Host:
         if not self.alive:
             return
         served = self._server.serve(self._agenda.now_s, work_s)
+        self._worked.append(served)
         self._agenda.at(served.begun_s + self._delay_s, begun)
         done_s = served.done_s
         if self._faults.bad_rows and self._draw.random() < self._faults.bad_rows:

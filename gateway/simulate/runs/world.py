@@ -121,6 +121,7 @@ class World:
         self._home: Host | None = None
         self._reading = True
         self._stopped = False
+        self._slot_began_s = 0.0
         self._slot_ends_s = options.scheduler.slot_s
         self._steps = 0
 
@@ -140,7 +141,7 @@ class World:
                     event_id=event_id, at_s=at_s, query=name, switchable=may
                 )
             )
-            self._agenda.after(query.options.run_s, lambda query=query: self._arrive(query, 0.0))  # type: ignore[misc]
+            self._agenda.after(query.options.run_s, lambda query=query: self._arrive(query))  # type: ignore[misc]
         self._agenda.at(self._options.load_s, self._drain_all)
         self._agenda.at(self._slot_ends_s, self._end_slot)
         self._expect(self._options.faults.clock_step_per_s, self._step_clock)
@@ -156,17 +157,14 @@ class World:
     def _at_rest(self) -> bool:
         return self._stopped and self._fleet.settled
 
-    def _arrive(self, query: SimulatedQuery, from_s: float) -> None:
-        if not self._reading:
-            return
-        now_s = self._agenda.now_s
-        query.arrive(from_s, now_s)
-        self._agenda.after(query.options.run_s, lambda: self._arrive(query, now_s))
+    def _arrive(self, query: SimulatedQuery) -> None:
+        if self._reading:
+            self._agenda.at(query.arrive(self._agenda.now_s), lambda: self._arrive(query))
 
     def _drain_all(self) -> None:
         self._reading = False
         for query in self._queries.values():
-            query.cut(self._agenda.now_s)
+            query.finish(self._agenda.now_s)
         self.trace.note("the source has ended")
         self._handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
 
@@ -176,8 +174,8 @@ class World:
             query.end_slot()
             query.check_slot()
             query.check_all()
-        slots = self._profiler.end_slot(now_s)
-        self._handle(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=slots))
+        slots, cpu = self._profiler.end_slot(now_s), self._cpu(now_s)
+        self._handle(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=slots, cpu=cpu))
         for decision in self._scheduler.last_decisions:
             self.trace.note(f"{decision.query}: L {decision.latency_s:.6f} s, {decision.verdict}")
         if not self._reading and not self._stopped and all(query.idle for query in self._queries.values()):
@@ -185,6 +183,12 @@ class World:
             self._handle(lambda event_id, at_s: StopAll(event_id=event_id, at_s=at_s))
         self._slot_ends_s = max(self._slot_ends_s + self._options.scheduler.slot_s, now_s)
         self._agenda.at(self._slot_ends_s, self._end_slot)
+
+    def _cpu(self, now_s: float) -> dict[str, float]:
+        """Return for which part of the last slot each host was busy, as their heartbeats tell the daemon."""
+        hosts = [*([] if self._home is None else [self._home]), *self._fleet.hosts.values()]
+        since_s, self._slot_began_s = self._slot_began_s, now_s
+        return {host.name: host.cpu(since_s, now_s) for host in hosts if host.alive and not host.hung}
 
     # ------------------------------------------------------------------------------------------------------- scheduler
 
