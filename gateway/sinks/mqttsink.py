@@ -10,8 +10,7 @@ from typing import Final
 
 from gateway.config.connectors.mqtt import MqttSink as MqttSinkConfig
 from gateway.connectors.mqttbroker import Broker, broker_of
-from gateway.connectors.mqttclient.client import Client
-from gateway.connectors.mqttclient.terms import BrokerError, OldBrokerError
+from gateway.connectors.mqttclient import BrokerError, Client, speaks_no_5
 from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.core.intervals import IntervalSet
@@ -108,10 +107,12 @@ class MqttSink:
         client = Client(self._broker, self._client_id, session_s=0)
         try:
             await client.__aenter__()
-        except OldBrokerError as error:
-            raise SinkError(
-                f"{self._broker} does not speak MQTT 5, which carries the ids of results: give another broker"
-            ) from error
+        except BrokerError as error:
+            if speaks_no_5(error):
+                raise SinkError(
+                    f"{self._broker} does not speak MQTT 5, which carries the ids of results: give another broker"
+                ) from error
+            raise
         self._client = client
         if client.limits.qos_max < self._config.qos:
             raise SinkError(f"{self._broker} takes no QoS {self._config.qos}: give another broker, or allow it there")

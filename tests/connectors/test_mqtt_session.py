@@ -10,8 +10,7 @@ from typing import cast
 import pytest
 
 from gateway.connectors.mqttbroker import Broker
-from gateway.connectors.mqttclient.client import Client
-from gateway.connectors.mqttclient.terms import Arrival, Release
+from gateway.connectors.mqttclient import Arrival, Client, Release
 from gateway.journal.journal import Journal
 from gateway.sources.mqtt import session as module
 from gateway.sources.mqtt.mqttsource import _Connection

@@ -13,6 +13,7 @@ from mqtt_trust import OldBroker
 from sink_contract import at, release
 
 from gateway.config.connectors.mqtt import MqttSink as MqttSinkConfig
+from gateway.connectors.mqttclient import IN_FLIGHT_MAX
 from gateway.sinks.base import SinkError, SinkUnavailableError
 from gateway.sinks.mqttsink import MqttSink
 from gateway.sinks.progress import ProgressFile
@@ -65,6 +66,20 @@ async def test_a_broker_that_goes_and_comes(tmp_path: Path, mosquitto: Mosquitto
         await sink.commit([release(5, 5000)], at(5000))
         assert list(sink.committed) == [(0, 5000)]
         until(lambda: len(reader.received) >= 4996, "the rows came")
+    await sink.close()
+
+
+async def test_only_so_many_are_in_flight(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    sink = await opened(tmp_path, mosquitto.port)
+    await sink.commit([release(0, 0)], at(0))
+    assert sink._client is not None
+    assert sink._client.limits.receive_max == 20
+    most = 0
+    writing = asyncio.create_task(sink.commit([release(1, 2000)], at(2000)))
+    while not writing.done():
+        most = max(most, len(sink._client._sent))
+        await asyncio.sleep(0)
+    assert 1 < most <= min(20, IN_FLIGHT_MAX)
     await sink.close()
 
 

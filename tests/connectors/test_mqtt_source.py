@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiomqtt
 import pyarrow as pa
 import pytest
 from mosquitto import Mosquitto, Peer
@@ -16,8 +17,7 @@ from mqtt_subject import TOPIC, make_source
 from mqtt_trust import OldBroker, TestAuthority, password_file, tls_listener
 from source_contract import HUGE, SCHEMA, events, read, rows
 
-from gateway.connectors.mqttclient.client import Client
-from gateway.connectors.mqttclient.terms import BrokerError, Release
+from gateway.connectors.mqttclient import Client, Release
 from gateway.journal.journal import Journal
 from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
 from gateway.sources.mqtt import session
@@ -112,7 +112,7 @@ async def test_a_subscription_that_fails_while_messages_are_written_brings_none_
             return await subscribe(client, *arguments)
         await appended.wait()
         failed.set()
-        raise BrokerError("the broker did not answer")
+        raise aiomqtt.MqttError("Operation timed out")
 
     monkeypatch.setattr(Journal, "append", append_slowly)
     monkeypatch.setattr(Client, "subscribe", fail_once)

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+import aiomqtt
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
 from gateway.config.connectors.mqtt import MqttSource as MqttSourceConfig
 from gateway.connectors.mqttbroker import Broker, broker_of
-from gateway.connectors.mqttclient.client import Client
-from gateway.connectors.mqttclient.terms import Arrival, BrokerError, OldBrokerError, Release
-from gateway.connectors.mqttclient.wire import V5, V311
+from gateway.connectors.mqttclient import Arrival, BrokerError, Client, Release, speaks_no_5
 from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.journal.journal import Journal, JournalFullError
@@ -34,6 +36,10 @@ _INBOX_BYTES: Final = 32 << 20
 _FIRST_WAIT_S = 0.2
 _WAIT_MAX_S = 5.0
 _RETRY_S = 0.1
+_REFUSED: Final = 0x80
+_OLD_VERSION: Final = aiomqtt.ProtocolVersion.V311
+# Retained messages come when a subscription is new, not when it is renewed.
+_RETAINED_IF_NEW: Final = 1
 T = TypeVar("T")
 
 
@@ -165,7 +171,7 @@ class _Connection:
         self._inbox_bytes = inbox_bytes
         self._journal = journal
         self._clock = clock
-        self._version = V5
+        self._version = aiomqtt.ProtocolVersion.V5
         self._tried = asyncio.Event()
         self._stopping = asyncio.Event()
         self._keeping = asyncio.Lock()
@@ -192,8 +198,8 @@ class _Connection:
             except _StoppingError:
                 return
             except (BrokerError, OSError) as error:
-                if isinstance(error, OldBrokerError) and self._version != V311:
-                    self._version = V311
+                if isinstance(error, BrokerError) and speaks_no_5(error) and self._version != _OLD_VERSION:
+                    self._version = _OLD_VERSION
                     continue
                 wait_s = _FIRST_WAIT_S if not self.trouble else min(2 * wait_s, _WAIT_MAX_S)
                 self._say(str(error))
@@ -249,11 +255,33 @@ class _Connection:
         """Let the session have these subscriptions and no other."""
         old = {topic: qos for topic, qos in self.session.filters.items() if topic not in self._filters}
         await self.session.note_filters(old | self._filters)
-        if self._filters:
-            await client.subscribe(self._filters)
-        if old:
-            await client.unsubscribe(list(old))
+        try:
+            if self._filters:
+                answers: Sequence[ReasonCode | int] = await client.subscribe(self._options())
+                for topic, answer in zip(self._filters, answers, strict=True):
+                    self._check(topic, answer)
+            if old:
+                await client.unsubscribe(list(old))
+        except aiomqtt.MqttError as error:
+            raise BrokerError(f"{self._broker} did not answer to a subscription ({error})") from error
         await self.session.note_filters(self._filters)
+
+    def _options(self) -> list[tuple[str, SubscribeOptions]] | list[tuple[str, int]]:
+        if self._version is _OLD_VERSION:
+            return list(self._filters.items())
+        return [(topic, SubscribeOptions(qos, retainHandling=_RETAINED_IF_NEW)) for topic, qos in self._filters.items()]
+
+    def _check(self, topic: str, answer: ReasonCode | int) -> None:
+        granted = answer.value if isinstance(answer, ReasonCode) else answer
+        if granted >= _REFUSED:
+            raise BrokerError(
+                f"{self._broker} refuses the subscription to {topic} ({answer}): see that this user may read it"
+            )
+        if granted < self._filters[topic]:
+            raise BrokerError(
+                f"{self._broker} delivers {topic} with QoS {granted} at most, and qos is {self._filters[topic]}: "
+                f"allow it there, or set qos: {granted}"
+            )
 
     # ------------------------------------------------------------------------------------------- into the journal
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.connectors.mqttclient.terms import Arrival, Release
+from gateway.connectors.mqttclient import Arrival, Release
 from infra.statefiles import StateError, write_atomically
 from infra.threads import run_to_end
 
