@@ -36,7 +36,7 @@ from infra.clock import Clock
 from infra.link.keys.trust import Authority
 from infra.statefiles import queries_without_config
 from infra.threads import run_to_end
-from infra.together import all_or_none
+from infra.together import all_or_none, end_tasks
 from policies.signals import Command, DrainAll, Event, QueryOpened, SlotEnded, StopAll
 
 _LOG = logging.getLogger(__name__)
@@ -151,8 +151,7 @@ class Daemon:
         if begin.done():
             await begin
             return True
-        begin.cancel()
-        await asyncio.gather(begin, return_exceptions=True)
+        await end_tasks(begin)
         return False
 
     @property

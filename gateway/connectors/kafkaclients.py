@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
@@ -10,6 +9,7 @@ from gateway.config.connectors.kafka import KafkaSinkConfig, KafkaSourceConfig, 
 from gateway.config.connectors.sinks import SinkConfig
 from gateway.config.connectors.sources import SourceConfig
 from gateway.connectors.tlsfiles import client_context
+from infra.together import wait_out
 
 _CONNECT_S = 3.0
 
@@ -46,17 +46,7 @@ async def start_client(client: KafkaClient) -> None:
 
     aiokafka loses the connection that it asks for the brokers' names if it is cancelled just then.
     """
-    starting = asyncio.ensure_future(client.start())
-    try:
-        await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        done, _ = await asyncio.wait([starting], timeout=_CONNECT_S)
-        if not done:
-            starting.cancel()
-            await asyncio.wait([starting])
-        if not starting.cancelled():
-            starting.exception()  # taken note of: the cancellation is what the caller hears of
-        raise
+    await wait_out(client.start(), _CONNECT_S)
 
 
 async def close_client(closing: Coroutine[Any, Any, None]) -> None:
@@ -65,12 +55,7 @@ async def close_client(closing: Coroutine[Any, Any, None]) -> None:
     Args:
         closing: closes it, within seconds.
     """
-    task = asyncio.ensure_future(closing)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
+    await wait_out(closing)
 
 
 def group_of(source: KafkaSourceConfig, query: str) -> str:

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infra.together import end_tasks
 from policies.signals import Ask, Event, Fit, Fitted
 
 if TYPE_CHECKING:
@@ -71,9 +72,7 @@ class Fitter:
 
     async def close(self) -> None:
         """End what still runs."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         self._planning.shutdown(wait=False)
 
     async def _fit(self, command: Fit) -> None:

@@ -26,6 +26,7 @@ from infra.objectstore.base import ObjectStore, StoreRefusedError, StoreUnavaila
 from infra.objectstore.versions import OvertakenError, Version, Versions
 from infra.statefiles import StateError
 from infra.threads import run_to_end
+from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 LEASE_S: Final = 30.0
@@ -281,6 +282,5 @@ async def owned_fleet(config: GatewayConfig, clock: Clock, lease_s: float = LEAS
     try:
         yield ownership
     finally:
-        keeping.cancel()
-        await asyncio.wait([keeping])
+        await end_tasks(keeping)
         await ownership.give_back()

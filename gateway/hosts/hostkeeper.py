@@ -17,6 +17,7 @@ from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
 from infra.outage import Outage
 from infra.threads import run_to_end
+from infra.together import end_tasks
 from policies.failures.restarts import Restarts, RestartTerms
 
 _LOG = logging.getLogger(__name__)
@@ -135,9 +136,7 @@ class HostKeeper:
 
     async def stop_watching(self) -> None:
         """Let the host be lost from now on."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
+        await end_tasks(self._watcher)
 
     def lose(self, reason: str) -> None:
         """Give the host up, because it is stuck; another takes its place."""

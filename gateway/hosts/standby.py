@@ -11,6 +11,7 @@ from gateway.hosts.enrol import HomeHost, InService, NotSettledError
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
+from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 _RETRY_S = 5.0
@@ -95,9 +96,7 @@ class Standby:
 
     async def _stop(self) -> None:
         """Stop keeping a host, and end the one that is held."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        await end_tasks(self._keeper)
         self._keeper = self._ready = None
         self._starting = False
         await self._end_retired()  # it may have been broken off

@@ -8,6 +8,7 @@ import logging
 from gateway.hosts.connection import Connection
 from infra.link.channel import LinkLost
 from infra.messages import CommittedMessage
+from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,6 +45,4 @@ class CommitNews:
 
     async def stop(self) -> None:
         """Send nothing more."""
-        for task in self._messages:
-            task.cancel()
-        await asyncio.gather(*self._messages, return_exceptions=True)
+        await end_tasks(*self._messages)

@@ -38,6 +38,7 @@ from infra.gate import ByteGate
 from infra.link.channel import LinkLost
 from infra.messages import QueryPlan
 from infra.threads import run_to_end
+from infra.together import end_tasks
 from policies.failures.poison import BadRows
 from policies.signals import HOME
 
@@ -193,7 +194,9 @@ class RunningQuery(QueryState):
         )
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:
-        self._source, schedule = await self._endpoints.open_source(self._identity, schema, undo)
+        self._source, schedule = await self._endpoints.open_source(
+            self._identity, schema, undo, stateful=self._stateful
+        )
         runs, order = self.config.runs, self.config.order
         return Ingress(
             source=self._source,
@@ -283,9 +286,7 @@ class RunningQuery(QueryState):
         if not self._started:
             return
         self._started = False
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         await self._news.stop()
         await self.pipeline.close()
         await self._source.close()

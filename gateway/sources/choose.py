@@ -40,6 +40,7 @@ class SourceContext:
         clock: time.
         upstream: gives a query's sink folder, and a function that says whether it will get no more results.
         strict: whether an event must have exactly the fields of the schema (see docs/schema-drift.md).
+        sink_commits: whether the sink's transactions commit the offsets of a Kafka source to its group.
     """
 
     query: str
@@ -48,6 +49,7 @@ class SourceContext:
     clock: Clock
     upstream: Callable[[str], tuple[Path, Callable[[], bool]]]
     strict: bool = False
+    sink_commits: bool = False
 
 
 def make_source(config: SourceConfig, context: SourceContext) -> Source:
@@ -61,7 +63,12 @@ def make_source(config: SourceConfig, context: SourceContext) -> Source:
             from gateway.sources.kafka.kafkasource import KafkaSource
 
             return KafkaSource(
-                config, query=context.query, owner=context.owner, clock=context.clock, strict=context.strict
+                config,
+                query=context.query,
+                owner=context.owner,
+                clock=context.clock,
+                strict=context.strict,
+                sink_commits=context.sink_commits,
             )
         case MqttSourceConfig():
             from gateway.sources.mqtt.mqttsource import make_mqtt_source

@@ -18,6 +18,7 @@ from typing import Any, Final
 import boto3
 
 from infra.lab.machine import Machine
+from infra.together import end_tasks
 from infra.wan.commands import found, run
 from infra.wan.errors import WanError
 from infra.wan.namespaces import NamespaceNames, sweep
@@ -78,9 +79,7 @@ class Lab:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._runner is not None:
-            self._runner.cancel()
-            await asyncio.gather(self._runner, return_exceptions=True)
+        await end_tasks(self._runner)
         await self._close()
 
     async def _close(self) -> None:

@@ -141,7 +141,7 @@ class Peer:
         self._client.on_publish = lambda _client, _data, mid, *_: self._accepted.add(mid)
         self._client.max_queued_messages_set(0)
         setup(self._client)
-        expiry = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call] # paho has no type for it
+        expiry = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         expiry.SessionExpiryInterval = 3600 if name else 0
         self._client.connect("127.0.0.1", port, clean_start=not name, properties=expiry)
         self._client.loop_start()
@@ -177,6 +177,7 @@ class Peer:
         self._client.loop_stop()
 
 
-def properties(message: paho.MQTTMessage) -> dict[str, str]:
-    """Return the user properties of a message (MQTT 5)."""
-    return dict(getattr(message.properties, "UserProperty", ()))
+def id_of(message: paho.MQTTMessage) -> str:
+    """Return the user property that names a result."""
+    properties: Any = message.properties
+    return str(dict(properties.UserProperty)["spillway-id"])

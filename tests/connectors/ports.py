@@ -29,5 +29,5 @@ def free_port() -> int:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+            return int(port)
     raise AssertionError(f"no port from {_FIRST} to {_LAST} is free")

@@ -16,8 +16,7 @@ from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
 from gateway.sinks.base import ReleasedRows
 from gateway.sinks.parts.filesink import FileSink
-from tests.connectors.test_file_sink import open_sink, rows, seqs
-from tests.support.file_parts import parts
+from tests.connectors.file_sinks import open_sink, parts, rows, seqs
 
 # What is committed, piece by piece: gaps, late runs, an empty run.
 STEPS: list[list[ReleasedRows]] = [

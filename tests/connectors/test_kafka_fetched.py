@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.kafka.fetched import Fetched, record_bytes, told_as_source_errors
 from gateway.sources.kafka.partitions import by_partition, key_of, partition_of
-from tests.connectors.test_kafka_records import record
+from tests.connectors.kafka_records import record
 
 HUGE = 1 << 40
 

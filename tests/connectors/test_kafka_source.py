@@ -19,9 +19,9 @@ from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.kafka.kafkasource import KafkaSource
 from gateway.sources.kafka.member import Member
 from tests.connectors.kafka_broker import PASSWORD, USER, Broker
+from tests.connectors.kafka_records import AVRO, avro
 from tests.connectors.kafka_sources import lines, make_source, producer, put, reading
 from tests.connectors.source_contract import HUGE, SCHEMA, events, read, rows
-from tests.connectors.test_kafka_records import AVRO, avro
 
 
 async def opened(source: KafkaSource, schema: pa.Schema = SCHEMA) -> KafkaSource:

@@ -26,6 +26,14 @@ JOURNAL = {"limit": "1MiB", "segment": "64KiB"}
 PADDING = "x" * 300
 
 
+def _reached(count: Callable[[], int], wanted: int) -> bool:
+    return count() >= wanted
+
+
+def _ended(process: subprocess.Popen[Any]) -> bool:
+    return process.poll() is not None
+
+
 @pytest.fixture
 def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
     broker = Mosquitto(tmp_path / "mosquitto", ["max_inflight_messages 100"]).start()
@@ -129,18 +137,6 @@ class Publishing:
                     self._stop.wait(0.01)
 
 
-def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    return process.poll() is not None
-
-
-def has_numbers(receiving: Receiving, count: int) -> bool:
-    return len(receiving.numbers()) >= count
-
-
-def have_come(publishing: Publishing, count: int) -> bool:
-    return publishing.accepted >= count
-
-
 def assert_all_came(came: Counter[int], accepted: int, qos: int) -> None:
     assert set(came) == set(range(accepted))
     if qos == 2:
@@ -158,7 +154,7 @@ def test_killed_at_random_moments(begun: Begun, mosquitto: Mosquitto, qos: int, 
             receiving.start()
             # From the very start of the process to well into its work.
             wanted = before + chance.choice([0, 1, 50, 200])
-            until(partial(has_numbers, receiving, wanted), "some numbers came")
+            until(partial(_reached, lambda: len(receiving.numbers()), wanted), "some numbers came")
             time.sleep(chance.uniform(0.0, 0.05))
             receiving.kill()
     assert_all_came(receiving.finish(publishing.accepted), publishing.accepted, qos)
@@ -180,7 +176,7 @@ def test_killed_at_a_crash_point(begun: Begun, mosquitto: Mosquitto, qos: int, f
     with Publishing(mosquitto.port, qos) as publishing:
         for time_of_death in (1, 2) if "unlink" in failpoint else (1, 2, 5):
             process = receiving.start(f"{failpoint}=kill@{time_of_death}")
-            until(partial(has_ended, process), f"it died at {failpoint}")
+            until(partial(_ended, process), f"it died at {failpoint}")
             assert process.returncode == -9
     assert_all_came(receiving.finish(publishing.accepted), publishing.accepted, qos)
 
@@ -194,7 +190,7 @@ def test_the_broker_restarts_and_the_receiver_is_killed_meanwhile(begun: Begun, 
         receiving.start()
         for killed in (False, True, False, True):
             wanted = publishing.accepted + 60
-            until(partial(have_come, publishing, wanted), "numbers come and go")
+            until(partial(_reached, lambda: publishing.accepted, wanted), "numbers come and go")
             time.sleep(chance.uniform(0.0, 0.05))
             mosquitto.stop()
             if killed:

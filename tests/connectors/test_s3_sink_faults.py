@@ -21,10 +21,10 @@ from gateway.sinks.parts.s3sink import S3Sink
 from infra.objectstore.folder import FolderStore
 from infra.objectstore.s3 import S3Store
 from infra.statefiles import StateError
+from tests.connectors.s3_reader import read_results
 from tests.connectors.s3_server import DEADLINE_S, Fault, Request, S3Server, faulty
 from tests.connectors.s3_sink_writer import PREFIX
 from tests.connectors.sink_contract import SEED, at, release, row
-from tests.connectors.test_s3_contract import read_results
 
 KILLS = 9
 KEPT_VERSIONS = 16
@@ -35,7 +35,8 @@ class Writer:
 
     def __init__(self, endpoint: str, bucket: str, epoch: int, count: int, failpoints: str = "") -> None:
         program = Path(__file__).with_name("s3_sink_writer.py")
-        environment = {**os.environ, "PYTHONPATH": str(program.parents[2]), "SPILLWAY_FAILPOINTS": failpoints}
+        folders = os.pathsep.join(str(folder) for folder in (program.parent, program.parents[2]))
+        environment = {**os.environ, "PYTHONPATH": folders, "SPILLWAY_FAILPOINTS": failpoints}
         command = [sys.executable, str(program), endpoint, bucket, str(epoch), str(count)]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -65,7 +66,7 @@ class Killer:
             self.kill()
             return "refused"
         faults: list[Fault] = ["500", "slow down", "answer lost", "refused"]
-        return self.chance.choice(faults) if self.chance.random() < 1 / 6 else ""
+        return self.chance.choice(faults) if self.chance.randrange(24) >= 20 else ""
 
 
 def test_killed_at_any_request_among_faults_each_result_is_there_once(s3_server: S3Server, bucket: str) -> None:

@@ -17,8 +17,8 @@ from infra.failpoints import NAMES
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.mosquitto import Mosquitto
 from tests.connectors.ports import free_ports
+from tests.connectors.s3_reader import read_results
 from tests.connectors.s3_server import Fault, FaultProxy, S3Server
-from tests.connectors.test_s3_contract import read_results
 from tests.e2e.harness import end_hosts
 from tests.faults.figures import Figures, Scale
 from tests.faults.readers import topic_rows

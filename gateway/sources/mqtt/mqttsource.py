@@ -26,6 +26,7 @@ from gateway.sources.mqtt.session import RECEIVE_MAX, Session
 from infra.clock import Clock
 from infra.statefiles import StateError
 from infra.threads import run_to_end
+from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 # So long the broker keeps what comes while the gateway is away.
@@ -187,8 +188,7 @@ class _Connection:
         async with self._keeping:
             if self._task is not None:
                 self._task.cancel()
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def _run(self) -> None:
         wait_s = _FIRST_WAIT_S
@@ -234,7 +234,7 @@ class _Connection:
                 async with self._keeping:
                     for task in work:
                         task.cancel()
-                await asyncio.gather(*work, return_exceptions=True)
+                await end_tasks(*work)
             for task in done:
                 task.result()
 
