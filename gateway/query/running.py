@@ -239,11 +239,6 @@ class RunningQuery(QueryState):
             await self._more.wait()
         self.ingress.finished = True
 
-    def set_shed(self, share: float) -> None:
-        """Take in all but this share of the events from now on; what is shed is counted in the run log."""
-        if self._started:
-            self.ingress.sampler.share = share
-
     def read_on(self) -> None:
         """See whether there is more, although the source had ended."""
         if self._started and self._reads_on:
