@@ -18,7 +18,8 @@ from infra.clouds.process import ProcessCloud
 from infra.link.keys.trust import UserData, new_token
 from tests.leaping_clock import LeapingClock
 from tests.support.fleet_doubles import TAGS, MemoryCloud
-from tests.support.gateway_doubles import ManualClock, until
+from tests.support.gateway_doubles import ManualClock
+from tests.support.waiting import until
 
 USER_DATA = UserData(host="vm-1", ca_pem="none", token=new_token()).to_json()
 FAKE_WORKER = Path(__file__).parents[1] / "clouds" / "fake_worker.py"

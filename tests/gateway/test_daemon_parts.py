@@ -27,7 +27,7 @@ from infra.statefiles import owned
 from policies.signals import Command, Event, SlotEnded, StopAll
 from tests.gateway.daemon_site import Site, configured, no_texts, site
 from tests.leaping_clock import LeapingClock
-from tests.support.gateway_doubles import until
+from tests.support.waiting import until
 
 __all__ = ["no_texts", "site"]
 

@@ -22,7 +22,8 @@ from gateway.sinks.parts.filesink import FileSink
 from infra.gate import ByteGate
 from policies.failures.poison import BadRows
 from tests.support.file_parts import parts
-from tests.support.gateway_doubles import FakeHost, ManualClock, events, opened, until
+from tests.support.gateway_doubles import FakeHost, ManualClock, events, opened
+from tests.support.waiting import until
 
 
 class Query:

@@ -15,7 +15,8 @@ from gateway.journal.deadletters import DeadLetter, DeadLetterFile
 from gateway.query.flow.delivery import PART_BYTES, Delivery, Results
 from gateway.sinks.parts.filesink import FileSink
 from tests.support.file_parts import parts
-from tests.support.gateway_doubles import ManualClock, opened, results, until
+from tests.support.gateway_doubles import ManualClock, opened, results
+from tests.support.waiting import until
 
 
 class Desk:

@@ -21,8 +21,9 @@ from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from gateway.sources.base import SourceError
 from infra.gate import ByteGate
 from tests.query.ingress_site import ROW_BYTES, SCHEMA, Site, Trickle, site, table_source
-from tests.support.gateway_doubles import ManualClock, until
+from tests.support.gateway_doubles import ManualClock
 from tests.support.source_data import LinesSource
+from tests.support.waiting import until
 
 __all__ = ["site"]
 

@@ -12,7 +12,8 @@ from gateway.query.flow.ingress import RunLimits, sampled
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.query.flow.statistics import Tally
 from tests.query.ingress_site import SCHEMA, Site, table_source
-from tests.support.gateway_doubles import ManualClock, until
+from tests.support.gateway_doubles import ManualClock
+from tests.support.waiting import until
 
 TENS = RunLimits(10, 1 << 30, 1.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from infra.messages import IsolatingMessage, Poison, QueryFailed
 from policies.signals import HOME
 from tests.query.pipeline_site import Query, query
-from tests.support.gateway_doubles import until
+from tests.support.waiting import until
 
 __all__ = ["query"]
 

@@ -13,7 +13,8 @@ from gateway.query.flow.lane import NO_BATCH, Answer, Lane, LaneEvent
 from gateway.query.flow.run import Run
 from infra.messages import Poison, Predicate, QueryFailed
 from policies.failures.overdue import Patience
-from tests.support.gateway_doubles import FakeHost, ManualClock, events, settle, until
+from tests.support.gateway_doubles import FakeHost, ManualClock, events, settle
+from tests.support.waiting import until
 
 EVEN_TEXT = Predicate(op="ends_with", column=("text",), value="0")
 SETTINGS = ExchangeSettings(patience=Patience(), flush_s=None, held_bytes_max=1 << 20)

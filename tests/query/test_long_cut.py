@@ -10,7 +10,8 @@ import pytest
 from gateway.query.flow.moves import Loss
 from policies.signals import HOME
 from tests.query.pipeline_site import Query, query, serving
-from tests.support.gateway_doubles import FakeHost, until
+from tests.support.gateway_doubles import FakeHost
+from tests.support.waiting import until
 
 __all__ = ["query"]
 

@@ -13,7 +13,7 @@ from gateway.query.flow.moves import Loss
 from policies.failures.overdue import Patience
 from policies.signals import HOME
 from tests.query.lossy_hosts import CLOCK, EVENTS, ORACLE, SEED, Hosts, deliver, hosts, results, running
-from tests.support.gateway_doubles import until
+from tests.support.waiting import until
 
 __all__ = ["hosts"]
 

@@ -13,7 +13,8 @@ from gateway.query.flow.moves import Loss
 from infra.messages import Poison
 from policies.signals import HOME
 from tests.query.pipeline_site import Query, query
-from tests.support.gateway_doubles import FakeHost, until
+from tests.support.gateway_doubles import FakeHost
+from tests.support.waiting import until
 
 __all__ = ["query"]
 

@@ -14,7 +14,8 @@ from infra.messages import AnyMessage, Poison
 from policies.signals import HOME
 from tests.query.pipeline_site import Query, query, serving
 from tests.support.file_parts import parts
-from tests.support.gateway_doubles import events, until
+from tests.support.gateway_doubles import events
+from tests.support.waiting import until
 
 __all__ = ["query"]
 

@@ -17,7 +17,8 @@ from infra.clock import SystemClock
 from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan
 from policies.failures.overdue import Patience
 from tests.query.one_query import CONFIG
-from tests.support.gateway_doubles import FakeHost, until
+from tests.support.gateway_doubles import FakeHost
+from tests.support.waiting import until
 
 WHOLE = QueryPlan(switch_class="whole", switchable=False, narrow=False, reason="it counts")
 EVENTS = 40

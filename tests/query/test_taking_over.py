@@ -19,8 +19,8 @@ from gateway.query.flow import runlog as runlog_module
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.sources.marks import FileMark
 from infra.statefiles import StateError
-from tests.support.gateway_doubles import until
 from tests.support.query_site import Engine, Site, at
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module", autouse=True)

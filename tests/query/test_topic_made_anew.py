@@ -10,8 +10,8 @@ from infra.statefiles import StateError
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_sources import lines, put
 from tests.connectors.kafka_topics import made, made_anew
-from tests.support.gateway_doubles import until
 from tests.support.query_site import Engine, Site
+from tests.support.waiting import until
 
 
 async def test_it_is_begun_at_its_start_or_refused(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,8 +18,7 @@ from infra.link.channel import LinkLost
 from infra.link.client import HostLink, LinkStats
 from infra.messages import AnyMessage, Completed, Credit, Poison, Predicate, QueryPlan, QueryReady, RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoder
-
-DEADLINE_S = 60.0
+from tests.support.waiting import until as until
 
 
 class ManualClock:
@@ -60,16 +58,6 @@ class ManualClock:
         sleeper: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sleepers.append((at_s, sleeper))
         await sleeper
-
-
-async def until(condition: Callable[[], bool], clock: ManualClock | None = None, step_s: float = 0.0) -> None:
-    """Wait for a state, while threads and tasks work; ``clock`` moves by ``step_s`` each time it does not hold."""
-    give_up_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < give_up_s, "the state that the test waits for did not come"
-        if clock is not None:
-            clock.advance(step_s)
-        await asyncio.sleep(0.001)
 
 
 async def settle() -> None:

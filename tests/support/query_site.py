@@ -18,7 +18,8 @@ from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import Completed, Credit, OpenQuery, QueryPlan, QueryReady, QueryRefused, RunMessage
 from infra.payload import CodecPolicy, Encoder
-from tests.support.gateway_doubles import INPUT, RESULT, FakeHost, until
+from tests.support.gateway_doubles import INPUT, RESULT, FakeHost
+from tests.support.waiting import until
 
 CONFIG = """\
 gateway: {state_dir: state}
