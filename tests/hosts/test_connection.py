@@ -12,13 +12,15 @@ from infra.messages import (
     CloseQuery,
     Completed,
     Credit,
+    HostEnding,
     HostReady,
     IsolatingMessage,
     OpenQuery,
     QueryFailed,
     QueryRefused,
 )
-from tests.support.gateway_doubles import FakeHost, FakeLink, settle
+from tests.support.gateway_doubles import FakeHost, FakeLink
+from tests.support.waiting import until
 
 OPEN = OpenQuery(query="q", epoch=1, schema_ddl="id BIGINT")
 Heard = list[Completed | Credit | IsolatingMessage | QueryFailed]
@@ -27,6 +29,12 @@ Heard = list[Completed | Credit | IsolatingMessage | QueryFailed]
 def connected(*, ready: bool = True) -> tuple[Connection, FakeLink]:
     link = FakeLink(ready=ready)
     return Connection("vm1", cast("HostLink", link)), link
+
+
+async def all_heard(connection: Connection, link: FakeLink) -> None:
+    """Return once all that the host has said by now is dealt with: what it says after that is heard."""
+    link.say(HostEnding(suspects=("the last word",)))
+    await until(lambda: connection.accused == ("the last word",))
 
 
 async def test_a_host_that_is_ready_is_not_waited_for() -> None:
@@ -50,7 +58,7 @@ async def test_a_host_that_goes_away_ends_the_waiting_with_its_reason() -> None:
     connection, link = connected(ready=False)
     waiting = asyncio.create_task(connection.wait_ready(10.0))
     opening = asyncio.create_task(connection.open_query(OPEN, lambda *_: None, 10.0))
-    await asyncio.sleep(0)
+    await until(lambda: link.sent)
     link.lose("the cable was cut")
     for task in (waiting, opening):
         with pytest.raises(LinkLost, match="cable"):
@@ -63,18 +71,18 @@ async def test_a_query_is_opened_heard_and_closed() -> None:
     host = FakeHost("vm1")
     heard: Heard = []
     opening = asyncio.create_task(host.connection.open_query(OPEN, lambda said, _: heard.append(said), 10.0))
-    await asyncio.sleep(0)
+    await until(lambda: host.link.sent)
     host.link.say(host.ready)
     host.link.say(Credit(query="q", epoch=1, bytes=1))
     assert await opening == host.ready
     host.link.say(Credit(query="q", epoch=0, bytes=2))
     host.link.say(Credit(query="other", epoch=1, bytes=3))
     host.link.say(QueryFailed(query="q", epoch=1, reason="no more"))
-    await settle()
+    await all_heard(host.connection, host.link)
     assert [type(said) for said in heard] == [Credit, QueryFailed]
     await host.connection.close_query("q", 1)
     host.link.say(Credit(query="q", epoch=1, bytes=4))
-    await settle()
+    await all_heard(host.connection, host.link)
     assert len(heard) == 2
     assert [message for message, _ in host.link.sent] == [OPEN, CloseQuery(query="q", epoch=1)]
     await host.connection.close("done")
@@ -83,12 +91,15 @@ async def test_a_query_is_opened_heard_and_closed() -> None:
 
 async def test_a_refusal_says_why_and_leaves_no_listener() -> None:
     connection, link = connected()
-    opening = asyncio.create_task(connection.open_query(OPEN, lambda *_: None, 10.0))
-    await asyncio.sleep(0)
+    heard: Heard = []
+    opening = asyncio.create_task(connection.open_query(OPEN, lambda said, _: heard.append(said), 10.0))
+    await until(lambda: link.sent)
     link.say(QueryRefused(query="q", epoch=1, reason="no such column"))
     with pytest.raises(QueryRefusedError, match="vm1 refuses q: no such column"):
         await opening
-    assert connection._listeners == {}
+    link.say(Credit(query="q", epoch=1, bytes=1))
+    await all_heard(connection, link)
+    assert heard == []
     await connection.close("done")
 
 
@@ -97,7 +108,7 @@ async def test_a_query_that_is_not_answered_in_time() -> None:
     with pytest.raises(TimeoutError):
         await connection.open_query(OPEN, lambda *_: None, 0.0)
     link.say(QueryRefused(query="q", epoch=1, reason="too late"))
-    await settle()
+    await all_heard(connection, link)
     await connection.close("done")
     assert await connection.lost() == "done"
 
@@ -110,7 +121,7 @@ async def test_a_host_that_says_what_cannot_be_is_lost_and_closed(error: Excepti
         raise error
 
     opening = asyncio.create_task(host.connection.open_query(OPEN, listen, 10.0))
-    await asyncio.sleep(0)
+    await until(lambda: host.link.sent)
     host.link.say(host.ready)
     await opening
     host.link.say(Credit(query="q", epoch=1, bytes=7))
@@ -129,11 +140,10 @@ async def test_a_message_that_is_the_gateways_to_say_ends_the_link() -> None:
 
 async def test_cancelled_waiting_leaves_nothing_behind() -> None:
     connection, _ = connected(ready=False)
+    before = asyncio.all_tasks()
     waiting = asyncio.create_task(connection.wait_ready(10.0))
-    await settle()
-    before = len(asyncio.all_tasks())
+    await until(lambda: len(asyncio.all_tasks() - before) == 2, what="one task waits, and one for the event")
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    await asyncio.sleep(0)
-    assert len(asyncio.all_tasks()) == before - 2, "the waiting task and the one that waited for the event"
+    await until(lambda: asyncio.all_tasks() == before, what="both have ended")
     await connection.close("done")
