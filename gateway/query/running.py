@@ -22,7 +22,7 @@ from gateway.query.endpoints import Endpoints
 from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.letters import LetterLog
 from gateway.query.flow.moves import Loss
-from gateway.query.flow.pipeline import Pipeline
+from gateway.query.flow.pipeline import PATIENCE, Pipeline
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.query.flow.statistics import Tally
@@ -39,6 +39,7 @@ from infra.link.channel import LinkLost
 from infra.messages import QueryPlan
 from infra.threads import run_to_end
 from infra.together import end_tasks
+from policies.failures.overdue import Patience
 from policies.failures.poison import BadRows
 from policies.signals import HOME
 
@@ -62,6 +63,7 @@ class RunningQuery(QueryState):
         on_failed: called with (query, lane, reason) when it cannot go on on a VM.
         on_overdue: called with (query, reason) when it is to be opened again from its checkpoint with ``reopen``.
         why_not_write: returns why the sink may not be written now (the gateway is not the owner any more), else empty.
+        patience: how long a lane's answer is waited for.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class RunningQuery(QueryState):
         on_failed: Callable[[str, str, str], None],
         on_overdue: Callable[[str, str], None],
         why_not_write: Callable[[], str] = lambda: "",
+        patience: Patience = PATIENCE,
     ) -> None:
         self.name = name
         self.on_run: Callable[[str, Run], None] | None = None
@@ -89,7 +92,7 @@ class RunningQuery(QueryState):
         self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write)
         self._on_failed = on_failed
         self._on_overdue = on_overdue
-        self._held_bytes = held_bytes
+        self._held_bytes, self._patience = held_bytes, patience
         self._tasks: list[asyncio.Task[None]] = []
         self._news = CommitNews(name)
         self._reading: asyncio.Task[None] | None = None
@@ -191,6 +194,7 @@ class RunningQuery(QueryState):
             on_failed=self._lane_failed,
             on_broken=self._is_broken,
             on_overdue=lambda reason: self._on_overdue(self.name, reason),
+            patience=self._patience,
         )
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:

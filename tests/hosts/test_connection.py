@@ -12,14 +12,13 @@ from infra.messages import (
     CloseQuery,
     Completed,
     Credit,
-    HostEnding,
     HostReady,
     IsolatingMessage,
     OpenQuery,
     QueryFailed,
     QueryRefused,
 )
-from tests.support.gateway_doubles import FakeHost, FakeLink
+from tests.support.gateway_doubles import FakeHost, FakeLink, all_heard
 from tests.support.waiting import until
 
 OPEN = OpenQuery(query="q", epoch=1, schema_ddl="id BIGINT")
@@ -29,12 +28,6 @@ Heard = list[Completed | Credit | IsolatingMessage | QueryFailed]
 def connected(*, ready: bool = True) -> tuple[Connection, FakeLink]:
     link = FakeLink(ready=ready)
     return Connection("vm1", cast("HostLink", link)), link
-
-
-async def all_heard(connection: Connection, link: FakeLink) -> None:
-    """Return once all that the host has said by now is dealt with: what it says after that is heard."""
-    link.say(HostEnding(suspects=("the last word",)))
-    await until(lambda: connection.accused == ("the last word",))
 
 
 async def test_a_host_that_is_ready_is_not_waited_for() -> None:
@@ -78,11 +71,11 @@ async def test_a_query_is_opened_heard_and_closed() -> None:
     host.link.say(Credit(query="q", epoch=0, bytes=2))
     host.link.say(Credit(query="other", epoch=1, bytes=3))
     host.link.say(QueryFailed(query="q", epoch=1, reason="no more"))
-    await all_heard(host.connection, host.link)
+    await host.all_heard()
     assert [type(said) for said in heard] == [Credit, QueryFailed]
     await host.connection.close_query("q", 1)
     host.link.say(Credit(query="q", epoch=1, bytes=4))
-    await all_heard(host.connection, host.link)
+    await host.all_heard()
     assert len(heard) == 2
     assert [message for message, _ in host.link.sent] == [OPEN, CloseQuery(query="q", epoch=1)]
     await host.connection.close("done")

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,11 +17,14 @@ from gateway.config import load
 from gateway.core.decide.profiler import Profiler
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import dial
+from gateway.query.flow.pipeline import PATIENCE
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.link.keys.trust import Authority, UserData, new_token
+from policies.failures.overdue import Patience
 from tests.query.one_query import CONFIG
 from tests.support.file_parts import parts
+from tests.support.waiting import until
 
 SEED = int(os.environ.get("SPILLWAY_FAULT_SEED", "20"))
 EVENTS = 800
@@ -74,7 +76,7 @@ async def hosts(tmp_path: Path) -> AsyncIterator[Hosts]:
 
 
 @asynccontextmanager
-async def running(folder: Path, home: Connection) -> AsyncIterator[RunningQuery]:
+async def running(folder: Path, home: Connection, patience: Patience = PATIENCE) -> AsyncIterator[RunningQuery]:
     lines = [json.dumps({"id": i, "text": f"event {i}"}) for i in range(EVENTS)]
     (folder / "in.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "config.yaml").write_text(CONFIG)
@@ -89,6 +91,7 @@ async def running(folder: Path, home: Connection) -> AsyncIterator[RunningQuery]
         upstream=lambda _: pytest.fail("no query is read"),
         on_failed=lambda *_: None,
         on_overdue=lambda *_: None,
+        patience=patience,
     )
     await query.start(home)
     try:
@@ -113,7 +116,4 @@ async def deliver(query: RunningQuery) -> None:
         assert query.failure() is None
         return query.drained
 
-    deadline_s = time.monotonic() + 120
-    while not drained():
-        assert time.monotonic() < deadline_s, "not everything was delivered"
-        await asyncio.sleep(0.02)
+    await until(drained, what="everything is delivered", deadline_s=120.0)

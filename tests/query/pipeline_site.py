@@ -14,6 +14,7 @@ import pytest
 from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
 from gateway.journal.deadletters import DeadLetterFile
+from gateway.query.flow.delivery import HELD_BYTES_MAX
 from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
@@ -30,7 +31,13 @@ class Query:
     """A pipeline with hosts in the test's hand, its sink and log on a disk."""
 
     def __init__(
-        self, folder: Path, *, stateful: bool = False, flush_s: float | None = 30.0, ordered: bool = True
+        self,
+        folder: Path,
+        *,
+        stateful: bool = False,
+        flush_s: float | None = 30.0,
+        ordered: bool = True,
+        held_bytes_max: int = HELD_BYTES_MAX,
     ) -> None:
         self.folder = folder
         self.clock = ManualClock()
@@ -62,6 +69,7 @@ class Query:
             on_commit=self.committed.append,
             on_failed=lambda lane, reason: self.failed.append((lane, reason)),
             on_broken=self.broken.append,
+            held_bytes_max=held_bytes_max,
         )
 
     async def _acknowledge(self, position: Position) -> None:

@@ -13,7 +13,7 @@ from gateway.query.flow.lane import NO_BATCH, Answer, Lane, LaneEvent
 from gateway.query.flow.run import Run
 from infra.messages import Poison, Predicate, QueryFailed
 from policies.failures.overdue import Patience
-from tests.support.gateway_doubles import FakeHost, ManualClock, events, settle
+from tests.support.gateway_doubles import FakeHost, ManualClock, events
 from tests.support.waiting import until
 
 EVEN_TEXT = Predicate(op="ends_with", column=("text",), value="0")
@@ -25,6 +25,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
+        self.orders: list[Pack[Run] | Send] = []
         self.sent: list[tuple[int, int, int]] = []
         self.failed: list[tuple[str, str]] = []
         self.broken: list[str] = []
@@ -48,6 +49,7 @@ class Owner:
         for what in self._exchange.handle(event):
             match what:
                 case Pack() | Send():
+                    self.orders.append(what)
                     self._lane.order(what)
                 case Dispatched():
                     self.sent.append((what.run.first_seq, what.raw_bytes, what.sent_bytes))
@@ -127,7 +129,7 @@ async def test_no_more_bytes_are_sent_than_the_host_gives_credit_for() -> None:
         owner.put(0, 9)
         owner.put(10, 19)
         await until(lambda: len(owner.sent) == 2)
-        await settle()
+        await host.all_heard()
         assert [message.first_seq for message in host.runs] == [0], "the other is packed, and waits for credit"
         host.consume(host.runs[0])
         await until(lambda: len(host.runs) == 2)
@@ -139,7 +141,8 @@ async def test_a_run_larger_than_all_credit_goes_alone() -> None:
         owner.put(0, 99)
         owner.put(100, 199)
         await until(lambda: len(host.runs) == 1)
-        await asyncio.sleep(0.01)
+        await host.all_heard()
+        assert [type(order) for order in owner.orders] == [Pack, Send], "the other is not even packed"
         assert len(host.runs) == 1
         host.consume(host.runs[0])
         await until(lambda: len(host.runs) == 2)
@@ -187,9 +190,7 @@ async def test_results_that_cannot_be_read_end_the_link() -> None:
     async with running(host, owner):
         owner.put(0, 4)
         await until(lambda: len(host.runs) == 1)
-        host.answer(0, 4)
-        message, _ = host.link._inbox.get_nowait()  # type: ignore[misc]
-        host.link.say(message, b"rubbish")
+        host.answer(0, 4, payload=b"rubbish")
         assert "cannot be believed" in await host.connection.lost()
     assert owner.answers == []
 

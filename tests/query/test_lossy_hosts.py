@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.query.flow import pipeline as pipeline_module
 from gateway.query.flow.moves import Loss
 from policies.failures.overdue import Patience
 from policies.signals import HOME
@@ -18,13 +17,11 @@ from tests.support.waiting import until
 __all__ = ["hosts"]
 
 
-async def test_a_fifth_of_the_answers_lost_doubled_and_reordered_changes_nothing(
-    tmp_path: Path, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fifth_of_the_answers_lost_doubled_and_reordered_changes_nothing(tmp_path: Path, hosts: Hosts) -> None:
     print(f"seed {SEED}")
-    monkeypatch.setattr(pipeline_module, "PATIENCE", Patience(least_s=0.3, times=1.5, unknown_s=1.0, silences=1000.0))
+    patience = Patience(least_s=0.3, times=1.5, unknown_s=1.0, silences=1000.0)
     home, cloud = await hosts.start(HOME, 0.2), await hosts.start("vm-1", 0.2)
-    async with running(tmp_path, home) as query:
+    async with running(tmp_path, home, patience) as query:
         await query.attach(cloud)
         query.pipeline.set_shares({HOME: 0.5, "vm-1": 0.5})
         await deliver(query)
@@ -54,12 +51,10 @@ async def test_a_killed_worker_is_noticed_at_once_and_its_runs_go_elsewhere(
     assert results(tmp_path) == ORACLE
 
 
-async def test_the_runs_of_a_worker_that_answers_heartbeats_only_go_elsewhere(
-    tmp_path: Path, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipeline_module, "PATIENCE", Patience(least_s=0.2, times=4.0, unknown_s=0.4, silences=3.0))
+async def test_the_runs_of_a_worker_that_answers_heartbeats_only_go_elsewhere(tmp_path: Path, hosts: Hosts) -> None:
+    patience = Patience(least_s=0.2, times=4.0, unknown_s=0.4, silences=3.0)
     home, cloud = await hosts.start(HOME, 0.0), await hosts.start("vm-1", 1.0)
-    async with running(tmp_path, home) as query:
+    async with running(tmp_path, home, patience) as query:
         await query.attach(cloud)
         query.pipeline.set_shares({HOME: 0.5, "vm-1": 0.5})
         await deliver(query)

@@ -108,7 +108,8 @@ async def test_an_overdue_run_goes_to_another_lane_and_a_late_answer_with_a_row_
         await query.all_committed()
         home.answer(20, 29)
         cloud.answer(10, 19)
-        await asyncio.sleep(0.02)
+        await home.all_heard()
+        await cloud.all_heard()
         assert [host.link.closed_with for host in (home, cloud)] == [None, None]
         assert query.gate.held_bytes == 0
     assert query.ids() == [i for i in range(30) if i != 25]

@@ -82,7 +82,7 @@ async def test_runs_of_a_lane_that_is_taken_out_go_elsewhere_and_its_late_answer
         await until(lambda: len(home.runs) == 1)
         assert (home.runs[0].first_seq, home.runs[0].attempt) == (10, 2)
         cloud.answer(10, 19)
-        await asyncio.sleep(0.01)
+        await cloud.all_heard()
         assert not query.pipeline.idle
         home.answer(10, 19)
         await query.all_committed()
@@ -273,11 +273,8 @@ async def test_a_sink_that_fails_loses_and_doubles_nothing(query: Query, monkeyp
     assert query.ids() == [*range(20)]
 
 
-async def test_with_too_much_held_only_what_is_waited_for_goes_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.query.flow.pipeline.HELD_BYTES_MAX", 1)
-    query = Query(tmp_path)
+async def test_with_too_much_held_only_what_is_waited_for_goes_out(tmp_path: Path) -> None:
+    query = Query(tmp_path, held_bytes_max=1)
     async with query.running():
         cloud = query.add_host("vm1")
         query.pipeline.set_shares({HOME: 0.0, "vm1": 1.0})
@@ -287,8 +284,9 @@ async def test_with_too_much_held_only_what_is_waited_for_goes_out(
         cloud.answer(10, 19)
         await until(lambda: query.pipeline.tally.latency.weight == 10)
         query.offer(20, 29)
-        await asyncio.sleep(0.01)
-        assert len(cloud.runs) == 2, "what comes later would only be held as well"
+        assert query.pipeline.waiting_runs() == 1, "what comes later would only be held as well"
+        await cloud.all_heard()
+        assert len(cloud.runs) == 2
         await query.pipeline.remove_lane("vm1")
         home = query.add_host(HOME)
         query.pipeline.set_shares({HOME: 1.0})
@@ -302,8 +300,7 @@ async def test_with_too_much_held_only_what_is_waited_for_goes_out(
 async def test_with_a_sink_that_takes_nothing_no_more_is_routed_than_may_be_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.query.flow.pipeline.HELD_BYTES_MAX", 1)
-    query = Query(tmp_path)
+    query = Query(tmp_path, held_bytes_max=1)
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")

@@ -13,7 +13,6 @@ import pytest
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import InService, dial
 from gateway.hosts.rotation import Rotation
-from gateway.query.flow import pipeline as pipeline_module
 from gateway.query.flow.moves import Loss
 from infra.clock import SystemClock
 from infra.link.channel import LinkLost
@@ -46,16 +45,16 @@ class Linked:
 
 
 async def test_nothing_is_lost_or_doubled_and_a_cut_link_comes_back_by_the_new_certificates(
-    tmp_path: Path, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, hosts: Hosts
 ) -> None:
     # A fifth of the answers is lost, doubled or held back, so that it takes a while and there is something to lose.
-    monkeypatch.setattr(pipeline_module, "PATIENCE", Patience(least_s=0.3, times=1.5, unknown_s=1.0, silences=1000.0))
+    patience = Patience(least_s=0.3, times=1.5, unknown_s=1.0, silences=1000.0)
     home, cloud = await hosts.start(HOME, 0.2), await hosts.start("vm-1", 0.2)
     shutil.copytree(tmp_path / "trust", tmp_path / "stolen")
     stolen = Authority.open(tmp_path / "stolen")
     keeper = Linked([home, cloud])
     rotation = Rotation(hosts.authority, cast("Any", None), [keeper], CLOCK)
-    async with running(tmp_path, home) as query:
+    async with running(tmp_path, home, patience) as query:
         await query.attach(cloud)
         query.pipeline.set_shares({HOME: 0.5, "vm-1": 0.5})
         delivering = asyncio.create_task(deliver(query))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +17,17 @@ from gateway.sinks.threaded import ThreadedSink
 from infra.clock import Clock
 from infra.link.channel import LinkLost
 from infra.link.client import HostLink, LinkStats
-from infra.messages import AnyMessage, Completed, Credit, Poison, Predicate, QueryPlan, QueryReady, RunMessage
+from infra.messages import (
+    AnyMessage,
+    Completed,
+    Credit,
+    HostEnding,
+    Poison,
+    Predicate,
+    QueryPlan,
+    QueryReady,
+    RunMessage,
+)
 from infra.payload import CodecPolicy, Decoder, Encoder
 from tests.support.waiting import until as until
 
@@ -106,6 +117,14 @@ class FakeLink:
         self._inbox.put_nowait(self._lost)
 
 
+async def all_heard(connection: Connection, link: FakeLink) -> None:
+    """Return once all that the far end has said by now is dealt with: what it says after that is heard."""
+    last = (f"word {next(_LAST_WORDS)}",)
+    link.say(HostEnding(suspects=last))
+    await until(lambda: connection.accused == last, what=f"{connection.name} is heard")
+
+
+_LAST_WORDS = count(1)
 INPUT = pa.schema([("id", pa.int64()), ("text", pa.string())])
 RESULT = pa.schema([("id", pa.int64()), ("lane", pa.string())])
 
@@ -168,6 +187,10 @@ class FakeHost:
         return lane
 
     @property
+    def _epoch(self) -> int:
+        return self.runs[-1].epoch if self.runs else 1
+
+    @property
     def runs(self) -> list[RunMessage]:
         """The runs that came, in order."""
         return [message for message, _ in self.link.sent if isinstance(message, RunMessage)]
@@ -179,13 +202,28 @@ class FakeHost:
         rows: list[dict[str, Any]] = self._decoder.decode(self.payload_of(run)).to_pylist()
         return rows
 
-    def answer(self, first: int, last: int, ids: Sequence[int] | None = None, poison: Sequence[Poison] = ()) -> None:
-        """Complete the run (or runs) of these seqs with one row for each of ``ids``, by default all."""
+    async def all_heard(self) -> None:
+        """See ``all_heard``."""
+        await all_heard(self.connection, self.link)
+
+    def answer(
+        self,
+        first: int,
+        last: int,
+        ids: Sequence[int] | None = None,
+        poison: Sequence[Poison] = (),
+        *,
+        payload: bytes | None = None,
+    ) -> None:
+        """Complete the run (or runs) of these seqs with one row for each of ``ids``, by default all.
+
+        ``payload`` stands in for what is encoded of them.
+        """
         batch = results(range(first, last + 1) if ids is None else ids, self.name)
         self._batches += 1
         message = Completed(
             query="q",
-            epoch=1,
+            epoch=self._epoch,
             first_seq=first,
             last_seq=last,
             attempt=1,
@@ -194,8 +232,9 @@ class FakeHost:
             batch_s=0.1,
             poison=tuple(poison),
         )
-        self.link.say(message, self._encoder.encode(batch).payload)
+        encoded = self._encoder.encode(batch).payload
+        self.link.say(message, encoded if payload is None else payload)
 
     def consume(self, run: RunMessage) -> None:
         """Give back the credit of a run."""
-        self.link.say(Credit(query="q", epoch=1, bytes=len(self.payload_of(run))))
+        self.link.say(Credit(query="q", epoch=run.epoch, bytes=len(self.payload_of(run))))

@@ -68,6 +68,8 @@ class Pipeline:
         on_broken: called with the reason when the query itself is at fault: what showed it is not completed.
         on_overdue: called with the reason when a stateful query is not answered and has to be opened again from its
             checkpoint; None lets its lane fail instead.
+        patience: how long a lane's answer is waited for.
+        held_bytes_max: bound on the bytes of results that wait for earlier ones.
     """
 
     def __init__(
@@ -90,6 +92,8 @@ class Pipeline:
         on_failed: Callable[[str, str], None],
         on_broken: Callable[[str], None],
         on_overdue: Callable[[str], None] | None = None,
+        patience: Patience = PATIENCE,
+        held_bytes_max: int = HELD_BYTES_MAX,
     ) -> None:
         self.name = name
         self._stateful = stateful
@@ -110,11 +114,11 @@ class Pipeline:
         self.tally = tally
         self._measures = Measures(name, profiler, tally)
         settings = ExchangeSettings(
-            patience=PATIENCE,
+            patience=patience,
             home_only=stateful,
             ordered=ordered,
             flush_s=flush_s,
-            held_bytes_max=HELD_BYTES_MAX,
+            held_bytes_max=held_bytes_max,
         )
         self._exchange: Exchange[Run, Results] = Exchange(settings, committed=sink.committed)
         self._delivery = Delivery(
