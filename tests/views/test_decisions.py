@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.views.why import decisions as ledger
 from gateway.views.why.decisions import DecisionLog, decision_at
 from gateway.views.why.telling import moment, sentences
 from policies.advice import Advice, Expected, Option
@@ -53,8 +52,8 @@ def written(folder: Path) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for path in files for line in path.read_bytes().splitlines()]
 
 
-async def noted(folder: Path, *slots: tuple[float, Decision, list[Command]]) -> DecisionLog:
-    log = DecisionLog(folder)
+async def noted(folder: Path, *slots: tuple[float, Decision, list[Command]], **limits: int) -> DecisionLog:
+    log = DecisionLog(folder, **limits)
     for wall_s, decision, commands in slots:
         log.note([decision], wall_s, commands)
     await log.close()
@@ -132,11 +131,9 @@ async def test_a_torn_line_is_skipped_and_not_written_to(tmp_path: Path) -> None
     assert newest["wall_s"] == 6.0
 
 
-async def test_the_ledger_stays_within_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "FILE_BYTES", 5_000)
-    monkeypatch.setattr(ledger, "LEDGER_BYTES", 20_000)
+async def test_the_ledger_stays_within_its_bytes(tmp_path: Path) -> None:
     for at in range(200):
-        await noted(tmp_path, (float(at), decided(), []))
+        await noted(tmp_path, (float(at), decided(), []), file_bytes=5_000, ledger_bytes=20_000)
     sizes = [path.stat().st_size for path in tmp_path.iterdir()]
     assert sum(sizes) <= 20_000 + 5_000
     newest = decision_at(tmp_path, "q", 9e9)
@@ -145,9 +142,8 @@ async def test_the_ledger_stays_within_its_bytes(tmp_path: Path, monkeypatch: py
     assert decision_at(tmp_path, "q", 1.0) is None
 
 
-async def test_a_file_is_closed_when_it_is_long_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "FILE_BYTES", 3_000)
-    log = DecisionLog(tmp_path)
+async def test_a_file_is_closed_when_it_is_long_enough(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path, file_bytes=3_000)
     for at in range(40):
         log.note([decided(vms={"v": str(at)})], float(at), [])
         await log.close()

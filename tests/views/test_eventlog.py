@@ -19,8 +19,7 @@ from gateway.cli import main
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
 from gateway.simulate.options import WorldOptions, drawn
 from gateway.simulate.runs.world import World
-from gateway.views.why import eventlog
-from gateway.views.why.eventlog import EventLog, LogError, LoggedEvent, read_log, replay
+from gateway.views.why.eventlog import FILE_BYTES, EventLog, LogError, LoggedEvent, read_log, replay
 from gateway.views.why.plainjson import dumps, loads
 from policies.choose import Policies
 from policies.money.billing import BillingTerms
@@ -258,8 +257,8 @@ def copied(event: Event) -> Event:
 # ------------------------------------------------------------------------------------------------------ the log's files
 
 
-async def written(folder: Path, told: Told, options: SchedulerSettings) -> list[Path]:
-    log = EventLog(folder, options)
+async def written(folder: Path, told: Told, options: SchedulerSettings, file_bytes: int = FILE_BYTES) -> list[Path]:
+    log = EventLog(folder, options, file_bytes)
     for event, commands in told:
         log.note(event, commands)
         log.write_soon()
@@ -298,9 +297,8 @@ async def test_why_says_what_differs(tmp_path: Path) -> None:
     assert f"Now:        StartVm vm-1, {because}" in said
 
 
-async def test_a_log_of_several_files_is_read_from_its_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eventlog, "FILE_BYTES", 300)
-    files = await written(tmp_path, started(), settings())
+async def test_a_log_of_several_files_is_read_from_its_begin(tmp_path: Path) -> None:
+    files = await written(tmp_path, started(), settings(), file_bytes=300)
     assert len(files) > 2
     assert why("--replay", files[-1]) == (0, "5 events, 1 commands: the same\n")
     files[0].unlink()

@@ -89,16 +89,16 @@ class DecisionLog:
 
     Args:
         folder: of the ledger.
+        file_bytes: after so many bytes a file is closed.
+        ledger_bytes: over so many bytes together the oldest file is removed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, file_bytes: int = FILE_BYTES, ledger_bytes: int = LEDGER_BYTES) -> None:
         self._changes: dict[str, tuple[object, ...]] = {}
         self._silent: dict[str, int] = {}
         self._between: deque[Command] = deque(maxlen=_BETWEEN_MOST)
         self._setbacks: deque[str] = deque(maxlen=_BETWEEN_MOST)
-        self._writer = LineWriter(
-            folder, "decisions", encode=msgspec.json.encode, limits=lambda: (FILE_BYTES, LEDGER_BYTES)
-        )
+        self._writer = LineWriter(folder, "decisions", encode=msgspec.json.encode, limits=(file_bytes, ledger_bytes))
         self.last: dict[str, dict[str, Any]] = {}
 
     def did(self, commands: Sequence[Command]) -> None:

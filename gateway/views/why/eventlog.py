@@ -62,10 +62,11 @@ class EventLog:
     Args:
         folder: of the log.
         settings: the scheduler's.
+        file_bytes: after so many bytes a file is closed.
     """
 
-    def __init__(self, folder: Path, settings: SchedulerSettings) -> None:
-        self._writer = LineWriter(folder, "events", encode=_line, limits=lambda: (FILE_BYTES, LOG_BYTES))
+    def __init__(self, folder: Path, settings: SchedulerSettings, file_bytes: int = FILE_BYTES) -> None:
+        self._writer = LineWriter(folder, "events", encode=_line, limits=(file_bytes, LOG_BYTES))
         self._writer.add({"format": _FORMAT, "settings": settings})
         self._events = 0
 

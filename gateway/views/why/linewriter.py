@@ -26,12 +26,10 @@ class LineWriter:
         folder: of the files.
         what: the lines are, for the log.
         encode: makes a line of what is added; called on a thread, so what is added must not change.
-        limits: returns after how many bytes a file is closed, and over how many bytes together the oldest is removed.
+        limits: after how many bytes a file is closed, and over how many bytes together the oldest is removed.
     """
 
-    def __init__(
-        self, folder: Path, what: str, encode: Callable[[Any], bytes], limits: Callable[[], tuple[int, int]]
-    ) -> None:
+    def __init__(self, folder: Path, what: str, encode: Callable[[Any], bytes], limits: tuple[int, int]) -> None:
         self._folder = folder
         self._what = what
         self._encode = encode
@@ -71,7 +69,7 @@ class LineWriter:
 
     def _append(self, lines: list[Any]) -> None:
         data = b"".join(self._encode(line) + b"\n" for line in lines)
-        file_bytes, all_bytes = self._limits()
+        file_bytes, all_bytes = self._limits
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{self._number:08d}.jsonl"
         with path.open("ab") as file:
