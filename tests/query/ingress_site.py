@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +67,7 @@ class Site:
         order_column: str | None = None,
         done: IntervalSet | None = None,
         run: bool = True,
+        on_run: Callable[[Run], None] | None = None,
     ) -> AsyncIterator[Ingress]:
         log = RunLog(self.folder / "runs.log", LogHead("me", self.clock.wall()))
         self.log = log
@@ -79,7 +80,7 @@ class Site:
             gate=self.gate,
             clock=self.clock,
             order_column=order_column,
-            on_run=self.runs.append,
+            on_run=on_run or self.runs.append,
             backlog=lambda: (self.waiting_runs, self.served_per_s),
         )
         task = None

@@ -22,7 +22,7 @@ from tests.support.waiting import until
 class Desk:
     """A delivery with its sink on a disk."""
 
-    def __init__(self, folder: Path, *, ordered: bool = True) -> None:
+    def __init__(self, folder: Path, *, ordered: bool = True, part_bytes: int = PART_BYTES) -> None:
         self.folder = folder / "out"
         self.clock = ManualClock()
         self.sink = FileSink(self.folder, owner="me", format="jsonl", ordered=ordered)
@@ -37,6 +37,7 @@ class Desk:
             position_after=lambda committed: Position(committed.watermark()),
             on_tick=self._tick,
             on_commit=self._committed,
+            part_bytes=part_bytes,
         )
 
     def _tick(self) -> None:
@@ -91,9 +92,9 @@ async def test_a_part_a_second_not_one_a_run(desk: Desk) -> None:
     assert desk.empty
 
 
-async def test_a_large_part_does_not_wait_for_its_second(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_part_does_not_wait_for_its_second(tmp_path: Path) -> None:
     assert PART_BYTES == 64_000_000
-    monkeypatch.setattr("gateway.query.flow.delivery.PART_BYTES", 100)
+    desk = Desk(tmp_path, part_bytes=100)
     async with desk.running():
         await until(lambda: desk.clock.sleeper_count == 1)
         desk.release(0, 99)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile
-from gateway.query.flow.ingress import Ingress, RunLimits
-from gateway.query.flow.run import BATCH_RUNS_MAX
+from gateway.query.flow.ingress import RunLimits
+from gateway.query.flow.run import BATCH_RUNS_MAX, Run
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from gateway.sources.base import SourceError
 from infra.gate import ByteGate
@@ -145,17 +145,14 @@ async def test_the_gate_bounds_what_is_held(site: Site) -> None:
     assert site.gate.held_bytes == 0
 
 
-async def test_a_run_is_logged_before_it_is_handed_over(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_is_logged_before_it_is_handed_over(site: Site) -> None:
     logged_at_hand_over: list[int] = []
-    real = Ingress._hand_over
 
-    def hand_over(self: Ingress, *args: Any) -> None:
+    def handed_over(run: Run) -> None:
         text = (site.folder / "runs.log").read_bytes()
         logged_at_hand_over.append(text.count(b"\n") - 1)
-        real(self, *args)
 
-    monkeypatch.setattr(Ingress, "_hand_over", hand_over)
-    async with site.started(table_source(30), limits=RunLimits(10, 1 << 30, 0.1)) as ingress:
+    async with site.started(table_source(30), limits=RunLimits(10, 1 << 30, 0.1), on_run=handed_over) as ingress:
         await until(lambda: ingress.finished)
     assert logged_at_hand_over == [1, 2, 3]
 
@@ -293,7 +290,7 @@ async def test_after_a_restart_the_newest_event_time_is_known(site: Site, closed
         await until(lambda: ingress.finished)
         if closed:
             site.log.retire(3)
-            site.log._rewrite()
+            site.log.close()
     done = IntervalSet([(0, 2)])
     async with site.started(table_source(8, times), limits=limits, order_column="at", done=done) as ingress:
         await until(lambda: ingress.finished)
@@ -304,7 +301,7 @@ async def test_the_newest_time_of_another_column_says_nothing(site: Site) -> Non
     late = RunRecord(0, 2, Position(), Position(3, 0, 3), 1.0, newest=("other", 1 << 60))
     log = RunLog(site.folder / "runs.log", LogHead("me", site.clock.wall()))
     log.append([late])
-    log._file.close()
+    log.close()
     async with site.started(table_source(6), order_column="at", done=IntervalSet([(0, 2)])) as ingress:
         await until(lambda: ingress.finished)
     assert [(run.first_seq, run.disordered) for run in site.runs] == [(3, False)]

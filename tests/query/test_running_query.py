@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
@@ -11,7 +11,7 @@ import pytest
 from gateway.config import Config, load
 from gateway.core.decide.profiler import Profiler
 from gateway.journal.deadletters import ReplayRefusedError, dead_letter
-from gateway.query.flow import pipeline as pipeline_module
+from gateway.query.flow.pipeline import PATIENCE
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan
@@ -32,25 +32,51 @@ def config(tmp_path: Path) -> Config:
     return load(tmp_path / "config.yaml")
 
 
-@pytest.fixture
-async def query(config: Config, tmp_path: Path) -> AsyncIterator[RunningQuery]:
-    def no_upstream(name: str) -> tuple[Path, object]:
-        raise AssertionError(name)
+class Made:
+    """The query, made in several ways; all that were made are stopped after the test."""
 
-    query = RunningQuery(
-        "q",
-        config.queries["q"],
-        folder=tmp_path / "state" / "queries" / "q",
-        code_path="",
-        held_bytes=1,  # so that one run fills it
-        profiler=Profiler(1.0, {"q": "mean"}),
-        clock=SystemClock(),
-        upstream=no_upstream,  # type: ignore[arg-type]
-        on_failed=lambda *_: None,
-        on_overdue=lambda *_: None,
-    )
-    yield query
-    await query.stop()
+    def __init__(self, config: Config, folder: Path) -> None:
+        self._config, self._folder = config, folder
+        self.queries: list[RunningQuery] = []
+
+    def __call__(
+        self,
+        *,
+        held_bytes: int = 1,  # so that one run fills it
+        on_overdue: Callable[[str, str], None] = lambda *_: None,
+        patience: Patience = PATIENCE,
+    ) -> RunningQuery:
+        def no_upstream(name: str) -> tuple[Path, object]:
+            raise AssertionError(name)
+
+        query = RunningQuery(
+            "q",
+            self._config.queries["q"],
+            folder=self._folder / "state" / "queries" / "q",
+            code_path="",
+            held_bytes=held_bytes,
+            profiler=Profiler(1.0, {"q": "mean"}),
+            clock=SystemClock(),
+            upstream=no_upstream,  # type: ignore[arg-type]
+            on_failed=lambda *_: None,
+            on_overdue=on_overdue,
+            patience=patience,
+        )
+        self.queries.append(query)
+        return query
+
+
+@pytest.fixture
+async def made(config: Config, tmp_path: Path) -> AsyncIterator[Made]:
+    made = Made(config, tmp_path)
+    yield made
+    for query in made.queries:
+        await query.stop()
+
+
+@pytest.fixture
+def query(made: Made) -> RunningQuery:
+    return made()
 
 
 async def opened(query: RunningQuery, *, restart: bool) -> FakeHost:
@@ -88,18 +114,21 @@ async def test_a_stateful_query_that_is_told_to_stop_reads_no_more_on_a_new_home
     second = await opened(query, restart=True)
     await until(lambda: query.ingress.finished)
     logged = query.tally.events
-    await asyncio.sleep(0.2)
+    (run,) = second.runs
+    second.consume(run)
+    second.answer(run.first_seq, run.last_seq)
+    await until(lambda: query.drained, what="there is room again, and all that was read is delivered")
     assert query.tally.events == logged < EVENTS
     await first.connection.close("done")
     await second.connection.close("done")
 
 
-async def test_dead_letters_come_back_although_the_source_has_ended(query: RunningQuery, tmp_path: Path) -> None:
+async def test_dead_letters_come_back_although_the_source_has_ended(made: Made, tmp_path: Path) -> None:
+    query = made(held_bytes=1 << 20)
     with pytest.raises(ReplayRefusedError, match="takes no events now"):
         await query.replay_dead_letters()
     with (tmp_path / "in.jsonl").open("a") as file:
         file.write("no event\n")
-    query._held_bytes = 1 << 20
     host = await opened(query, restart=False)
     await until(lambda: query.ingress.finished)
     assert query.dead_letters.count == 1
@@ -108,11 +137,13 @@ async def test_dead_letters_come_back_although_the_source_has_ended(query: Runni
     assert not query.drained
     await until(lambda: query.ingress.finished)
     assert query.tally.events == EVENTS + 1
-    assert query.pipeline._log.runs[-1].end.replayed == 2
     assert query.dead_letters.count == 1, "what is no event now either is kept again"
     query.stop_reading()
     with pytest.raises(ReplayRefusedError, match="takes no events now"):
         await query.replay_dead_letters()
+    await query.stop()
+    *_, last = (tmp_path / "state" / "queries" / "q" / "runs.log").read_text().splitlines()
+    assert json.loads(last.split(" ", 1)[1])["end"]["replayed"] == 2
     await host.connection.close("done")
 
 
@@ -127,11 +158,13 @@ async def test_stopping_what_was_not_started_or_is_stopped_does_nothing(query: R
 
 
 async def test_a_stateful_query_whose_answer_is_lost_is_opened_again_from_its_checkpoint(
-    query: RunningQuery, monkeypatch: pytest.MonkeyPatch
+    made: Made,
 ) -> None:
-    monkeypatch.setattr(pipeline_module, "PATIENCE", Patience(least_s=0.05, unknown_s=0.05, silences=1000.0))
     overdue: list[tuple[str, str]] = []
-    query._on_overdue = lambda name, reason: overdue.append((name, reason))
+    query = made(
+        on_overdue=lambda name, reason: overdue.append((name, reason)),
+        patience=Patience(least_s=0.05, unknown_s=0.05, silences=1000.0),
+    )
     host = await opened(query, restart=False)
     await until(lambda: len(host.runs) == 1)
 

@@ -199,7 +199,11 @@ class FakeHost:
         return next(payload for message, payload in self.link.sent if message is run)
 
     def rows_of(self, run: RunMessage) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._decoder.decode(self.payload_of(run)).to_pylist()
+        return self.decoded(self.payload_of(run))
+
+    def decoded(self, payload: bytes) -> list[dict[str, Any]]:
+        """The rows of a run's payload; each is decoded once, in the order in which they came."""
+        rows: list[dict[str, Any]] = self._decoder.decode(payload).to_pylist()
         return rows
 
     async def all_heard(self) -> None:

@@ -88,7 +88,7 @@ class Engine:
         if self.silent:
             return
         sql = self.opened[run.epoch].sql
-        rows = [{"id": row["id"], "lane": sql} for row in self.host._decoder.decode(payload).to_pylist()]
+        rows = [{"id": row["id"], "lane": sql} for row in self.host.decoded(payload)]
         batch = self._encoder.encode(pa.RecordBatch.from_pylist(rows, schema=RESULT))
         message = Completed(
             query="q",

@@ -46,6 +46,7 @@ class Delivery:
         position_after: given what is committed, returns the source position up to which everything is.
         on_tick: called several times a second, for what is released because time has passed.
         on_commit: awaited after each commit with the closed ranges of seq that it added.
+        part_bytes: so many bytes are committed at once, without waiting for the second.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Delivery:
         position_after: Callable[[IntervalSet], Position],
         on_tick: Callable[[], None],
         on_commit: Callable[[tuple[tuple[int, int], ...]], Awaitable[None]],
+        part_bytes: int = PART_BYTES,
     ) -> None:
         self._sink = sink
         self._dead_letters = dead_letters
@@ -64,6 +66,7 @@ class Delivery:
         self._position_after = position_after
         self._on_tick = on_tick
         self._on_commit = on_commit
+        self._part_bytes = part_bytes
         self._outbox: list[Release[Results]] = []
         self._outbox_bytes = 0
         self._outage = Outage(clock, (SinkUnavailableError, OSError))
@@ -84,7 +87,7 @@ class Delivery:
         while True:
             await self._clock.sleep_until(self._clock.now() + _TICK_S)
             self._on_tick()
-            if self._outbox and (self._clock.now() >= part_due_s or self._outbox_bytes >= PART_BYTES):
+            if self._outbox and (self._clock.now() >= part_due_s or self._outbox_bytes >= self._part_bytes):
                 await self._commit()
                 part_due_s = self._clock.now() + PART_S
 
