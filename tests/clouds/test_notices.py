@@ -10,6 +10,7 @@ import pytest
 from infra.clouds.notices import reclaimed_in_s
 from tests.clouds.conftest import LeapingClock
 from tests.clouds.metadata_server import MetadataServer
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -19,9 +20,7 @@ async def metadata() -> AsyncIterator[MetadataServer]:
 
 
 async def asked(metadata: MetadataServer, times: int) -> None:
-    async with asyncio.timeout(60):
-        while metadata.asked < times:
-            await asyncio.sleep(0.01)
+    await until(lambda: metadata.asked >= times)
 
 
 @pytest.mark.parametrize(("provider", "least_s", "most_s"), [("ec2", 60.0, 120.0), ("gce", 30.0, 30.0)])
@@ -59,9 +58,7 @@ async def test_a_service_in_trouble_is_asked_again_and_said_once(
 
 async def test_a_machine_without_such_a_service_goes_on(clock: LeapingClock) -> None:
     notice = asyncio.create_task(reclaimed_in_s("ec2", clock, "http://127.0.0.1:9"))
-    async with asyncio.timeout(60):
-        while len(clock.leaps_s) < 3:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(clock.leaps_s) >= 3)
     assert not notice.done()
     notice.cancel()
     with pytest.raises(asyncio.CancelledError):

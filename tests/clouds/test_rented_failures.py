@@ -26,6 +26,7 @@ from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
 from tests.clouds.ec2_lab import PORT, Ec2Lab, never
 from tests.connectors.s3_server import FaultProxy, Reply, Request, S3Server
+from tests.support.waiting import until
 
 MakeProxy = Callable[..., FaultProxy]
 
@@ -306,9 +307,7 @@ async def test_several_at_a_time(ec2: Ec2Lab) -> None:
 async def test_a_silent_machine_is_given_back_when_its_order_is_cancelled_twice(ec2: Ec2Lab) -> None:
     cloud = ec2.cloud(knock=never)
     order = asyncio.create_task(cloud.create("late", TAGS, user_data("late")))
-    async with asyncio.timeout(60):
-        while not ec2.instances():
-            await asyncio.sleep(0.05)
+    await until(ec2.instances)
     order.cancel()
     await asyncio.sleep(0)
     order.cancel()

@@ -25,7 +25,8 @@ from policies.signals import (
     VmReady,
 )
 from tests.support.fleet_doubles import RUNTIME, TAGS, Fleet, boot_error, nobody_there
-from tests.support.gateway_doubles import ManualClock, settle, until
+from tests.support.gateway_doubles import ManualClock
+from tests.support.waiting import until
 
 WHY = Cause("e0", "the test says so")
 START, DRAIN, END = StartVm(vm="vm-1", cause=WHY), DrainVm(vm="vm-1", cause=WHY), TerminateVm(vm="vm-1", cause=WHY)
@@ -132,7 +133,7 @@ async def test_a_query_that_cannot_be_opened_is_kept_off_the_vm_which_serves_the
 async def test_a_query_whose_home_was_replaced_keeps_the_lanes_that_it_has(fleet: Fleet) -> None:
     await ready(fleet)
     fleet.actuator.admit("a")
-    await settle()
+    await until(lambda: "open a on vm-1" not in {task.get_name() for task in asyncio.all_tasks()})
     assert [query.attached for query in fleet.queries.values()] == [1, 1]
     fleet.queries["a"].lanes.clear()  # it was opened anew, with no lane but home's
     fleet.actuator.admit("a")
@@ -180,7 +181,7 @@ async def test_a_link_that_is_cut_while_queries_are_opened_costs_the_vm_and_leav
     fleet.actuator.execute([START])
     await until(lambda: fleet.kinds("vm-1") == ["VmFailed", "VmGone"])
     fleet.queries["a"].opens.set()
-    await asyncio.sleep(0.01)
+    await until(lambda: not fleet.queries["a"].attaching)
     await over(fleet)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -15,6 +14,7 @@ import pytest
 from gateway.fleet.fitting import Fitter, FittingError, fit, trained_elsewhere
 from policies.gaussian.forecaster import Forecaster
 from policies.signals import Ask, Cause, Event, Fit, Fitted
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from policies.choose import Policies
@@ -82,12 +82,10 @@ async def test_the_loop_goes_on_while_a_policy_thinks() -> None:
     policies, fitter, turn_s = Pondering(), Fitter(Heard()), sys.getswitchinterval()
     ask = Ask(turn=7, questions=(), cause=Cause("e1", "a slot is over"))
     asked = asyncio.create_task(fitter.answer(ask, cast("Policies", policies)))
-    async with asyncio.timeout(60):
-        while not policies.began.is_set():
-            await asyncio.sleep(0.005)
-        assert sys.getswitchinterval() < turn_s
-        policies.goes_on.set()
-        answers: tuple[object, ...] = await asked
+    await until(policies.began.is_set)
+    assert sys.getswitchinterval() < turn_s
+    policies.goes_on.set()
+    answers: tuple[object, ...] = await asyncio.wait_for(asked, 60)
     assert answers == ("answered",)
     assert sys.getswitchinterval() == turn_s
     await fitter.close()
@@ -122,10 +120,7 @@ async def test_close_ends_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = Heard()
     fitter = Fitter(heard)
     fitter.begin(order())
-    deadline_s = time.monotonic() + 60
-    while not processes:
-        assert time.monotonic() < deadline_s
-        await asyncio.sleep(0.01)
+    await until(lambda: processes)
     await fitter.close()
     assert processes[0].returncode is not None
     assert heard.events == []

@@ -113,9 +113,7 @@ async def test_a_provider_that_wants_to_be_left_alone_is_while_nothing_is_lost_b
     reaper = reaper_of(cloud, clock)
     begun_s = clock.now()
     reaper.watch()
-    async with asyncio.timeout(20):
-        while cloud.nodes:
-            await asyncio.sleep(0)
+    await until(lambda: not cloud.nodes, deadline_s=20.0)
     assert clock.now() - begun_s >= 120.0
     await reaper.stop()
 

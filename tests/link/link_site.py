@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -28,13 +28,6 @@ Event = tuple[str, AnyMessage | SessionStarted | SessionEnded, bytes]
 async def within(work: Awaitable[T]) -> T:
     """Wait, but not for ever."""
     return await asyncio.wait_for(work, DEADLINE_S)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a state that nobody announces."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 class Site:

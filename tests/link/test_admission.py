@@ -15,7 +15,8 @@ from infra.link.frames import HEADER_BYTES, encode_frame
 from infra.link.keys.trust import Authority, TrustError, new_token
 from infra.link.server import MAX_CONNECTIONS, MAX_STRANGERS, SessionStarted
 from infra.messages import PROTOCOL, Credit, EnrolGrant, EnrolProof, EnrolRequest, GatewayHello, HostHello
-from tests.link.link_site import HOST, Site, new_site, until, within
+from tests.link.link_site import HOST, Site, new_site, within
+from tests.support.waiting import until
 
 
 async def dial(site: Site, context: ssl.SSLContext, name: str = HOST) -> Channel:

@@ -20,7 +20,8 @@ from infra.link.inbox import MAX_CONTROL_FRAMES
 from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import SessionEnded, SessionStarted
 from infra.messages import Credit, Ping, Shutdown
-from tests.link.link_site import DEADLINE_S, HOST, Site, completed, lost_reason, new_site, run, until, within
+from tests.link.link_site import DEADLINE_S, HOST, Site, completed, lost_reason, new_site, run, within
+from tests.support.waiting import until
 
 CREDIT = Credit(query="q", epoch=1, bytes=1)
 MEGABYTE = bytes(1 << 20)

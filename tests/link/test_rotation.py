@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from infra.link.keys.trust import Authority, TrustError, UserData, new_token
 from infra.link.server import HostServer
 from tests.leaping_clock import LeapingClock
 from tests.link.link_site import HOST, Load, Site, new_site, within
+from tests.support.waiting import until
 
 RUNS = 10
 
@@ -36,6 +38,10 @@ class Keeper:
             self.unsettled -= 1
             raise NotSettledError("vm-2 is being started")
         return [InService(f"vm-{n}", HOST, site.address) for n, site in enumerate(self.sites)]
+
+
+def all_went_on(loads: Sequence[Load], before: Sequence[int]) -> bool:
+    return all(len(load.answered) > count for load, count in zip(loads, before, strict=True))
 
 
 def rotation(authority: Authority, sites: Sequence[Site]) -> Rotation:
@@ -86,9 +92,7 @@ async def test_rotation_under_load_loses_nothing_and_the_old_certificates_are_re
         assert await rotation(authority, two).rotate() == {"renewed": [HOST, HOST], "later": []}
         shown.append(tuple(site.server._identity.certificate_der for site in two))
         # It is under load: both go on answering after it, too.
-        async with asyncio.timeout(60):
-            while any(len(load.answered) <= b for load, b in zip(loads, before, strict=True)):
-                await asyncio.sleep(0.002)
+        await until(partial(all_went_on, loads, before))
     stop.set()
     upto = [await task for task in busy]
     assert [load.answered for load in loads] == [list(range(0, n, 10)) for n in upto], "each once, none lost"

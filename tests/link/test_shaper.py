@@ -13,7 +13,8 @@ import pytest
 
 from infra.clock import SystemClock
 from infra.link.shaper import ShapedRelay
-from tests.link.link_site import Site, run, until, within
+from tests.link.link_site import Site, run, within
+from tests.support.waiting import until
 
 TRIES = 8
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

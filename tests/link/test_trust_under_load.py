@@ -22,6 +22,7 @@ from infra.link.keys.trust import Authority, TrustError, UserData, new_token
 from infra.link.server import MAX_CONNECTIONS, MAX_STRANGERS, HostServer
 from infra.link.shaper import ShapedRelay
 from tests.link.link_site import HOST, RUNTIME, Load, Site, new_site, within
+from tests.support.waiting import until
 
 NOW = dt.datetime.now(dt.UTC)
 STRANGERS = 1000
@@ -176,8 +177,7 @@ async def test_a_gateway_far_away_gets_in_while_strangers_keep_coming(site: Site
     relay = ShapedRelay(site.address, 0.035, 50e6 / 8, site.clock)
     site.address = await relay.start()
     try:
-        while len(crowd) < 50:
-            await asyncio.sleep(0.002)
+        await until(lambda: len(crowd) >= 50)
         await site.link()
         assert not coming.done(), "they came all the while"
     finally:

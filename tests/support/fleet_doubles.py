@@ -105,6 +105,7 @@ class FakeQuery:
         self.shares: dict[str, float] = {}
         self.drained_lanes: list[str] = []
         self.attached = 0
+        self.attaching = 0  # how many attach it now
 
     def set_shares(self, shares: dict[str, float]) -> None:
         self.shares = shares
@@ -116,7 +117,11 @@ class FakeQuery:
         return name not in self.busy
 
     async def attach(self, connection: Connection) -> None:
-        await self.opens.wait()
+        self.attaching += 1
+        try:
+            await self.opens.wait()
+        finally:
+            self.attaching -= 1
         if self.refusal is not None:
             raise self.refusal
         self.attached += 1

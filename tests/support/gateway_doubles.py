@@ -71,12 +71,6 @@ class ManualClock:
         await sleeper
 
 
-async def settle() -> None:
-    """Let tasks do what they can do now, by turns of the loop: after a sleep of so long a busy machine may owe some."""
-    for _ in range(100):
-        await asyncio.sleep(0)
-
-
 class FakeLink:
     """The gateway's end of a link whose other end is the test: ``sent`` is what came, ``say`` answers."""
 

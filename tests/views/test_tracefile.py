@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from gateway.query.flow.run import Run
 from gateway.simulate.plan import read_trace
 from gateway.views.tracefile import TraceFile, recorded
 from infra.clock import SystemClock
+from tests.support.waiting import until
 
 NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
 DEADLINE_S = 60.0
@@ -83,10 +82,7 @@ async def test_what_has_come_is_written_within_a_second_or_so(tmp_path: Path) ->
     async with recorded(path, {"a": query}, clock):
         assert query.on_run is not None
         query.on_run("a", run(0, 3, clock.now()))
-        deadline_s = time.monotonic() + DEADLINE_S
-        while len(lines(path)) < 2:
-            assert time.monotonic() < deadline_s
-            await asyncio.sleep(0.05)
+        await until(lambda: len(lines(path)) >= 2, deadline_s=DEADLINE_S)
     untouched = Query()
     async with recorded(None, {"a": untouched}, clock):
         assert untouched.on_run is None
