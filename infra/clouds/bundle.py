@@ -30,19 +30,20 @@ class BundleError(Exception):
     """The bundle cannot be made; the message says what to do."""
 
 
-def make_bundle(code: Mapping[str, bytes]) -> bytes:
+def make_bundle(code: Mapping[str, bytes], code_bytes_max: int = CODE_BYTES_MAX) -> bytes:
     """Return a ``.tar.gz`` of the wheel, ``constraints.txt``, and ``code/`` with the user's files.
 
     Args:
         code: contents by path below ``code/``.
+        code_bytes_max: how large they may be together.
 
     Raises:
         BundleError: Spillway is not installed, or the code is too large.
     """
     size_bytes = sum(len(content) for content in code.values())
-    if size_bytes > CODE_BYTES_MAX:
+    if size_bytes > code_bytes_max:
         raise BundleError(
-            f"the code beside the config has {size_bytes} bytes and {CODE_BYTES_MAX} may be sent to each machine: "
+            f"the code beside the config has {size_bytes} bytes and {code_bytes_max} may be sent to each machine: "
             "put the functions into a folder of their own"
         )
     name, wheel = spillway_wheel()

@@ -79,10 +79,9 @@ def test_user_code_is_the_modules_and_packages_that_are_named(tmp_path: Path) ->
     assert set(user_code(tmp_path, {"mine", "pack"})) == {"mine.py", "helper.py", "pack/a.py", "pack/words.txt"}
 
 
-def test_code_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "CODE_BYTES_MAX", 10)
+def test_code_that_is_too_large_is_refused() -> None:
     with pytest.raises(BundleError, match="folder of their own"):
-        make_bundle({"mine.py": b"x" * 11})
+        make_bundle({"mine.py": b"x" * 11}, code_bytes_max=10)
 
 
 def cloud_config(server: S3Server, bucket: str) -> CloudConfig:

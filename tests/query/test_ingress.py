@@ -319,16 +319,26 @@ async def test_a_stateful_query_gets_runs_again_although_their_results_are_in(
     assert [run.first_seq for run in site.runs] == again
 
 
+class WatchedGate(ByteGate):
+    """Says whether somebody waits for room."""
+
+    waits = False
+
+    async def wait(self) -> None:
+        self.waits = True
+        await super().wait()
+        self.waits = False
+
+
 async def test_runs_of_a_micro_batch_that_runs_again_are_held_all_at_once(site: Site) -> None:
     async with site.started(table_source(30), limits=RunLimits(10, 1 << 30, 0.1)) as ingress:
         await until(lambda: ingress.finished)
     everything = IntervalSet([(0, 29)])
-    site.runs, site.gate = [], ByteGate(0)
+    site.gate = gate = WatchedGate(0)
+    site.runs = []
     async with site.started(table_source(30), done=everything, run=False) as ingress:
         recovery = asyncio.create_task(ingress.recover(everything, 0, 20))
-        await until(lambda: len(site.runs) == 2)
-        for _ in range(100):
-            await asyncio.sleep(0)
+        await until(lambda: gate.waits)
         assert site.cut() == [(0, 9), (10, 19)], "what comes after the batch waits for room"
         recovery.cancel()
         await asyncio.gather(recovery, return_exceptions=True)

@@ -237,9 +237,9 @@ def test_state_of_another_folder_or_damaged_state_is_refused(place: Place, tmp_p
         place.files()
 
 
-def test_too_many_files_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_module, "FILES_MAX", 2)
+def test_too_many_files_are_refused(place: Place) -> None:
+    files = FolderFiles(place.folder, place.notes, place.clock, follow=True, files_max=2)
     for name in "abc":
         place.put(f"{name}.jsonl", 0)
     with pytest.raises(SourceError, match="move away"):
-        place.source(place.files()).read(1, HUGE)
+        place.source(files).read(1, HUGE)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.sources.base import SourceError
-from gateway.sources.files import recorded
 from gateway.sources.files.formats.choosing import open_by_name
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
 from gateway.sources.files.recorded import MISSING, joined_times, times_of_files
@@ -98,9 +97,8 @@ def test_every_record_of_a_file_has_a_time_whatever_it_is(tmp_path: Path) -> Non
     assert [plan.due_s(record) for record in range(9)] == [0, 0.5, 0.5, 0.5, 2, 2, 2, 2, 2]
 
 
-def test_too_many_records_are_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded, "RECORDS_MAX", 10)
+def test_too_many_records_are_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"at": null}\n' * 11)
     source = PassesSource(FixedFiles([tmp_path / "in.jsonl"]), partial(open_by_name, strict=False))
     with pytest.raises(SourceError, match="replay it at a rate"):
-        times_of_files(source, AT)
+        times_of_files(source, AT, records_max=10)

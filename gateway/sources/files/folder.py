@@ -106,13 +106,17 @@ class FolderFiles:
         clock: time.
         follow: whether new ones are taken; otherwise what is there at the first look is all.
         loops: how often they are played, when they are not followed.
+        files_max: how many it may hold.
     """
 
-    def __init__(self, folder: Path, notes: Path, clock: Clock, *, follow: bool, loops: int = 1) -> None:
+    def __init__(
+        self, folder: Path, notes: Path, clock: Clock, *, follow: bool, loops: int = 1, files_max: int = FILES_MAX
+    ) -> None:
         self._folder = folder
         self._path = notes
         self._clock = clock
         self._follow = follow
+        self._files_max = files_max
         self._loops = 1 if follow else loops
         self._next_look_s = -float("inf")
         self._done_before = 0
@@ -189,8 +193,10 @@ class FolderFiles:
         ]
         if new or not self._path.exists():
             notes = self._pruned(present.keys())
-            if len(notes.taken) + len(notes.done) + len(new) > FILES_MAX:
-                raise SourceError(f"{self._folder} holds more than {FILES_MAX} files: move away those that are done")
+            if len(notes.taken) + len(notes.done) + len(new) > self._files_max:
+                raise SourceError(
+                    f"{self._folder} holds more than {self._files_max} files: move away those that are done"
+                )
             notes = msgspec.structs.replace(notes, taken=(*notes.taken, *new))
             write_notes(self._path, notes)
             self._set(notes)

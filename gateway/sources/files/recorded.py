@@ -20,12 +20,13 @@ _BYTES_PER_READ = 8 << 20
 MISSING: Final = np.iinfo(np.int64).min
 
 
-def times_of_files(source: PassesSource, field: pa.Field) -> npt.NDArray[np.int64]:
+def times_of_files(source: PassesSource, field: pa.Field, records_max: int = RECORDS_MAX) -> npt.NDArray[np.int64]:
     """Return the time of every record in one pass over ``source``, as ``joined_times`` does.
 
     Args:
         source: not opened; it is closed again.
         field: the column.
+        records_max: how many records it may have.
 
     Raises:
         SourceError: a file cannot be read, or there are too many records.
@@ -33,12 +34,12 @@ def times_of_files(source: PassesSource, field: pa.Field) -> npt.NDArray[np.int6
     source.open(pa.schema([field.with_nullable(True)]))
     try:
         portions = iter(lambda: source.read_portion(_RECORDS_PER_READ, _BYTES_PER_READ), None)
-        return joined_times(_times(portion) for portion in portions if portion is not None)
+        return joined_times((_times(portion) for portion in portions if portion is not None), records_max)
     finally:
         source.close()
 
 
-def joined_times(pieces: Iterable[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def joined_times(pieces: Iterable[npt.NDArray[np.int64]], records_max: int = RECORDS_MAX) -> npt.NDArray[np.int64]:
     """Return times in microseconds since 1970, never falling: one that is missing or goes back is that before it.
 
     Raises:
@@ -47,9 +48,9 @@ def joined_times(pieces: Iterable[npt.NDArray[np.int64]]) -> npt.NDArray[np.int6
     times = np.empty(1 << 12, np.int64)
     count = 0
     for piece in pieces:
-        if count + len(piece) > RECORDS_MAX:
+        if count + len(piece) > records_max:
             raise SourceError(
-                f"recorded times are kept in memory for at most {RECORDS_MAX} records, and the source has more: "
+                f"recorded times are kept in memory for at most {records_max} records, and the source has more: "
                 "replay it at a rate, or cut it into parts that are played one after the other"
             )
         while count + len(piece) > len(times):
