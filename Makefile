@@ -38,9 +38,9 @@ demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.g
 	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)")
 
 test: export OMP_NUM_THREADS := 1
-test: setup java broker mosquitto wan ## run all tests
+test: setup java broker mosquitto wan ## run all tests, in JOBS processes (2)
 	$(BIN)/spillway prepare
-	$(BIN)/python -m pytest --durations=25
+	$(BIN)/python -m pytest -n $(or $(JOBS),2) --dist loadgroup --no-loadscope-reorder --durations=25
 
 fuzz: setup ## fuzz the link with FRAMES frames (10,000,000), SEED 1
 	$(BIN)/python tests/faults/fuzz.py $(or $(FRAMES),10000000) $(or $(SEED),1)

@@ -42,10 +42,10 @@ from cepsim_spark import (
 from scipy.optimize import nnls
 
 from engines.simulated.events import EventSet
-from engines.simulated.generators import Uniform
-from engines.simulated.metrics import Entry, Happening, Latency, Throughput
-from engines.simulated.placement import Vm
-from engines.simulated.query import Consumer, Edge, Operator, Producer, Query, WindowedOperator, constant
+from engines.simulated.generators import ConstantRate
+from engines.simulated.metrics import Happening, Latency, MetricsEntry, Throughput
+from engines.simulated.placement import SimulatedVm
+from engines.simulated.query import Consumer, Edge, Operator, Producer, QueryGraph, WindowedOperator, constant
 from gateway.simulate.calibration import PAPER_MIPS
 from gateway.simulate.runs.microbatches import Cutting, EngineCosts, Play
 
@@ -97,11 +97,11 @@ def fitted(batches: Sequence[Batch], commit_s: float) -> Costs:
     return Costs(batch_s, run_s, event_s, result_s, between_s, commit_s, float(distance / np.sqrt(len(batches))))
 
 
-def use_case(sensors: int, costs: Costs) -> Query:
+def use_case(sensors: int, costs: Costs) -> QueryGraph:
     """Return the query; the filter bears what a reading costs, the store what a result does."""
     second = PAPER_MIPS * 1e6
     vertices = (
-        Producer(name="spout", ipe=_LEAST_INSTRUCTIONS, generator=Uniform(READINGS_PER_S * sensors)),
+        Producer(name="spout", ipe=_LEAST_INSTRUCTIONS, generator=ConstantRate(READINGS_PER_S * sensors)),
         Operator(name="outlier", ipe=costs.event_s * second),
         WindowedOperator(
             name="average",
@@ -119,15 +119,15 @@ def use_case(sensors: int, costs: Costs) -> Query:
         Edge("average", "store"),
         Edge("store", "end"),
     )
-    return Query("sensors", vertices, edges)
+    return QueryGraph("sensors", vertices, edges)
 
 
-def measured_by(query: Query, consumed: Sequence[tuple[float, EventSet]]) -> Outcome:
+def measured_by(query: QueryGraph, consumed: Sequence[tuple[float, EventSet]]) -> Outcome:
     """Return latency and throughput of what a sink showed and when, all but the first."""
     began_s, ended_s = consumed[0][0], consumed[-1][0]
     latency, throughput = Latency(), Throughput([query], began_s)
     for number, (at_s, events) in enumerate(consumed[1:]):
-        entry = Entry(number, at_s, "end", Happening.PROCESSED, events.count)
+        entry = MetricsEntry(number, at_s, "end", Happening.PROCESSED, events.count)
         for calculator in (latency, throughput):
             calculator.observe(entry, events.emitted(at_s))
     latency_s = latency.latency_s("end")
@@ -141,7 +141,7 @@ def simulated(sensors: int, costs: Costs) -> Outcome:
     engine = EngineCosts(costs.batch_s, costs.run_s, costs.between_s, costs.commit_s, costs.off_s)
     found: list[Outcome] = []
     for seed in range(SEEDS):
-        play = Play(query, Vm("host", PAPER_MIPS), engine, Cutting(LINGER_S, RUN_EVENTS_MAX, SLOT_S), seed)
+        play = Play(query, SimulatedVm("host", PAPER_MIPS), engine, Cutting(LINGER_S, RUN_EVENTS_MAX, SLOT_S), seed)
         visible = play.run(WINDOWS + 1, 10 * WINDOW_S * (WINDOWS + 2))
         found.append(measured_by(query, [(one.at_s, one.closed.events) for one in visible]))
     return Outcome(

@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 from cepsim_query import SCHEMA_DDL, USUAL, WINDOW_S
 from ruamel.yaml import YAML
 
-from engines.query.known import Query, understand
+from engines.query.known import KnownQuery, understand
 from engines.spark.session import build_session, stop_session
 from engines.stateful import StatefulStream
-from engines.stateless import Answer
+from engines.stateless import RunOutcome
 from engines.streaming.feed import FeedServer, pack
 from gateway.config.configstate import CLAIM_NAME
 from gateway.connectors.position import Position
@@ -125,13 +125,13 @@ def time_micro_batches(sensors: int, seed: int) -> list[Batch]:
         shutil.rmtree(workdir, ignore_errors=True)
 
 
-def _timed(query: Query, feeds: FeedServer, sensors: int, seed: int) -> Iterator[Batch]:
+def _timed(query: KnownQuery, feeds: FeedServer, sensors: int, seed: int) -> Iterator[Batch]:
     clock = SystemClock()
     answered = threading.Semaphore(0)
-    answers: list[tuple[Answer, float]] = []
+    answers: list[tuple[RunOutcome, float]] = []
     deaths: list[str] = []
 
-    def take(some: Sequence[Answer]) -> None:
+    def take(some: Sequence[RunOutcome]) -> None:
         answers.extend((answer, clock.now()) for answer in some)
         answered.release()
 

@@ -20,7 +20,7 @@ from pyspark.util import _load_from_socket
 
 from engines.isolation.isolate import Span, isolate
 from engines.isolation.verdicts import EVALUATION_ERRORS, Verdicts, _Bytes
-from engines.query.known import Query, understand
+from engines.query.known import KnownQuery, understand
 from engines.spark.session import build_session, sibling, stop_session
 from infra.messages import OpenQuery
 
@@ -101,7 +101,7 @@ def main(bads: Sequence[int]) -> None:
     session.sparkContext.setLogLevel("OFF")
     for kind, spec in QUERIES.items():
         asked: Any = OpenQuery(query="q", epoch=1, schema_ddl=SCHEMA, **spec)
-        query: Query = understand(session, asked)
+        query: KnownQuery = understand(session, asked)
         verdicts = Verdicts(query, sibling(session))
         caught_in_tasks(verdicts, rows_with(query, set(range(3))))  # warm up
         for count in bads:
@@ -115,7 +115,7 @@ def main(bads: Sequence[int]) -> None:
     stop_session(session)
 
 
-def rows_with(query: Query, bad: set[int]) -> pa.RecordBatch:
+def rows_with(query: KnownQuery, bad: set[int]) -> pa.RecordBatch:
     """Return the rows of a run."""
     names = [f"x{row}" if row in bad else str(row) for row in range(ROWS)]
     return pa.RecordBatch.from_arrays([pa.array(range(ROWS), pa.int32()), pa.array(names)], schema=query.input_schema)

@@ -17,12 +17,12 @@ from pathlib import Path
 import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "connectors"))
-from kafka_broker import Broker
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.connectors.kafka_broker import Broker
 
 COUNT = 200_000
 ROUNDS = 3

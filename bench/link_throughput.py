@@ -17,7 +17,7 @@ from infra.link.client import HostLink
 from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import HostServer, SessionStarted
-from infra.messages import PROTOCOL, Committed, Completed, Run
+from infra.messages import PROTOCOL, CommittedMessage, Completed, RunMessage
 from infra.runtime import Runtime
 
 HOST = "bench-1"
@@ -36,15 +36,15 @@ async def _serve(directory: Path, user_data: UserData, address: multiprocessing.
     while True:
         session, message, _ = await server.receive()
         match message:
-            case Run() if message.last_seq:
-                await server.send(session, Committed(query="", epoch=0, last_seq=message.last_seq))
-            case Committed():
+            case RunMessage() if message.last_seq:
+                await server.send(session, CommittedMessage(query="", epoch=0, last_seq=message.last_seq))
+            case CommittedMessage():
                 for _ in range(message.last_seq):
                     answer = Completed(
                         query="", epoch=0, first_seq=0, last_seq=0, attempt=0, rows=0, batch_id=0, batch_s=0
                     )
                     await server.send(session, answer, PAYLOAD)
-            case SessionStarted() | Run():
+            case SessionStarted() | RunMessage():
                 pass
             case _:
                 return
@@ -64,10 +64,10 @@ async def measure(count: int) -> None:
         start_s = time.perf_counter()
         for seq in range(1, count + 1):
             last_seq = seq if seq == count else 0
-            await link.send(Run(query="", epoch=0, first_seq=0, last_seq=last_seq, attempt=0, rows=0), PAYLOAD)
+            await link.send(RunMessage(query="", epoch=0, first_seq=0, last_seq=last_seq, attempt=0, rows=0), PAYLOAD)
         await link.receive()
         sent_s = time.perf_counter()
-        await link.send(Committed(query="", epoch=0, last_seq=count))
+        await link.send(CommittedMessage(query="", epoch=0, last_seq=count))
         for _ in range(count):
             await link.receive()
         received_s = time.perf_counter()

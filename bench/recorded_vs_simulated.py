@@ -28,14 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from engines.simulated.generators import Trace
+from engines.simulated.generators import RecordedRates
 from gateway.config import load
 from gateway.core.decide.scheduler import Scheduler
 from gateway.simulate.calibration import Calibration, MeasuredBoot, read_calibration
 from gateway.simulate.contest import fluid_world
 from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.plan import Recorded, plan, read_trace
-from gateway.views.runrecord import RunRecord, read_record
+from gateway.views.runrecord import GatewayRecord, read_record
 from policies.arrays import Array, IntArray
 from policies.signals import HOME, Ask, Command, Event, SlotAnswered, SlotEnded
 
@@ -53,7 +53,7 @@ class Course:
     sends: Array
 
 
-def recorded(record: RunRecord, lines: list[dict[str, Any]]) -> Course:
+def recorded(record: GatewayRecord, lines: list[dict[str, Any]]) -> Course:
     """Return the course of a run: its ledger has a line for each slot in which a decision changed.
 
     Args:
@@ -87,7 +87,7 @@ def ledger(folder: Path, query: str) -> list[dict[str, Any]]:
     return sorted((line for line in lines if line["query"] == query), key=lambda line: line["wall_s"])
 
 
-def served_in(record: RunRecord) -> Callable[[int], tuple[float, float]]:
+def served_in(record: GatewayRecord) -> Callable[[int], tuple[float, float]]:
     """Return what home and the VM served a second around each slot of a run, where they had enough to do.
 
     A micro-batch may take most of a slot: five slots are averaged. Where a lane did not have events at both ends of a
@@ -123,7 +123,7 @@ def served_in(record: RunRecord) -> Callable[[int], tuple[float, float]]:
     return served
 
 
-def vm_as_in(record: RunRecord, lines: list[dict[str, Any]]) -> tuple[float, MeasuredBoot]:
+def vm_as_in(record: GatewayRecord, lines: list[dict[str, Any]]) -> tuple[float, MeasuredBoot]:
     """Return a VM's speed beside home's while both worked, and its boot times, as a run saw them."""
     marks = [(mark.at_s, mark.kind, mark.vm) for mark in record.marks]
     began = {vm: at_s for at_s, kind, vm in marks if kind == "vm_start"}
@@ -137,7 +137,7 @@ def vm_as_in(record: RunRecord, lines: list[dict[str, Any]]) -> tuple[float, Mea
 
 def simulated(
     folder: Path,
-    record: RunRecord,
+    record: GatewayRecord,
     measured: Calibration,
     seed: int,
     served: Callable[[int], tuple[float, float]] | None = None,
@@ -166,13 +166,13 @@ def simulated(
     return Course(*np.array(rows[: len(record.slots)]).T)
 
 
-def _by_slots(record: RunRecord, slot_s: float, event_bytes: int) -> Recorded:
+def _by_slots(record: GatewayRecord, slot_s: float, event_bytes: int) -> Recorded:
     """Return what came, by the slots of the run: the seconds of a trace begin somewhere within them."""
     ends_s = [slot.at_s for slot in record.slots]
     events = [
         slot.input_rate * (slot.at_s - began_s) for slot, began_s in zip(record.slots, [0.0, *ends_s[:-1]], strict=True)
     ]
-    return Recorded(Trace([(at + 0.5) * slot_s for at in range(len(events))], events), ends_s[-1], event_bytes)
+    return Recorded(RecordedRates([(at + 0.5) * slot_s for at in range(len(events))], events), ends_s[-1], event_bytes)
 
 
 def main() -> int:

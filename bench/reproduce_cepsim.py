@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from engines.simulated.generators import Uniform
+from engines.simulated.generators import ConstantRate
 from engines.simulated.metrics import Latency, Throughput
-from engines.simulated.placement import SpreadQueries, Vm
-from engines.simulated.query import Consumer, Edge, Operator, Producer, Query, WindowedOperator, constant
+from engines.simulated.placement import SimulatedVm, SpreadQueries
+from engines.simulated.query import Consumer, Edge, Operator, Producer, QueryGraph, WindowedOperator, constant
 from engines.simulated.scheduling import ProportionalToIpe, SchedulingStrategy, WorkConserving
 from engines.simulated.simulation import Simulation
 
@@ -35,10 +35,10 @@ class Outcome:
     throughput_per_s: float
 
 
-def use_case(sensors: int) -> Query:
+def use_case(sensors: int) -> QueryGraph:
     """Return Figure 10 for so many sensors: a window emits one average for each."""
     vertices = (
-        Producer(name="spout", ipe=1_000, generator=Uniform(READINGS_PER_S * sensors)),
+        Producer(name="spout", ipe=1_000, generator=ConstantRate(READINGS_PER_S * sensors)),
         Operator(name="outlier", ipe=18_000),
         WindowedOperator(name="average", ipe=18_000, window_s=WINDOW_S, advance_s=WINDOW_S, function=constant(sensors)),
         Operator(name="store", ipe=11_000_000),
@@ -50,12 +50,12 @@ def use_case(sensors: int) -> Query:
         Edge("average", "store"),
         Edge("store", "end"),
     )
-    return Query("sensors", vertices, edges)
+    return QueryGraph("sensors", vertices, edges)
 
 
 def play(sensors: int, strategy: SchedulingStrategy, windows: int = WINDOWS) -> Outcome:
     """Simulate so many windows on one VM and measure all but the first; each from its closing to the next closing."""
-    query, vms = use_case(sensors), [Vm("worker", MIPS)]
+    query, vms = use_case(sensors), [SimulatedVm("worker", MIPS)]
     since_s, until_s = 2 * WINDOW_S - INTERVAL_S, (windows + 1) * WINDOW_S - INTERVAL_S
     skip_s = since_s + INTERVAL_S / 2  # what is consumed at 2 * WINDOW_S is measured, and not the tick before
     latency, throughput = Latency(skip_s), Throughput([query], skip_s)

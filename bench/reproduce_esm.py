@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 from gateway.demo.across import play
 from gateway.demo.behind import parse_wan
 from gateway.demo.stage import MAX_VMS
-from gateway.views.runrecord import RunRecord, read_record
+from gateway.views.runrecord import GatewayRecord, read_record
 from infra.clouds.cpus import available_cpus
 from infra.wan import Wan
 
@@ -90,7 +90,7 @@ class Fleet:
         folder.mkdir(parents=True)
         (folder / "waiting.py").write_text(FUNCTION)
 
-    async def play(self, name: str, vms: int, rate_per_s: int, loaded_s: int) -> RunRecord:
+    async def play(self, name: str, vms: int, rate_per_s: int, loaded_s: int) -> GatewayRecord:
         """Offer a load until all of it is done; up to ``vms`` VMs share it evenly with home."""
         events = rate_per_s * loaded_s
         lines = (json.dumps({"id": number, "text": f"{number:099}"}) for number in range(events))
@@ -155,7 +155,7 @@ class Fleet:
             raise RuntimeError(f"{name}: {len(ids)} results, {len(set(ids))} different ones, of {events}")
 
 
-def capacity(record: RunRecord, vms: int) -> float:
+def capacity(record: GatewayRecord, vms: int) -> float:
     """Return the events per second that all lanes completed while all were in use; more is offered than they serve."""
     ready_s = max((mark.at_s for mark in record.marks if mark.kind == "vm_ready"), default=0.0)
     # A micro-batch may last longer than a slot: in some slots nothing was completed.

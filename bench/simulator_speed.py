@@ -23,7 +23,7 @@ import time
 import numpy as np
 
 from gateway.core.decide.scheduler import SchedulerSettings
-from gateway.simulate.fluid.options import FluidOptions, FluidQuery, Site, Spikes
+from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FluidSite, Spikes
 from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Machines
 from policies.money.billing import BillingTerms
@@ -35,7 +35,7 @@ DAY_S = 86_400
 SIDE = 10
 
 
-def site() -> Site:
+def site() -> FluidSite:
     """Return a gateway of ten queries and at most one VM."""
     thresholds = SwitchingSettings(2.4, 2.0, 1.0, 1_000_000, 1.0)
     queries = tuple(QuerySettings(name=f"q{at}", switching=thresholds, latency_qos_s=2.0) for at in range(SIDE))
@@ -48,7 +48,7 @@ def site() -> Site:
         slot_s=1.0,
     )
     shapes = tuple(FluidQuery(name=query.name) for query in queries)
-    return Site(scheduler=scheduler, queries=shapes, machines=Machines(events_per_s=2500.0, batch_s=0.01, cores=2))
+    return FluidSite(scheduler=scheduler, queries=shapes, machines=Machines(events_per_s=2500.0, batch_s=0.01, cores=2))
 
 
 def measured(count: int, slots: int) -> str:

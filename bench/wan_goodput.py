@@ -15,15 +15,15 @@ import time
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
-from gateway.core.exchange.lanes.credit import Window
+from gateway.core.exchange.lanes.credit import CreditWindow
 from infra.clock import SystemClock
 from infra.link.client import HostLink
 from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import HostServer
-from infra.messages import PROTOCOL, Credit, Run
+from infra.messages import PROTOCOL, Credit, RunMessage
 from infra.runtime import Runtime
-from infra.wan import Site, Wan, WanSettings
+from infra.wan import Wan, WanSettings, WanSite
 
 HOST = "bench-1"
 WINDOWS_BYTES = (16 << 20, 2 << 20, 512 << 10)  # the first is what engine hosts grant
@@ -84,7 +84,7 @@ async def link_receiver(folder: str) -> None:
     meter = Meter()
     while True:
         session, message, payload = await server.receive()
-        if isinstance(message, Run):
+        if isinstance(message, RunMessage):
             await server.send(session, Credit(query="q", epoch=1, bytes=len(payload)))
             if meter.count(len(payload)):
                 return
@@ -94,7 +94,7 @@ async def link_sender(address: str, port: str, folder: str, window_bytes: str) -
     """Be a gateway that always has a run to send, within the window."""
     authority = Authority.open(Path(folder) / "gateway")
     link = await HostLink.connect((address, int(port)), authority, HOST, "s", clock=SystemClock())
-    window, given = Window(int(window_bytes)), asyncio.Event()
+    window, given = CreditWindow(int(window_bytes)), asyncio.Event()
 
     async def hear() -> None:
         while True:
@@ -106,13 +106,13 @@ async def link_sender(address: str, port: str, folder: str, window_bytes: str) -
     hearing = asyncio.create_task(hear())
     while not hearing.done():
         if window.take(len(PAYLOAD)):
-            await link.send(Run(query="q", epoch=1, first_seq=0, last_seq=0, attempt=0, rows=1), PAYLOAD)
+            await link.send(RunMessage(query="q", epoch=1, first_seq=0, last_seq=0, attempt=0, rows=1), PAYLOAD)
         else:
             given.clear()
             await given.wait()
 
 
-async def measured(home: Site, cloud: Site, receiver: list[str], sender: list[str]) -> float:
+async def measured(home: WanSite, cloud: WanSite, receiver: list[str], sender: list[str]) -> float:
     """Return what a stream carries, in bits per second."""
     this = (sys.executable, str(Path(__file__)))
     far = await cloud.run(*this, *receiver, stdout=PIPE)

@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 
 from engines.opened import Engine, Opened, Owner
 from engines.query import schemas
-from engines.query.known import KnownQueries, Query, RefusedError
+from engines.query.known import KnownQueries, KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.scratch import remove_own, sweep
 from engines.spark.session import build_session, exit_code, is_ending, jvm_runs, runtime_ahead, stop_session
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
-from engines.streaming.checkpoints import Progress
+from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import FeedServer
 from engines.threads import in_thread
 from engines.warmup import warm_up
@@ -36,18 +36,18 @@ from infra.link.server import HostServer, LinkLost, SessionEnded, SessionStarted
 from infra.messages import (
     AnyMessage,
     CloseQuery,
-    Committed,
+    CommittedMessage,
     Dictionary,
     HostEnding,
     OpenQuery,
     QueryReady,
     QueryRefused,
-    Run,
+    RunMessage,
     Shutdown,
 )
 
 _log = logging.getLogger("spillway.host")
-_FROM_THE_START = Progress()
+_FROM_THE_START = ResumePoint()
 _BOOT_S = 240.0
 # Spark gives a Python worker 10 s to come up and has no setting for it: on a busy machine that is no fault of a query.
 _WORKER_LATE = "Python worker failed to connect back"
@@ -250,7 +250,7 @@ class Host:
 
     def _take(self, session: str, message: AnyMessage | SessionStarted | SessionEnded, payload: bytes) -> None:
         match message:
-            case Run(query=query, epoch=epoch):
+            case RunMessage(query=query, epoch=epoch):
                 opened = self._owned(session, query, epoch)
                 if opened is not None:
                     opened.take_run(message, payload)
@@ -258,7 +258,7 @@ class Host:
                 slot = self._slots.get(query)
                 if slot is not None and slot.opened is not None:
                     slot.opened.take_dictionary(message, payload)
-            case Committed(query=query, epoch=epoch, last_seq=last_seq):
+            case CommittedMessage(query=query, epoch=epoch, last_seq=last_seq):
                 opened = self._owned(session, query, epoch)
                 if opened is not None:
                     opened.committed(last_seq)
@@ -329,7 +329,7 @@ class Host:
         opened.attach(owner)
         return _ready(query, spec, engine.progress)
 
-    def _engine(self, query: Query, opened: Opened) -> Engine:
+    def _engine(self, query: KnownQuery, opened: Opened) -> Engine:
         parts = query, self._feeds, self._clock, opened.answer, partial(self._died, opened)
         for tries_left in reversed(range(_OPEN_TRIES)):
             engine: StatelessStream | StatefulStream
@@ -378,7 +378,7 @@ class Host:
         remove_own()
 
 
-def _ready(query: Query, spec: OpenQuery, progress: Progress = _FROM_THE_START) -> QueryReady:
+def _ready(query: KnownQuery, spec: OpenQuery, progress: ResumePoint = _FROM_THE_START) -> QueryReady:
     return QueryReady(
         query=spec.query,
         epoch=spec.epoch,

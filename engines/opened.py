@@ -13,13 +13,13 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from engines.query.known import Query, RefusedError
+from engines.query.known import KnownQuery, RefusedError
 from engines.streaming.activity import Activity
-from engines.streaming.answers import Answer
-from engines.streaming.checkpoints import Progress
+from engines.streaming.answers import RunOutcome
+from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import FeedClosed, Item, pack
 from infra.link.credit import CREDIT_BYTES
-from infra.messages import AnyMessage, Completed, Credit, Dictionary, Isolating, QueryFailed, Run
+from infra.messages import AnyMessage, Completed, Credit, Dictionary, IsolatingMessage, QueryFailed, RunMessage
 from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.decoder import Decoder
 from infra.payload.encoder import Encoder
@@ -29,7 +29,7 @@ _log = logging.getLogger("spillway.host")
 
 _RUNS_WAITING = 4096
 
-Send = Callable[[str, AnyMessage, bytes], Awaitable[bool]]
+SendMessage = Callable[[str, AnyMessage, bytes], Awaitable[bool]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Ticket:
     """What a run needs to be answered."""
 
     owner: Owner
-    run: Run
+    run: RunMessage
     payload_bytes: int
 
 
@@ -63,12 +63,12 @@ class Engine(Protocol):
     """A started query: stateless or stateful."""
 
     @property
-    def query(self) -> Query:
+    def query(self) -> KnownQuery:
         """Return what runs."""
         ...
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ResumePoint:
         """Return where it went on when it was opened."""
         ...
 
@@ -114,7 +114,7 @@ class Opened:
         send: the link's; False when the session is gone.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, send: Send) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, send: SendMessage) -> None:
         self._loop = loop
         self._send = send
         self._threads = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="intake")
@@ -136,7 +136,7 @@ class Opened:
         """Return what Spark does for the query; None before it runs and after it was closed."""
         return None if self._engine is None else self._engine.activity
 
-    def can_serve(self, query: Query) -> bool:
+    def can_serve(self, query: KnownQuery) -> bool:
         """Tell whether what runs is this very query, alive, and may be handed to another session."""
         engine = self._engine
         return engine is not None and engine.can_change_owner and _same(engine.query, query)
@@ -170,7 +170,7 @@ class Opened:
         """Tell whether messages of this session and epoch are meant for what runs now."""
         return self._owner is not None and (self._owner.session, self._owner.epoch) == (session, epoch)
 
-    def take_run(self, run: Run, payload: bytes) -> None:
+    def take_run(self, run: RunMessage, payload: bytes) -> None:
         """Queue a run for Spark; a gateway that sends more than its credit loses the query."""
         owner, decoder = self._owner, self._decoder
         assert owner is not None
@@ -190,7 +190,7 @@ class Opened:
         if owner is not None:
             self._threads.submit(self._add_dictionary, owner, decoder, message, payload)
 
-    def answer(self, answers: Sequence[Answer]) -> None:
+    def answer(self, answers: Sequence[RunOutcome]) -> None:
         """Send what became of runs; called on any thread, which is at most one answer ahead of the link."""
         with self._answering:
             owner = self._owner
@@ -206,7 +206,7 @@ class Opened:
         mine: list[Ticket] = [item.tag for item in items if owner is not None and item.tag.owner is owner]
         for ticket in mine:
             run = ticket.run
-            told = Isolating(query=run.query, epoch=run.epoch, first_seq=run.first_seq)
+            told = IsolatingMessage(query=run.query, epoch=run.epoch, first_seq=run.first_seq)
             asyncio.run_coroutine_threadsafe(self._tell(ticket.owner, told), self._loop)
 
     def died(self, reason: str) -> None:
@@ -246,7 +246,7 @@ class Opened:
             if owner is self._owner:
                 self.died(f"dictionary {message.dictionary_id}: {error}")
 
-    def _frame(self, answer: Answer) -> _Frame:
+    def _frame(self, answer: RunOutcome) -> _Frame:
         encoded = self._encoder.encode(answer.rows)
         tickets: list[Ticket] = [item.tag for item in answer.items]
         first, last = tickets[0].run, tickets[-1].run
@@ -289,10 +289,10 @@ class Opened:
         self._owner = None
         self._loop.create_task(self._tell(owner, failed))
 
-    async def _tell(self, owner: Owner, message: QueryFailed | Isolating) -> None:
+    async def _tell(self, owner: Owner, message: QueryFailed | IsolatingMessage) -> None:
         await self._send(owner.session, message, b"")
 
 
-def _same(one: Query, other: Query) -> bool:
+def _same(one: KnownQuery, other: KnownQuery) -> bool:
     as_one = msgspec.structs.replace(one.spec, epoch=other.spec.epoch)
     return as_one == other.spec and one.code_hash == other.code_hash

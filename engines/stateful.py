@@ -10,15 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from engines.query.known import Query, RefusedError
+from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import is_local
 from engines.stateless import FEED_BYTES
 from engines.streaming import checkpoints
 from engines.streaming.activity import Activity
-from engines.streaming.answers import Answer, OnAnswers
-from engines.streaming.checkpoints import CheckpointError, Progress
+from engines.streaming.answers import OnAnswers, RunOutcome
+from engines.streaming.checkpoints import CheckpointError, ResumePoint
 from engines.streaming.feed import Feed, FeedServer
 from engines.streaming.stream import OnDeath, Stream, Warmth, put_warm_up
 from engines.streaming.tables import one_batch
@@ -55,7 +55,7 @@ class StatefulStream:
     """
 
     def __init__(
-        self, query: Query, server: FeedServer, clock: Clock, on_answers: OnAnswers, on_death: OnDeath
+        self, query: KnownQuery, server: FeedServer, clock: Clock, on_answers: OnAnswers, on_death: OnDeath
     ) -> None:
         self.query = query
         self.activity = Activity(clock)
@@ -133,7 +133,7 @@ class StatefulStream:
             raise RefusedError(no)
         try:
             folder = checkpoints.new_start(Path(spec.checkpoint_dir))
-            self.progress: Progress = checkpoints.progress_of(folder, spec.begin_seq)
+            self.progress: ResumePoint = checkpoints.progress_of(folder, spec.begin_seq)
         except (CheckpointError, OSError) as error:
             raise RefusedError(f"query {spec.query}: {why(error)}") from error
         return folder
@@ -146,7 +146,7 @@ class StatefulStream:
             return
         with self.activity.running():
             rows = one_batch(frame.toArrow(), self.query.result_schema)
-        self._on_answers([Answer(items, rows, (), batch_id, self._clock.now() - self.feed.planned_at_s)])
+        self._on_answers([RunOutcome(items, rows, (), batch_id, self._clock.now() - self.feed.planned_at_s)])
         self._wait_for_sink(items[-1].end - 1)
         self.feed.release(items[-1].end)
 

@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import spark_partition_id
 
 from engines.isolation.isolation import Isolation
-from engines.query.known import Query
+from engines.query.known import KnownQuery
 from engines.spark.scratch import scratch_folder
 from engines.streaming.activity import Activity
-from engines.streaming.answers import Answer, OnAnswers, OnItems
-from engines.streaming.checkpoints import Progress
+from engines.streaming.answers import OnAnswers, OnItems, RunOutcome
+from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import Feed, FeedServer, Item
 from engines.streaming.stream import OnDeath, Stream, Warmth, put_warm_up
 from engines.streaming.tables import one_batch
@@ -52,7 +52,7 @@ class StatelessStream:
 
     def __init__(
         self,
-        query: Query,
+        query: KnownQuery,
         server: FeedServer,
         clock: Clock,
         on_answers: OnAnswers,
@@ -61,7 +61,7 @@ class StatelessStream:
         on_broken: OnDeath | None = None,
     ) -> None:
         self.query = query
-        self.progress = Progress()
+        self.progress = ResumePoint()
         self.activity = Activity(clock)
         self._clock = clock
         self._on_answers = on_answers
@@ -155,7 +155,9 @@ class StatelessStream:
         else:
             self._failures = 0
             batch_s = self._clock.now() - self.feed.planned_at_s
-            answers = [Answer((item,), rows, (), batch_id, batch_s) for item, rows in zip(items, tables, strict=True)]
+            answers = [
+                RunOutcome((item,), rows, (), batch_id, batch_s) for item, rows in zip(items, tables, strict=True)
+            ]
             self._on_answers([answer for answer in answers if answer.items[0].tag is not None])
         if items:
             self.feed.release(items[-1].end)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from engines.query.conditions import scala_items
-from engines.query.known import Query, RefusedError
+from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
 from engines.streaming.stream import check_streaming
 
 
-def check_streams(query: Query) -> tuple[str, ...]:
+def check_streams(query: KnownQuery) -> tuple[str, ...]:
     """Plan a query over a stream of files that is never started, and let Spark judge it for append mode.
 
     Returns:

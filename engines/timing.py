@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from engines.query.known import Query, RefusedError
+from engines.query.known import KnownQuery, RefusedError
 from engines.stateless import StatelessStream
-from engines.streaming.answers import Answer
+from engines.streaming.answers import RunOutcome
 from engines.streaming.feed import FeedServer, pack
 from infra.clock import Clock
 
@@ -38,7 +38,7 @@ class Timed:
 
 
 def time_batches(
-    query: Query,
+    query: KnownQuery,
     feeds: FeedServer,
     events: pa.RecordBatch,
     sizes: Sequence[int],
@@ -85,10 +85,10 @@ class _Player:
     behind one that only keeps Spark busy.
     """
 
-    def __init__(self, query: Query, feeds: FeedServer, events: pa.RecordBatch, clock: Clock) -> None:
+    def __init__(self, query: KnownQuery, feeds: FeedServer, events: pa.RecordBatch, clock: Clock) -> None:
         self._events, self._clock = events, clock
         self._answered = threading.Semaphore(0)
-        self._answers: dict[int, list[Answer]] = {}
+        self._answers: dict[int, list[RunOutcome]] = {}
         self._death = ""
         self._put = 0
         self._stream = StatelessStream(query, feeds, clock, self._take, self._died)
@@ -100,7 +100,7 @@ class _Player:
     def __exit__(self, *_: object) -> None:
         self._stream.close()
 
-    def _take(self, some: Sequence[Answer]) -> None:
+    def _take(self, some: Sequence[RunOutcome]) -> None:
         for answer in some:
             self._answers.setdefault(answer.batch_id, []).append(answer)
         for _ in some:

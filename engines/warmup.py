@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from engines.query.known import RefusedError, understand
 from engines.stateless import StatelessStream
-from engines.streaming.answers import Answer
+from engines.streaming.answers import RunOutcome
 from engines.streaming.feed import FeedServer, pack
 from engines.streaming.stream import WARM_S
 from infra.clock import Clock
@@ -34,7 +34,7 @@ def warm_up(session: SparkSession, feeds: FeedServer, clock: Clock) -> None:
     answered = threading.Event()
     rows: list[int] = []
 
-    def take(answers: Sequence[Answer]) -> None:
+    def take(answers: Sequence[RunOutcome]) -> None:
         rows.extend(answer.rows.num_rows for answer in answers)
         if answers:
             answered.set()

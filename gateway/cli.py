@@ -12,7 +12,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
 import typer
 
@@ -182,7 +182,7 @@ def demo(
     raise typer.Exit(across.play(mail, out, wan, MAX_VMS))
 
 
-@main.command(epilog="Example: spillway simulate examples/email.yaml --served 2000/s --policy home,reactive")
+@main.command(epilog="Example: spillway simulate examples/email.yaml --served 2000/s --model fluid --html out.html")
 def simulate(
     config: ConfigPath,
     served: Annotated[
@@ -198,6 +198,12 @@ def simulate(
     load_for: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="How long events arrive, if there is no trace.")
     ] = "10m",
+    model: Annotated[
+        Literal["runs", "fluid"],
+        typer.Option(
+            help="runs: each run by itself; fluid: load in arrays, for long times and --html (docs/simulation.md).",
+        ),
+    ] = "runs",
     policy: Annotated[
         str, typer.Option(metavar="A,B,…", help="Policies to compare: home, configured, reactive, planner, static:2 …")
     ] = "",
@@ -207,33 +213,25 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same results.")] = 1,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a JSON report to this file.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with charts to this file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with charts to this file (--model fluid).")
+    ] = None,
 ) -> None:
     """Simulate a config in virtual time. Compare latency and cost with home alone, or between policies."""
     loaded = _loaded(config)
-    from gateway.config.words.units import UnitError
-    from gateway.simulate import calibration, command, contest, plan
-    from gateway.simulate.runs.promises import BrokenPromiseError
+    from gateway.simulate import command
 
+    policies = [name.strip() for name in policy.split(",") if name.strip()]
     asked = command.Asked(
-        served=served,
-        parameters=parameters,
-        trace=trace,
-        load_for=load_for,
-        stays_home=stays_home or (),
-        seed=seed,
-        policies=[name.strip() for name in policy.split(",") if name.strip()],
-        report=report,
-        html=html,
-    )
+        model=model, served=served, parameters=parameters, trace=trace, load_for=load_for,
+        stays_home=stays_home or (), seed=seed, policies=policies, report=report, html=html,
+    )  # fmt: skip
     try:
-        command.simulate(loaded, command.world_of(loaded, asked), asked)
-    except (UnitError, plan.TraceError, calibration.CalibrationError, contest.PolicyError) as error:
+        command.simulate(loaded, asked)
+    except command.BadInputError as error:
         _fail(str(error), BAD_INPUT)
-    except BrokenPromiseError as error:
-        _fail(f"the simulated gateway broke an invariant; this is a bug in Spillway: {error}", FAILED)
-    except OSError as error:
-        _fail(f"{error.filename or report or html}: {error.strerror or error}", FAILED)
+    except command.FailedError as error:
+        _fail(str(error), FAILED)
 
 
 @main.command(epilog="Example: spillway profile examples/email.yaml --query email-processor --out measured.yaml")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.config.codepath import code_path_for
-from gateway.config.models import Config, FileSink
+from gateway.config.models import Config, FileSinkConfig
 from gateway.config.settings import scheduler_settings, unattended_s
 from gateway.core.decide.profiler import Profiler
 from gateway.deciding import Deciding
@@ -36,7 +36,7 @@ from infra.clock import Clock
 from infra.link.keys.trust import Authority
 from infra.statefiles import queries_without_config
 from infra.threads import run_to_end
-from infra.together import all_or_none
+from infra.together import all_or_none, end_tasks
 from policies.signals import Command, DrainAll, Event, QueryOpened, SlotEnded, StopAll
 
 _LOG = logging.getLogger(__name__)
@@ -151,8 +151,7 @@ class Daemon:
         if begin.done():
             await begin
             return True
-        begin.cancel()
-        await asyncio.gather(begin, return_exceptions=True)
+        await end_tasks(begin)
         return False
 
     @property
@@ -291,7 +290,7 @@ class Daemon:
 
     def _upstream(self, name: str) -> tuple[Path, Callable[[], bool]]:
         sink = self._config.queries[name].sink
-        assert isinstance(sink, FileSink), "the config refuses to read the results of any other sink"
+        assert isinstance(sink, FileSinkConfig), "the config refuses to read the results of any other sink"
         return sink.path, lambda: self._supervision.over(name)
 
     def _on_open(self, query: RunningQuery, on_trial: bool) -> None:

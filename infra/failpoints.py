@@ -7,12 +7,13 @@ variable nothing ever happens.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 NAMES: Final = frozenset(
@@ -88,6 +89,17 @@ def from_environment(environment: Mapping[str, str]) -> Failpoints:
 
 
 _failpoints = from_environment(os.environ)
+
+
+@contextlib.contextmanager
+def installed(text: str) -> Iterator[None]:
+    """Let other rules hold while a test runs; the text is as in ``SPILLWAY_FAILPOINTS``."""
+    global _failpoints
+    before, _failpoints = _failpoints, Failpoints(text)
+    try:
+        yield
+    finally:
+        _failpoints = before
 
 
 def reached(name: str) -> None:

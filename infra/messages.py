@@ -19,11 +19,11 @@ from infra.runtime import Runtime
 
 PROTOCOL = 2
 
-Channel = Literal["control", "data"]
+ChannelName = Literal["control", "data"]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Base of every message; the struct's name is its tag on the wire."""
+    """Base of every message; its tag on the wire is the struct's name unless it names one itself."""
 
 
 # ------------------------------------------------------------------------------------------------------------ greeting
@@ -34,7 +34,7 @@ class GatewayHello(Message, frozen=True, kw_only=True):
 
     protocol: int
     session: str
-    channel: Channel
+    channel: ChannelName
 
 
 class HostHello(Message, frozen=True, kw_only=True):
@@ -200,7 +200,7 @@ class CloseQuery(Message, frozen=True, kw_only=True):
 # ----------------------------------------------------------------------------------------------------------------- data
 
 
-class Run(Message, frozen=True, kw_only=True):
+class RunMessage(Message, frozen=True, kw_only=True, tag="Run"):
     """A run on its way to a host; the payload is its encoded rows (``infra.payload``).
 
     ``rows`` counts the rows in the payload, which early predicates may have made fewer than the seq range holds.
@@ -221,7 +221,7 @@ class Poison(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Isolating(Message, frozen=True, kw_only=True):
+class IsolatingMessage(Message, frozen=True, kw_only=True, tag="Isolating"):
     """A run failed in its micro-batch, and the host looks for the rows at fault beside the query's next runs.
 
     How long that takes says nothing of what the host can serve.
@@ -249,7 +249,7 @@ class Completed(Message, frozen=True, kw_only=True):
     poison: tuple[Poison, ...] = ()
 
 
-class Committed(Message, frozen=True, kw_only=True):
+class CommittedMessage(Message, frozen=True, kw_only=True, tag="Committed"):
     """The sink holds every result of a stateful query up to and with ``last_seq``: its checkpoint may go on."""
 
     query: str
@@ -333,10 +333,10 @@ AnyMessage = (
     | QueryRefused
     | QueryFailed
     | CloseQuery
-    | Run
-    | Isolating
+    | RunMessage
+    | IsolatingMessage
     | Completed
-    | Committed
+    | CommittedMessage
     | Credit
     | Dictionary
     | Ping

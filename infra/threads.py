@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from infra.together import wait_out
+
 T = TypeVar("T")
 
 
@@ -14,11 +16,4 @@ async def run_to_end(function: Callable[[], T]) -> T:
 
     A thread cannot be stopped: whoever cancels a writer and then closes its file would meet it there.
     """
-    work = asyncio.ensure_future(asyncio.to_thread(function))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()  # taken note of: the cancellation is what the caller hears of
-        raise
+    return await wait_out(asyncio.to_thread(function))

@@ -1,10 +1,14 @@
-"""Concurrent tasks that all succeed or are all undone."""
+"""How tasks end: all together, cancelled, or to the end although the caller was cancelled."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+import logging
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
+
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 async def all_or_none(*work: Coroutine[Any, Any, Any]) -> None:
@@ -19,7 +23,31 @@ async def all_or_none(*work: Coroutine[Any, Any, Any]) -> None:
     try:
         await asyncio.gather(*tasks)
     except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
+        raise
+
+
+async def end_tasks(*tasks: asyncio.Future[Any] | None) -> None:
+    """Cancel tasks and return once they have ended, however they ended; None is passed over."""
+    there = [task for task in tasks if task is not None]
+    for task in there:
+        task.cancel()
+    for end in await asyncio.gather(*there, return_exceptions=True):
+        if isinstance(end, Exception):
+            _LOG.debug("a task that was cancelled had failed: %r", end)
+
+
+async def wait_out(work: Awaitable[T], within_s: float | None = None) -> T:
+    """Return what ``work`` returns; a caller that is cancelled meanwhile goes on only when ``work`` has ended.
+
+    Args:
+        work: must end by itself.
+        within_s: for how long a cancelled caller waits before ``work`` is cancelled too; None for as long as it takes.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=within_s)
+        await end_tasks(task)
         raise

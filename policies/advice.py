@@ -180,7 +180,7 @@ class VmPolicy(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PolicyAnswer:
     """What a policy says when a slot has ended.
 
     Attributes:

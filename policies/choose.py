@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from policies.advice import Advice, Answer, Question, Reactive, Site, VmPolicy
+from policies.advice import Advice, PolicyAnswer, Question, Reactive, Site, VmPolicy
 
 if TYPE_CHECKING:
     from policies.planning.plain import CpuOptions, StaticOptions
@@ -65,7 +65,7 @@ class Policies:
         self._last: dict[str, Advice] = {}
         self._turn = 0
 
-    def answer(self, ask: Ask) -> tuple[Answer, ...]:
+    def answer(self, ask: Ask) -> tuple[PolicyAnswer, ...]:
         """Return what the policies say; takes as long as planning does.
 
         Raises:
@@ -76,11 +76,11 @@ class Policies:
         self._turn = ask.turn
         return tuple(self._answer(question) for question in ask.questions)
 
-    def _answer(self, question: Question) -> Answer:
+    def _answer(self, question: Question) -> PolicyAnswer:
         name, policy = question.query, self._policies[question.query]
         if question.training is not None:
             policy.fitted(question.training.models, question.training.trouble)
         advice = policy.advise(question.seen)
         news = None if advice is self._last.get(name) else advice
         self._last[name] = advice
-        return Answer(query=name, advice=news, order=policy.fit_order() if question.learns else None)
+        return PolicyAnswer(query=name, advice=news, order=policy.fit_order() if question.learns else None)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from policies.advice import Advice, Answer, FitOrder, Question, Seen, Site, StandingVm, Training
+from policies.advice import Advice, FitOrder, PolicyAnswer, Question, Seen, Site, StandingVm, Training
 from policies.choose import make_policy
 from policies.planning.cooldown import CoolDown
 from policies.signals import HOME, Ask, Cause, Command, Fit, Fitted, SlotEnded
-from policies.switching.query import Query
+from policies.switching.query import SwitchedQuery
 from policies.together import Overlap, together
 from policies.vms.fleet import Fleet
-from policies.vms.machine import Machine
+from policies.vms.machine import VmAccount
 from policies.vms.vm import VmState
 
 _JITTER = 0.1
@@ -34,7 +34,7 @@ class Demand:
         unanswered: whether the policies were asked and have not answered yet.
     """
 
-    def __init__(self, queries: Mapping[str, Query], site: Site) -> None:
+    def __init__(self, queries: Mapping[str, SwitchedQuery], site: Site) -> None:
         self._queries = queries
         self._site = site
         # A policy is asked elsewhere; here it is only looked up what sort it is.
@@ -89,7 +89,7 @@ class Demand:
         self._asked, self.unanswered = self._asked + 1, True
         return Ask(turn=self._asked, questions=questions, cause=Cause(event.event_id, "a slot is over"))
 
-    def answered(self, turn: int, answers: Iterable[Answer]) -> None:
+    def answered(self, turn: int, answers: Iterable[PolicyAnswer]) -> None:
         """Take in what the policies say.
 
         Raises:
@@ -110,7 +110,7 @@ class Demand:
             max_vms=self._site.max_vms,
         )
 
-    def fits(self, event_id: str, answers: Iterable[Answer]) -> list[Command]:
+    def fits(self, event_id: str, answers: Iterable[PolicyAnswer]) -> list[Command]:
         """Return what is to be trained, as the policies said in their answers to the slot of this event."""
         return [self._fit(event_id, answer.query, answer.order) for answer in answers if answer.order is not None]
 
@@ -128,7 +128,7 @@ class Demand:
             raise ValueError(f"{self._kinds[event.query].name} never asked for {len(event.models)} models")
         self._trained[event.query] = Training(event.models, event.trouble)
 
-    def _standing(self, machine: Machine, at_s: float) -> StandingVm:
+    def _standing(self, machine: VmAccount, at_s: float) -> StandingVm:
         ready_in_s = 0.0
         if machine.state is VmState.STARTING:
             ready_in_s = max(self._site.slot_s, machine.since_s + self._site.boot_s - at_s)
@@ -153,7 +153,7 @@ class Demand:
         advice = self.advice[name]
         return self._site.boot_s if advice.wanted is not None and 0 < advice.wanted <= ready else 0.0
 
-    def ahead(self, there: int) -> list[Query]:
+    def ahead(self, there: int) -> list[SwitchedQuery]:
         """Return the queries whose policies want more VMs than are there, the one that wants most first."""
         wanting = [
             (advice.wanted, name)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from policies.advice import Advice, Answer, Question
+from policies.advice import Advice, PolicyAnswer, Question
 from policies.money.ledger import LedgerState
 from policies.slot import HOME as HOME
 from policies.slot import QuerySlot as QuerySlot
@@ -52,7 +52,7 @@ class SlotAnswered(Event):
     """
 
     turn: int
-    answers: tuple[Answer, ...] = field(repr=False)
+    answers: tuple[PolicyAnswer, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

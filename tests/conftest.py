@@ -4,22 +4,42 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from kafka_broker import Broker
 from pyspark.sql import SparkSession
 
 from engines.spark.scratch import remove_own
+from tests.connectors.kafka_broker import Broker
 
 # Machines are noisy: how long an example takes is no finding. A change is not refused for an example that chance found
 # in code it did not touch: the same ones are tried each time. SPILLWAY_EXAMPLES=new looks for others.
 settings.register_profile("house", deadline=None, derandomize=os.environ.get("SPILLWAY_EXAMPLES") != "new")
 settings.load_profile("house")
-pytest.register_assert_rewrite("sink_contract", "source_contract")
+pytest.register_assert_rewrite("tests.connectors.sink_contract", "tests.connectors.source_contract")
+
+_TESTS = Path(__file__).parent
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep those tests in one process that share something costly: a file, the Spark session, the hosts of e2e."""
+    item.add_marker(pytest.mark.xdist_group(_group_of(item)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the largest group, e2e, so that two processes that share the tests end at about the same time."""
+    items.sort(key=lambda item: item.path.parent != _TESTS / "e2e")
+
+
+def _group_of(item: pytest.Item) -> str:
+    fixtures: Sequence[str] = getattr(item, "fixturenames", ())
+    if "state_dir" in fixtures and item.path.parent == _TESTS / "e2e":
+        return "e2e"
+    return "spark" if "spark" in fixtures else item.path.relative_to(_TESTS).as_posix()
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from policies.gaussian.forecaster import Forecast
 from policies.planning.learned import Learned, LearningOptions
 from policies.planning.planner import Planner, PlannerOptions
 from policies.planning.rules import RateRule
-from policies.planning.stategraph import CostSettings, Horizon, Rented, costs, shortest_path
+from policies.planning.stategraph import CostSettings, Horizon, RentedVm, costs, shortest_path
 
 ERRORS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
 COURSES = 3
@@ -54,7 +54,7 @@ class Informed(Policy):
             busy_std_s=np.zeros(shape),
         )
         settings = CostSettings(miss_usd=world.miss_usd, rebalance_usd=world.change_usd, terms=world.terms, boot_s=step)
-        rented = [Rented(max(0, vm.ready - window) * step, (vm.paid_until - window) * step) for vm in fleet]
+        rented = [RentedVm(max(0, vm.ready - window) * step, (vm.paid_until - window) * step) for vm in fleet]
         path = shortest_path(costs(horizon, settings, rented), sum(vm.ready <= window for vm in fleet))
         soon = path.states[:2]
         return soon[-1], max(soon)

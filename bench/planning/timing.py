@@ -16,7 +16,7 @@ from policies.gaussian.features import DAY_S
 from policies.gaussian.forecaster import Forecast, Forecaster, train
 from policies.money.billing import BillingTerms
 from policies.planning.averaging import Averaged
-from policies.planning.stategraph import CostSettings, Horizon, Rented, costs, shortest_path
+from policies.planning.stategraph import CostSettings, Horizon, RentedVm, costs, shortest_path
 
 HISTORY = 500
 STATES = 100
@@ -36,7 +36,7 @@ def report() -> str:
     rng = np.random.default_rng(3)
     terms = BillingTerms(3600.0, 3600.0, 1.0, 0.0)
     settings = CostSettings(miss_usd=1e-4, rebalance_usd=0.1, terms=terms, boot_s=300.0)
-    fleet = [Rented(0.0, 600.0 * each) for each in range(1, 6)]
+    fleet = [RentedVm(0.0, 600.0 * each) for each in range(1, 6)]
     for _ in range(HISTORY):  # as many values as are remembered
         averaged.observe(max(_rate(now_s) + 30 * rng.normal(), 0.0), None)
     rows = []

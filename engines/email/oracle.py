@@ -13,7 +13,7 @@ from engines.email.mailbox import Mail
 WINDOW_MAILS = 100
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MailAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What Q1 to Q4 say about one mail; the columns of ``EMAIL_SQL``'s result."""
 
     message_id: str
@@ -26,7 +26,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     body_md5: str
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class WindowAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What Q5 says about one full window; ``window`` counts from 0."""
 
     window: int
@@ -37,7 +37,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     mean_characters: float
 
 
-def answer(mail: Mail) -> Answer | None:
+def answer(mail: Mail) -> MailAnswer | None:
     """Return what Q1 to Q4 make of ``mail``, or None where Q1 drops it."""
     if not mail.sender.endswith("@enron.com"):
         return None
@@ -46,7 +46,7 @@ def answer(mail: Mail) -> Answer | None:
         text = text.replace(name, f"Person{number}")
     text = text.lower()
     words = [word for word in text.split(" ") if len(word) > 1]
-    return Answer(
+    return MailAnswer(
         message_id=mail.message_id,
         sender=mail.sender,
         recipients=tuple(address for address in mail.to if "enron.com" in address),
@@ -75,15 +75,15 @@ def paragraphs(text: str) -> int:
     return found
 
 
-def windows(answers: Iterable[Answer]) -> Iterator[Window]:
+def windows(answers: Iterable[MailAnswer]) -> Iterator[WindowAnswer]:
     """Yield Q5's row for each ``WINDOW_MAILS`` answers in their order; a window that is not full has none."""
-    held: list[Answer] = []
+    held: list[MailAnswer] = []
     number = 0
     for one in answers:
         held.append(one)
         if len(held) == WINDOW_MAILS:
             characters = sum(each.characters for each in held)
-            yield Window(
+            yield WindowAnswer(
                 window=number,
                 mails=WINDOW_MAILS,
                 characters=characters,

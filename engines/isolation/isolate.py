@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 Span = tuple[int, int]
 """Consecutive rows, the end exclusive."""
 
-Judge = Callable[[Sequence[Span]], Sequence[str]]
+JudgeSpans = Callable[[Sequence[Span]], Sequence[str]]
 """Says of each span why the query fails over it; nothing where it does not."""
 
 SIZES = (32, 4, 1)
@@ -29,7 +29,7 @@ class TooManyBadError(Exception):
     """More rows fail than are allowed; the message is the first one's reason."""
 
 
-def isolate(count: int, judge: Judge, most_bad: int = 0) -> dict[int, str]:
+def isolate(count: int, judge: JudgeSpans, most_bad: int = 0) -> dict[int, str]:
     """Return the rows that fail by themselves, in order, each with its reason.
 
     Each of them was judged alone. The rows of a slice that passes are good, so few rows are looked at closely where

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from engines.isolation.isolate import BrokenError, Span, TooManyBadError, isolate
 from engines.isolation.verdicts import EVALUATION_ERRORS, Verdicts
-from engines.query.known import Query
+from engines.query.known import KnownQuery
 from engines.query.reasons import why
 from engines.spark.session import sibling
 from engines.streaming.activity import Activity
-from engines.streaming.answers import Answer, OnAnswers
+from engines.streaming.answers import OnAnswers, RunOutcome
 from engines.streaming.feed import Item
 from engines.streaming.stream import OnDeath
 from engines.streaming.tables import one_batch, unpack
@@ -85,7 +85,7 @@ class Isolation:
 
     def __init__(
         self,
-        query: Query,
+        query: KnownQuery,
         clock: Clock,
         on_answers: OnAnswers,
         on_broken: OnDeath,
@@ -294,7 +294,7 @@ class Isolation:
             self._failed_alone = 0
             self._held_bytes -= held.item.size_bytes
             self._changed.notify_all()
-        self._on_answers([Answer((held.item,), rows, poison, held.batch_id, self._clock.now() - held.since_s)])
+        self._on_answers([RunOutcome((held.item,), rows, poison, held.batch_id, self._clock.now() - held.since_s)])
 
     # ---------------------------------------------------------------------------------------------- on any thread
 

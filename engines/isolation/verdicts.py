@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.util import _load_from_socket
 
 from engines.isolation.isolate import Span
-from engines.query.known import Query
+from engines.query.known import KnownQuery
 from engines.query.reasons import why, why_in
 from engines.spark.scratch import scratch_folder
 
@@ -71,7 +71,7 @@ class Verdicts:
         session: of whoever asks; jobs get the pool and group of the thread that asks.
     """
 
-    def __init__(self, query: Query, session: SparkSession) -> None:
+    def __init__(self, query: KnownQuery, session: SparkSession) -> None:
         self._query = query
         self._session = session
 

@@ -27,7 +27,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class Query:
+class KnownQuery:
     """A query that has been understood.
 
     Attributes:
@@ -57,9 +57,9 @@ class KnownQueries:
     """The queries that a host has understood, so that one that is opened again need not be analysed again."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Query] = {}
+        self._known: dict[str, KnownQuery] = {}
 
-    def understand(self, base: SparkSession, spec: OpenQuery) -> Query:
+    def understand(self, base: SparkSession, spec: OpenQuery) -> KnownQuery:
         """See ``understand``; what the query does and its code must be the same for it to be known.
 
         Raises:
@@ -71,7 +71,7 @@ class KnownQueries:
         query = self._known[spec.query] = understand(base, spec)
         return query
 
-    def ran(self, query: Query) -> None:
+    def ran(self, query: KnownQuery) -> None:
         """Note that a query has been warmed up."""
         self._known[query.spec.query] = replace(query, warm=True)
 
@@ -80,7 +80,7 @@ def _definition(spec: OpenQuery) -> OpenQuery:
     return msgspec.structs.replace(spec, epoch=0, checkpoint_dir="", begin_seq=0, analyse_only=False)
 
 
-def understand(base: SparkSession, spec: OpenQuery) -> Query:
+def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
     """Check, load and analyse a query without starting anything.
 
     Raises:
@@ -97,7 +97,7 @@ def understand(base: SparkSession, spec: OpenQuery) -> Query:
         raise RefusedError(f"query {spec.query}: schema {spec.schema_ddl!r}: {why(error)}") from error
     _check_carried(spec, "schema", input_schema)
     found, result_schema = _analysed(base, spec, columns, build)
-    return Query(spec, base, columns, input_schema, result_schema, found, build, code_hash)
+    return KnownQuery(spec, base, columns, input_schema, result_schema, found, build, code_hash)
 
 
 def _by_sql(sql: str) -> Callable[[DataFrame], DataFrame]:

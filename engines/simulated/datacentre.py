@@ -15,7 +15,7 @@ from itertools import permutations
 from typing import Protocol
 
 from engines.simulated.boot import BootTimes, LogNormal
-from engines.simulated.placement import Link, Vm
+from engines.simulated.placement import Link, SimulatedVm
 
 _ROUNDING = 1e-9
 
@@ -25,7 +25,7 @@ class NoRoomError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class SimulatedHost:
     """A machine whose VMs execute at most ``mips`` million instructions a second together."""
 
     name: str
@@ -41,7 +41,7 @@ class Datacentre:
     """Hosts at one place; ``inside`` is the network between two of them."""
 
     name: str
-    hosts: tuple[Host, ...]
+    hosts: tuple[SimulatedHost, ...]
     inside: Link = field(default_factory=Link)
 
 
@@ -62,7 +62,7 @@ class MostFree:
         return chosen if chosen is not None and free_mips[chosen] >= mips * (1 - _ROUNDING) else None
 
 
-class Cloud:
+class SimulatedCloud:
     """Data centres, and the VMs that were started in them.
 
     Args:
@@ -96,11 +96,11 @@ class Cloud:
         self._allocation = allocation or MostFree()
         self._boot, self._boot_s = boot or LogNormal(), boot_s
         self._random = random.Random(f"boot {seed}")  # noqa: S311  # no secret
-        self._vms: dict[str, Vm] = {}
+        self._vms: dict[str, SimulatedVm] = {}
         self._at: dict[str, tuple[str, str]] = {}
 
     @property
-    def vms(self) -> tuple[Vm, ...]:
+    def vms(self) -> tuple[SimulatedVm, ...]:
         """Return all VMs that were ever started, in this order, for ``Simulation``."""
         return tuple(self._vms.values())
 
@@ -108,7 +108,7 @@ class Cloud:
         """Return the host on which a VM was started."""
         return self._at[vm][1]
 
-    def start(self, name: str, mips: float, datacentre: str, at_s: float = 0.0) -> Vm:
+    def start(self, name: str, mips: float, datacentre: str, at_s: float = 0.0) -> SimulatedVm:
         """Ask for a VM and return it; it executes once it has booted.
 
         Raises:
@@ -121,12 +121,12 @@ class Cloud:
         host = self._allocation.host(mips, free)
         if host is None:
             raise NoRoomError(f"no host of {datacentre} has {mips:g} MIPS free for {name}: {dict(free)}")
-        vm = Vm(name, mips, ready_s=at_s + self._boot.draw(self._random, self._boot_s))
+        vm = SimulatedVm(name, mips, ready_s=at_s + self._boot.draw(self._random, self._boot_s))
         free[host] -= mips
         self._vms[name], self._at[name] = vm, (datacentre, host)
         return vm
 
-    def end(self, name: str, at_s: float) -> Vm:
+    def end(self, name: str, at_s: float) -> SimulatedVm:
         """Give a VM back, or let it die: nothing is executed from then on, and its MIPS are free for others.
 
         Raises:

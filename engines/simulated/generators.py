@@ -27,7 +27,7 @@ def _not_negative(**values: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Uniform:
+class ConstantRate:
     """Always ``per_s`` events a second."""
 
     per_s: float
@@ -60,7 +60,7 @@ class UniformIncrease:
         return grown + self.most_per_s * (at_s - growing_s)
 
 
-class Trace:
+class RecordedRates:
     """As recorded: ``counts[i]`` events come at ``times_s[i]``; nothing after the last.
 
     Raises:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from engines.simulated.events import EventSet
-from engines.simulated.query import Consumer, Producer, Query
+from engines.simulated.query import Consumer, Producer, QueryGraph
 
 
 class Happening(StrEnum):
@@ -21,7 +21,7 @@ class Happening(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MetricsEntry:
     """One line of the log.
 
     Attributes:
@@ -44,7 +44,7 @@ class Entry:
 class MetricCalculator(Protocol):
     """Measures something of a simulation (CEPSim's MetricCalculator)."""
 
-    def observe(self, entry: Entry, events: EventSet) -> None:
+    def observe(self, entry: MetricsEntry, events: EventSet) -> None:
         """Take an entry; ``events`` are E of eq. 2, 3 and 7 for these events: at the entry's time, latency included."""
         ...
 
@@ -53,9 +53,9 @@ class Log:
     """Keeps the last ``most`` entries."""
 
     def __init__(self, most: int = 1_000_000) -> None:
-        self.entries: deque[Entry] = deque(maxlen=most)
+        self.entries: deque[MetricsEntry] = deque(maxlen=most)
 
-    def observe(self, entry: Entry, events: EventSet) -> None:  # noqa: ARG002
+    def observe(self, entry: MetricsEntry, events: EventSet) -> None:  # noqa: ARG002
         """See ``MetricCalculator``."""
         self.entries.append(entry)
 
@@ -71,7 +71,7 @@ class Latency:
         self._since_s = since_s
         self._sums: dict[str, tuple[float, int]] = {}
 
-    def observe(self, entry: Entry, events: EventSet) -> None:
+    def observe(self, entry: MetricsEntry, events: EventSet) -> None:
         """See ``MetricCalculator``."""
         if entry.happened is Happening.PROCESSED and entry.at_s >= self._since_s:
             sum_s, times = self._sums.get(entry.vertex, (0.0, 0))
@@ -91,7 +91,7 @@ class Throughput:
         since_s: what was consumed before is left out.
     """
 
-    def __init__(self, queries: Iterable[Query], since_s: float = 0.0) -> None:
+    def __init__(self, queries: Iterable[QueryGraph], since_s: float = 0.0) -> None:
         self._since_s = since_s
         self._paths: dict[str, dict[str, int]] = {
             consumer: {producer: query.paths(producer, consumer) for producer in query.named(Producer)}
@@ -100,7 +100,7 @@ class Throughput:
         }
         self._totals: dict[str, dict[str, float]] = {consumer: {} for consumer in self._paths}
 
-    def observe(self, entry: Entry, events: EventSet) -> None:
+    def observe(self, entry: MetricsEntry, events: EventSet) -> None:
         """See ``MetricCalculator``."""
         totals = self._totals.get(entry.vertex)
         if totals is None or entry.happened is not Happening.PROCESSED or entry.at_s < self._since_s:
@@ -115,7 +115,7 @@ class Throughput:
         return events / (until_s - self._since_s)
 
 
-def all_of(calculators: Sequence[MetricCalculator], entry: Entry, events: EventSet) -> None:
+def all_of(calculators: Sequence[MetricCalculator], entry: MetricsEntry, events: EventSet) -> None:
     """Let every calculator observe."""
     for calculator in calculators:
         calculator.observe(entry, events)

@@ -12,11 +12,11 @@ import math
 from dataclasses import dataclass
 
 from engines.simulated.events import EventSet
-from engines.simulated.query import Consumer, Edge, Operator, Producer, Query, Vertex, WindowedOperator
+from engines.simulated.query import Consumer, Edge, Operator, Producer, QueryGraph, Vertex, WindowedOperator
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class ProducedEvents:
     """Events of a producer, evenly spread: ``count`` of them, due from ``from_s`` on and before ``to_s``."""
 
     count: int
@@ -60,7 +60,7 @@ class MicroBatchedQuery:
         ValueError: it is none.
     """
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: QueryGraph) -> None:
         edges = _chain(query)
         vertices = [query.vertices[name] for name in query.order]
         at = next(i for i, vertex in enumerate(vertices) if isinstance(vertex, WindowedOperator))
@@ -76,7 +76,7 @@ class MicroBatchedQuery:
         self._watermark_s = -math.inf
         self._open: dict[int, EventSet] = {}
 
-    def batch(self, arrivals: list[Arrivals]) -> MicroBatch:
+    def batch(self, arrivals: list[ProducedEvents]) -> MicroBatch:
         """Take a micro-batch of these events; of a window that an earlier one closed nothing may come any more."""
         watermark_s = self._watermark_s
         for some in arrivals:
@@ -92,7 +92,7 @@ class MicroBatchedQuery:
             closed.append(Closed(number, inside.emitted(inside.at_s, results * self._kept)))
         return MicroBatch(instructions, tuple(closed))
 
-    def _put(self, some: Arrivals) -> None:
+    def _put(self, some: ProducedEvents) -> None:
         """Split events over the windows in which they were due."""
         from_s, window_s = some.from_s, self._window.window_s
         per_s = some.count / (some.to_s - some.from_s)
@@ -105,7 +105,7 @@ class MicroBatchedQuery:
             from_s = to_s
 
 
-def _chain(query: Query) -> list[Edge]:
+def _chain(query: QueryGraph) -> list[Edge]:
     """Return the edges of a chain from first to last."""
     vertices = [query.vertices[name] for name in query.order]
     windows = [vertex for vertex in vertices if isinstance(vertex, WindowedOperator)]

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from engines.simulated.query import Query
+from engines.simulated.query import QueryGraph
 
 
 @dataclass(frozen=True, slots=True)
-class Vm:
+class SimulatedVm:
     """A machine that executes ``mips`` million instructions a second, from ``ready_s`` until ``ends_s``."""
 
     name: str
@@ -43,7 +43,7 @@ Placement = Mapping[str, str]
 class PlacementStrategy(Protocol):
     """Decides which VM runs which vertex (CEPSim's OpPlacementStrategy)."""
 
-    def place(self, queries: Sequence[Query], vms: Sequence[Vm]) -> Placement:
+    def place(self, queries: Sequence[QueryGraph], vms: Sequence[SimulatedVm]) -> Placement:
         """Return the VM of every vertex of every query."""
         ...
 
@@ -54,7 +54,7 @@ class SpreadQueries:
     With one VM everything runs there. Equal VMs take turns in their order.
     """
 
-    def place(self, queries: Sequence[Query], vms: Sequence[Vm]) -> Placement:
+    def place(self, queries: Sequence[QueryGraph], vms: Sequence[SimulatedVm]) -> Placement:
         """See ``PlacementStrategy``."""
         if not vms:
             raise ValueError("there is no VM to place queries on")

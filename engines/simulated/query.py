@@ -111,7 +111,7 @@ def constant(events: float) -> Combination:
     return lambda _: events
 
 
-class Query:
+class QueryGraph:
     """A directed acyclic graph.
 
     Args:

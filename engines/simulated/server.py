@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServiceInterval:
     """When a job is begun and done."""
 
     begun_s: float
@@ -28,7 +28,7 @@ class Server:
         self._free_s = [since_s] * cores
         self._last_s = since_s
 
-    def serve(self, at_s: float, work_s: float) -> Served:
+    def serve(self, at_s: float, work_s: float) -> ServiceInterval:
         """Take a job that comes at ``at_s`` and needs ``work_s`` of a core.
 
         Raises:
@@ -39,4 +39,4 @@ class Server:
         self._last_s = at_s
         begun_s = max(at_s, self._free_s[0])
         heapq.heapreplace(self._free_s, begun_s + work_s)
-        return Served(begun_s, begun_s + work_s)
+        return ServiceInterval(begun_s, begun_s + work_s)

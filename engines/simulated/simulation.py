@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engines.simulated.events import EventSet
-from engines.simulated.metrics import Entry, Happening, MetricCalculator, all_of
-from engines.simulated.placement import Link, Placement, Vm
-from engines.simulated.query import Edge, Query
+from engines.simulated.metrics import Happening, MetricCalculator, MetricsEntry, all_of
+from engines.simulated.placement import Link, Placement, SimulatedVm
+from engines.simulated.query import Edge, QueryGraph
 from engines.simulated.running import Output, RunningProducer, RunningVertex, run_vertex
 from engines.simulated.scheduling import ProportionalToIpe, SchedulingStrategy
 
@@ -47,8 +47,8 @@ class Simulation:
 
     def __init__(
         self,
-        queries: Sequence[Query],
-        vms: Sequence[Vm],
+        queries: Sequence[QueryGraph],
+        vms: Sequence[SimulatedVm],
         placement: Placement,
         *,
         interval_s: float = 0.01,
@@ -78,7 +78,7 @@ class Simulation:
         self._producers = [v for v in self.vertices.values() if isinstance(v, RunningProducer)]
         self._say_room()
 
-    def _add(self, query: Query, vms: set[str]) -> None:
+    def _add(self, query: QueryGraph, vms: set[str]) -> None:
         for name in query.order:
             if name in self.vertices:
                 raise ValueError(f"two queries have a vertex {name}: rename one")
@@ -121,7 +121,7 @@ class Simulation:
     def _process(self, vertex: RunningVertex, instructions: float, at_s: float) -> None:
         work = vertex.process(instructions, at_s)
         if work.consumed.count > 0:
-            entry = Entry(self._ticks, at_s, vertex.name, Happening.PROCESSED, work.consumed.count)
+            entry = MetricsEntry(self._ticks, at_s, vertex.name, Happening.PROCESSED, work.consumed.count)
             all_of(self._calculators, entry, work.consumed.emitted(at_s))
         if work.emitted is None:
             return
@@ -145,7 +145,7 @@ class Simulation:
         heapq.heappush(self._messages, _Message(free_s + link.delay_s, self._sent, edge.origin, edge.target, events))
         key = (edge.origin, edge.target)
         self._flying[key] = self._flying.get(key, 0.0) + events.count
-        entry = Entry(self._ticks, at_s, edge.origin, Happening.SENT, events.count, edge.target)
+        entry = MetricsEntry(self._ticks, at_s, edge.origin, Happening.SENT, events.count, edge.target)
         all_of(self._calculators, entry, events)
 
     def _receive(self, at_s: float) -> None:
@@ -154,7 +154,7 @@ class Simulation:
             self._flying[message.origin, message.target] -= message.events.count
             arrived = message.events.emitted(message.due_s)
             self.vertices[message.target].queues[message.origin].add(arrived)
-            entry = Entry(self._ticks, at_s, message.target, Happening.RECEIVED, arrived.count, message.origin)
+            entry = MetricsEntry(self._ticks, at_s, message.target, Happening.RECEIVED, arrived.count, message.origin)
             all_of(self._calculators, entry, arrived)
 
     # -------------------------------------------------------------------------------------------------- back-pressure

@@ -12,7 +12,7 @@ from infra.messages import Poison
 
 
 @dataclass(frozen=True)
-class Answer:
+class RunOutcome:
     """What became of a run, or for a stateful query of all the runs of a micro-batch.
 
     Attributes:
@@ -30,5 +30,5 @@ class Answer:
     batch_s: float
 
 
-OnAnswers = Callable[[Sequence[Answer]], None]
+OnAnswers = Callable[[Sequence[RunOutcome]], None]
 OnItems = Callable[[Sequence[Item]], None]

@@ -23,7 +23,7 @@ class CheckpointError(Exception):
 
 
 @dataclass(frozen=True)
-class Progress:
+class ResumePoint:
     """Where a stateful query goes on.
 
     Attributes:
@@ -86,7 +86,7 @@ def _leave_schemas(folder: Path) -> None:
             entry.unlink()
 
 
-def progress_of(folder: Path, begin_seq: int = 0) -> Progress:
+def progress_of(folder: Path, begin_seq: int = 0) -> ResumePoint:
     """Read where a checkpoint's query goes on.
 
     Args:
@@ -98,10 +98,10 @@ def progress_of(folder: Path, begin_seq: int = 0) -> Progress:
     """
     offsets, commits = _batches(folder / "offsets"), _batches(folder / "commits")
     if not offsets:
-        return Progress(begin_seq, begin_seq)
+        return ResumePoint(begin_seq, begin_seq)
     done = _end_of(folder, commits[-1]) if commits else begin_seq
     planned = [batch for batch in offsets if not commits or batch > commits[-1]]
-    return Progress(done, _end_of(folder, planned[0]) if planned else done)
+    return ResumePoint(done, _end_of(folder, planned[0]) if planned else done)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from engines.query.known import Query, RefusedError
+from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.session import sibling
 from engines.streaming import source
@@ -47,7 +47,7 @@ class Stream:
 
     def __init__(
         self,
-        query: Query,
+        query: KnownQuery,
         server: FeedServer,
         feed: Feed,
         checkpoint: Path,
@@ -143,7 +143,7 @@ class Warmth:
             raise RefusedError(f"query {query}: it fails even without events: {self._death}")
 
 
-def check_streaming(result: DataFrame, query: Query) -> None:
+def check_streaming(result: DataFrame, query: KnownQuery) -> None:
     """Refuse a query that would never see an event.
 
     Raises:
@@ -153,7 +153,7 @@ def check_streaming(result: DataFrame, query: Query) -> None:
         raise RefusedError(f"query {query.spec.query}: it does not read the view events")
 
 
-def put_warm_up(feed: Feed, query: Query) -> None:
+def put_warm_up(feed: Feed, query: KnownQuery) -> None:
     """Append a run of no rows that nevertheless becomes a partition."""
     nothing = pa.RecordBatch.from_arrays(
         [pa.array([], field.type) for field in query.input_schema], schema=query.input_schema

@@ -6,14 +6,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from gateway.config.rented import Provider, Rented
+from gateway.config.rented import Provider, RentedConfig
 from gateway.config.words.fields import Duration, Finding, LongerThanZero, Section, Usd
 from infra.clouds.providers.prices import listed_usd_per_hour
 from infra.clouds.providers.profiles import PROFILES
 from policies.money.billing import BillingTerms
 
 
-class Billing(Section):
+class BillingConfig(Section):
     """The provider's prices: whole periods, at least ``minimum``, and traffic sent to a VM.
 
     Attributes:
@@ -29,7 +29,7 @@ class Billing(Section):
     usd_per_gb_sent: Usd
 
 
-class Budget(Section):
+class BudgetConfig(Section):
     """The most that may be spent on VMs and egress. A VM that does not fit is not launched or not renewed.
 
     Hours and days are those of the wall clock in UTC. A billed block counts for the hour and day in which it begins.
@@ -49,7 +49,7 @@ class Budget(Section):
     when_spent: Literal["stay_home", "shed"] = "stay_home"
 
 
-def billing_findings(provider: Provider, billing: Billing, rented: Rented) -> list[Finding]:
+def billing_findings(provider: Provider, billing: BillingConfig, rented: RentedConfig) -> list[Finding]:
     """Return what of the terms nobody knows."""
     if provider == "process":
         return [
@@ -69,7 +69,7 @@ def billing_findings(provider: Provider, billing: Billing, rented: Rented) -> li
     return [Finding(key=("billing", "usd_per_hour"), what=what)]
 
 
-def size_prices(provider: Provider, billing: Billing, rented: Rented) -> dict[str, float]:
+def size_prices(provider: Provider, billing: BillingConfig, rented: RentedConfig) -> dict[str, float]:
     """Return what an hour of each size costs, where it is known; empty if the config gives one price for all.
 
     A spare machine costs its highest price here: what it really costs is known at the provider only.
@@ -83,7 +83,7 @@ def size_prices(provider: Provider, billing: Billing, rented: Rented) -> dict[st
     return {size: usd for size, usd in found.items() if usd is not None}
 
 
-def billing_terms(provider: Provider, billing: Billing, rented: Rented) -> BillingTerms:
+def billing_terms(provider: Provider, billing: BillingConfig, rented: RentedConfig) -> BillingTerms:
     """Return the terms, completed by the provider's habits; their price is that of the dearest size."""
     usd_per_hour = billing.usd_per_hour
     if usd_per_hour is None:

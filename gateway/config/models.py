@@ -12,51 +12,74 @@ from typing import Self
 
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
-from gateway.config.billing import Billing, Budget
-from gateway.config.connectors.http import HttpSink, HttpSource
-from gateway.config.connectors.kafka import KafkaSink, KafkaSource
-from gateway.config.connectors.mqtt import MqttSink, MqttSource
-from gateway.config.connectors.s3 import S3Sink, shared_prefix
-from gateway.config.connectors.sinks import FileSink, Sink
-from gateway.config.connectors.sources import FileSource, QuerySource, Replay, Source, Step
-from gateway.config.policy import Policy, policy_findings
-from gateway.config.queries import Codec, Order, Payload, Qos, Query, Runs, Switching, Thresholds
-from gateway.config.sites import Api, Cloud, CloudOrNone, EmulateLink, Gateway, Private, Spark
+from gateway.config.billing import BillingConfig, BudgetConfig
+from gateway.config.connectors.http import HttpSinkConfig, HttpSourceConfig
+from gateway.config.connectors.kafka import KafkaSinkConfig, KafkaSourceConfig
+from gateway.config.connectors.mqtt import MqttSinkConfig, MqttSourceConfig
+from gateway.config.connectors.s3 import S3SinkConfig, shared_prefix
+from gateway.config.connectors.sinks import FileSinkConfig, SinkConfig
+from gateway.config.connectors.sources import (
+    FileSourceConfig,
+    QuerySourceConfig,
+    ReplayConfig,
+    SourceConfig,
+    StepConfig,
+)
+from gateway.config.policy import PolicyConfig, policy_findings
+from gateway.config.queries import (
+    Codec,
+    OrderConfig,
+    PayloadConfig,
+    QosConfig,
+    QueryConfig,
+    RunsConfig,
+    SwitchingConfig,
+    ThresholdsConfig,
+)
+from gateway.config.sites import (
+    ApiConfig,
+    CloudConfig,
+    CloudConfigOrNone,
+    EmulateLinkConfig,
+    GatewayConfig,
+    PrivateConfig,
+    SparkConfig,
+)
 from gateway.config.words.fields import Checked, Finding, QueryName, folder_of, refuse
 
 __all__ = [
-    "Api",
-    "Billing",
-    "Budget",
-    "Cloud",
+    "ApiConfig",
+    "BillingConfig",
+    "BudgetConfig",
+    "CloudConfig",
     "Codec",
     "Config",
-    "EmulateLink",
-    "FileSink",
-    "FileSource",
-    "Gateway",
-    "HttpSink",
-    "HttpSource",
-    "KafkaSink",
-    "KafkaSource",
-    "MqttSink",
-    "MqttSource",
-    "Order",
-    "Payload",
-    "Policy",
-    "Private",
-    "Qos",
-    "Query",
-    "QuerySource",
-    "Replay",
-    "Runs",
-    "S3Sink",
-    "Sink",
-    "Source",
-    "Spark",
-    "Step",
-    "Switching",
-    "Thresholds",
+    "EmulateLinkConfig",
+    "FileSinkConfig",
+    "FileSourceConfig",
+    "GatewayConfig",
+    "HttpSinkConfig",
+    "HttpSourceConfig",
+    "KafkaSinkConfig",
+    "KafkaSourceConfig",
+    "MqttSinkConfig",
+    "MqttSourceConfig",
+    "OrderConfig",
+    "PayloadConfig",
+    "PolicyConfig",
+    "PrivateConfig",
+    "QosConfig",
+    "QueryConfig",
+    "QuerySourceConfig",
+    "ReplayConfig",
+    "RunsConfig",
+    "S3SinkConfig",
+    "SinkConfig",
+    "SourceConfig",
+    "SparkConfig",
+    "StepConfig",
+    "SwitchingConfig",
+    "ThresholdsConfig",
 ]
 
 
@@ -70,10 +93,10 @@ class Config(Checked):
         ("_policy_findings", ("queries", "gateway", "cloud")),
     )
 
-    gateway: Gateway
-    private: Private = Private()
-    cloud: CloudOrNone = Field(default_factory=Cloud.none)
-    queries: dict[QueryName, Query] = Field(min_length=1, max_length=256)
+    gateway: GatewayConfig
+    private: PrivateConfig = PrivateConfig()
+    cloud: CloudConfigOrNone = Field(default_factory=CloudConfig.none)
+    queries: dict[QueryName, QueryConfig] = Field(min_length=1, max_length=256)
     _folder: Path = PrivateAttr(default=Path())
     _file: Path | None = PrivateAttr(default=None)
 
@@ -101,14 +124,14 @@ class Config(Checked):
 
     def _upstreams(self) -> dict[str, list[str]]:
         return {
-            name: [query.source.name] if isinstance(query.source, QuerySource) else []
+            name: [query.source.name] if isinstance(query.source, QuerySourceConfig) else []
             for name, query in self.queries.items()
         }
 
     def _sink_findings(self) -> list[Finding]:
         findings, owners = [], dict[Path, str]()
         for name, query in self.queries.items():
-            if not isinstance(query.sink, FileSink):
+            if not isinstance(query.sink, FileSinkConfig):
                 continue
             owner = owners.setdefault(query.sink.path, name)
             if owner != name:
@@ -132,7 +155,7 @@ class Config(Checked):
         ]
 
     def _bucket_findings(self) -> list[Finding]:
-        sinks = [(name, query.sink) for name, query in self.queries.items() if isinstance(query.sink, S3Sink)]
+        sinks = [(name, query.sink) for name, query in self.queries.items() if isinstance(query.sink, S3SinkConfig)]
         return [
             Finding(
                 key=("queries", name, "sink", "prefix"),
@@ -157,7 +180,7 @@ class Config(Checked):
             return f'there is no query "{upstream}"; the queries are {", ".join(self.queries)}'
         if not query.mistaken.isdisjoint(("sink", "order")):
             return None
-        if not isinstance(query.sink, FileSink):
+        if not isinstance(query.sink, FileSinkConfig):
             return f'query "{upstream}" has a sink of type {query.sink.type}; only results in a file sink can be read'
         if query.sink.format != "jsonl":
             return f'query "{upstream}" writes {query.sink.format}; its results can only be read as jsonl'

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError, create_model
 
-from gateway.config.models import Config, Query
+from gateway.config.models import Config, QueryConfig
 from gateway.config.words.fields import QueryName, Section
 
 Key = tuple[str | int, ...]
@@ -26,7 +26,7 @@ def unseen(data: dict[str, Any], context: dict[str, Any]) -> Iterator[tuple[Key,
     """
     written = data.get("queries")
     queries = {
-        name: Query.of_readable(*_readable(Query, query, context))
+        name: QueryConfig.of_readable(*_readable(QueryConfig, query, context))
         for name, query in (written.items() if isinstance(written, dict) else ())
         if isinstance(query, dict)
     }

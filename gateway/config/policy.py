@@ -16,13 +16,13 @@ Cycles = Annotated[tuple[LongerThanZero, ...], Field(max_length=4)]
 History = Annotated[int, Field(ge=50, le=2000)]
 
 
-class ReactivePolicy(Section):
+class ReactivePolicyConfig(Section):
     """Equation 1 of ESM: a VM is launched when the latency is too high, and terminated when it has recovered."""
 
     type: Literal["reactive"]
 
 
-class PlannerPolicy(Section):
+class PlannerPolicyConfig(Section):
     """Gaussian processes forecast the input, and the cheapest path through a state graph decides.
 
     Attributes:
@@ -47,7 +47,7 @@ class PlannerPolicy(Section):
     most_error: Share = 0.1
 
 
-class QueueingPolicy(Section):
+class QueueingPolicyConfig(Section):
     """Queueing theory says how many engines keep a buffer limit at the forecast input.
 
     Attributes:
@@ -87,7 +87,7 @@ class QueueingPolicy(Section):
         return _DAY_S if self.cycle_s is None else self.cycle_s
 
 
-class CpuPolicy(Section):
+class CpuPolicyConfig(Section):
     """One VM more above a CPU use, one fewer below another.
 
     Attributes:
@@ -112,7 +112,7 @@ class CpuPolicy(Section):
         return self
 
 
-class StaticPolicy(Section):
+class StaticPolicyConfig(Section):
     """Always the same number of VMs.
 
     Attributes:
@@ -123,8 +123,9 @@ class StaticPolicy(Section):
     vms: int = Field(ge=0, le=1000)
 
 
-Policy = Annotated[
-    ReactivePolicy | PlannerPolicy | QueueingPolicy | CpuPolicy | StaticPolicy, Field(discriminator="type")
+PolicyConfig = Annotated[
+    ReactivePolicyConfig | PlannerPolicyConfig | QueueingPolicyConfig | CpuPolicyConfig | StaticPolicyConfig,
+    Field(discriminator="type"),
 ]
 
 
@@ -134,15 +135,15 @@ def default_window_s(slot_s: float, boot_s: float, first_block_s: float) -> floa
 
 
 def policy_findings(
-    policy: Policy, *, mode: str, slot_s: float, boot_s: float, first_block_s: float, max_vms: int
+    policy: PolicyConfig, *, mode: str, slot_s: float, boot_s: float, first_block_s: float, max_vms: int
 ) -> list[Finding]:
     """Return what is wrong with a policy beside the rest of the config; keys start at ``policy``."""
-    if isinstance(policy, ReactivePolicy):
+    if isinstance(policy, ReactivePolicyConfig):
         return []
     if mode == "off":
         what = "has nothing to decide, as switching: {mode: off} keeps all events home; take one of the two away"
         return [Finding(key=("type",), what=what)]
-    if isinstance(policy, StaticPolicy):
+    if isinstance(policy, StaticPolicyConfig):
         if policy.vms <= max_vms:
             return []
         what = f"{policy.vms} are more than cloud.max_vms ({max_vms}); lower the one or raise the other"
@@ -151,17 +152,19 @@ def policy_findings(
         what = f"must not be shorter than gateway.slot ({slot_s:g}s): nothing is measured in between"
         return [Finding(key=("window",), what=what)]
     window_s = default_window_s(slot_s, boot_s, first_block_s) if policy.window_s is None else policy.window_s
-    if isinstance(policy, QueueingPolicy):
+    if isinstance(policy, QueueingPolicyConfig):
         return _season_findings(policy, window_s)
-    return _horizon_findings(policy, window_s, boot_s, first_block_s) if isinstance(policy, PlannerPolicy) else []
+    return _horizon_findings(policy, window_s, boot_s, first_block_s) if isinstance(policy, PlannerPolicyConfig) else []
 
 
-def horizon_s(policy: PlannerPolicy, boot_s: float, first_block_s: float) -> float:
+def horizon_s(policy: PlannerPolicyConfig, boot_s: float, first_block_s: float) -> float:
     """Return how far ahead is planned."""
     return boot_s + first_block_s if policy.horizon_s is None else policy.horizon_s
 
 
-def _horizon_findings(policy: PlannerPolicy, window_s: float, boot_s: float, first_block_s: float) -> list[Finding]:
+def _horizon_findings(
+    policy: PlannerPolicyConfig, window_s: float, boot_s: float, first_block_s: float
+) -> list[Finding]:
     ahead_s = horizon_s(policy, boot_s, first_block_s)
     if ahead_s < boot_s + window_s and policy.horizon_s is not None:
         what = (
@@ -178,7 +181,7 @@ def _horizon_findings(policy: PlannerPolicy, window_s: float, boot_s: float, fir
     return []
 
 
-def _season_findings(policy: QueueingPolicy, window_s: float) -> list[Finding]:
+def _season_findings(policy: QueueingPolicyConfig, window_s: float) -> list[Finding]:
     if policy.forecast == "seasonal" and not 2 * window_s <= policy.season_s <= 20_000 * window_s:
         what = f"must be 2 to 20000 windows of {window_s:g}s long; change it or the window"
         return [Finding(key=("cycle",), what=what)]

@@ -6,10 +6,10 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from gateway.config.connectors.kafka import KafkaSource, circle_findings
-from gateway.config.connectors.sinks import Sink
-from gateway.config.connectors.sources import FileSource, Source
-from gateway.config.policy import Policy, ReactivePolicy
+from gateway.config.connectors.kafka import KafkaSourceConfig, circle_findings
+from gateway.config.connectors.sinks import SinkConfig
+from gateway.config.connectors.sources import FileSourceConfig, SourceConfig
+from gateway.config.policy import PolicyConfig, ReactivePolicyConfig
 from gateway.config.words.ddl import top_level_columns
 from gateway.config.words.fields import (
     Checked,
@@ -29,7 +29,7 @@ from policies.failures.restarts import RestartTerms
 Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
 
 
-class Qos(Section):
+class QosConfig(Section):
     """The latency target, and the statistic that it applies to."""
 
     latency_s: LongerThanZero = Field(alias="latency")
@@ -40,8 +40,8 @@ def _auto_or_share(value: object) -> object:
     return value if value == "auto" else share_fraction(value)
 
 
-class Switching(Section):
-    """The switching options as written; ``Query.thresholds`` has the defaults filled in (ESM, eq. 1 and 2)."""
+class SwitchingConfig(Section):
+    """The switching options as written; ``QueryConfig.thresholds`` has the defaults filled in (ESM, eq. 1 and 2)."""
 
     mode: Annotated[
         Literal["auto", "data", "query", "off"],
@@ -57,7 +57,7 @@ class Switching(Section):
     tolerance_s: Duration = Field(default=1.0, alias="tolerance")
 
 
-class Thresholds(Section):
+class ThresholdsConfig(Section):
     """The switching thresholds with their defaults resolved.
 
     Attributes:
@@ -86,7 +86,7 @@ def _word_or_codecs(value: object) -> object:
     return value
 
 
-class Payload(Section):
+class PayloadConfig(Section):
     """How an event is reduced in size before it crosses the WAN."""
 
     trim: bool = True
@@ -94,7 +94,7 @@ class Payload(Section):
     compress: Annotated[Literal["none", "auto"] | dict[str, Codec], BeforeValidator(_word_or_codecs)] = "auto"
 
 
-class Order(Section):
+class OrderConfig(Section):
     """Results are released in the order of ``by``. A missing result is waited for at most ``flush``."""
 
     by: str = "arrival"
@@ -107,7 +107,7 @@ def _off_is_none(value: object) -> object:
     return None if value == "off" else value
 
 
-class Runs(Section):
+class RunsConfig(Section):
     """When a run is closed: whichever limit is met first."""
 
     max_events: int = Field(default=2000, ge=1, le=1_000_000)
@@ -115,7 +115,7 @@ class Runs(Section):
     linger_s: Duration = Field(default=0.1, alias="linger")
 
 
-class DeadLetters(Section):
+class DeadLettersConfig(Section):
     """When the file of dead letters has reached ``limit``, the query waits until they are replayed or it is raised.
 
     When more than ``most`` of the last 1,000 rows fail, the query counts as broken, not its data; 100% allows all.
@@ -141,7 +141,7 @@ def _pauses(value: object) -> object:
     return pauses_s
 
 
-class OnFailure(Section):
+class OnFailureConfig(Section):
     """What happens to a query that fails: it is opened again after pauses that double, while all others continue.
 
     Attributes:
@@ -165,7 +165,7 @@ def _has_columns(ddl: str) -> str:
     return ddl
 
 
-class Query(Checked):
+class QueryConfig(Checked):
     """One query: the source of its events, what is computed, where results go, and the latency target.
 
     ``drift`` says what happens to an event whose fields differ from ``schema`` (see docs/schema-drift.md).
@@ -179,22 +179,22 @@ class Query(Checked):
         ("_circle_findings", ("source", "sink")),
     )
 
-    source: Source
+    source: SourceConfig
     schema_ddl: Annotated[str, AfterValidator(_has_columns)] = Field(alias="schema", min_length=1)
     sql: str | None = None
     function: FunctionName | None = None
-    sink: Sink
-    qos: Qos
-    switching: Switching = Switching()
-    payload: Payload = Payload()
-    order: Annotated[Order | None, BeforeValidator(_off_is_none, json_schema_input_type=Order | Literal["off"])] = (
-        Order()
-    )
-    policy: Policy = ReactivePolicy(type="reactive")
-    runs: Runs = Runs()
+    sink: SinkConfig
+    qos: QosConfig
+    switching: SwitchingConfig = SwitchingConfig()
+    payload: PayloadConfig = PayloadConfig()
+    order: Annotated[
+        OrderConfig | None, BeforeValidator(_off_is_none, json_schema_input_type=OrderConfig | Literal["off"])
+    ] = OrderConfig()
+    policy: PolicyConfig = ReactivePolicyConfig(type="reactive")
+    runs: RunsConfig = RunsConfig()
     drift: Literal["lenient", "strict"] = "lenient"
-    dead_letters: DeadLetters = DeadLetters()
-    on_failure: OnFailure = OnFailure()
+    dead_letters: DeadLettersConfig = DeadLettersConfig()
+    on_failure: OnFailureConfig = OnFailureConfig()
     new_epoch: bool = False
 
     @model_validator(mode="after")
@@ -203,10 +203,10 @@ class Query(Checked):
         return self
 
     @property
-    def thresholds(self) -> Thresholds:
+    def thresholds(self) -> ThresholdsConfig:
         """Return the switching thresholds with their defaults."""
         said, target_s = self.switching, self.qos.latency_s
-        return Thresholds(
+        return ThresholdsConfig(
             start_vm_above_s=1.2 * target_s if said.start_vm_above_s is None else said.start_vm_above_s,
             send_above_s=target_s if said.send_above_s is None else said.send_above_s,
             keep_vm_above_s=0.5 * target_s if said.keep_vm_above_s is None else said.keep_vm_above_s,
@@ -231,11 +231,11 @@ class Query(Checked):
             wanted += [(("payload", "compress", name), name, "") for name in self.payload.compress]
         if self.order is not None and self.order.by != "arrival":
             wanted.append((("order", "by"), self.order.by, "TIMESTAMP"))
-        if isinstance(self.source, FileSource) and self.source.replay and self.source.replay.id_field:
+        if isinstance(self.source, FileSourceConfig) and self.source.replay and self.source.replay.id_field:
             wanted.append((("source", "replay", "id"), self.source.replay.id_field, "STRING"))
-        if isinstance(self.source, FileSource) and self.source.replay and self.source.replay.times:
+        if isinstance(self.source, FileSourceConfig) and self.source.replay and self.source.replay.times:
             wanted.append((("source", "replay", "times"), self.source.replay.times, "TIMESTAMP"))
-        of_source = self.source.column_findings(columns) if isinstance(self.source, KafkaSource) else []
+        of_source = self.source.column_findings(columns) if isinstance(self.source, KafkaSourceConfig) else []
         return of_source + [
             Finding(key=key, what=what)
             for key, name, kind in wanted

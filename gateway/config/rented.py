@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from gateway.config.connectors.s3 import Bucket
+from gateway.config.connectors.s3 import BucketConfig
 from gateway.config.words.fields import Finding, LongerThanZero, Section
 from infra.clouds.providers.profiles import PROFILES
 
@@ -22,10 +22,10 @@ def _different(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-Names = Annotated[tuple[Name, ...], AfterValidator(_different)]
+NameList = Annotated[tuple[Name, ...], AfterValidator(_different)]
 
 
-class Credentials(Section):
+class CredentialsConfig(Section):
     """Who we are at a provider; write secrets as ``${VAR}``.
 
     Attributes:
@@ -40,7 +40,7 @@ class Credentials(Section):
     token: SecretStr | None = None
 
 
-class Spot(Section):
+class SpotConfig(Section):
     """Spot VMs: they cost less, but the provider may reclaim them at any time. Their open runs are then sent home.
 
     Attributes:
@@ -50,7 +50,7 @@ class Spot(Section):
     max_usd_per_hour: float | None = Field(default=None, gt=0)
 
 
-class SelfDelete(Section):
+class SelfDeleteConfig(Section):
     """The credentials with which a VM deletes itself. They should allow deleting servers and nothing else.
 
     Attributes:
@@ -63,7 +63,7 @@ class SelfDelete(Section):
     secret: SecretStr | None = Field(default=None, min_length=1)
 
 
-class Rented(Section):
+class RentedConfig(Section):
     """Where VMs are rented, and of what kind. The process provider uses none of these keys.
 
     Attributes:
@@ -87,23 +87,23 @@ class Rented(Section):
         bundle: where new VMs find Spillway and the user's code; without it the image must contain them.
     """
 
-    credentials: Credentials | None = None
+    credentials: CredentialsConfig | None = None
     region: Name | None = None
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^\s/?#]+[^\s?#]*$")
     project: Name | None = None
     domain: Name | None = None
     image: str | None = Field(default=None, min_length=1)
-    sizes: Names = ()
-    zones: Names = ()
+    sizes: NameList = ()
+    zones: NameList = ()
     network: Name | None = None
     subnet: Name | None = None
-    security_groups: Names = ()
+    security_groups: NameList = ()
     address: Literal["public", "private"] | None = None
     port: int | None = Field(default=None, ge=1, le=65535)
     boot_within_s: LongerThanZero | None = Field(default=None, alias="boot_within")
-    spot: Spot | None = None
-    self_delete: SelfDelete | None = None
-    bundle: Bucket | None = None
+    spot: SpotConfig | None = None
+    self_delete: SelfDeleteConfig | None = None
+    bundle: BucketConfig | None = None
 
 
 _NEEDED: dict[str, dict[str, str]] = {
@@ -119,7 +119,7 @@ _FOR_ALL: dict[str, str] = {
     "sizes": "a list such as [m7i.large, m6i.large]",
 }
 _NOT_FOR: dict[str, tuple[str, ...]] = {
-    "process": tuple(Rented.model_fields),
+    "process": tuple(RentedConfig.model_fields),
     "ec2": ("project", "domain", "network", "self_delete"),
     "openstack": ("subnet",),
     "gce": ("region", "endpoint", "domain"),
@@ -135,9 +135,9 @@ _NOT_FOR: dict[str, tuple[str, ...]] = {
 }
 
 
-def rented_findings(provider: Provider, rented: Rented) -> list[Finding]:
+def rented_findings(provider: Provider, rented: RentedConfig) -> list[Finding]:
     """Return what a provider needs and is not there, and what is there and means nothing to it."""
-    given = {name: value for name in Rented.model_fields if (value := getattr(rented, name)) not in (None, ())}
+    given = {name: value for name in RentedConfig.model_fields if (value := getattr(rented, name)) not in (None, ())}
     needed = _NEEDED[provider] | (_FOR_ALL if provider != "process" else {})
     missing = [
         Finding(key=(name,), what=f"is missing; provider {provider} needs {name}: {example}")
@@ -160,7 +160,7 @@ def rented_findings(provider: Provider, rented: Rented) -> list[Finding]:
     return missing + meaningless
 
 
-def _self_delete_findings(provider: Provider, by: SelfDelete) -> list[Finding]:
+def _self_delete_findings(provider: Provider, by: SelfDeleteConfig) -> list[Finding]:
     secret = ("self_delete", "secret")
     if provider == "gce" and by.secret is not None:
         return [Finding(key=secret, what="means nothing to provider gce: id names the account; take it away")]
@@ -170,4 +170,4 @@ def _self_delete_findings(provider: Provider, by: SelfDelete) -> list[Finding]:
 
 
 def _written(name: str) -> str:
-    return str(Rented.model_fields[name].alias or name)
+    return str(RentedConfig.model_fields[name].alias or name)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gateway.config.models import Cloud, Config
+from gateway.config.models import CloudConfig, Config
 from gateway.config.policy import (
-    CpuPolicy,
-    PlannerPolicy,
-    Policy,
-    QueueingPolicy,
-    ReactivePolicy,
-    StaticPolicy,
+    CpuPolicyConfig,
+    PlannerPolicyConfig,
+    PolicyConfig,
+    QueueingPolicyConfig,
+    ReactivePolicyConfig,
+    StaticPolicyConfig,
     default_window_s,
     horizon_s,
 )
@@ -57,29 +57,29 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
     )
 
 
-def boot_within_s(cloud: Cloud) -> float:
+def boot_within_s(cloud: CloudConfig) -> float:
     """Return when a provider's machine that does not listen is abandoned; 0 where the cloud has no such limit."""
     if cloud.provider == "process":
         return 0.0
     return cloud.boot_within_s or PROFILES[cloud.provider].boot_within_s
 
 
-def _policy(policy: Policy, config: Config) -> PolicyOptions | None:
+def _policy(policy: PolicyConfig, config: Config) -> PolicyOptions | None:
     """Return a policy's options with their defaults; what it needs is imported only if it is chosen."""
-    if isinstance(policy, ReactivePolicy):
+    if isinstance(policy, ReactivePolicyConfig):
         return None
     from policies.planning.plain import CpuOptions, StaticOptions
     from policies.planning.planner import PlannerOptions
     from policies.planning.queueing import QueueingOptions
 
-    if isinstance(policy, StaticPolicy):
+    if isinstance(policy, StaticPolicyConfig):
         return StaticOptions(policy.vms)
     boot_s, first_block_s = config.cloud.boot_s, config.cloud.terms.first_block_s
     window_s = policy.window_s or default_window_s(config.gateway.slot_s, boot_s, first_block_s)
     match policy:
-        case CpuPolicy():
+        case CpuPolicyConfig():
             return CpuOptions(start_above=policy.start_above, stop_below=policy.stop_below, window_s=window_s)
-        case PlannerPolicy():
+        case PlannerPolicyConfig():
             return PlannerOptions(
                 window_s=window_s,
                 windows=math.ceil(horizon_s(policy, boot_s, first_block_s) / window_s - 1e-9),
@@ -90,7 +90,7 @@ def _policy(policy: Policy, config: Config) -> PolicyOptions | None:
                 most_uncertainty=policy.most_uncertainty,
                 most_error=policy.most_error,
             )
-        case QueueingPolicy():
+        case QueueingPolicyConfig():
             return QueueingOptions(
                 window_s=window_s,
                 buffer_limit=policy.buffer_limit,

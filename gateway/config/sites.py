@@ -9,9 +9,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, IPvAnyAddress, model_validator
 
 from engines.spark.sparkconf import DRIVER_MEMORY
-from gateway.config.billing import Billing, Budget, billing_findings, billing_terms, size_prices
-from gateway.config.connectors.s3 import Bucket, Folder
-from gateway.config.rented import Name, Provider, Rented, rented_findings
+from gateway.config.billing import BillingConfig, BudgetConfig, billing_findings, billing_terms, size_prices
+from gateway.config.connectors.s3 import BucketConfig, BucketFolderConfig
+from gateway.config.rented import Name, Provider, RentedConfig, rented_findings
 from gateway.config.words.fields import (
     Address,
     AnyPath,
@@ -32,7 +32,7 @@ from infra.clouds.providers.profiles import PROFILES
 from policies.money.billing import BillingTerms
 
 
-class Api(Section):
+class ApiConfig(Section):
     """Where the daemon answers ``spillway status`` and monitoring."""
 
     listen: Address = "127.0.0.1:8088"
@@ -48,7 +48,7 @@ class Api(Section):
         return int(self.listen.rpartition(":")[2])
 
 
-class Gateway(Section):
+class GatewayConfig(Section):
     """The daemon itself.
 
     Attributes:
@@ -61,10 +61,10 @@ class Gateway(Section):
 
     state_dir: AnyPath
     slot_s: LongerThanZero = Field(default=1.0, alias="slot")
-    api: Api = Api()
+    api: ApiConfig = ApiConfig()
     orphan_after_s: LongerThanZero = Field(default=60.0, alias="orphan_after")
     fleet: QueryName | None = None
-    object_store: Bucket | Folder | None = None
+    object_store: BucketConfig | BucketFolderConfig | None = None
 
     @model_validator(mode="after")
     def _fleet_has_a_store(self) -> Self:
@@ -77,7 +77,7 @@ class Gateway(Section):
         return self
 
 
-class Spark(Section):
+class SparkConfig(Section):
     """How Spark is started at home.
 
     Attributes:
@@ -105,7 +105,7 @@ class Spark(Section):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class Private(Section):
+class PrivateConfig(Section):
     """The private side.
 
     Attributes:
@@ -117,7 +117,7 @@ class Private(Section):
             Spark driver's memory each. A query that crashes a shared host is found by running each suspect alone.
     """
 
-    spark: Spark = Spark()
+    spark: SparkConfig = SparkConfig()
     cpus: CpuSet | None = None
     standby: bool = False
     host: Literal["shared", "own"] = "shared"
@@ -130,14 +130,14 @@ class Private(Section):
         return self
 
 
-class EmulateLink(Section):
+class EmulateLinkConfig(Section):
     """Shapes the links of process VMs in user space: delay each way, and rate."""
 
     delay_s: Duration = Field(alias="delay")
     rate_bits_per_s: LinkRate = Field(alias="rate")
 
 
-class Cloud(Rented):
+class CloudConfig(RentedConfig):
     """Where machines are rented.
 
     Attributes:
@@ -153,9 +153,9 @@ class Cloud(Rented):
     max_vms: int = Field(ge=0, le=1000)
     usual_boot_s: Duration | None = Field(default=None, alias="boot")
     warm: bool = False
-    billing: Billing
-    budget: Budget
-    emulate_link: EmulateLink | None = None
+    billing: BillingConfig
+    budget: BudgetConfig
+    emulate_link: EmulateLinkConfig | None = None
     namespaces: dict[Name, IPvAnyAddress] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -211,7 +211,9 @@ class Cloud(Rented):
 
 
 def _none_is_no_cloud(value: object) -> object:
-    return Cloud.none() if value == "none" else value
+    return CloudConfig.none() if value == "none" else value
 
 
-CloudOrNone = Annotated[Cloud, BeforeValidator(_none_is_no_cloud, json_schema_input_type=Cloud | Literal["none"])]
+CloudConfigOrNone = Annotated[
+    CloudConfig, BeforeValidator(_none_is_no_cloud, json_schema_input_type=CloudConfig | Literal["none"])
+]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from gateway.config.connectors.kafka import KafkaSink, KafkaSource, same_brokers
-from gateway.config.connectors.sinks import Sink
-from gateway.config.connectors.sources import Source
+from gateway.config.connectors.kafka import KafkaSinkConfig, KafkaSourceConfig, same_brokers
+from gateway.config.connectors.sinks import SinkConfig
+from gateway.config.connectors.sources import SourceConfig
 from gateway.connectors.tlsfiles import client_context
+from infra.together import wait_out
 
 _CONNECT_S = 3.0
 
 
-def client_settings(config: KafkaSource | KafkaSink) -> dict[str, Any]:
+def client_settings(config: KafkaSourceConfig | KafkaSinkConfig) -> dict[str, Any]:
     """Return the arguments that every client of aiokafka takes: brokers, TLS and login.
 
     Raises:
@@ -33,7 +33,7 @@ def client_settings(config: KafkaSource | KafkaSink) -> dict[str, Any]:
     return settings
 
 
-class Client(Protocol):
+class KafkaClient(Protocol):
     """Any client of aiokafka."""
 
     async def start(self) -> None:
@@ -41,22 +41,12 @@ class Client(Protocol):
         ...
 
 
-async def start_client(client: Client) -> None:
+async def start_client(client: KafkaClient) -> None:
     """Start a client; a caller that is cancelled meanwhile waits a moment for its end.
 
     aiokafka loses the connection that it asks for the brokers' names if it is cancelled just then.
     """
-    starting = asyncio.ensure_future(client.start())
-    try:
-        await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        done, _ = await asyncio.wait([starting], timeout=_CONNECT_S)
-        if not done:
-            starting.cancel()
-            await asyncio.wait([starting])
-        if not starting.cancelled():
-            starting.exception()  # taken note of: the cancellation is what the caller hears of
-        raise
+    await wait_out(client.start(), _CONNECT_S)
 
 
 async def close_client(closing: Coroutine[Any, Any, None]) -> None:
@@ -65,21 +55,16 @@ async def close_client(closing: Coroutine[Any, Any, None]) -> None:
     Args:
         closing: closes it, within seconds.
     """
-    task = asyncio.ensure_future(closing)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
+    await wait_out(closing)
 
 
-def group_of(source: KafkaSource, query: str) -> str:
+def group_of(source: KafkaSourceConfig, query: str) -> str:
     """Return the consumer group that a source is a member of."""
     return source.group or f"spillway-{query}"
 
 
-def shared_group(source: Source, sink: Sink, query: str) -> str | None:
+def shared_group(source: SourceConfig, sink: SinkConfig, query: str) -> str | None:
     """Return the source's group if the sink's transactions can move its offsets: both are on the same brokers."""
-    if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink):
+    if not isinstance(source, KafkaSourceConfig) or not isinstance(sink, KafkaSinkConfig):
         return None
     return group_of(source, query) if same_brokers(source, sink) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 
-from gateway.config.connectors.mqtt import MqttSink, MqttSource
+from gateway.config.connectors.mqtt import MqttSinkConfig, MqttSourceConfig
 from gateway.connectors.tlsfiles import client_context
 
 
@@ -27,7 +27,7 @@ class Broker:
         return f"the MQTT broker {self.host}:{self.port}"
 
 
-def broker_of(config: MqttSource | MqttSink) -> Broker:
+def broker_of(config: MqttSourceConfig | MqttSinkConfig) -> Broker:
     """Return the broker that the config means.
 
     Raises:

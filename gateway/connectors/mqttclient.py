@@ -7,7 +7,6 @@ the four packets back: the PUBREC, after which the broker forgets the message, g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -19,6 +18,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from gateway.connectors.heldpaho import held_in_place_of
 from gateway.connectors.mqttbroker import Broker
 
 # How long a broker may take to answer.
@@ -57,7 +57,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class MessageReleased:
     """The broker knows that a message of QoS 2 has arrived, and will not send it again (PUBREL)."""
 
     packet_id: int
@@ -78,34 +78,7 @@ class Limits:
     qos_max: int = 2
 
 
-class HeldPaho(paho.Client):
-    """paho's client, which tells of a QoS 2 message when it comes, not when it is released, and answers when told to.
-
-    It never sends PUBREC, and sends PUBACK and PUBCOMP only from ``ack``, if ``manual_ack_set(True)`` was called.
-    """
-
-    on_release: Callable[[int], None]
-
-    def accept(self, packet_id: int) -> None:
-        """Tell the broker that a QoS 2 message is safe (PUBREC)."""
-        super()._send_pubrec(packet_id)
-
-    def _send_pubrec(self, mid: int) -> MQTTErrorCode:  # noqa: ARG002 - as paho calls it
-        return MQTTErrorCode.MQTT_ERR_SUCCESS
-
-    def _handle_publish(self) -> MQTTErrorCode:
-        outcome = super()._handle_publish()
-        while self._in_messages:
-            _, message = self._in_messages.popitem()
-            self._handle_on_message(message)
-        return outcome
-
-    def _handle_pubrel(self) -> MQTTErrorCode:
-        self.on_release(int.from_bytes(self._in_packet["packet"][:2], "big"))
-        return super()._handle_pubrel()
-
-
-class Client(aiomqtt.Client):
+class MqttClient(aiomqtt.Client):
     """One connection: made, used and thrown away. Use ``async with``.
 
     Args:
@@ -135,25 +108,19 @@ class Client(aiomqtt.Client):
         super().__init__(
             broker.host,
             broker.port,
-            username=broker.user,
-            password=broker.password,
             identifier=client_id,
             protocol=version,
-            clean_session=None if properties else session_s == 0,
             clean_start=session_s == 0 if properties else paho.MQTT_CLEAN_START_FIRST_ONLY,
             properties=properties,
-            tls_context=broker.tls,
             timeout=ANSWER_S,
             keepalive=KEEPALIVE_S,
         )
         self._broker = broker
-        # aiomqtt makes its paho client itself and has no argument for another class.
-        self._client.__class__ = HeldPaho
-        self._held().on_release = self._note_release
-        self._client.manual_ack_set(True)
-        # ``send`` bounds what is in flight, by what the broker allows.
-        self._client.max_inflight_messages_set(0)
-        self._inbox: list[Arrival | Release] = []
+        # aiomqtt makes its paho client itself and has no argument for another one.
+        self._held = held_in_place_of(self._client, broker, client_id, version, clean=session_s == 0)
+        self._held.on_release = self._note_release
+        self._client = self._held
+        self._inbox: list[Arrival | MessageReleased] = []
         self._inbox_bytes = 0
         self._inbox_bytes_max = inbox_bytes
         self._paused = False
@@ -162,10 +129,6 @@ class Client(aiomqtt.Client):
         self._room = asyncio.Event()
         self.session_present = False
         self.limits = Limits()
-
-    def _held(self) -> HeldPaho:
-        assert isinstance(self._client, HeldPaho)
-        return self._client
 
     # -------------------------------------------------------------------------------------------------- connecting
 
@@ -259,9 +222,9 @@ class Client(aiomqtt.Client):
         self._put(arrival, len(message.payload))
 
     def _note_release(self, packet_id: int) -> None:
-        self._put(Release(packet_id), 0)
+        self._put(MessageReleased(packet_id), 0)
 
-    def _put(self, item: Arrival | Release, size_bytes: int) -> None:
+    def _put(self, item: Arrival | MessageReleased, size_bytes: int) -> None:
         self._inbox.append(item)
         self._inbox_bytes += size_bytes + _OVERHEAD_BYTES
         self._wake.set()
@@ -270,7 +233,7 @@ class Client(aiomqtt.Client):
             self._paused = True
             self._loop.remove_reader(sock.fileno())
 
-    async def take(self) -> list[Arrival | Release]:
+    async def take(self) -> list[Arrival | MessageReleased]:
         """Return all that has come since, at least one thing, in order.
 
         What was not acknowledged when a connection broke comes again at QoS 1 and 2; only QoS 0 is taken then.
@@ -314,9 +277,9 @@ class Client(aiomqtt.Client):
         if arrival.qos == 1:
             self._client.ack(arrival.packet_id, 1)
         else:
-            self._held().accept(arrival.packet_id)
+            self._held.accept(arrival.packet_id)
 
-    def complete(self, release: Release) -> None:
+    def complete(self, release: MessageReleased) -> None:
         """Tell the broker that it may use the packet id for another message (PUBCOMP)."""
         if not self.lost:
             self._client.ack(release.packet_id, 2)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.config.connectors.s3 import Bucket, Folder
+from gateway.config.connectors.s3 import BucketConfig, BucketFolderConfig
 from infra.objectstore.base import ObjectStore
 
 
-def make_store(config: Bucket | Folder, *, wait_s: float | None = None) -> ObjectStore:
+def make_store(config: BucketConfig | BucketFolderConfig, *, wait_s: float | None = None) -> ObjectStore:
     """Return the store that ``config`` names.
 
     Args:
@@ -17,7 +17,7 @@ def make_store(config: Bucket | Folder, *, wait_s: float | None = None) -> Objec
         StoreRefusedError: it can never work as it is.
         StoreUnavailableError: a folder's disk fails.
     """
-    if isinstance(config, Folder):
+    if isinstance(config, BucketFolderConfig):
         from infra.objectstore.folder import FolderStore
 
         return FolderStore(config.folder)

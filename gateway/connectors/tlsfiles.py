@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ssl
 
-from gateway.config.connectors.security import Tls
+from gateway.config.connectors.security import TlsConfig
 
 
 class BadTlsFilesError(Exception):
     """The certificates or the key that the config names cannot be used; the message says which and why."""
 
 
-def client_context(tls: Tls) -> ssl.SSLContext:
+def client_context(tls: TlsConfig) -> ssl.SSLContext:
     """Return what a client needs. Blocks on the files.
 
     Raises:

@@ -18,7 +18,7 @@ SPIKE_SHARE = 2.0
 _PROFILE = ((4.0, BASE_SHARE), (15.0, SPIKE_SHARE), (25.0, BASE_SHARE), (15.0, SPIKE_SHARE), (9.0, BASE_SHARE))
 
 
-class Segment(msgspec.Struct, frozen=True):
+class RateSegment(msgspec.Struct, frozen=True):
     """A stretch of constant rate."""
 
     duration_s: float
@@ -30,19 +30,19 @@ class Segment(msgspec.Struct, frozen=True):
         return self.duration_s * self.events_per_s
 
 
-def two_spikes(capacity_events_per_s: float) -> tuple[Segment, ...]:
+def two_spikes(capacity_events_per_s: float) -> tuple[RateSegment, ...]:
     """Return the demo's profile for an engine that sustains ``capacity_events_per_s``."""
     if capacity_events_per_s <= 0:
         raise ValueError(f"capacity must be above 0 events/s, not {capacity_events_per_s}")
-    return tuple(Segment(duration_s, share * capacity_events_per_s) for duration_s, share in _PROFILE)
+    return tuple(RateSegment(duration_s, share * capacity_events_per_s) for duration_s, share in _PROFILE)
 
 
-def event_count(profile: Sequence[Segment]) -> int:
+def event_count(profile: Sequence[RateSegment]) -> int:
     """Return how many events are due before the profile ends; the first is due at once."""
     return math.ceil(sum(segment.events for segment in profile))
 
 
-def due_times_s(profile: Sequence[Segment]) -> NDArray[np.float64]:
+def due_times_s(profile: Sequence[RateSegment]) -> NDArray[np.float64]:
     """Return when each event is due, seconds since the start; shape (event_count,), ascending."""
     ends = np.cumsum([segment.events for segment in profile])
     ends_s = np.cumsum([segment.duration_s for segment in profile])

@@ -6,11 +6,11 @@ from html import escape
 from pathlib import Path
 
 from gateway.demo import plots
-from gateway.demo.report import TITLES, Report, Runs, shortfalls, summary_rows
+from gateway.demo.report import TITLES, Report, RunsByMode, shortfalls, summary_rows
 from gateway.views.page import figure_section, whole_page
 
 
-def write_page(report: Report, runs: Runs, path: Path) -> None:
+def write_page(report: Report, runs: RunsByMode, path: Path) -> None:
     """Write the page to ``path``."""
     settings = report.config
     body = [

@@ -7,9 +7,9 @@ from itertools import chain, pairwise
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from gateway.demo.report import TITLES, Mode, Report, Runs, Settings
+from gateway.demo.report import TITLES, Mode, Report, RunsByMode, Settings
 from gateway.views.figures import THRESHOLD, finished, vm_lives
-from gateway.views.runrecord import RunRecord, Slot
+from gateway.views.runrecord import GatewayRecord, Slot
 
 COLOURS: dict[Mode, str] = {"private_only": "#5b6472", "elastic": "#d9730d", "elastic_compressed": "#1667c7"}
 VM_FILL = {
@@ -20,7 +20,7 @@ VM_FILL = {
 ELASTIC: tuple[Mode, ...] = ("elastic", "elastic_compressed")
 
 
-def input_rate(runs: Runs, report: Report) -> go.Figure:
+def input_rate(runs: RunsByMode, report: Report) -> go.Figure:
     """Events due a second, as Figure 7; it is the same in all runs, so one is drawn."""
     slots = runs["private_only"].record.slots
     figure = go.Figure(
@@ -42,7 +42,7 @@ def input_rate(runs: Runs, report: Report) -> go.Figure:
     return finished(figure, height=280, legend=False)
 
 
-def latencies(runs: Runs, settings: Settings) -> go.Figure:
+def latencies(runs: RunsByMode, settings: Settings) -> go.Figure:
     """Mean latency of what was completed in each slot, all lanes, three runs in one picture, as Figure 8."""
     figure = go.Figure()
     for mode, run in runs.items():
@@ -57,7 +57,7 @@ def latencies(runs: Runs, settings: Settings) -> go.Figure:
     return finished(figure, height=440, right=170)
 
 
-def lanes(runs: Runs, settings: Settings) -> go.Figure:
+def lanes(runs: RunsByMode, settings: Settings) -> go.Figure:
     """For each run, what switching looks at (L_t of the private lane) beside all lanes, over the life of its VMs."""
     figure = make_subplots(
         rows=len(runs),
@@ -88,7 +88,7 @@ def lanes(runs: Runs, settings: Settings) -> go.Figure:
     return finished(figure, height=760)
 
 
-def share_and_bytes(runs: Runs, settings: Settings) -> go.Figure:
+def share_and_bytes(runs: RunsByMode, settings: Settings) -> go.Figure:
     """Share of the events sent to cloud lanes, and how many bits a second that took, before and after compression."""
     figure = make_subplots(rows=2, shared_xaxes=True, vertical_spacing=0.09)
     for mode in ELASTIC:
@@ -115,7 +115,7 @@ def share_and_bytes(runs: Runs, settings: Settings) -> go.Figure:
     return finished(figure, height=560)
 
 
-def _add_vm_life(figure: go.Figure, record: RunRecord, row: int) -> None:
+def _add_vm_life(figure: go.Figure, record: GatewayRecord, row: int) -> None:
     end_s = max(chain((slot.at_s for slot in record.slots), (mark.at_s for mark in record.marks)), default=0.0)
     for _, phase, from_s, to_s in vm_lives(record.marks, end_s):
         figure.add_vrect(x0=from_s, x1=to_s, fillcolor=VM_FILL[phase], line_width=0, layer="below", row=row, col=1)

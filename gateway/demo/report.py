@@ -8,9 +8,9 @@ from typing import Literal
 import msgspec
 from rich.table import Table
 
-from gateway.demo.load import Segment
-from gateway.demo.verify import Verdict
-from gateway.views.runrecord import Boot, RunRecord, Spread, Vms, WanBytes
+from gateway.demo.load import RateSegment
+from gateway.demo.verify import SinkVerdict
+from gateway.views.runrecord import Boot, GatewayRecord, Spread, VmTotals, WanBytes
 
 Mode = Literal["private_only", "elastic", "elastic_compressed"]
 
@@ -33,7 +33,7 @@ class ModeReport(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: Spread
     delivery_ms: Spread
     wan_bytes: WanBytes
-    vms: Vms
+    vms: VmTotals
     out_of_order: int = 0
 
 
@@ -56,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     mail: str
     base_mails: int
-    profile: tuple[Segment, ...]
+    profile: tuple[RateSegment, ...]
     start_vm_above_s: float
     send_above_s: float
     keep_vm_above_s: float
@@ -101,14 +101,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class ModeRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a mode's gateway recorded, and what the check of its answers found."""
 
-    record: RunRecord
-    verdict: Verdict
+    record: GatewayRecord
+    verdict: SinkVerdict
 
 
-Runs = dict[Mode, ModeRun]
+RunsByMode = dict[Mode, ModeRun]
 
 
-def make_report(runs: Runs, settings: Settings, capacity_events_per_s: float) -> Report:
+def make_report(runs: RunsByMode, settings: Settings, capacity_events_per_s: float) -> Report:
     """Put the figures of the three runs together; ``runs`` holds all three modes."""
     modes = {mode: _mode_report(run) for mode, run in runs.items()}
     private = modes["private_only"]

@@ -14,13 +14,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from engines.email.generator import generate_mail
 from engines.email.mailbox import Mail, read_mail
 from gateway.demo.behind import Behind
-from gateway.demo.load import Segment, distinct_mails, event_count, loops_needed, two_spikes
+from gateway.demo.load import RateSegment, distinct_mails, event_count, loops_needed, two_spikes
 from gateway.demo.page import write_page
 from gateway.demo.report import (
     TITLES,
     Mode,
     ModeRun,
-    Runs,
+    RunsByMode,
     Settings,
     make_report,
     shortfalls,
@@ -35,8 +35,8 @@ from gateway.demo.stage import (
     Stage,
     StageError,
 )
-from gateway.demo.verify import Expected, verify
-from gateway.views.runrecord import RunRecord
+from gateway.demo.verify import ExpectedResults, verify
+from gateway.views.runrecord import GatewayRecord
 
 _GENERATED: Final = 4000
 _SEED: Final = 1
@@ -114,7 +114,7 @@ def _clear(out: Path) -> None:
 
 def _play_all_out(
     stage: Stage, title: str, query: Mapping[str, Any], events: int, base: int, progress: Progress
-) -> RunRecord:
+) -> GatewayRecord:
     """Play ``events`` mails as fast as the engines take them."""
     bar = progress.add_task(title, total=events, said="starting")
     name = title.replace(" ", "-")
@@ -130,7 +130,7 @@ def _play_all_out(
     return record
 
 
-def _sustained(record: RunRecord) -> float:
+def _sustained(record: GatewayRecord) -> float:
     """Return the events/s that an engine sustained: the mean over the full slots of the second half.
 
     In the first half its compilers still work: measured there, a spike of twice the capacity would be far less.
@@ -142,15 +142,15 @@ def _sustained(record: RunRecord) -> float:
     return statistics.fmean(rates)
 
 
-def _play_all(stage: Stage, base: Sequence[Mail], profile: Sequence[Segment], progress: Progress) -> Runs:
-    expected = Expected(base)
+def _play_all(stage: Stage, base: Sequence[Mail], profile: Sequence[RateSegment], progress: Progress) -> RunsByMode:
+    expected = ExpectedResults(base)
     loops = loops_needed(event_count(profile), len(base))
     replay = {
         "profile": [{"for": f"{step.duration_s:g}s", "rate": f"{step.events_per_s:.3f}/s"} for step in profile],
         "loops": loops,
         "id": "message_id",
     }
-    runs: Runs = {}
+    runs: RunsByMode = {}
     for mode, query in _QUERIES.items():
         record = _play(stage, mode, replay, query, sum(step.duration_s for step in profile), progress)
         runs[mode] = ModeRun(record=record, verdict=verify(stage.sink(mode), expected, loops * len(base)))
@@ -159,7 +159,7 @@ def _play_all(stage: Stage, base: Sequence[Mail], profile: Sequence[Segment], pr
 
 def _play(
     stage: Stage, mode: Mode, replay: Mapping[str, Any], query: Mapping[str, Any], planned_s: float, progress: Progress
-) -> RunRecord:
+) -> GatewayRecord:
     bar = progress.add_task(TITLES[mode], total=planned_s, said="")
 
     def show(elapsed_s: float, status: Mapping[str, Any]) -> None:
@@ -181,7 +181,7 @@ def _said(mode: Mode, status: Mapping[str, Any]) -> str:
     )
 
 
-def _tell(console: Console, runs: Runs, settings: Settings, capacity: float, out: Path) -> int:
+def _tell(console: Console, runs: RunsByMode, settings: Settings, capacity: float, out: Path) -> int:
     report = make_report(runs, settings, capacity)
     write_report(report, out / "report.json")
     write_page(report, runs, out / "report.html")
@@ -195,7 +195,7 @@ def _tell(console: Console, runs: Runs, settings: Settings, capacity: float, out
     return 1 if problems else 0
 
 
-def _settings(mail: str, base_mails: int, profile: Sequence[Segment], behind: Behind | None) -> Settings:
+def _settings(mail: str, base_mails: int, profile: Sequence[RateSegment], behind: Behind | None) -> Settings:
     wan = None if behind is None else behind.settings
     rate = None if wan is None else wan.rate_bits_per_s
     return Settings(

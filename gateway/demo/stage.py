@@ -21,7 +21,7 @@ from engines.email.mailbox import Mail
 from engines.email.queries import EMAIL_SQL, SCHEMA_DDL
 from gateway.config.configstate import CLAIM_NAME
 from gateway.sources.files.mail import mail_table
-from gateway.views.runrecord import RunRecord, read_record
+from gateway.views.runrecord import GatewayRecord, read_record
 from infra.clock import Clock, SystemClock
 from infra.clouds.cpus import available_cpus
 from infra.clouds.process import ProcessCloud
@@ -71,7 +71,7 @@ class Stage:
         boot_s: float = BOOT_S,
         keep_hosts: bool,
         deadline_s: float,
-    ) -> RunRecord:
+    ) -> GatewayRecord:
         """Run a gateway until it has drained, and return what it recorded.
 
         Args:

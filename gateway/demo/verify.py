@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.email.mailbox import Mail
-from engines.email.oracle import Answer, answer
+from engines.email.oracle import MailAnswer, answer
 
 _PART = re.compile(r"(\d+)-(\d+)-(\d+)(\.late)?\.jsonl")
 _NO_EVENT = -1
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class SinkVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What is in a sink folder, against what should be.
 
     Attributes:
@@ -44,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.lost or self.duplicated or self.order_violations)
 
 
-class Expected:
+class ExpectedResults:
     """The right answer of each mail of a replay's base; computed once, used for each run.
 
     Raises:
@@ -62,7 +62,7 @@ class Expected:
         kept = np.array([one is not None for one in self._answers], dtype=np.int64)
         return np.resize(kept, events)
 
-    def event(self, row: Answer, events: int) -> int:
+    def event(self, row: MailAnswer, events: int) -> int:
         """Return the number of the event that ``row`` is the right answer of, else -1."""
         place, loop = self._places.get(row.message_id), 0
         if place is None:
@@ -78,7 +78,7 @@ class Expected:
         return number if row == msgspec.structs.replace(wanted, message_id=row.message_id) else _NO_EVENT
 
 
-def verify(folder: Path, expected: Expected, events: int) -> Verdict:
+def verify(folder: Path, expected: ExpectedResults, events: int) -> SinkVerdict:
     """Compare a sink's parts with the answers to the first ``events`` events of the replay.
 
     Raises:
@@ -98,7 +98,7 @@ def verify(folder: Path, expected: Expected, events: int) -> Verdict:
         violations += 0 if late else int((known < before[:-1]).sum())
         newest = int(before[-1])
     wanted = expected.counts(events)
-    return Verdict(
+    return SinkVerdict(
         results=results,
         lost=int(np.maximum(wanted - found, 0).sum()),
         duplicated=int(np.maximum(found - wanted, 0).sum()) + strange,
@@ -115,8 +115,8 @@ def _parts(folder: Path) -> Iterator[tuple[Path, bool]]:
             yield path, match[4] is not None
 
 
-def _events_of(path: Path, expected: Expected, events: int) -> NDArray[np.int64]:
-    decoder = msgspec.json.Decoder(Answer)
+def _events_of(path: Path, expected: ExpectedResults, events: int) -> NDArray[np.int64]:
+    decoder = msgspec.json.Decoder(MailAnswer)
     numbers: list[int] = []
     for line in path.read_bytes().splitlines():
         try:

@@ -30,6 +30,7 @@ from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority, TrustError, new_token
 from infra.link.shaper import ShapedRelay
 from infra.runtime import Runtime
+from infra.together import end_tasks
 from policies.signals import (
     Command,
     DrainVm,
@@ -343,9 +344,7 @@ class Actuator:
         # A launch is ended before its lanes are taken out, so that it adds none after that. Once it is done its task
         # watches the link and, when that is lost, takes the lanes out: that must not be broken off half-way.
         for task in (vm.listening, vm.draining, vm.relinking, None if vm.launched else vm.task):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+            await end_tasks(task)
         try:
             await self._detach(vm)
             await self._let_go_of_link(vm)

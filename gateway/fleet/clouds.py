@@ -12,8 +12,7 @@ import msgspec
 
 from engines.spark.sparkconf import equal_everywhere
 from gateway.config.codepath import code_path_for
-from gateway.config.models import Cloud as CloudConfig
-from gateway.config.models import Config
+from gateway.config.models import CloudConfig, Config
 from gateway.config.rented import LISTEN_PORT
 from gateway.config.settings import boot_within_s
 from infra.clock import Clock
@@ -49,7 +48,7 @@ def make_cloud(config: Config, clock: Clock) -> Cloud:
 def account_of(cloud: CloudConfig) -> Account:
     """Return where the config rents machines, by whom and of what kind; not for the process provider."""
     # Heavy, and few gateways want it.
-    from infra.clouds.providers.account import Account, Spot
+    from infra.clouds.providers.account import Account, SpotTerms
 
     assert cloud.credentials is not None, "the config refuses a provider without credentials"
     assert cloud.image is not None, "the config refuses a provider without an image"
@@ -70,7 +69,7 @@ def account_of(cloud: CloudConfig) -> Account:
         security_groups=cloud.security_groups,
         address=cloud.address or "public",
         port=cloud.port or LISTEN_PORT,
-        spot=None if cloud.spot is None else Spot(cloud.spot.max_usd_per_hour),
+        spot=None if cloud.spot is None else SpotTerms(cloud.spot.max_usd_per_hour),
         machine_account=cloud.self_delete.id if cloud.provider == "gce" and cloud.self_delete else None,
     )
 

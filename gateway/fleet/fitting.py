@@ -19,10 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infra.together import end_tasks
 from policies.signals import Ask, Event, Fit, Fitted
 
 if TYPE_CHECKING:
-    from policies.advice import Answer
+    from policies.advice import PolicyAnswer
     from policies.choose import Policies
     from policies.gaussian.forecaster import Trained
 
@@ -54,7 +55,7 @@ class Fitter:
         self._tasks: set[asyncio.Task[None]] = set()
         self._planning = ThreadPoolExecutor(1, "planning")
 
-    async def answer(self, ask: Ask, policies: Policies) -> tuple[Answer, ...]:
+    async def answer(self, ask: Ask, policies: Policies) -> tuple[PolicyAnswer, ...]:
         """Return what policies say, asked on a thread; one question at a time."""
         turn_s = sys.getswitchinterval()
         sys.setswitchinterval(TURN_S)
@@ -71,9 +72,7 @@ class Fitter:
 
     async def close(self) -> None:
         """End what still runs."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         self._planning.shutdown(wait=False)
 
     async def _fit(self, command: Fit) -> None:

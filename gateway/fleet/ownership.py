@@ -19,13 +19,14 @@ from typing import Final
 
 import msgspec
 
-from gateway.config.sites import Gateway
+from gateway.config.sites import GatewayConfig
 from gateway.connectors.objectstores import make_store
 from infra.clock import Clock
 from infra.objectstore.base import ObjectStore, StoreRefusedError, StoreUnavailableError
 from infra.objectstore.versions import OvertakenError, Version, Versions
 from infra.statefiles import StateError
 from infra.threads import run_to_end
+from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 LEASE_S: Final = 30.0
@@ -35,7 +36,7 @@ _AGAIN_PART: Final = 1 / 15
 _STORE_S: Final = 2.0
 
 
-class Record(msgspec.Struct, frozen=True):
+class LeaseRecord(msgspec.Struct, frozen=True):
     """A version of the lease.
 
     Attributes:
@@ -60,7 +61,7 @@ class Write:
     """What is to be written now: ``record`` as version ``number``."""
 
     number: int
-    record: Record
+    record: LeaseRecord
 
 
 class Lease:
@@ -77,14 +78,14 @@ class Lease:
         self._writer = writer
         self._lease_s = lease_s
         self._number = 0
-        self._record: Record | None = None
+        self._record: LeaseRecord | None = None
         self._seen_s = 0.0
         self._beat = 0
         self._until_s: float | None = None
         self.epoch = 0
 
     @property
-    def record(self) -> Record | None:
+    def record(self) -> LeaseRecord | None:
         """What was seen last."""
         return self._record
 
@@ -96,7 +97,7 @@ class Lease:
         """Whether it was the owner and is no more."""
         return self._until_s is not None and now_s >= self._until_s
 
-    def observe(self, number: int, record: Record | None, now_s: float) -> None:
+    def observe(self, number: int, record: LeaseRecord | None, now_s: float) -> None:
         """Take note of the latest version (0 and None if there is none), read at ``now_s`` or a bit before."""
         if number > self._number or self._record is None:
             self._number, self._record, self._seen_s = number, record, now_s
@@ -134,7 +135,7 @@ class Lease:
 
     def _write(self, epoch: int) -> Write:
         self._beat += 1
-        return Write(self._number + 1, Record(self._holder, self._writer, epoch, self._lease_s, self._beat))
+        return Write(self._number + 1, LeaseRecord(self._holder, self._writer, epoch, self._lease_s, self._beat))
 
 
 class Ownership:
@@ -254,14 +255,14 @@ class Ownership:
 
     def _observe(self, latest: Version) -> None:
         try:
-            record = msgspec.json.decode(latest.data, type=Record)
+            record = msgspec.json.decode(latest.data, type=LeaseRecord)
         except msgspec.DecodeError as error:
             raise StateError(f"{self._what}: version {latest.number} is no lease ({error}): choose another") from error
         self._lease.observe(latest.number, record, self._clock.now())
 
 
 @asynccontextmanager
-async def owned_fleet(config: Gateway, clock: Clock, lease_s: float = LEASE_S) -> AsyncIterator[Ownership | None]:
+async def owned_fleet(config: GatewayConfig, clock: Clock, lease_s: float = LEASE_S) -> AsyncIterator[Ownership | None]:
     """Own the fleet that the config names meanwhile; None if it names none.
 
     Raises:
@@ -281,6 +282,5 @@ async def owned_fleet(config: Gateway, clock: Clock, lease_s: float = LEASE_S) -
     try:
         yield ownership
     finally:
-        keeping.cancel()
-        await asyncio.wait([keeping])
+        await end_tasks(keeping)
         await ownership.give_back()

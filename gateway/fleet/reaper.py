@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Node, ThrottledError, UnavailableError
+from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_S = 60.0
@@ -84,9 +84,7 @@ class Reaper:
         """Sweep no more, and end whatever is left with our tag."""
         if self._sweeping is None:
             return
-        self._sweeping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._sweeping
+        await end_tasks(self._sweeping)
         try:
             for node in await self._cloud.list(self._gateway_tags):
                 _LOG.warning("%s (%s) still exists at shutdown: terminating it", node.name, node.id)

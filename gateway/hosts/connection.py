@@ -15,7 +15,7 @@ from infra.messages import (
     Credit,
     HostEnding,
     HostReady,
-    Isolating,
+    IsolatingMessage,
     OpenQuery,
     QueryFailed,
     QueryReady,
@@ -24,7 +24,7 @@ from infra.messages import (
 )
 
 T = TypeVar("T")
-Listener = Callable[[Completed | Credit | Isolating | QueryFailed, bytes], None]
+Listener = Callable[[Completed | Credit | IsolatingMessage | QueryFailed, bytes], None]
 
 
 class QueryRefusedError(Exception):
@@ -157,7 +157,7 @@ class Connection:
                     answer.set_result(message)
                 else:
                     answer.set_exception(QueryRefusedError(f"{self.name} refuses {message.query}: {message.reason}"))
-            case Completed() | Credit() | Isolating() | QueryFailed():
+            case Completed() | Credit() | IsolatingMessage() | QueryFailed():
                 # An answer of another epoch is from a query that this gateway did not open, or has closed.
                 listener = self._listeners.get((message.query, message.epoch))
                 if listener is not None:

@@ -11,12 +11,13 @@ from types import MappingProxyType
 
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import HomeHost, InService, NotSettledError
-from gateway.hosts.standby import Host, Standby
+from gateway.hosts.standby import KeptHost, Standby
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
 from infra.outage import Outage
 from infra.threads import run_to_end
+from infra.together import end_tasks
 from policies.failures.restarts import Restarts, RestartTerms
 
 _LOG = logging.getLogger(__name__)
@@ -135,9 +136,7 @@ class HostKeeper:
 
     async def stop_watching(self) -> None:
         """Let the host be lost from now on."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
+        await end_tasks(self._watcher)
 
     def lose(self, reason: str) -> None:
         """Give the host up, because it is stuck; another takes its place."""
@@ -206,7 +205,7 @@ class HostKeeper:
         _LOG.warning("%s; the next launch is in %.0f s", why, pause_s)
         await self._clock.sleep_until(self._clock.now() + pause_s)
 
-    async def _replace(self) -> Host | None:
+    async def _replace(self) -> KeptHost | None:
         """Take the standby host, else find or start one; return the host before it if that is still to be ended."""
         taken = None if self._standby is None else await self._standby.take()
         if taken is None or self._connection is None:

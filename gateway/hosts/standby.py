@@ -11,12 +11,13 @@ from gateway.hosts.enrol import HomeHost, InService, NotSettledError
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
+from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 _RETRY_S = 5.0
 _RETRY_MOST_S = 300.0
 
-Host = tuple[HomeHost, Connection]
+KeptHost = tuple[HomeHost, Connection]
 
 
 class Standby:
@@ -41,13 +42,13 @@ class Standby:
         self._warm = warm
         self._clock = clock
         self._keeper: asyncio.Task[None] | None = None
-        self._retired: Host | None = None
+        self._retired: KeptHost | None = None
         self._held: tuple[HomeHost, Connection | None] | None = None
-        self._ready: Host | None = None
+        self._ready: KeptHost | None = None
         self._starting = False
         self._changed = asyncio.Event()
 
-    def begin(self, retired: Host | None) -> None:
+    def begin(self, retired: KeptHost | None) -> None:
         """Keep a host ready from now on; ``retired``, the one before the present one, is ended first."""
         self._starting = True
         self._retired = retired
@@ -71,7 +72,7 @@ class Standby:
             raise NotSettledError("the standby host is being started")
         return [self._ready[0].in_service(self._ready[1])]
 
-    async def take(self) -> Host | None:
+    async def take(self) -> KeptHost | None:
         """Hand the host over; one that is on its way is waited for. None when there is none."""
         while self._ready is None and self._starting and self.mistake is None:
             self._changed.clear()
@@ -95,9 +96,7 @@ class Standby:
 
     async def _stop(self) -> None:
         """Stop keeping a host, and end the one that is held."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        await end_tasks(self._keeper)
         self._keeper = self._ready = None
         self._starting = False
         await self._end_retired()  # it may have been broken off

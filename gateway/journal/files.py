@@ -14,7 +14,7 @@ from gateway.journal.frames import SEGMENT_HEAD_BYTES, frame_of
 from gateway.journal.keys import SeenKey, SeenKeys
 from gateway.journal.reading import ReceiptTimes
 from gateway.journal.segments import (
-    Frame,
+    PlacedFrame,
     Segment,
     SegmentReader,
     make_segment,
@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """What one append adds.
 
     Attributes:
@@ -123,7 +123,7 @@ class JournalFiles:
         if self._keys is not None:
             self._keys.save(segment.serial, found)
 
-    def _note(self, frame: Frame) -> list[SeenKey]:
+    def _note(self, frame: PlacedFrame) -> list[SeenKey]:
         self.received.add(frame.head.first_record, frame.head.wall_s)
         if self._keys is None or not frame.body.key:
             return []
@@ -136,7 +136,7 @@ class JournalFiles:
         """Whether there is a file to append to; else ``roll`` makes one."""
         return self._file is not None
 
-    def put(self, group: Sequence[Entry]) -> None:
+    def put(self, group: Sequence[JournalEntry]) -> None:
         """Add a group durably.
 
         Raises:

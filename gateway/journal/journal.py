@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.connectors.position import Position
-from gateway.journal.files import Entry, JournalFiles
+from gateway.journal.files import JournalEntry, JournalFiles
 from gateway.journal.frames import BODY_BYTES_MAX, encode_body
 from gateway.journal.keys import SeenKey, SeenKeys
 from gateway.journal.reading import PositionReader, Records
@@ -35,7 +35,7 @@ class JournalFullError(Exception):
 class _Append:
     """An append on its way to the disk; ``done`` is resolved when it is there."""
 
-    entry: Entry
+    entry: JournalEntry
     done: asyncio.Future[None] = field(default_factory=asyncio.Future)
 
 
@@ -159,7 +159,7 @@ class Journal:
             raise JournalFullError(f"the journal holds {self.held_bytes} bytes, and may hold {self._limit_bytes}")
         wall_s = self._clock.wall()
         seen = SeenKey(key, digest, len(records), wall_s) if key else None
-        append = _Append(Entry(body, len(records), wall_s, seen))
+        append = _Append(JournalEntry(body, len(records), wall_s, seen))
         self._pending.append(append)
         self._pending_bytes += len(body)
         self._gate.take(len(body))

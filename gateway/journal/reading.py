@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.connectors.position import Position
 from gateway.journal.frames import SEGMENT_HEAD_BYTES
-from gateway.journal.segments import Frame, Segment, SegmentReader
+from gateway.journal.segments import PlacedFrame, Segment, SegmentReader
 from infra.statefiles import StateError
 
 _MARKS_MAX: Final = 4096
@@ -48,8 +48,8 @@ class PositionReader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._reader: SegmentReader | None = None
-        self._frame: Frame | None = None
-        self._following: Iterator[Frame] = iter(())
+        self._frame: PlacedFrame | None = None
+        self._following: Iterator[PlacedFrame] = iter(())
 
     def read(
         self, segments: Sequence[Segment], position: Position, max_records: int, max_bytes: int, end_record: int
@@ -78,7 +78,7 @@ class PositionReader:
             end = Position(record, part, frame.end_offset if record == frame.head.end_record else frame.offset)
         return Records(position, end, records, topics, offsets, wall_s / len(records))
 
-    def _frame_at(self, segments: Sequence[Segment], position: Position) -> tuple[Frame, int]:
+    def _frame_at(self, segments: Sequence[Segment], position: Position) -> tuple[PlacedFrame, int]:
         """Return the frame that holds a record and its segment's first record; the last frame read is kept."""
         at = bisect_right(segments, position.record, key=lambda segment: segment.first_record) - 1
         if at < 0:
@@ -116,7 +116,7 @@ def _offset_for(reader: SegmentReader, position: Position) -> int:
     return SEGMENT_HEAD_BYTES
 
 
-def _first_with(frames: Iterator[Frame], record: int) -> Frame:
+def _first_with(frames: Iterator[PlacedFrame], record: int) -> PlacedFrame:
     return next(frame for frame in frames if record < frame.head.end_record)
 
 

@@ -53,7 +53,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PlacedFrame:
     """A frame and where it stands in its segment."""
 
     offset: int
@@ -150,7 +150,7 @@ class SegmentReader:
         self._block = b""
         self._block_at = 0
 
-    def frames(self, offset: int, end_record: int) -> Iterator[Frame]:
+    def frames(self, offset: int, end_record: int) -> Iterator[PlacedFrame]:
         """Yield the frames from ``offset`` on until ``end_record``.
 
         Raises:
@@ -165,9 +165,9 @@ class SegmentReader:
             if head.end_record >= end_record:
                 return
 
-    def _frame(self, offset: int, head: FrameHead) -> Frame:
+    def _frame(self, offset: int, head: FrameHead) -> PlacedFrame:
         try:
-            return Frame(offset, head, decode_body(head, self._bytes(offset + HEAD_BYTES, head.body_bytes)))
+            return PlacedFrame(offset, head, decode_body(head, self._bytes(offset + HEAD_BYTES, head.body_bytes)))
         except DamagedFrameError as error:
             last = head.end_record - 1
             what = f"the frame of records {head.first_record} to {last} is damaged"
@@ -177,7 +177,7 @@ class SegmentReader:
         """Return the head of the frame that begins at ``offset``, if one does."""
         return decode_head(self._bytes(offset, HEAD_BYTES))
 
-    def recover(self) -> Iterator[Frame]:
+    def recover(self) -> Iterator[PlacedFrame]:
         """Yield all frames of the last segment of a journal, and cut a torn tail.
 
         Raises:
@@ -196,13 +196,13 @@ class SegmentReader:
             offset, record = frame.end_offset, frame.head.end_record
         self.segment.size_bytes = offset
 
-    def _next_frame(self, offset: int, record: int) -> Frame | None:
+    def _next_frame(self, offset: int, record: int) -> PlacedFrame | None:
         """Return the frame at ``offset`` if it begins with ``record`` and is as it was written."""
         head = decode_head(self._bytes(offset, HEAD_BYTES))
         if head is None or head.first_record != record:
             return None
         try:
-            return Frame(offset, head, decode_body(head, self._bytes(offset + HEAD_BYTES, head.body_bytes)))
+            return PlacedFrame(offset, head, decode_body(head, self._bytes(offset + HEAD_BYTES, head.body_bytes)))
         except DamagedFrameError:
             return None
 

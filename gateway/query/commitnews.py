@@ -7,13 +7,14 @@ import logging
 
 from gateway.hosts.connection import Connection
 from infra.link.channel import LinkLost
-from infra.messages import Committed
+from infra.messages import CommittedMessage
+from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 
 
 class CommitNews:
-    """Sends ``Committed`` messages in the background.
+    """Sends ``CommittedMessage`` messages in the background.
 
     Args:
         query: its name.
@@ -27,11 +28,13 @@ class CommitNews:
         """Begin to notify the host that everything up to and including ``last_seq`` is committed."""
         if last_seq < 0:
             return
-        task = asyncio.create_task(self._send(home, Committed(query=self._query, epoch=epoch, last_seq=last_seq)))
+        task = asyncio.create_task(
+            self._send(home, CommittedMessage(query=self._query, epoch=epoch, last_seq=last_seq))
+        )
         self._messages.add(task)
         task.add_done_callback(self._messages.discard)
 
-    async def _send(self, home: Connection, message: Committed) -> None:
+    async def _send(self, home: Connection, message: CommittedMessage) -> None:
         try:
             await home.link.send(message)
         except LinkLost as error:
@@ -42,6 +45,4 @@ class CommitNews:
 
     async def stop(self) -> None:
         """Send nothing more."""
-        for task in self._messages:
-            task.cancel()
-        await asyncio.gather(*self._messages, return_exceptions=True)
+        await end_tasks(*self._messages)

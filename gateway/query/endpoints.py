@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.config.models import Query
+from gateway.config.models import QueryConfig
 from gateway.connectors.kafkaclients import shared_group
 from gateway.query.identity import Identity
 from gateway.sinks.base import Sink, SinkUnavailableError
@@ -38,7 +38,7 @@ class Endpoints:
     def __init__(
         self,
         name: str,
-        config: Query,
+        config: QueryConfig,
         folder: Path,
         clock: Clock,
         upstream: Callable[[str], tuple[Path, Callable[[], bool]]],
@@ -65,8 +65,7 @@ class Endpoints:
             SinkError: it can never take results as it is.
         """
         ordered = self._config.order is not None
-        # A stateful query's source is acknowledged up to its checkpoint only, which the sink knows nothing of.
-        group = None if stateful else shared_group(self._config.source, self._config.sink, self._name)
+        group = self._shared_group(stateful=stateful)
         context = SinkContext(self._name, identity.owner, identity.epoch, ordered, self._folder, self._clock, group)
         sink = OwnedSink(make_sink(self._config.sink, context), self._why_not_write)
         await self._outlast(SinkUnavailableError, "sink", sink.open)
@@ -74,7 +73,7 @@ class Endpoints:
         return sink
 
     async def open_source(
-        self, identity: Identity, schema: pa.Schema, undo: AsyncExitStack
+        self, identity: Identity, schema: pa.Schema, undo: AsyncExitStack, *, stateful: bool
     ) -> tuple[WithReplays, DueTimes | None]:
         """Return the source, opened, and when its records are due; ``undo`` gets what closes it.
 
@@ -82,13 +81,26 @@ class Endpoints:
             SourceError: it cannot be read.
         """
         strict = self._config.drift == "strict"
-        context = SourceContext(self._name, identity.owner, self._folder, self._clock, self._upstream, strict)
+        context = SourceContext(
+            self._name,
+            identity.owner,
+            self._folder,
+            self._clock,
+            self._upstream,
+            strict,
+            sink_commits=self._shared_group(stateful=stateful) is not None,
+        )
         source = WithReplays(
             make_source(self._config.source, context), ReplayFiles(self._folder / "replay"), strict=strict
         )
         undo.push_async_callback(source.close)
         await self._outlast(SourceUnavailableError, "source", lambda: source.open(schema))
         return source, await run_to_end(lambda: make_schedule(self._config.source, schema, context))
+
+    def _shared_group(self, *, stateful: bool) -> str | None:
+        """Return the consumer group whose offsets the sink's transactions commit, if they do."""
+        # A stateful query's source is acknowledged up to its checkpoint only, which the sink knows nothing of.
+        return None if stateful else shared_group(self._config.source, self._config.sink, self._name)
 
     async def _outlast(self, error: type[Exception], what: str, action: Callable[[], Awaitable[None]]) -> None:
         self._outage = Outage(self._clock, (error,))

@@ -7,8 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.config.models import FileSource, HttpSource, KafkaSource, MqttSource, QuerySource
-from gateway.config.models import Source as SourceConfig
+from gateway.config.models import (
+    FileSourceConfig,
+    HttpSourceConfig,
+    KafkaSourceConfig,
+    MqttSourceConfig,
+    QuerySourceConfig,
+    SourceConfig,
+)
 from gateway.connectors.position import Position
 from gateway.query.identity import read_identity
 from gateway.sources.base import SourceError, SourceUnavailableError
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 
 def is_local(config: SourceConfig) -> bool:
     """Whether the source can be looked at before the query is opened: nothing is asked of a neighbour for it."""
-    return isinstance(config, FileSource | MqttSource | HttpSource)
+    return isinstance(config, FileSourceConfig | MqttSourceConfig | HttpSourceConfig)
 
 
 async def look(config: SourceConfig, folder: Path, known: Mark | None, needed: Position) -> Look:
@@ -49,19 +55,19 @@ async def look(config: SourceConfig, folder: Path, known: Mark | None, needed: P
         SourceError: the source cannot be read; SourceUnavailableError: not now.
     """
     match config:
-        case QuerySource():
+        case QuerySourceConfig():
             identity = await run_to_end(lambda: read_identity(folder.parent / config.name))
             if identity is None:
                 raise SourceUnavailableError(f"query {config.name} has not begun yet")
             return look_at_results(config.name, identity.owner, known)
-        case KafkaSource():
+        case KafkaSourceConfig():
             found = await _topics(config)
             return look_at_topics(config.brokers, found.cluster, found.ids, known)
         case _:
             return await run_to_end(lambda: look_here(config, folder, known, needed))
 
 
-async def _topics(config: KafkaSource) -> Topics:
+async def _topics(config: KafkaSourceConfig) -> Topics:
     from gateway.connectors.kafkaclients import client_settings
     from gateway.connectors.tlsfiles import BadTlsFilesError
     from gateway.sources.kafka.fetched import told_as_source_errors
@@ -76,12 +82,14 @@ async def _topics(config: KafkaSource) -> Topics:
         raise SourceError(str(error)) from error
 
 
-def look_here(config: FileSource | MqttSource | HttpSource, folder: Path, known: Mark | None, needed: Position) -> Look:
+def look_here(
+    config: FileSourceConfig | MqttSourceConfig | HttpSourceConfig, folder: Path, known: Mark | None, needed: Position
+) -> Look:
     """See ``look``: a source of which all is on this machine. Blocks; changes nothing."""
     match config:
-        case MqttSource():
+        case MqttSourceConfig():
             return look_at_journal(f"the MQTT topics {', '.join(config.topics)} at {config.host}", known)
-        case HttpSource():
+        case HttpSourceConfig():
             return look_at_journal(f"POST to {config.listen}{config.path}", known)
     try:
         if not config.path.is_dir():
@@ -93,7 +101,7 @@ def look_here(config: FileSource | MqttSource | HttpSource, folder: Path, known:
         raise SourceError(f"{config.path} cannot be read ({error}): restore it") from error
 
 
-def _look_at_folder(config: FileSource, path: Path, known: Mark | None, needed: Position) -> Look:
+def _look_at_folder(config: FileSourceConfig, path: Path, known: Mark | None, needed: Position) -> Look:
     mark = FolderMark(str(config.path), config.replay is not None and config.replay.loops > 1)
     forget = partial(path.unlink, missing_ok=True)
     notes = read_notes(path)
@@ -114,7 +122,7 @@ def _look_at_folder(config: FileSource, path: Path, known: Mark | None, needed: 
     return _look_again(config, path, notes, mark, needed.part)
 
 
-def _look_again(config: FileSource, path: Path, notes: Notes, mark: FolderMark, next_file: int) -> Look:
+def _look_again(config: FileSourceConfig, path: Path, notes: Notes, mark: FolderMark, next_file: int) -> Look:
     """Look whether files that are done, in the folder where they were, have other content now."""
     present = {entry.name for entry in config.path.iterdir() if is_candidate(entry.name)}
     done = max(0, next_file - notes.first)

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from gateway.config.models import Payload, Query
+from gateway.config.models import PayloadConfig, QueryConfig
 from gateway.hosts.connection import Connection
 from gateway.query.flow.lane import Lane, LaneOwner
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.identity import Identity, checkpoints
 from infra.clock import Clock
-from infra.messages import Completed, Credit, Isolating, OpenQuery, Predicate, QueryFailed, QueryReady
+from infra.messages import Completed, Credit, IsolatingMessage, OpenQuery, Predicate, QueryFailed, QueryReady
 from infra.payload import CodecPolicy, Encoder
 from policies.signals import HOME
 
@@ -27,14 +27,14 @@ _OPEN_DEADLINE_S = 120.0
 class Opening:
     """A query that is open on one host: what the host said of it, and the lane once there is one."""
 
-    def __init__(self, connection: Connection, payload: Payload, on_failed: Callable[[str, str], None]) -> None:
+    def __init__(self, connection: Connection, payload: PayloadConfig, on_failed: Callable[[str, str], None]) -> None:
         self._connection = connection
         self._payload = payload
         self._on_failed = on_failed
         self._lane: Lane | None = None
         self.ready: QueryReady
 
-    def hear(self, said: Completed | Credit | Isolating | QueryFailed, payload: bytes) -> None:
+    def hear(self, said: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
         """Take what the host says of the query."""
         if self._lane is not None:
             self._lane.hear(said, payload)
@@ -59,7 +59,7 @@ class Opening:
         return Encoder(schema, needed=needed, predicates=predicates, codecs=codecs), predicates
 
 
-def definition_of(name: str, config: Query, code_path: str) -> OpenQuery:
+def definition_of(name: str, config: QueryConfig, code_path: str) -> OpenQuery:
     """Return what a query of the config is for a host; ``code_path`` is where the user's functions are found."""
     return OpenQuery(
         query=name,
@@ -84,7 +84,7 @@ class Opener:
     """
 
     def __init__(
-        self, name: str, config: Query, folder: Path, code_path: str, on_failed: Callable[[str, str], None]
+        self, name: str, config: QueryConfig, folder: Path, code_path: str, on_failed: Callable[[str, str], None]
     ) -> None:
         self._config = config
         self._folder = folder

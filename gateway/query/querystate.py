@@ -66,6 +66,11 @@ class QueryState:
         """The part of the events that is shed now."""
         return self.ingress.sampler.share if self._started else 0.0
 
+    def set_shed(self, share: float) -> None:
+        """Shed this share of the events from now on; the run log counts them."""
+        if self._started:
+            self.ingress.sampler.share = share
+
     def lane_idle(self, name: str) -> bool:
         """Whether nothing of this query is open in a lane."""
         return not self._started or self.pipeline.lane_idle(name)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.config.models import Query
+from gateway.config.models import QueryConfig
 from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
 from gateway.core.intervals import IntervalSet
@@ -38,6 +38,7 @@ from infra.gate import ByteGate
 from infra.link.channel import LinkLost
 from infra.messages import QueryPlan
 from infra.threads import run_to_end
+from infra.together import end_tasks
 from policies.failures.poison import BadRows
 from policies.signals import HOME
 
@@ -66,7 +67,7 @@ class RunningQuery(QueryState):
     def __init__(
         self,
         name: str,
-        config: Query,
+        config: QueryConfig,
         *,
         folder: Path,
         code_path: str,
@@ -193,7 +194,9 @@ class RunningQuery(QueryState):
         )
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:
-        self._source, schedule = await self._endpoints.open_source(self._identity, schema, undo)
+        self._source, schedule = await self._endpoints.open_source(
+            self._identity, schema, undo, stateful=self._stateful
+        )
         runs, order = self.config.runs, self.config.order
         return Ingress(
             source=self._source,
@@ -235,11 +238,6 @@ class RunningQuery(QueryState):
             await self.pipeline.forget_committed()
             await self._more.wait()
         self.ingress.finished = True
-
-    def set_shed(self, share: float) -> None:
-        """Take in all but this share of the events from now on; what is shed is counted in the run log."""
-        if self._started:
-            self.ingress.sampler.share = share
 
     def read_on(self) -> None:
         """See whether there is more, although the source had ended."""
@@ -283,9 +281,7 @@ class RunningQuery(QueryState):
         if not self._started:
             return
         self._started = False
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         await self._news.stop()
         await self.pipeline.close()
         await self._source.close()

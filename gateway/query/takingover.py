@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from engines.query.code import query_hash
-from gateway.config.models import FileSink, Query
+from gateway.config.models import FileSinkConfig, QueryConfig
 from gateway.core.intervals import IntervalSet
 from gateway.hosts.connection import Connection
 from gateway.query import looking
@@ -68,7 +68,7 @@ class TakeOver:
     """
 
     name: str
-    config: Query
+    config: QueryConfig
     folder: Path
     opener: Opener
     clock: Clock
@@ -117,7 +117,7 @@ class TakeOver:
         _LOG.warning("query %s: its definition changed: the new one begins with seq %d", self.name, next_seq)
         if stateful:
             _LOG.warning("query %s: its state was discarded; now remove new_epoch from the config", self.name)
-        if isinstance(self.config.sink, FileSink) and self.config.sink.format == "parquet":
+        if isinstance(self.config.sink, FileSinkConfig) and self.config.sink.format == "parquet":
             path = self.config.sink.path
             _LOG.warning("query %s: parts in %s from now on may have other columns than those before", self.name, path)
 
@@ -186,7 +186,7 @@ def why_not_read_again(name: str, folder: Path, look: str, old: str, events: int
 
 async def settle_source(
     name: str,
-    config: Query,
+    config: QueryConfig,
     folder: Path,
     log: RunLog,
     done: IntervalSet,

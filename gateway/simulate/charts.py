@@ -12,7 +12,7 @@ from gateway.simulate.contest import Contest
 from gateway.simulate.fluid.tally import Point
 from gateway.simulate.fluid.world import FluidOutcome
 from gateway.views.figures import THRESHOLD, finished, vm_lives
-from gateway.views.runrecord import Mark, MarkKind
+from gateway.views.runrecord import MarkKind, TimelineMark
 from policies.switching.query import QuerySettings
 
 _COLOURS = ("#5b6472", "#d9730d", "#1667c7", "#2e8b57", "#8e44ad", "#b8860b", "#c2185b", "#00838f")
@@ -211,7 +211,7 @@ def lives(contest: Contest) -> go.Figure:
 
 def _strips(outcome: FluidOutcome) -> Iterable[tuple[str, float, float, int]]:
     """Give (phase, from_s, to_s, strip): VMs that are there together get strips of their own."""
-    marks = tuple(Mark(at_s=at_s, kind=_KINDS[what], vm=vm) for at_s, vm, what in outcome.vm_marks)
+    marks = tuple(TimelineMark(at_s=at_s, kind=_KINDS[what], vm=vm) for at_s, vm, what in outcome.vm_marks)
     phases = list(vm_lives(marks, outcome.lasted_s))
     until_s = {vm: max(to_s for other, _, _, to_s in phases if other == vm) for vm, *_ in phases}
     free_s: list[float] = []

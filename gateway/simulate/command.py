@@ -12,16 +12,26 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gateway.config import Config
-from gateway.config.words.units import duration_s, rate_per_s
+from gateway.config.words.units import UnitError, duration_s, rate_per_s
 from gateway.simulate import contest, plan
-from gateway.simulate.calibration import Calibration, read_calibration
+from gateway.simulate.calibration import Calibration, CalibrationError, read_calibration
 from gateway.simulate.options import WorldOptions
+from gateway.simulate.runs.promises import BrokenPromiseError
+from gateway.simulate.runs.world import World
+
+FLUID = "fluid"
+MODELS = {
+    "runs": "each run by itself, waits from chance included",
+    FLUID: "load in arrays, slot by slot; below saturation nothing waits by chance",
+}
+_Told = tuple[list[str], dict[str, object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The command's options, as they were given."""
+    """The command's options, as they were given; ``model`` is one of ``MODELS``."""
 
+    model: str
     served: str | None
     parameters: Path | None
     trace: Path | None
@@ -33,14 +43,41 @@ class Asked:
     html: Path | None
 
 
-def world_of(config: Config, asked: Asked) -> WorldOptions:
-    """Return the world of a config.
+class BadInputError(ValueError):
+    """The options, or what they name, cannot be simulated."""
+
+
+class FailedError(RuntimeError):
+    """It was simulated in vain."""
+
+
+def simulate(config: Config, asked: Asked) -> None:
+    """Play it, and print which model ran and what came of it.
 
     Raises:
-        UnitError: a rate or a duration cannot be read.
-        TraceError: see ``plan``.
-        CalibrationError: see ``read_calibration``.
+        BadInputError: an option, or a file that it names, is wrong.
+        FailedError: the simulated gateway did what must never happen, or a report cannot be written.
     """
+    try:
+        if asked.html is not None and asked.model != FLUID:
+            raise BadInputError(f"--html draws what the fluid model plays, not {asked.model}: add --model {FLUID}")
+        world = _world_of(config, asked)
+        lines, told = (_fluid if asked.model == FLUID else _runs)(config, world, asked)
+        typer.echo(f"model: {asked.model} ({MODELS[asked.model]})")
+        for line in lines:
+            typer.echo(line)
+        if asked.report is not None:
+            asked.report.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    except (UnitError, plan.TraceError, CalibrationError, contest.PolicyError) as error:
+        raise BadInputError(str(error)) from error
+    except BrokenPromiseError as error:
+        mistake = "the simulated gateway broke an invariant; this is a bug in Spillway"
+        raise FailedError(f"{mistake}: {error}") from error
+    except OSError as error:
+        raise FailedError(f"{error.filename or asked.report or asked.html}: {error.strerror or error}") from error
+
+
+def _world_of(config: Config, asked: Asked) -> WorldOptions:
     recorded = None if asked.trace is None else plan.read_trace(asked.trace)
     measured = Calibration() if asked.parameters is None else read_calibration(asked.parameters)
     return plan.plan(
@@ -54,30 +91,23 @@ def world_of(config: Config, asked: Asked) -> WorldOptions:
     )
 
 
-def simulate(config: Config, world: WorldOptions, asked: Asked) -> None:
-    """Play it, and tell what came of it.
-
-    Raises:
-        BrokenPromiseError: the simulated gateway did what must never happen.
-        PolicyError: see ``contest.with_policy``.
-        OSError: a report cannot be written.
-    """
-    if not asked.policies and asked.html is None:
-        outcomes = plan.compare(world)
-        lines, told = plan.table(outcomes), plan.report(outcomes)
+def _runs(config: Config, world: WorldOptions, asked: Asked) -> _Told:
+    if asked.policies:
+        outcomes = {name: World(one).run() for name, one in contest.variants(config, world, asked.policies).items()}
     else:
-        policies = asked.policies or (contest.HOME_ALONE, contest.AS_CONFIGURED)
-        with _progress() as bars:
-            result = contest.hold(config, world, policies, lambda name: _bar(bars, name))
-        lines, told = contest.table(result), contest.report(result)
-        if asked.html is not None:
-            from gateway.simulate.page import write_page
+        outcomes = plan.compare(world)
+    return plan.table(outcomes), plan.report(outcomes)
 
-            write_page(result, world.scheduler.queries, asked.html)
-    for line in lines:
-        typer.echo(line)
-    if asked.report is not None:
-        asked.report.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+
+def _fluid(config: Config, world: WorldOptions, asked: Asked) -> _Told:
+    policies = asked.policies or (contest.HOME_ALONE, contest.AS_CONFIGURED)
+    with _progress() as bars:
+        result = contest.hold(config, world, policies, lambda name: _bar(bars, name))
+    if asked.html is not None:
+        from gateway.simulate.page import write_page
+
+        write_page(result, world.scheduler.queries, asked.html)
+    return contest.table(result), contest.report(result)
 
 
 def _progress() -> Progress:

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from engines.simulated.generators import Poisson
 from gateway.config import Config
-from gateway.config.policy import Policy, ReactivePolicy, policy_findings
+from gateway.config.policy import PolicyConfig, ReactivePolicyConfig, policy_findings
 from gateway.config.settings import scheduler_settings
-from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FromGenerators, Site
+from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FluidSite, FromGenerators
 from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
 from gateway.simulate.options import WorldOptions
 from policies.planning.clairvoyant import Blocks, Optimum, clairvoyant
@@ -49,11 +49,11 @@ def with_policy(config: Config, name: str) -> Config:
     elif count:
         raise PolicyError(f'policy "{name}": only static takes a number, as in static:2')
     try:
-        policy: Policy = TypeAdapter(Policy).validate_python(said)
+        policy: PolicyConfig = TypeAdapter(PolicyConfig).validate_python(said)
     except ValidationError:
         raise PolicyError(f'there is no policy "{name}"; choose among {", ".join(KNOWN)}') from None
     first_block_s = scheduler_settings(config).billing.first_block_s
-    mode_off = ReactivePolicy(type="reactive")
+    mode_off = ReactivePolicyConfig(type="reactive")
     queries = {}
     for query_name, query in config.queries.items():
         chosen = mode_off if query.switching.mode == "off" else policy
@@ -88,6 +88,7 @@ def fluid_world(world: WorldOptions) -> FluidOptions:
             run_events=query.run_events,
             event_bytes=query.event_bytes,
             sent_part=query.sent_part,
+            disordered=query.disordered,
             batch_s=query.batch_s,
             further_run_s=query.further_run_s,
             batch_runs=query.batch_runs,
@@ -98,7 +99,7 @@ def fluid_world(world: WorldOptions) -> FluidOptions:
     slots = max(1, round(world.load_s / slot_s))
     return FluidOptions(
         seed=world.seed,
-        sites=(Site(scheduler=world.scheduler, queries=shapes, machines=world.machines),),
+        sites=(FluidSite(scheduler=world.scheduler, queries=shapes, machines=world.machines),),
         load=FromGenerators(generators, slot_s),
         slots=slots,
         rest_slots=max(86_400, 10 * slots),
@@ -140,16 +141,24 @@ def hold(
     Raises:
         PolicyError: see ``with_policy``.
     """
-    variants = {name: _scheduled(world, with_policy(config, name), name) for name in dict.fromkeys(policies)}
     outcomes = {
         name: FluidWorld(fluid_world(one), None if progress is None else progress(name)).run()
-        for name, one in variants.items()
+        for name, one in variants(config, world, policies).items()
     }
     window_s = _window_s(world)
     try:
         return Contest(outcomes, _optimum(world, window_s), "", window_s)
     except ValueError as error:
         return Contest(outcomes, None, str(error), window_s)
+
+
+def variants(config: Config, world: WorldOptions, policies: Sequence[str]) -> dict[str, WorldOptions]:
+    """Return the world in which each of the policies decides, by name.
+
+    Raises:
+        PolicyError: see ``with_policy``.
+    """
+    return {name: _scheduled(world, with_policy(config, name), name) for name in dict.fromkeys(policies)}
 
 
 def _scheduled(world: WorldOptions, config: Config, name: str) -> WorldOptions:

@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from engines.query.known import Query as Understood
-from engines.query.known import RefusedError, understand
+from engines.query.known import KnownQuery, RefusedError, understand
 from engines.spark.session import build_session, stop_session
 from engines.streaming.feed import FeedServer
 from engines.timing import Timed, time_batches
 from gateway.config import Config
 from gateway.config.codepath import code_path_for
-from gateway.config.models import FileSource, Query
+from gateway.config.models import FileSourceConfig, QueryConfig
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.simulate.calibration import PAPER_MIPS, Calibration, Measured
 from gateway.sources.base import SourceError
@@ -124,9 +123,9 @@ def fitted(timed: Sequence[Timed], event_bytes: float, batch_runs: int = 1) -> M
     )
 
 
-def _events(name: str, query: Query, understood: Understood, folder: Path) -> pa.RecordBatch:
+def _events(name: str, query: QueryConfig, understood: KnownQuery, folder: Path) -> pa.RecordBatch:
     """Return as many events as the largest micro-batch needs; those of a shorter file come again."""
-    if not isinstance(query.source, FileSource):
+    if not isinstance(query.source, FileSourceConfig):
         raise ProfileError(
             f"query {name} reads from {query.source.type}: put some of its events into a file, "
             "give a config with that source, and measure it"
@@ -148,7 +147,7 @@ def _nobody(query: str) -> tuple[Path, Callable[[], bool]]:
     raise ProfileError(f"the results of {query} are not there while nothing runs")
 
 
-async def _read(query: Query, schema: pa.Schema, context: SourceContext) -> list[pa.RecordBatch]:
+async def _read(query: QueryConfig, schema: pa.Schema, context: SourceContext) -> list[pa.RecordBatch]:
     source = make_source(query.source, context)
     await source.open(schema)
     batches: list[pa.RecordBatch] = []

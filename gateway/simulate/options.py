@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from engines.simulated.boot import BootTimes, LogNormal
-from engines.simulated.generators import Bursts, Generator, Uniform
+from engines.simulated.generators import Bursts, ConstantRate, Generator
 from gateway.core.decide.profiler import Statistic
 from gateway.core.decide.scheduler import SchedulerSettings
 from gateway.query.flow.delivery import HELD_BYTES_MAX
@@ -218,7 +218,9 @@ def _drawn_query(draw: random.Random, name: str, machines: Machines) -> QueryOpt
     )
     base_per_s = machines.events_per_s * draw.uniform(0.05, 0.4)
     every_s = draw.uniform(20, 60)
-    load = Bursts(Uniform(base_per_s), every_s=every_s, for_s=every_s * draw.uniform(0, 0.5), times=draw.uniform(1, 8))
+    load = Bursts(
+        ConstantRate(base_per_s), every_s=every_s, for_s=every_s * draw.uniform(0, 0.5), times=draw.uniform(1, 8)
+    )
     return QueryOptions(
         settings=settings,
         load=load,

@@ -13,7 +13,8 @@ from policies.switching.query import QuerySettings
 
 _HEADING = (
     "<h1>Spillway simulation</h1><p class=lead>The same events played to each policy in virtual time: decisions by "
-    "the gateway's own scheduler, events as a fluid, hosts and the cloud simulated.</p>"
+    "the gateway's own scheduler, hosts and the cloud simulated. Model: fluid (load in arrays, slot by slot; below "
+    "saturation nothing waits by chance).</p>"
 )
 _COMMANDS_SHOWN = 200
 

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from engines.simulated.generators import Generator, Trace, Uniform
+from engines.simulated.generators import ConstantRate, Generator, RecordedRates
 from gateway.config import Config
-from gateway.config.connectors.sources import FileSource, QuerySource
-from gateway.config.queries import Query
+from gateway.config.connectors.sources import FileSourceConfig, QuerySourceConfig
+from gateway.config.queries import QueryConfig
 from gateway.config.settings import scheduler_settings
 from gateway.simulate.calibration import Calibration, Measured
 from gateway.simulate.options import Machines, QueryOptions, WorldOptions
@@ -31,7 +31,7 @@ class TraceError(ValueError):
 class Recorded:
     """The events of one query in a trace; ``event_bytes`` is their mean size."""
 
-    load: Trace
+    load: RecordedRates
     last_s: float
     event_bytes: int
 
@@ -68,7 +68,7 @@ def _line(path: Path, number: int, row: Mapping[str, str]) -> tuple[float, float
 def _recorded(lines: Sequence[tuple[float, float, float]]) -> Recorded:
     events = sum(count for _, count, _ in lines)
     size = sum(size for _, _, size in lines)
-    load = Trace([at_s for at_s, _, _ in lines], [count for _, count, _ in lines])
+    load = RecordedRates([at_s for at_s, _, _ in lines], [count for _, count, _ in lines])
     return Recorded(load, lines[-1][0], round(size / events) if events else 0)
 
 
@@ -165,12 +165,12 @@ def _event_bytes(recorded: Recorded | None, measured: Measured | None) -> int:
     return 0 if measured is None else round(measured.event_bytes)
 
 
-def _rate(config: Config, name: str) -> Uniform:
-    query: Query = config.queries[name]
+def _rate(config: Config, name: str) -> ConstantRate:
+    query: QueryConfig = config.queries[name]
     match query.source:
-        case FileSource(replay=replay) if replay is not None and replay.rate_per_s is not None:
-            return Uniform(replay.rate_per_s * replay.speed)
-        case QuerySource(name=upstream):
+        case FileSourceConfig(replay=replay) if replay is not None and replay.rate_per_s is not None:
+            return ConstantRate(replay.rate_per_s * replay.speed)
+        case QuerySourceConfig(name=upstream):
             return _rate(config, upstream)
         case _:
             raise TraceError(f"the config does not say how many events query {name} gets: give a trace")

@@ -11,7 +11,7 @@ from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released
 from gateway.core.intervals import IntervalSet
 
-Rows = Released[pa.RecordBatch]
+ReleasedRows = Released[pa.RecordBatch]
 
 
 class SinkUnavailableError(Exception):
@@ -42,7 +42,7 @@ class Sink(Protocol):
         """
         ...
 
-    async def commit(self, releases: Sequence[Rows], source: Position) -> None:
+    async def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:
         """Make ``releases`` (in order of release) durable and visible, with the intervals they cover.
 
         What is committed already is passed over. If it fails or is cancelled, the same releases may be given again.
@@ -71,7 +71,7 @@ class BlockingSink(Protocol):
         """See ``Sink.committed``."""
         ...
 
-    def commit(self, releases: Sequence[Rows], source: Position) -> None:
+    def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:
         """See ``Sink.commit``."""
         ...
 

@@ -6,11 +6,14 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.config.models import FileSink as FileSinkConfig
-from gateway.config.models import HttpSink as HttpSinkConfig
-from gateway.config.models import KafkaSink, S3Sink
-from gateway.config.models import MqttSink as MqttSinkConfig
-from gateway.config.models import Sink as SinkConfig
+from gateway.config.models import (
+    FileSinkConfig,
+    HttpSinkConfig,
+    KafkaSinkConfig,
+    MqttSinkConfig,
+    S3SinkConfig,
+    SinkConfig,
+)
 from gateway.connectors.objectstores import make_store
 from gateway.sinks.base import Sink
 from gateway.sinks.httpsink import HttpSink
@@ -50,7 +53,7 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
             return ThreadedSink(
                 lambda: FileSink(config.path, owner=context.owner, format=config.format, ordered=context.ordered)
             )
-        case KafkaSink():
+        case KafkaSinkConfig():
             from gateway.sinks.kafka import kafkasink  # heavy, and few queries want it
 
             return kafkasink.KafkaSink(
@@ -68,7 +71,7 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
         case HttpSinkConfig():
             progress = ProgressFile(context.folder / "progress.json", context.owner)
             return HttpSink(config, progress, owner=context.owner, clock=context.clock)
-        case S3Sink():
+        case S3SinkConfig():
             from gateway.sinks.parts import s3sink
 
             writer = secrets.token_hex(8)

@@ -7,10 +7,10 @@ from typing import Final
 
 import aiohttp
 
-from gateway.config.connectors.http import HttpSink as HttpSinkConfig
+from gateway.config.connectors.http import HttpSinkConfig
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.base import Rows, SinkError, SinkUnavailableError
+from gateway.sinks.base import ReleasedRows, SinkError, SinkUnavailableError
 from gateway.sinks.progress import ProgressFile
 from gateway.sinks.rows import json_lines
 from infra.clock import Clock
@@ -56,7 +56,7 @@ class HttpSink:
         """See ``Sink.open``; the receiver is only asked when there are results."""
         await self._progress.open()
 
-    async def commit(self, releases: Sequence[Rows], source: Position) -> None:  # noqa: ARG002 -- kept in the state_dir
+    async def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:  # noqa: ARG002 -- kept in the state_dir
         """See ``Sink.commit``."""
         try:
             for release in releases:
@@ -66,7 +66,7 @@ class HttpSink:
             # What was taken before something went wrong is not sent again after a restart either.
             await self._progress.save()
 
-    async def _deliver(self, release: Rows) -> None:
+    async def _deliver(self, release: ReleasedRows) -> None:
         if release.item.num_rows:
             body = await run_to_end(lambda: json_lines(release.item))
             await self._clock.sleep_until(self._not_before_s)

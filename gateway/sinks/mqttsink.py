@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from gateway.config.connectors.mqtt import MqttSink as MqttSinkConfig
+from gateway.config.connectors.mqtt import MqttSinkConfig
 from gateway.connectors.mqttbroker import Broker, broker_of
-from gateway.connectors.mqttclient import BrokerError, Client, speaks_no_5
+from gateway.connectors.mqttclient import BrokerError, MqttClient, speaks_no_5
 from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.base import Rows, SinkError, SinkUnavailableError
+from gateway.sinks.base import ReleasedRows, SinkError, SinkUnavailableError
 from gateway.sinks.progress import ProgressFile
 from gateway.sinks.rows import json_rows
 from infra.failpoints import reached
@@ -45,7 +45,7 @@ class MqttSink:
         self._owner = owner
         self._client_id = f"spillway-{query}-{owner}-out"
         self._broker: Broker | None = None
-        self._client: Client | None = None
+        self._client: MqttClient | None = None
 
     @property
     def committed(self) -> IntervalSet:
@@ -60,7 +60,7 @@ class MqttSink:
             raise StateError(str(error)) from error
         await self._progress.open()
 
-    async def commit(self, releases: Sequence[Rows], source: Position) -> None:  # noqa: ARG002 - kept in the state_dir
+    async def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:  # noqa: ARG002 - kept in the state_dir
         """See ``Sink.commit``."""
         wanted = [r for r in releases if not self._progress.delivered.covers(r.first_seq, r.last_seq)]
         reached("sink.commit.prepared")
@@ -72,9 +72,9 @@ class MqttSink:
         reached("sink.commit.visible")
         await self._progress.save()
 
-    async def _deliver(self, releases: Sequence[Rows]) -> None:
+    async def _deliver(self, releases: Sequence[ReleasedRows]) -> None:
         """Send all rows, several in flight, and note each run when the broker has answered for all of it."""
-        open_runs: deque[tuple[Rows, list[asyncio.Future[str]]]] = deque()
+        open_runs: deque[tuple[ReleasedRows, list[asyncio.Future[str]]]] = deque()
         for release in releases:
             answers: list[asyncio.Future[str]] = []
             payloads = await run_to_end(partial(json_rows, release.item))
@@ -89,7 +89,7 @@ class MqttSink:
         for release, answers in open_runs:
             await self._settle(release, answers)
 
-    async def _settle(self, release: Rows, answers: Sequence[asyncio.Future[str]]) -> None:
+    async def _settle(self, release: ReleasedRows, answers: Sequence[asyncio.Future[str]]) -> None:
         for answer in answers:
             refusal = await answer
             if refusal:
@@ -99,12 +99,12 @@ class MqttSink:
                 )
         self._progress.note(release.first_seq, release.last_seq)
 
-    async def _connected(self) -> Client:
+    async def _connected(self) -> MqttClient:
         if self._client is not None and not self._client.lost:
             return self._client
         assert self._broker is not None, "the sink is open"
         self._client = None
-        client = Client(self._broker, self._client_id, session_s=0)
+        client = MqttClient(self._broker, self._client_id, session_s=0)
         try:
             await client.__aenter__()
         except BrokerError as error:
@@ -118,7 +118,7 @@ class MqttSink:
             raise SinkError(f"{self._broker} takes no QoS {self._config.qos}: give another broker, or allow it there")
         return client
 
-    def _check_size(self, client: Client, payload: bytes, row_id: str) -> None:
+    def _check_size(self, client: MqttClient, payload: bytes, row_id: str) -> None:
         most = client.limits.packet_bytes_max
         size_bytes = _PACKET_HEAD_BYTES + len(self._config.topic.encode()) + len(row_id) + len(payload)
         if most is not None and size_bytes > most:

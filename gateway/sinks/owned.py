@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.base import FencedError, Rows, Sink
+from gateway.sinks.base import FencedError, ReleasedRows, Sink
 
 
 class OwnedSink:
@@ -31,7 +31,7 @@ class OwnedSink:
         self._ask()
         await self._inner.open()
 
-    async def commit(self, releases: Sequence[Rows], source: Position) -> None:
+    async def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:
         """See ``Sink.commit``."""
         self._ask()
         await self._inner.commit(releases, source)

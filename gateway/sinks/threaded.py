@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.base import BlockingSink, Rows, SinkError
+from gateway.sinks.base import BlockingSink, ReleasedRows, SinkError
 from infra.threads import run_to_end
 
 # A full disk is waited out; none of these goes away by waiting.
@@ -45,7 +45,7 @@ class ThreadedSink:
         """See ``Sink.open``."""
         self._inner = await run_to_end(self._make)
 
-    async def commit(self, releases: Sequence[Rows], source: Position) -> None:
+    async def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:
         """See ``Sink.commit``."""
         inner = self._inner
         assert inner is not None, "the sink is opened before it is written"

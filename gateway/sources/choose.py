@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.config.models import FileSource, HttpSource, KafkaSource, MqttSource, QuerySource
-from gateway.config.models import Source as SourceConfig
+from gateway.config.models import (
+    FileSourceConfig,
+    HttpSourceConfig,
+    KafkaSourceConfig,
+    MqttSourceConfig,
+    QuerySourceConfig,
+    SourceConfig,
+)
 from gateway.journal.deadletters import DEAD_LETTERS
 from gateway.journal.journal import Journal
 from gateway.sources.base import Source
@@ -34,6 +40,7 @@ class SourceContext:
         clock: time.
         upstream: gives a query's sink folder, and a function that says whether it will get no more results.
         strict: whether an event must have exactly the fields of the schema (see docs/schema-drift.md).
+        sink_commits: whether the sink's transactions commit the offsets of a Kafka source to its group.
     """
 
     query: str
@@ -42,22 +49,28 @@ class SourceContext:
     clock: Clock
     upstream: Callable[[str], tuple[Path, Callable[[], bool]]]
     strict: bool = False
+    sink_commits: bool = False
 
 
 def make_source(config: SourceConfig, context: SourceContext) -> Source:
     """Return the source of ``config``, not opened yet."""
     match config:
-        case QuerySource():
+        case QuerySourceConfig():
             return ThreadedSource(ResultsSource(*context.upstream(config.name)))
-        case FileSource():
+        case FileSourceConfig():
             return filesource.make_file_source(config, context.folder, context.clock, strict=context.strict)
-        case KafkaSource():
-            from gateway.sources.kafka.kafkasource import KafkaSource as KafkaReader
+        case KafkaSourceConfig():
+            from gateway.sources.kafka.kafkasource import KafkaSource
 
-            return KafkaReader(
-                config, query=context.query, owner=context.owner, clock=context.clock, strict=context.strict
+            return KafkaSource(
+                config,
+                query=context.query,
+                owner=context.owner,
+                clock=context.clock,
+                strict=context.strict,
+                sink_commits=context.sink_commits,
             )
-        case MqttSource():
+        case MqttSourceConfig():
             from gateway.sources.mqtt.mqttsource import make_mqtt_source
 
             return make_mqtt_source(
@@ -68,11 +81,11 @@ def make_source(config: SourceConfig, context: SourceContext) -> Source:
                 clock=context.clock,
                 strict=context.strict,
             )
-        case HttpSource():
+        case HttpSourceConfig():
             return _http_source(config, context)
 
 
-def _http_source(config: HttpSource, context: SourceContext) -> Source:
+def _http_source(config: HttpSourceConfig, context: SourceContext) -> Source:
     journal = Journal(
         context.folder / "journal",
         limit_bytes=config.journal.limit_bytes,
@@ -91,6 +104,6 @@ def make_schedule(config: SourceConfig, schema: pa.Schema, context: SourceContex
 
     Blocks; called when the source is open.
     """
-    if not isinstance(config, FileSource):
+    if not isinstance(config, FileSourceConfig):
         return None
     return filesource.make_schedule(config, schema, context.folder, context.clock)

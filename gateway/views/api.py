@@ -8,7 +8,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from gateway.config.models import Api
+from gateway.config.models import ApiConfig
 from gateway.hosts.rotation import RotationRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
 
@@ -63,7 +63,7 @@ class Answers(Protocol):
 
 
 @asynccontextmanager
-async def serve_api(gateway: Answers, config: Api) -> AsyncIterator[None]:
+async def serve_api(gateway: Answers, config: ApiConfig) -> AsyncIterator[None]:
     """Serve ``/status``, ``/why`` (JSON) and ``/ready`` (200 if all is well, else 503 and why) while the block lasts.
 
     ``/ready?query=NAME`` answers for one query alone.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from gateway.views.runrecord import Mark
+from gateway.views.runrecord import TimelineMark
 
 THRESHOLD = "#b3261e"
 TIME_AXIS = "time since the first event was due (s)"
 
 
-def vm_lives(marks: tuple[Mark, ...], end_s: float) -> list[tuple[str, str, float, float]]:
+def vm_lives(marks: tuple[TimelineMark, ...], end_s: float) -> list[tuple[str, str, float, float]]:
     """Return (vm, phase, from, to) for each phase of each VM; what has no end mark lasts until ``end_s``.
 
     The phases are ``starting`` (start to ready), ``up`` (ready to stop) and ``stopping`` (stop to gone).

@@ -6,7 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gateway.query.flow.statistics import Tally
-from gateway.views.runrecord import Boot, Mark, MarkKind, RunRecord, Slot, Spread, Totals, Vms, WanBytes, write_record
+from gateway.views.runrecord import (
+    Boot,
+    GatewayRecord,
+    MarkKind,
+    Slot,
+    Spread,
+    TimelineMark,
+    Totals,
+    VmTotals,
+    WanBytes,
+    write_record,
+)
 from policies.histogram import Histogram
 from policies.signals import Command, Event, QuerySlot, StartVm, TerminateVm, VmAdopted, VmGone, VmReady
 from policies.vms.fleet import FleetTotals
@@ -28,7 +39,7 @@ class Recorder:
         self._query = query
         self._started_s = self._last_s = started_s
         self._slots: list[Slot] = []
-        self._marks: list[Mark] = []
+        self._marks: list[TimelineMark] = []
 
     def slot(self, at_s: float, slots: Sequence[QuerySlot], tally: Tally, vm_states: Iterable[str]) -> None:
         """Keep what a slot showed."""
@@ -60,7 +71,7 @@ class Recorder:
         kinds: dict[type[Command], MarkKind] = {StartVm: "vm_start", TerminateVm: "vm_stop"}
         kind = kinds.get(type(command))
         if kind is not None and isinstance(command, StartVm | TerminateVm):
-            self._marks.append(Mark(at_s=at_s - self._started_s, kind=kind, vm=command.vm))
+            self._marks.append(TimelineMark(at_s=at_s - self._started_s, kind=kind, vm=command.vm))
 
         del self._marks[:-_MARKS_MAX]
 
@@ -68,7 +79,7 @@ class Recorder:
         """Mark a VM that became ready, or was taken over, or is gone."""
         if isinstance(event, VmReady | VmAdopted | VmGone):
             kind: MarkKind = "vm_gone" if isinstance(event, VmGone) else "vm_ready"
-            self._marks.append(Mark(at_s=event.at_s - self._started_s, kind=kind, vm=event.vm))
+            self._marks.append(TimelineMark(at_s=event.at_s - self._started_s, kind=kind, vm=event.vm))
 
     def write(self, path: Path, events: int, tally: Tally, fleet: FleetTotals, boot: Boot) -> None:
         """Write the record as JSON."""
@@ -82,7 +93,7 @@ class Recorder:
             latency_ms=_spread(tally.latency),
             delivery_ms=_spread(tally.delivery),
             wan_bytes=WanBytes(raw=tally.raw_bytes, sent=tally.sent_bytes),
-            vms=Vms(
+            vms=VmTotals(
                 started=fleet.started,
                 stopped=fleet.stopped,
                 billed_s=fleet.billed_s,
@@ -94,7 +105,7 @@ class Recorder:
             ),
         )
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_record(RunRecord(totals=totals, slots=tuple(self._slots), marks=tuple(self._marks), boot=boot), path)
+        write_record(GatewayRecord(totals=totals, slots=tuple(self._slots), marks=tuple(self._marks), boot=boot), path)
 
 
 def _spread(histogram: Histogram) -> Spread:

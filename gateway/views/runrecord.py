@@ -32,7 +32,7 @@ class WanBytes(msgspec.Struct, frozen=True, kw_only=True):
     sent: int
 
 
-class Vms(msgspec.Struct, frozen=True, kw_only=True):
+class VmTotals(msgspec.Struct, frozen=True, kw_only=True):
     """VMs started and stopped, the seconds they were billed for, and what that and the egress cost.
 
     Attributes:
@@ -78,7 +78,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: Spread
     delivery_ms: Spread
     wan_bytes: WanBytes
-    vms: Vms
+    vms: VmTotals
     out_of_order: int = 0
     dead_letters: int = 0
     shed: int = 0
@@ -114,7 +114,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     open: dict[str, int] = {}
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineMark(msgspec.Struct, frozen=True, kw_only=True):
     """A moment in the life of a VM; ``at_s`` counts from the first event's due time, ``vm`` names the VM."""
 
     at_s: float
@@ -122,27 +122,27 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     vm: str
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+class GatewayRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a gateway, as it saw itself."""
 
     totals: Totals
     slots: tuple[Slot, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[TimelineMark, ...]
     boot: Boot
 
 
-def read_record(path: Path) -> RunRecord:
+def read_record(path: Path) -> GatewayRecord:
     """Return the record in ``path``.
 
     Raises:
         ValueError: the file is no run record; the message names the file and the field.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RunRecord)
+        return msgspec.json.decode(path.read_bytes(), type=GatewayRecord)
     except msgspec.DecodeError as error:
         raise ValueError(f"{path} is not a run record: {error}") from error
 
 
-def write_record(record: RunRecord, path: Path) -> None:
+def write_record(record: GatewayRecord, path: Path) -> None:
     """Write ``record`` to ``path`` as one JSON object."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from gateway.query.flow.run import Run
 from infra.clock import Clock
+from infra.together import end_tasks
 
 COLUMNS: Final = ("at_s", "query", "events", "bytes")
 _LOG = logging.getLogger(__name__)
@@ -116,8 +117,7 @@ async def recorded(path: Path | None, queries: Mapping[str, Recordable], clock: 
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(task)
         trace.close()
 
 

@@ -23,7 +23,7 @@ import msgspec
 from infra.clock import Clock
 from infra.clouds import processes
 from infra.clouds.base import BootError, CapacityError, Cloud, Node
-from infra.clouds.registry import Record, Registry
+from infra.clouds.registry import Registry, VmRecord
 from infra.link.keys.secret_files import write_private
 from infra.link.keys.trust import UserData
 
@@ -47,7 +47,7 @@ class Place:
     address: str
 
 
-class HostFile(msgspec.Struct, frozen=True):
+class HostAddress(msgspec.Struct, frozen=True):
     """What a worker writes to ``host.json`` in its working folder once it listens; more fields may be there."""
 
     address: str
@@ -166,7 +166,7 @@ class ProcessCloud(Cloud):
 
     # -------------------------------------------------------------------------------------------------- warm hosts
 
-    async def _hand_out(self, host: Record, name: str, tags: Mapping[str, str]) -> Node:
+    async def _hand_out(self, host: VmRecord, name: str, tags: Mapping[str, str]) -> Node:
         record = msgspec.structs.replace(
             host, name=name, tags=dict(tags), stage="starting", created_at_s=self._clock.wall(), boot="emulated"
         )
@@ -183,19 +183,19 @@ class ProcessCloud(Cloud):
         self._registry.put(record)
         return record.node(runs=True)
 
-    def _is_as_new(self, record: Record) -> bool:
+    def _is_as_new(self, record: VmRecord) -> bool:
         """Tell whether a host runs, and with the settings that a new one would have."""
         if not self._runs(record):
             return False
         told = UserData.from_json(self._registry.user_data_file(record.id).read_bytes())
         return told.spark_conf == self._spark_conf
 
-    def _take_back(self, record: Record) -> None:
+    def _take_back(self, record: VmRecord) -> None:
         self._registry.put(msgspec.structs.replace(record, stage="pool", name="warm", tags={}, boot="real"))
 
     # ---------------------------------------------------------------------------------------------------- processes
 
-    def _new_record(self, name: str, tags: Mapping[str, str], *, stage: str) -> Record:
+    def _new_record(self, name: str, tags: Mapping[str, str], *, stage: str) -> VmRecord:
         taken = {record.place for record in self._registry.all()}
         identity = f"vm-{uuid.uuid4().hex[:12]}"
         record = msgspec.convert(
@@ -208,12 +208,12 @@ class ProcessCloud(Cloud):
                 "created_at_s": self._clock.wall(),
                 "tags": dict(tags),
             },
-            Record,
+            VmRecord,
         )
         self._registry.put(record)
         return record
 
-    async def _start(self, record: Record, user_data: Callable[[str], str]) -> Record:
+    async def _start(self, record: VmRecord, user_data: Callable[[str], str]) -> VmRecord:
         """Spawn the worker of a written record and wait until it listens; nothing is left when that fails."""
         try:
             told = UserData.from_json(user_data(record.host))
@@ -227,7 +227,7 @@ class ProcessCloud(Cloud):
             self._registry.forget(record.id)
             raise
 
-    def _spawn(self, record: Record, told: UserData) -> Record:
+    def _spawn(self, record: VmRecord, told: UserData) -> VmRecord:
         begin: tuple[str, ...] = ()
         told = told.with_spark_conf(self._spark_conf)
         if self._places:
@@ -248,7 +248,7 @@ class ProcessCloud(Cloud):
         self._registry.put(record)
         return record
 
-    async def _listening(self, record: Record) -> Record:
+    async def _listening(self, record: VmRecord) -> VmRecord:
         file = self._registry.workdir(record.id) / "host.json"
         deadline_s = self._clock.now() + self._listen_within_s
         while (found := _read_host_file(file)) is None:
@@ -264,7 +264,7 @@ class ProcessCloud(Cloud):
         self._registry.put(record)
         return record
 
-    async def _end(self, record: Record) -> None:
+    async def _end(self, record: VmRecord) -> None:
         """SIGTERM, a while to obey, SIGKILL for whatever is left of the session; then forget it."""
         record = self._identified(record)
         if record.pid:
@@ -277,11 +277,11 @@ class ProcessCloud(Cloud):
                 raise CapacityError(f"{record.id}: process {record.pid} does not end; end it by hand, then try again")
         self._registry.forget(record.id)
 
-    def _runs(self, record: Record) -> bool:
+    def _runs(self, record: VmRecord) -> bool:
         record = self._identified(record)
         return record.pid != 0 and processes.is_running(record.pid, record.mark)
 
-    def _identified(self, record: Record) -> Record:
+    def _identified(self, record: VmRecord) -> VmRecord:
         """Find the process of a record whose gateway died between starting it and writing its number down."""
         if record.pid:
             return record
@@ -290,8 +290,8 @@ class ProcessCloud(Cloud):
         return msgspec.structs.replace(record, pid=pid, mark=mark) if pid and mark else record
 
 
-def _read_host_file(path: Path) -> HostFile | None:
+def _read_host_file(path: Path) -> HostAddress | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=HostFile)
+        return msgspec.json.decode(path.read_bytes(), type=HostAddress)
     except (FileNotFoundError, msgspec.DecodeError):
         return None

@@ -14,7 +14,7 @@ from infra.link.keys.secret_files import write_private
 _LOG_TAIL_BYTES: Final = 2000
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class VmRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One process VM, or one warm host.
 
     Attributes:
@@ -60,16 +60,16 @@ class Registry:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder = folder.absolute()
 
-    def all(self) -> list[Record]:
+    def all(self) -> list[VmRecord]:
         """Return the records, oldest first."""
         found = [record for path in self._folder.glob("*.json") if (record := _read(path)) is not None]
         return sorted(found, key=lambda record: (record.created_at_s, record.id))
 
-    def get(self, record_id: str) -> Record | None:
+    def get(self, record_id: str) -> VmRecord | None:
         """Return one record."""
         return _read(self._file(record_id))
 
-    def put(self, record: Record) -> None:
+    def put(self, record: VmRecord) -> None:
         """Write or replace a record."""
         write_private(self._file(record.id), msgspec.json.encode(record))
 
@@ -101,8 +101,8 @@ class Registry:
         return self._folder / f"{record_id}.json"
 
 
-def _read(path: Path) -> Record | None:
+def _read(path: Path) -> VmRecord | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Record)
+        return msgspec.json.decode(path.read_bytes(), type=VmRecord)
     except FileNotFoundError:
         return None

@@ -34,7 +34,7 @@ from infra.clouds.base import (
     OrderError,
     UnavailableError,
 )
-from infra.clouds.providers.account import Account, Order
+from infra.clouds.providers.account import Account, VmOrder
 from infra.clouds.providers.calls import Calls
 from infra.clouds.providers.dialects import dialect_for
 from infra.clouds.providers.errors import our_errors, refusal_in
@@ -192,7 +192,7 @@ class RentedCloud(Cloud):
         error: CapacityError | None = None
         for size, zone in self._kinds.by_merit(self._clock.wall()):
             sized = {**tags, SIZE_TAG: size}
-            order = Order(name=name, host=host, tags=sized, user_data=script, size=size, zone=zone)
+            order = VmOrder(name=name, host=host, tags=sized, user_data=script, size=size, zone=zone)
             try:
                 machine = await self._order(order, setbacks)
                 self._kind_of[_id(machine)] = (size, zone)
@@ -215,7 +215,7 @@ class RentedCloud(Cloud):
         if kind is not None:
             self._kinds.was_unfit(kind, self._clock.wall())
 
-    async def _order(self, order: Order, setbacks: Setbacks) -> Machine:
+    async def _order(self, order: VmOrder, setbacks: Setbacks) -> Machine:
         """Order it once, even if that takes several tries and answers are lost."""
         in_doubt = False
 

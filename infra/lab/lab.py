@@ -18,9 +18,10 @@ from typing import Any, Final
 import boto3
 
 from infra.lab.machine import Machine
+from infra.together import end_tasks
 from infra.wan.commands import found, run
 from infra.wan.errors import WanError
-from infra.wan.namespaces import Names, sweep
+from infra.wan.namespaces import NamespaceNames, sweep
 
 _LOG: Final = logging.getLogger(__name__)
 REGION: Final = "us-east-1"
@@ -58,7 +59,7 @@ class Lab:
         self.address = f"198.18.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}"
         self.endpoint = ""
         self.machines: dict[str, Machine] = {}
-        self._names = Names.new()
+        self._names = NamespaceNames.new()
         self._server: asyncio.subprocess.Process | None = None
         self._runner: asyncio.Task[None] | None = None
 
@@ -78,9 +79,7 @@ class Lab:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._runner is not None:
-            self._runner.cancel()
-            await asyncio.gather(self._runner, return_exceptions=True)
+        await end_tasks(self._runner)
         await self._close()
 
     async def _close(self) -> None:

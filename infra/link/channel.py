@@ -14,7 +14,7 @@ import psutil
 from infra import messages
 from infra.link.frames import MAX_PAYLOAD_BYTES, Buffer, Frame, FrameDecoder, FrameError, encode_frame
 from infra.link.tcp import TcpCounts, tcp_counts
-from infra.messages import AnyMessage, Bye, Completed, Dictionary, Ping, Pong, Run
+from infra.messages import AnyMessage, Bye, Completed, Dictionary, Ping, Pong, RunMessage
 
 STREAM_LIMIT_BYTES = 256 << 10
 _PIECE_BYTES = 256 << 10
@@ -39,9 +39,9 @@ class Goodbye(LinkLost):
     """The other end ended the link on purpose, and said why."""
 
 
-def channel_for(message: AnyMessage) -> messages.Channel:
+def channel_for(message: AnyMessage) -> messages.ChannelName:
     """Return which of a link's connections a message belongs on; only bulk goes over ``data``."""
-    return "data" if isinstance(message, Run | Completed | Dictionary) else "control"
+    return "data" if isinstance(message, RunMessage | Completed | Dictionary) else "control"
 
 
 def pong_for(ping: Ping) -> Pong:
@@ -74,7 +74,7 @@ class Channel:
         received_bytes: likewise read.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: messages.Channel) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: messages.ChannelName) -> None:
         self.sent_bytes = 0
         self.received_bytes = 0
         self._name = name

@@ -275,7 +275,7 @@ class HostLink:
         raise LinkLost(f"no heartbeat from {self.hello.host} for {silent_beats * self._heartbeat_s:g} s")
 
 
-async def _greet(channel: Channel, host_name: str, session: str, name: messages.Channel) -> HostHello:
+async def _greet(channel: Channel, host_name: str, session: str, name: messages.ChannelName) -> HostHello:
     await channel.send(GatewayHello(protocol=PROTOCOL, session=session, channel=name))
     hello = (await channel.receive()).message
     if not isinstance(hello, HostHello) or (hello.host, hello.session) != (host_name, session):
@@ -303,7 +303,7 @@ async def _have_it_prove_itself(
 
 @asynccontextmanager
 async def _opened(
-    address: Address, context: ssl.SSLContext, host_name: str, name: messages.Channel, deadline_s: float
+    address: Address, context: ssl.SSLContext, host_name: str, name: messages.ChannelName, deadline_s: float
 ) -> AsyncIterator[Channel]:
     """Open a connection, and name what goes wrong with it in the body; it stays open if nothing does."""
     where = f"{host_name} at {address[0]}:{address[1]}"
@@ -332,7 +332,7 @@ async def _opened(
         raise
 
 
-async def _dial(address: Address, context: ssl.SSLContext, host_name: str, name: messages.Channel) -> Channel:
+async def _dial(address: Address, context: ssl.SSLContext, host_name: str, name: messages.ChannelName) -> Channel:
     reader, writer = await asyncio.open_connection(
         *address, ssl=context, server_hostname=host_name, limit=STREAM_LIMIT_BYTES, ssl_shutdown_timeout=_CLOSE_S
     )

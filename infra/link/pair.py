@@ -9,6 +9,7 @@ from infra.link.channel import Channel, LinkLost, channel_for
 from infra.link.frames import Buffer, Frame, FrameError
 from infra.link.inbox import Inbox
 from infra.messages import AnyMessage
+from infra.together import end_tasks
 
 
 class ChannelPair:
@@ -83,9 +84,7 @@ class ChannelPair:
         await self._closed.wait()
 
     async def _close(self, reason: str) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        await end_tasks(*self._tasks)
         await asyncio.gather(self.control.close(reason), self.data.close(reason))
         self._closed.set()
 

@@ -32,6 +32,7 @@ from infra.messages import (
     RenewRequest,
 )
 from infra.runtime import Runtime
+from infra.together import end_tasks
 
 __all__ = ["HostServer", "LinkLost", "SessionEnded", "SessionStarted"]
 
@@ -204,9 +205,7 @@ class HostServer:
         if self._current is not None:
             self._current.pair.lose(reason)
             await self._current.pair.wait_closed()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         if self._listener is not None:
             self._listener.close()
         self._new_session.set()
@@ -225,8 +224,7 @@ class HostServer:
     async def _make_room(self) -> None:
         """End the connection that has been silent for longest, so that strangers who say nothing shut nobody out."""
         oldest = next(iter(self._unproven))
-        oldest.cancel()
-        await asyncio.wait([oldest])
+        await end_tasks(oldest)
 
     def _left(self, served: asyncio.Task[None], connection: socket.socket) -> None:
         self._connections -= 1

@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 
 from infra.clock import Clock
+from infra.together import end_tasks
 
 MAX_CONNECTIONS = 64
 _CHUNK_BYTES = 16 << 10
@@ -134,9 +135,7 @@ class ShapedRelay:
         """Reset all connections and stop listening."""
         if self._server is not None:
             self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._connections >= MAX_CONNECTIONS:

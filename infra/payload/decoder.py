@@ -55,7 +55,7 @@ class Decoder:
         header, bodies = wire.split(payload)
         if header.fingerprint != self._fingerprint:
             raise PayloadError("the payload was made for another schema")
-        budget = trim.Budget(self._max_bytes)
+        budget = trim.AllocationBudget(self._max_bytes)
         budget.take(header.rows, f"{header.rows} rows")
         most_bytes = wire.most_unpacked_bytes(len(payload))
         if (unpacked_bytes := sum(field.raw_bytes for field in header.fields)) > most_bytes:
@@ -72,7 +72,9 @@ class Decoder:
         }
         return self._assemble(columns, header.rows, budget)
 
-    def _column(self, field: wire.FieldHeader, packed: memoryview, rows: int, budget: trim.Budget) -> pa.Array:
+    def _column(
+        self, field: wire.FieldHeader, packed: memoryview, rows: int, budget: trim.AllocationBudget
+    ) -> pa.Array:
         full = self._schema.field(field.column)
         kind = trim.pruned_type(full.type, field.kept)
         budget.take(field.raw_bytes, f"field {full.name!r} of {field.raw_bytes} bytes")
@@ -97,7 +99,7 @@ class Decoder:
             raise PayloadError(f"dictionary {field.dictionary_id} has not come")
         return codecs.unpack_zstd(decompressor, packed, field.raw_bytes)
 
-    def _assemble(self, columns: dict[int, pa.Array], rows: int, budget: trim.Budget) -> pa.RecordBatch:
+    def _assemble(self, columns: dict[int, pa.Array], rows: int, budget: trim.AllocationBudget) -> pa.RecordBatch:
         arrays = [
             columns[index] if index in columns else trim.null_column(rows, field.type, budget)
             for index, field in enumerate(self._schema)

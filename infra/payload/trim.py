@@ -18,7 +18,7 @@ WHOLE = b""
 """Says that all of a field is kept."""
 
 
-class Budget:
+class AllocationBudget:
     """Bytes that one payload may still make this process allocate."""
 
     def __init__(self, limit_bytes: int) -> None:
@@ -106,7 +106,7 @@ def _prune(array: pa.Array, bits: Iterator[int]) -> pa.Array:
     return array
 
 
-def restore(array: pa.Array, full: pa.DataType, kept: bytes, budget: Budget) -> pa.Array:
+def restore(array: pa.Array, full: pa.DataType, kept: bytes, budget: AllocationBudget) -> pa.Array:
     """Return ``array``, which holds the members kept, as ``full`` with nulls for those left out.
 
     ``array`` must have been validated in full. Raises PayloadError when the nulls do not fit ``budget``.
@@ -114,7 +114,7 @@ def restore(array: pa.Array, full: pa.DataType, kept: bytes, budget: Budget) -> 
     return array if kept == WHOLE else _restore(array, full, iter(kept), budget)
 
 
-def _restore(array: pa.Array, full: pa.DataType, bits: Iterator[int], budget: Budget) -> pa.Array:
+def _restore(array: pa.Array, full: pa.DataType, bits: Iterator[int], budget: AllocationBudget) -> pa.Array:
     if pa.types.is_struct(full):
         members, at = [], 0
         for member in full:
@@ -157,7 +157,7 @@ def _with_children(
     return pa.Array.from_buffers(kind, len(array), [validity, offsets], array.null_count, array.offset, [values])
 
 
-def null_column(rows: int, kind: pa.DataType, budget: Budget) -> pa.Array:
+def null_column(rows: int, kind: pa.DataType, budget: AllocationBudget) -> pa.Array:
     """Return ``rows`` nulls of a type, if they fit ``budget``."""
     budget.take(rows * null_bytes(kind), f"{rows} nulls of {kind}")
     return pa.nulls(rows, kind)
@@ -183,7 +183,7 @@ def weightless(kind: pa.DataType) -> bool:
     return any(weightless(kind.field(index).type) for index in range(kind.num_fields))
 
 
-def charge_weightless(array: pa.Array, budget: Budget) -> None:
+def charge_weightless(array: pa.Array, budget: AllocationBudget) -> None:
     """Spend a byte for each value inside ``array`` that came without any."""
     kind = array.type
     if not weightless(kind):

@@ -2,7 +2,7 @@
 
 from infra.wan.errors import WanError, WanUnavailableError
 from infra.wan.settings import Direction, WanSettings
-from infra.wan.site import Site
+from infra.wan.site import WanSite
 from infra.wan.wan import Backend, Wan
 
-__all__ = ["Backend", "Direction", "Site", "Wan", "WanError", "WanSettings", "WanUnavailableError"]
+__all__ = ["Backend", "Direction", "Wan", "WanError", "WanSettings", "WanSite", "WanUnavailableError"]

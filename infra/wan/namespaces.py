@@ -22,7 +22,7 @@ _wans = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NamespaceNames:
     """The names of one WAN's namespaces: ``spillway-wan-<process>-<its start>-<number>-<what>``.
 
     Attributes:
@@ -32,7 +32,7 @@ class Names:
     prefix: str
 
     @classmethod
-    def new(cls) -> Names:
+    def new(cls) -> NamespaceNames:
         """Return names that no WAN of this process has, and no other process makes."""
         return cls(f"{_PREFIX}-{os.getpid()}-{_start_of(os.getpid())}-{next(_wans)}")
 

@@ -14,7 +14,7 @@ _BITS: Final = 24
 _REAPED_S: Final = 30.0
 
 
-class Site:
+class WanSite:
     """A place with its own address. Made by ``Wan``.
 
     Attributes:
@@ -78,7 +78,7 @@ class Site:
         await passing(wan_namespace)
         await passing(self.namespace)
 
-    async def know(self, other: Site) -> None:
+    async def know(self, other: WanSite) -> None:
         """Learn for good where another site is, so that a cut is silence and not "no route to host"."""
         await ip(self.namespace, f"neighbor replace {other.address} lladdr {other._mac} dev eth0 nud permanent")
 

@@ -19,7 +19,7 @@ from infra.wan.errors import WanError, WanUnavailableError
 from infra.wan.machine import MachineLine
 from infra.wan.native import NativeLine
 from infra.wan.settings import Direction, WanSettings
-from infra.wan.site import Site
+from infra.wan.site import WanSite
 
 HOME: Final = "home"
 SITES_MAX: Final = 250
@@ -52,11 +52,11 @@ class Wan:
         self._image = image
         self._settings = dict.fromkeys(Direction, settings or WanSettings())
         self._cut: set[Direction] = set()
-        self._names = namespaces.Names.new()
+        self._names = namespaces.NamespaceNames.new()
         self._namespace = self._names.of("wan")
         self._line: Line | None = None
         self._is_made = False
-        self._sites: dict[str, Site] = {}
+        self._sites: dict[str, WanSite] = {}
         self._sites_made = 0
         self._turn = asyncio.Lock()
 
@@ -125,16 +125,16 @@ class Wan:
             raise failed[0]
 
     @property
-    def sites(self) -> Mapping[str, Site]:
+    def sites(self) -> Mapping[str, WanSite]:
         """All sites by their names, ``home`` among them."""
         return self._sites
 
     @property
-    def home(self) -> Site:
+    def home(self) -> WanSite:
         """The private site."""
         return self._sites[HOME]
 
-    async def add(self, name: str) -> Site:
+    async def add(self, name: str) -> WanSite:
         """Make a site in the cloud.
 
         Raises:
@@ -146,7 +146,7 @@ class Wan:
             if self._sites_made >= SITES_MAX:
                 raise WanError(f"{SITES_MAX} sites were made; addresses are not used again")
             self._sites_made += 1
-            site = Site(name, self._names.of(name), self._sites_made)
+            site = WanSite(name, self._names.of(name), self._sites_made)
             self._sites[name] = site
             await site.start(self._namespace, HOME_BRIDGE if name == HOME else CLOUD_BRIDGE)
             for other in self._sites.values():

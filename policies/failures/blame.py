@@ -16,7 +16,7 @@ REPEATED_WITHIN_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingQuery:
     """A query that waited for answers from a host when it was lost, or was being opened there.
 
     Attributes:
@@ -41,7 +41,7 @@ class HostLoss:
     """
 
     at_s: float
-    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    waiting: Mapping[str, WaitingQuery] = field(default_factory=dict)
     named: Sequence[str] = ()
 
 
@@ -62,6 +62,6 @@ class Blame:
         return tuple(sorted(stuck, key=lambda name: (-loss.waiting[name].for_s, name)))
 
 
-def _is_stuck(before: Waiting | None, now: Waiting) -> bool:
+def _is_stuck(before: WaitingQuery | None, now: WaitingQuery) -> bool:
     """Tell whether a query has not got through what it had read at the loss before."""
     return before is not None and now.committed_before < before.read_before

@@ -40,7 +40,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """Money of one query in one hour; ``hour`` counts from 1970."""
 
     hour: int
@@ -54,19 +54,19 @@ class Reservation:
 
     name: str
     until_s: float
-    parts: tuple[Entry, ...]
+    parts: tuple[LedgerEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
     """All that a ledger remembers."""
 
-    spent: tuple[Entry, ...] = ()
+    spent: tuple[LedgerEntry, ...] = ()
     reserved: tuple[Reservation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class LimitForecast:
     """Which limit is reached first at the present rate, and in how many seconds."""
 
     limit: str
@@ -89,7 +89,7 @@ class Money:
     ledger: LedgerState
     overrun_usd: float
     frozen: str
-    limit_reached: Forecast | None
+    limit_reached: LimitForecast | None
 
 
 class Ledger:
@@ -169,7 +169,7 @@ class Ledger:
         committed = (part.usd for part in self._committed() if _day(part.hour) == day and part.query == query)
         return self._budget.usd_per_query_day - math.fsum(committed)
 
-    def forecast(self, at_s: float, usd_per_s: float, paid_ahead_usd: float) -> Forecast | None:
+    def forecast(self, at_s: float, usd_per_s: float, paid_ahead_usd: float) -> LimitForecast | None:
         """Return which limit is reached before its hour or day is over; None if none is.
 
         Args:
@@ -183,16 +183,16 @@ class Ledger:
         for name, left_usd, ends_s in self._limits(at_s):
             in_s = (max(0.0, left_usd) + paid_ahead_usd) / usd_per_s
             if at_s + in_s < ends_s:
-                hits.append(Forecast(name, in_s))
+                hits.append(LimitForecast(name, in_s))
         return min(hits, key=lambda hit: hit.in_s, default=None)
 
-    def query_forecast(self, query: str, at_s: float, usd_per_s: float, paid_ahead_usd: float) -> Forecast | None:
+    def query_forecast(self, query: str, at_s: float, usd_per_s: float, paid_ahead_usd: float) -> LimitForecast | None:
         """Return when a query's own limit of the day is reached; None if it is not today. See ``forecast``."""
         if usd_per_s <= 0:
             return None
         in_s = (max(0.0, self.query_left_usd(query, at_s)) + paid_ahead_usd) / usd_per_s
         ends_s = (_day(_hour(at_s)) + 1) * DAY_S
-        return Forecast(f"usd_per_query_day of {query}", in_s) if at_s + in_s < ends_s else None
+        return LimitForecast(f"usd_per_query_day of {query}", in_s) if at_s + in_s < ends_s else None
 
     def _limits(self, at_s: float) -> list[tuple[str, float, float]]:
         """Return name, money left and end of each limit at ``at_s``."""
@@ -211,11 +211,11 @@ class Ledger:
             ("usd_per_hour", hour_usd, (hour + 1) * HOUR_S),
         ]
 
-    def _parts(self) -> Iterable[Entry]:
+    def _parts(self) -> Iterable[LedgerEntry]:
         return (part for held in self._reserved.values() for part in held.parts)
 
-    def _committed(self) -> Iterable[Entry]:
-        yield from (Entry(hour, query, usd) for (hour, query), usd in self._spent.items())
+    def _committed(self) -> Iterable[LedgerEntry]:
+        yield from (LedgerEntry(hour, query, usd) for (hour, query), usd in self._spent.items())
         yield from self._parts()
 
     # ------------------------------------------------------------------------------------------------------- booking
@@ -236,7 +236,7 @@ class Ledger:
         there = {} if held is None else self._sums(held)
         missing = {query: usd - there.get(query, 0.0) for query, usd in needs_usd.items()}
         hour = _hour(at_s)
-        new = tuple(Entry(hour, query, usd) for query, usd in missing.items() if usd > 0)
+        new = tuple(LedgerEntry(hour, query, usd) for query, usd in missing.items() if usd > 0)
         if new and (self.frozen or math.fsum(part.usd for part in new) > self.left_usd(at_s) + _ROUNDING_USD):
             return False
         if new or held is None or held.until_s != until_s:
@@ -263,7 +263,7 @@ class Ledger:
         self._sums_of.pop(name, None)
         parts = () if held is None else held.parts
         spent, rest, overrun_usd = _take(parts, usd_by_query)
-        overrun = (Entry(_hour(at_s), query, usd) for query, usd in overrun_usd.items() if usd > 0)
+        overrun = (LedgerEntry(_hour(at_s), query, usd) for query, usd in overrun_usd.items() if usd > 0)
         for entry in (*spent, *overrun):
             self._book(entry)
         self.overrun_usd += math.fsum(overrun_usd.values())
@@ -272,7 +272,7 @@ class Ledger:
             kept, _, _ = _take(rest[::-1], keep_usd)
             self._reserved[name] = Reservation(name, held.until_s, kept[::-1])
 
-    def _book(self, entry: Entry) -> None:
+    def _book(self, entry: LedgerEntry) -> None:
         if entry.usd <= 0:
             return
         booked = (entry.hour, entry.query)
@@ -287,7 +287,7 @@ class Ledger:
     @property
     def state(self) -> LedgerState:
         """Return all that is to survive this process."""
-        spent = tuple(Entry(hour, query, usd) for (hour, query), usd in self._spent.items())
+        spent = tuple(LedgerEntry(hour, query, usd) for (hour, query), usd in self._spent.items())
         return LedgerState(spent, tuple(self._reserved.values()))
 
     def restore(self, state: LedgerState) -> None:
@@ -327,20 +327,20 @@ class Ledger:
 
 
 def _take(
-    parts: tuple[Entry, ...], usd_by_query: Mapping[str, float]
-) -> tuple[tuple[Entry, ...], tuple[Entry, ...], dict[str, float]]:
+    parts: tuple[LedgerEntry, ...], usd_by_query: Mapping[str, float]
+) -> tuple[tuple[LedgerEntry, ...], tuple[LedgerEntry, ...], dict[str, float]]:
     """Take amounts from ``parts``, first parts first; return what was taken, what is left of them, what was missing."""
     missing = dict(usd_by_query)
     taken, rest = [], []
     for part in parts:
         usd = min(part.usd, missing.get(part.query, 0.0))
         missing[part.query] = missing.get(part.query, 0.0) - usd
-        taken.append(Entry(part.hour, part.query, usd))
-        rest.append(Entry(part.hour, part.query, part.usd - usd))
+        taken.append(LedgerEntry(part.hour, part.query, usd))
+        rest.append(LedgerEntry(part.hour, part.query, part.usd - usd))
     return tuple(entry for entry in taken if entry.usd > 0), tuple(entry for entry in rest if entry.usd > 0), missing
 
 
-def _joined(parts: tuple[Entry, ...], new: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def _joined(parts: tuple[LedgerEntry, ...], new: tuple[LedgerEntry, ...]) -> tuple[LedgerEntry, ...]:
     """Return ``parts`` and then ``new``; money of a query goes to its last part if that is of the same hour.
 
     A VM that sends reserves a little more in each slot: reservations must not become as long as it lives.
@@ -353,7 +353,7 @@ def _joined(parts: tuple[Entry, ...], new: tuple[Entry, ...]) -> tuple[Entry, ..
         if at is None or joined[at].hour != part.hour:
             joined.append(part)
         else:
-            joined[at] = Entry(part.hour, part.query, joined[at].usd + part.usd)
+            joined[at] = LedgerEntry(part.hour, part.query, joined[at].usd + part.usd)
     return tuple(joined)
 
 

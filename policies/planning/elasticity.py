@@ -31,7 +31,7 @@ class RejectionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PathStep:
     """The next step on a path.
 
     Attributes:
@@ -72,7 +72,7 @@ class PathWalker:
             raise ValueError(f"a path of {len(path.states)} windows needs as many forecasts, not {len(expected_input)}")
         self._path, self._input, self._window = path, expected_input, 0
 
-    def advance(self) -> Move:
+    def advance(self) -> PathStep:
         """Move into the next window; an uncertain cost rejects what comes after it.
 
         Raises:
@@ -85,10 +85,10 @@ class PathWalker:
         uncertainty = path.arc_std_usd[at] / max(path.arc_usd[at], self._settings.unit_usd)
         self._window += 1
         if uncertainty <= self._settings.most_uncertainty:
-            return Move(state, "")
+            return PathStep(state, "")
         self._path = None
         limit = self._settings.most_uncertainty
-        return Move(state, f"the cost's standard deviation is {uncertainty:.0%} of it, more than {limit:.0%}")
+        return PathStep(state, f"the cost's standard deviation is {uncertainty:.0%} of it, more than {limit:.0%}")
 
     def observe(self, seen_input: float) -> str:
         """Compare the window that was moved into with its forecast; return why the rest is rejected, or nothing."""

@@ -17,7 +17,7 @@ from policies.arrays import Array
 from policies.gaussian.forecaster import Forecast, Trained
 from policies.planning.elasticity import PathWalker, RejectionSettings
 from policies.planning.learned import Learned, LearningOptions
-from policies.planning.stategraph import CostSettings, Horizon, Path, Rented, costs, shortest_path
+from policies.planning.stategraph import CostSettings, Horizon, Path, RentedVm, costs, shortest_path
 from policies.planning.windows import Window, WindowedPolicy
 
 _STATES_MOST = 64
@@ -167,7 +167,7 @@ class Planner(WindowedPolicy):
 
     def _plan(self, wall_s: float, event_s: float, seen: Seen) -> None:
         """Find the cheapest path, and what it would cost to have another number of VMs when one can be there."""
-        fleet = [Rented(vm.ready_in_s, vm.paid_for_s) for vm in seen.vms]
+        fleet = [RentedVm(vm.ready_in_s, vm.paid_for_s) for vm in seen.vms]
         states = 1 + max(min(self.site.max_vms, len(fleet) + _STATES_MOST), len(fleet))
         ahead = self._learned.input_ahead(wall_s, self._windows)
         horizon = self._horizon(ahead, wall_s, event_s, seen, states)

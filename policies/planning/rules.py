@@ -42,7 +42,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RuleVerdict:
     """What a rule wants.
 
     Attributes:
@@ -57,7 +57,7 @@ class Verdict:
 class Rule(Protocol):
     """Says how many engines are to serve."""
 
-    def decide(self, seen: Observation) -> Verdict:
+    def decide(self, seen: Observation) -> RuleVerdict:
         """Return how many engines are wanted, and why."""
         ...
 
@@ -71,9 +71,9 @@ class Static:
     def __post_init__(self) -> None:
         _require_most(self.engines)
 
-    def decide(self, seen: Observation) -> Verdict:  # noqa: ARG002
+    def decide(self, seen: Observation) -> RuleVerdict:  # noqa: ARG002
         """Return the number."""
-        return Verdict(self.engines, f"{self.engines} always")
+        return RuleVerdict(self.engines, f"{self.engines} always")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +97,16 @@ class CpuThreshold:
         if not 0 <= self.low < self.high or self.frames < 1:
             raise ValueError(f"thresholds must be in order, and a frame be looked at: {self}")
 
-    def decide(self, seen: Observation) -> Verdict:
+    def decide(self, seen: Observation) -> RuleVerdict:
         """Return one more, one fewer or as many as now."""
         if len(seen.cpu) < self.frames:
-            return Verdict(seen.engines, f"{len(seen.cpu)} of {self.frames} time frames were seen")
+            return RuleVerdict(seen.engines, f"{len(seen.cpu)} of {self.frames} time frames were seen")
         load = math.fsum(seen.cpu[-self.frames :]) / self.frames
         if load > self.high and seen.engines < self.most:
-            return Verdict(seen.engines + 1, f"CPU load {load:.0%} > {self.high:.0%}")
+            return RuleVerdict(seen.engines + 1, f"CPU load {load:.0%} > {self.high:.0%}")
         if load < self.low and seen.engines > 1:
-            return Verdict(seen.engines - 1, f"CPU load {load:.0%} < {self.low:.0%}")
-        return Verdict(seen.engines, f"CPU load {load:.0%}")
+            return RuleVerdict(seen.engines - 1, f"CPU load {load:.0%} < {self.low:.0%}")
+        return RuleVerdict(seen.engines, f"CPU load {load:.0%}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +126,16 @@ class QueueingRule:
     def __post_init__(self) -> None:
         _require_most(self.most)
 
-    def decide(self, seen: Observation) -> Verdict:
+    def decide(self, seen: Observation) -> RuleVerdict:
         """Return the least number that keeps the goal; the greatest if none does."""
         queue = Queue(Model.MMC, seen.input_rate, seen.busy_s)
         engines, probability, _ = calculate_degree(
             lambda c: queue.within(c, self.goal.limit_events), self.goal, current=seen.engines, most=self.most
         )
         limit = self.goal.limit_events
-        return Verdict(engines, f"{engines} hold at most {limit} events {probability:.1%} of the time, as M/M/c says")
+        return RuleVerdict(
+            engines, f"{engines} hold at most {limit} events {probability:.1%} of the time, as M/M/c says"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +153,11 @@ class RateRule:
     def __post_init__(self) -> None:
         _require_most(self.most)
 
-    def decide(self, seen: Observation) -> Verdict:
+    def decide(self, seen: Observation) -> RuleVerdict:
         """Return the input rate over an engine's true rate, rounded up."""
         needed = math.ceil(seen.input_rate * seen.busy_s - 1e-9)
         engines = min(max(needed, 1), self.most)
-        return Verdict(engines, f"{seen.input_rate:g} events/s at {1 / seen.busy_s:g} an engine need {needed}")
+        return RuleVerdict(engines, f"{seen.input_rate:g} events/s at {1 / seen.busy_s:g} an engine need {needed}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,17 +195,19 @@ class Damped:
         self._settings = settings
         self._changed_at_s: float | None = None
 
-    def decide(self, seen: Observation) -> Verdict:
+    def decide(self, seen: Observation) -> RuleVerdict:
         """Return what the rule says, or as many as now and why."""
         band = self._settings.dead_band
         fewest, most = (self._rule.decide(_scaled(seen, 1 + part)) for part in (-band, band))
         if fewest.engines <= seen.engines <= most.engines:
-            return Verdict(seen.engines, f"within the dead band of {band:.0%}: {fewest.engines} to {most.engines} fit")
+            return RuleVerdict(
+                seen.engines, f"within the dead band of {band:.0%}: {fewest.engines} to {most.engines} fit"
+            )
         wanted = fewest if seen.engines < fewest.engines else most
         left_s = self._cool_down_left_s(seen.at_s)
         urgent = seen.limit_broken and wanted.engines > seen.engines
         if left_s > 0 and not urgent:
-            return Verdict(
+            return RuleVerdict(
                 seen.engines, f"{wanted.engines} wanted ({wanted.why}), but {left_s:.0f} s of cool-down left"
             )
         self._changed_at_s = seen.at_s

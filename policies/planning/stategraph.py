@@ -106,7 +106,7 @@ class Horizon:
 
 
 @dataclass(frozen=True, slots=True)
-class Rented:
+class RentedVm:
     """A VM that is there already or on its way.
 
     Attributes:
@@ -215,7 +215,7 @@ def missed_events(horizon: Horizon, settings: CostSettings) -> tuple[Array, Arra
     return settings.selectivity * positive, settings.selectivity * np.sqrt(variance)
 
 
-def costs(horizon: Horizon, settings: CostSettings, fleet: Sequence[Rented]) -> Costs:
+def costs(horizon: Horizon, settings: CostSettings, fleet: Sequence[RentedVm]) -> Costs:
     """Return what each arc costs (equation 11).
 
     Args:
@@ -337,7 +337,7 @@ def _egress_usd(horizon: Horizon, settings: CostSettings) -> Array:
     return egress
 
 
-def _renting_usd(horizon: Horizon, settings: CostSettings, fleet: Sequence[Rented]) -> tuple[Array, Array]:
+def _renting_usd(horizon: Horizon, settings: CostSettings, fleet: Sequence[RentedVm]) -> tuple[Array, Array]:
     """Return what VMs cost that serve, and what it costs to let them begin: ``Costs.kept`` and ``Costs.entered``.
 
     A VM of today costs nothing while it is paid for, and a whole period in each window in which the paid time ends and
@@ -361,17 +361,17 @@ def _renting_usd(horizon: Horizon, settings: CostSettings, fleet: Sequence[Rente
     return np.cumsum(keeping, axis=1), np.cumsum(entering, axis=1)
 
 
-def _by_use(vm: Rented) -> tuple[float, float]:
+def _by_use(vm: RentedVm) -> tuple[float, float]:
     """Order VMs so that serving ones come first, and among them those paid for longest."""
     return max(vm.ready_in_s, 0.0), -vm.paid_for_s
 
 
-def _ready_window(vm: Rented, horizon: Horizon) -> int:
+def _ready_window(vm: RentedVm, horizon: Horizon) -> int:
     """Return the first window that the VM serves from its beginning."""
     return max(0, math.ceil(vm.ready_in_s / horizon.window_s - 1e-9))
 
 
-def _renewals(vm: Rented, horizon: Horizon, terms: BillingTerms) -> Array:
+def _renewals(vm: RentedVm, horizon: Horizon, terms: BillingTerms) -> Array:
     """Return how many billing periods of a VM begin in each window, shape (windows,)."""
     starts_s = horizon.window_s * np.arange(horizon.shape[0] + 1)
     begun = np.maximum(np.ceil((starts_s - max(vm.paid_for_s, 0.0)) / terms.period_s - 1e-9), 0.0)
@@ -379,7 +379,7 @@ def _renewals(vm: Rented, horizon: Horizon, terms: BillingTerms) -> Array:
     return renewals
 
 
-def _rise_most(horizon: Horizon, settings: CostSettings, fleet: Sequence[Rented]) -> IntArray:
+def _rise_most(horizon: Horizon, settings: CostSettings, fleet: Sequence[RentedVm]) -> IntArray:
     """Return how many VMs can have booted by each window, of those that did not serve before it, shape (windows,)."""
     windows, states = horizon.shape
     arriving = np.bincount([_ready_window(vm, horizon) for vm in fleet], minlength=windows)[:windows]

@@ -20,7 +20,7 @@ from policies.queueing.forecasts import naive
 from policies.queueing.profile import OperatorProfile
 from policies.queueing.refined import refined
 
-Forecaster = Callable[[list[float], int], Array]
+RateForecaster = Callable[[list[float], int], Array]
 """From a series of equally long slices, and how many ahead, to as many values."""
 
 
@@ -76,7 +76,7 @@ class QueueingPlanner:
     """
 
     def __init__(
-        self, settings: PlannerSettings, forecast: Forecaster = naive, rng: np.random.Generator | None = None
+        self, settings: PlannerSettings, forecast: RateForecaster = naive, rng: np.random.Generator | None = None
     ) -> None:
         self._settings = settings
         self._forecast = forecast

@@ -49,7 +49,7 @@ class QuerySettings:
     policy: PolicyOptions | None = None
 
 
-class Query:
+class SwitchedQuery:
     """What the scheduler remembers of a query, and what the switching functions make of it.
 
     ``unpaid`` says why its own budget keeps it home; empty if it does not. ``kept_off`` says why, for each VM on which

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policies.signals import HOME, Cause, Event, QuerySlot, SetShed
-from policies.switching.query import Query
+from policies.switching.query import SwitchedQuery
 from policies.vms.fleet import Fleet
 from policies.vms.vm import VmState
 
@@ -78,7 +78,7 @@ class Shedder:
         self._shares: dict[str, float] = {}
         self._waits_s: dict[str, float] = {}
 
-    def orders(self, event: Event, queries: Mapping[str, Query], fleet: Fleet) -> list[SetShed]:
+    def orders(self, event: Event, queries: Mapping[str, SwitchedQuery], fleet: Fleet) -> list[SetShed]:
         """Return what changes after a slot that ended."""
         orders = []
         for name, query in queries.items():
@@ -95,7 +95,7 @@ class Shedder:
             orders.append(SetShed(query=name, share=share, cause=cause))
         return orders
 
-    def _share(self, query: Query, fleet: Fleet, before: float) -> float:
+    def _share(self, query: SwitchedQuery, fleet: Fleet, before: float) -> float:
         slot, settings = query.slot, query.settings
         capacity_per_s = sum(slot.rates.get(lane, 0.0) for lane in (HOME, *fleet.ready))
         if capacity_per_s <= 0:
@@ -109,7 +109,7 @@ class Shedder:
         horizon_s = max(settings.latency_qos_s, _HORIZON_SLOTS * self._slot_s)
         return share_to_shed(slot, capacity_per_s, wait_s=self._wait_s(query), horizon_s=horizon_s)
 
-    def _wait_s(self, query: Query) -> float:
+    def _wait_s(self, query: SwitchedQuery) -> float:
         """Return w after this slot: less while the latency is above its aim, more while it is below."""
         name, target_s = query.settings.name, query.settings.latency_qos_s
         most_s = _WAIT_MOST * target_s
@@ -118,7 +118,7 @@ class Shedder:
         self._waits_s[name] = wait_s = min(most_s, max(0.0, wait_s))
         return wait_s
 
-    def _why_nothing_helps(self, query: Query, fleet: Fleet, at_s: float) -> str:
+    def _why_nothing_helps(self, query: SwitchedQuery, fleet: Fleet, at_s: float) -> str:
         """Return which money is missing; empty if it is not money that keeps the query from help."""
         if query.settings.mode == "off" or not query.switchable:
             return ""

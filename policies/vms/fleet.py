@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from policies.money.billing import BillingTerms, decision_due_s
-from policies.money.ledger import Budget, Forecast, Ledger
+from policies.money.ledger import Budget, Ledger, LimitForecast
 from policies.signals import Event, SlotEnded, VmAdopted, VmReady
-from policies.vms.machine import Machine, VmBill, costs
+from policies.vms.machine import VmAccount, VmBill, costs
 from policies.vms.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmState, step
 
 _LATE = 0.1
@@ -61,8 +61,8 @@ class Fleet:
         self._terms = terms
         self._slot_s = slot_s
         self.ledger = Ledger(budget)
-        self.live: dict[str, Machine] = {}
-        self.next = Machine("vm-1", terms)
+        self.live: dict[str, VmAccount] = {}
+        self.next = VmAccount("vm-1", terms)
         self._started = self._stopped = 0
         self._gone = FleetTotals(0, 0, 0.0, 0.0)
         self._bills: deque[VmBill] = deque(maxlen=_STORIES)
@@ -115,7 +115,7 @@ class Fleet:
         """Return seconds since 1970 at ``at_s``, as the last slot told them."""
         return at_s + self._wall_ahead_s
 
-    def forecast(self, at_s: float) -> Forecast | None:
+    def forecast(self, at_s: float) -> LimitForecast | None:
         """Return which limit of the budget will be reached at the present rate, and when; None if none will."""
         usd_per_s: defaultdict[str, float] = defaultdict(float)
         ahead_usd: defaultdict[str, float] = defaultdict(float)
@@ -133,7 +133,7 @@ class Fleet:
 
     # -------------------------------------------------------------------------------------------------------- living
 
-    def step(self, machine: Machine, happened: VmInput, event: Event, why: str = "") -> None:
+    def step(self, machine: VmAccount, happened: VmInput, event: Event, why: str = "") -> None:
         """Take one edge of Figure 4 and note it in the VM's story.
 
         Raises:
@@ -147,7 +147,7 @@ class Fleet:
         lines = self._stories.setdefault(machine.name, deque(maxlen=_STORY_LINES))
         lines.append(StoryLine(event.at_s, event.event_id, happened, machine.state, why))
 
-    def start(self, event: Event, expected_bytes_per_s: Mapping[str, float], why: str) -> Machine | None:
+    def start(self, event: Event, expected_bytes_per_s: Mapping[str, float], why: str) -> VmAccount | None:
         """Start the waiting VM if its first block with the expected egress fits into the budget.
 
         Args:
@@ -165,7 +165,7 @@ class Fleet:
         self._bill_from(machine, event.at_s, event.at_s)
         self.live[machine.name] = machine
         self._started += 1
-        self.next = Machine(f"vm-{self._started + 1}", self._terms)
+        self.next = VmAccount(f"vm-{self._started + 1}", self._terms)
         return machine
 
     def affords(self, expected_bytes_per_s: Mapping[str, float], at_s: float) -> bool:
@@ -175,7 +175,7 @@ class Fleet:
         payers, usd = self._payers(sent_bytes, self._terms.time_usd(block_s), sent_bytes, at_s)
         return bool(payers) and math.fsum(usd.values()) <= self.ledger.left_usd(self.wall_s(at_s)) + _SAME_USD
 
-    def became_ready(self, machine: Machine, event: VmReady) -> None:
+    def became_ready(self, machine: VmAccount, event: VmReady) -> None:
         """Note that a VM can take events, since when it is really billed, and at what price."""
         was_starting = machine.state is VmState.STARTING
         self.step(machine, VmInput.READY, event)
@@ -195,7 +195,7 @@ class Fleet:
             max_vms: so many VMs live at a time.
             obstacle: why none is wanted now; empty if one may be.
         """
-        machine = Machine(event.vm, self._terms.at_price(event.usd_per_hour), payers=tuple(queries))
+        machine = VmAccount(event.vm, self._terms.at_price(event.usd_per_hour), payers=tuple(queries))
         self._bill_from(machine, event.billing_since_s, event.at_s)
         machine.settled_s = machine.billed_s(event.booked_s)
         machine.settled_usd = machine.terms.time_usd(machine.settled_s)
@@ -210,7 +210,7 @@ class Fleet:
         self._started += 1
         return ""
 
-    def gone(self, machine: Machine, event: Event, *, billed: bool) -> None:
+    def gone(self, machine: VmAccount, event: Event, *, billed: bool) -> None:
         """Book a VM's last block and forget it."""
         self.step(machine, VmInput.GONE, event)
         del self.live[machine.name]
@@ -254,7 +254,7 @@ class Fleet:
                     machine.block_sent_bytes[slot.query] += sent
                     machine.sent_bytes += sent
 
-    def within_budget(self, machine: Machine, at_s: float, forecast_bytes: Mapping[str, float]) -> bool:
+    def within_budget(self, machine: VmAccount, at_s: float, forecast_bytes: Mapping[str, float]) -> bool:
         """Return whether what a VM costs, and one more slot of egress, is reserved; reserves more if it can.
 
         What was announced is never passed; a slot that sends more than its forecast and than the slot before is only
@@ -286,17 +286,17 @@ class Fleet:
         left_usd = self.ledger.query_left_usd(query, self.wall_s(at_s))
         return needed_usd <= left_usd + _SAME_USD if self.live else left_usd > 0
 
-    def decision_is_due(self, machine: Machine, at_s: float, drain_s: float) -> bool:
+    def decision_is_due(self, machine: VmAccount, at_s: float, drain_s: float) -> bool:
         """Return whether keep or stop must be decided now."""
         block_s = machine.block_end_s - machine.block_since_s
         due_s = decision_due_s(machine.block_end_s, slot_s=self._slot_s, drain_s=drain_s, block_s=block_s)
         return at_s >= due_s - 2 * _LATE * self._slot_s
 
-    def must_end(self, machine: Machine, at_s: float) -> bool:
+    def must_end(self, machine: VmAccount, at_s: float) -> bool:
         """Return whether a draining VM would enter the next period, or be taken, if it were not ended now."""
         return at_s >= min(machine.block_end_s, machine.ends_s) - (1 + _LATE) * self._slot_s
 
-    def renew(self, machine: Machine, event: Event, keepers: Iterable[str]) -> bool:
+    def renew(self, machine: VmAccount, event: Event, keepers: Iterable[str]) -> bool:
         """Book the block that ends and keep the VM if the next one, with as much egress again, fits into the budget.
 
         Args:
@@ -338,12 +338,12 @@ class Fleet:
             sent_bytes = {query: sent for query, sent in sent_bytes.items() if query not in poor}
         return (), {}
 
-    def _enters_a_block(self, machine: Machine, at_s: float) -> bool:
+    def _enters_a_block(self, machine: VmAccount, at_s: float) -> bool:
         """Return whether a VM comes into a block that nobody decided about."""
         end_s = machine.billing_since_s + machine.billed_s(at_s + self._ahead_s(machine))
         return end_s > machine.block_end_s + _SAME_S
 
-    def _payers_can_pay(self, machine: Machine, at_s: float) -> bool:
+    def _payers_can_pay(self, machine: VmAccount, at_s: float) -> bool:
         owed_usd = machine.owed_usd(at_s + self._ahead_s(machine))
         return all(
             owed_usd[payer] - self.ledger.reserved_for(machine.name, payer)
@@ -351,10 +351,10 @@ class Fleet:
             for payer in machine.payers
         )
 
-    def _ahead_s(self, machine: Machine) -> float:
+    def _ahead_s(self, machine: VmAccount) -> float:
         return 2 * self._slot_s if machine.state is VmState.STARTING else 0.0
 
-    def _needed_usd(self, machine: Machine, at_s: float, forecast_bytes: Mapping[str, float]) -> dict[str, float]:
+    def _needed_usd(self, machine: VmAccount, at_s: float, forecast_bytes: Mapping[str, float]) -> dict[str, float]:
         needed_usd = machine.owed_usd(at_s + self._ahead_s(machine))
         most_bytes = dict(forecast_bytes)
         for query, sent in machine.slot_sent_bytes.items():
@@ -363,10 +363,10 @@ class Fleet:
             needed_usd[query] = needed_usd.get(query, 0.0) + self._terms.egress_usd(expected)
         return needed_usd
 
-    def _reserve(self, machine: Machine, usd: Mapping[str, float], at_s: float, until_s: float) -> bool:
+    def _reserve(self, machine: VmAccount, usd: Mapping[str, float], at_s: float, until_s: float) -> bool:
         return self.ledger.reserve(machine.name, usd, self.wall_s(at_s), self.wall_s(until_s))
 
-    def _bill_from(self, machine: Machine, billing_since_s: float, at_s: float) -> None:
+    def _bill_from(self, machine: VmAccount, billing_since_s: float, at_s: float) -> None:
         machine.billing_since_s = machine.block_since_s = billing_since_s
         machine.block_end_s = self._terms.boundary_s(billing_since_s, max(at_s, billing_since_s))
 

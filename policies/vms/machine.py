@@ -35,8 +35,8 @@ class VmBill:
     usd: float
 
 
-class Lease(NamedTuple):
-    """Where a VM is in its life, and how far it is paid for; see ``Machine``."""
+class VmLease(NamedTuple):
+    """Where a VM is in its life, and how far it is paid for; see ``VmAccount``."""
 
     vm: str
     state: VmState
@@ -46,7 +46,7 @@ class Lease(NamedTuple):
 
 
 @dataclass(slots=True)
-class Machine:
+class VmAccount:
     """One VM.
 
     Attributes:
@@ -88,9 +88,9 @@ class Machine:
     out_of_use_s: float | None = None
 
     @property
-    def lease(self) -> Lease:
+    def lease(self) -> VmLease:
         """Return how it stands, as a value."""
-        return Lease(self.name, self.state, self.block_since_s, self.block_end_s, self.ends_s)
+        return VmLease(self.name, self.state, self.block_since_s, self.block_end_s, self.ends_s)
 
     def note(self, happened: VmInput, at_s: float) -> None:
         """Remember when it came into use and went out of it."""

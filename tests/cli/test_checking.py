@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from gateway.config import Query
-from gateway.config.models import Payload
+from gateway.config import QueryConfig
+from gateway.config.models import PayloadConfig
 from gateway.views.check import checking
 from infra.messages import Predicate, QueryPlan
 
@@ -18,7 +18,7 @@ def plan(**changes: object) -> QueryPlan:
     return QueryPlan(**told)  # type: ignore[arg-type]
 
 
-def query(**changes: object) -> Query:
+def query(**changes: object) -> QueryConfig:
     told: dict[str, object] = {
         "source": {"type": "query", "name": "other"},
         "schema": "id STRING, body STRING",
@@ -27,7 +27,7 @@ def query(**changes: object) -> Query:
         "qos": {"latency": "2s"},
         **changes,
     }
-    return Query.model_validate(told)
+    return QueryConfig.model_validate(told)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_what_keeps_a_query_at_home(said: dict[str, str], found: QueryPlan, max_
 def test_columns_name_nested_fields() -> None:
     kept = pa.schema([("id", pa.string()), ("user", pa.struct([("name", pa.string())]))])
     needed = plan(needed_schema=kept.serialize().to_pybytes())
-    assert checking.columns_text(Payload(), needed) == "id, user(name)"
-    assert checking.columns_text(Payload(trim=False), needed) == "all (trim is off)"
+    assert checking.columns_text(PayloadConfig(), needed) == "id, user(name)"
+    assert checking.columns_text(PayloadConfig(trim=False), needed) == "all (trim is off)"
 
 
 def test_a_plan_that_cannot_be_read_sends_all_and_says_why() -> None:
-    assert checking.columns_text(Payload(), plan(trim_note="no plan")) == "all: no plan"
+    assert checking.columns_text(PayloadConfig(), plan(trim_note="no plan")) == "all: no plan"
 
 
 def test_rows() -> None:
@@ -75,18 +75,18 @@ def test_rows() -> None:
         Predicate(op="ends_with", column=("sender",), value="@x.org"),
         Predicate(op="or", children=either),
     )
-    text = checking.rows_text(Payload(), plan(predicates=both))
+    text = checking.rows_text(PayloadConfig(), plan(predicates=both))
     assert text == "only where sender ends with '@x.org' and (a.b is null or n > 3)"
-    assert checking.rows_text(Payload(filter=False), plan(predicates=both)) == "all (filter is off)"
-    assert checking.rows_text(Payload(), plan()) == "all"
+    assert checking.rows_text(PayloadConfig(filter=False), plan(predicates=both)) == "all (filter is off)"
+    assert checking.rows_text(PayloadConfig(), plan()) == "all"
     noted = plan(needed_schema=pa.schema([]).serialize().to_pybytes(), trim_note="only Spark evaluates x")
-    assert checking.rows_text(Payload(), noted) == "all (only Spark evaluates x)"
+    assert checking.rows_text(PayloadConfig(), noted) == "all (only Spark evaluates x)"
 
 
 def test_codecs() -> None:
-    assert checking.codecs_text(Payload(compress="none")) == "none"
-    assert checking.codecs_text(Payload(compress={"body": "zstd"})) == "body zstd, all others none"
-    assert checking.codecs_text(Payload()).startswith("auto")
+    assert checking.codecs_text(PayloadConfig(compress="none")) == "none"
+    assert checking.codecs_text(PayloadConfig(compress={"body": "zstd"})) == "body zstd, all others none"
+    assert checking.codecs_text(PayloadConfig()).startswith("auto")
 
 
 def test_thresholds_and_order_are_written_with_their_units() -> None:

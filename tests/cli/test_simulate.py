@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.simulate.runs.simulatedquery import BrokenPromiseError
+from gateway.simulate.runs.promises import BrokenPromiseError
 
 CONFIG = """\
 gateway: {state_dir: state}
@@ -131,7 +131,7 @@ def test_without_a_rate_a_trace_is_asked_for(tmp_path: Path) -> None:
     assert simulate(tmp_path, "--for", "soon").exit_code == 2
 
 
-@pytest.mark.parametrize("policies", [(), ("--policy", "home,configured")], ids=["runs", "fluid"])
+@pytest.mark.parametrize("policies", [(), ("--model", "fluid", "--policy", "home,configured")], ids=["runs", "fluid"])
 def test_at_the_cap_both_ways_cost_the_same_and_one_of_them_is_in_time(
     tmp_path: Path, policies: tuple[str, ...]
 ) -> None:
@@ -157,3 +157,21 @@ def test_at_the_cap_both_ways_cost_the_same_and_one_of_them_is_in_time(
     came = in_time["events"] + in_time["shed_events"]
     assert came == pytest.approx(late["events"], rel=0.01)
     assert 0.1 < in_time["shed_events"] / came < 0.4
+
+
+@pytest.mark.parametrize(("model", "says"), [("runs", "model: runs ("), ("fluid", "model: fluid (")])
+def test_the_output_says_which_model_ran(tmp_path: Path, model: str, says: str) -> None:
+    result = simulate(tmp_path, "--for", "5s", "--model", model, "--policy", "home,configured")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(says)
+    assert {"home", "configured"} <= {line.split(" ")[0] for line in result.output.splitlines()}
+
+
+def test_pictures_do_not_choose_the_model(tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    refused = simulate(tmp_path, "--for", "5s", "--html", str(page))
+    assert refused.exit_code == 2
+    assert "add --model fluid" in refused.output
+    assert not page.exists()
+    assert simulate(tmp_path, "--for", "5s", "--html", str(page), "--model", "fluid").exit_code == 0
+    assert "Model: fluid" in page.read_text(encoding="utf-8")

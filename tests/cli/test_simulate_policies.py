@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from test_simulate import CONFIG, simulate
 from typer.testing import CliRunner, Result
 
 from engines.simulated.boot import BootTimes, Evenly, LogNormal, MeasuredTimes
@@ -15,12 +14,23 @@ from gateway.cli import main
 from gateway.config.load import load
 from gateway.simulate.calibration import Calibration, CalibrationError, Measured, read_calibration, write_calibration
 from gateway.simulate.plan import plan
+from tests.cli.test_simulate import CONFIG, simulate
 
 
 def test_policies_are_compared_on_the_same_events(tmp_path: Path) -> None:
     report, html = tmp_path / "report.json", tmp_path / "report.html"
     result = simulate(
-        tmp_path, "--for", "90s", "--policy", "home, reactive,static:1", "--report", str(report), "--html", str(html)
+        tmp_path,
+        "--model",
+        "fluid",
+        "--for",
+        "90s",
+        "--policy",
+        "home, reactive,static:1",
+        "--report",
+        str(report),
+        "--html",
+        str(html),
     )
     assert result.exit_code == 0, result.output
     told = json.loads(report.read_text())
@@ -49,7 +59,17 @@ def spiky_trace(path: Path, slots: int) -> Path:
 def test_each_policy_plays_a_trace_and_is_told(tmp_path: Path, policy: str) -> None:
     report, html, trace = tmp_path / "report.json", tmp_path / "report.html", spiky_trace(tmp_path / "trace.csv", 240)
     result = simulate(
-        tmp_path, "--trace", str(trace), "--policy", f"home,{policy}", "--report", str(report), "--html", str(html)
+        tmp_path,
+        "--model",
+        "fluid",
+        "--trace",
+        str(trace),
+        "--policy",
+        f"home,{policy}",
+        "--report",
+        str(report),
+        "--html",
+        str(html),
     )
     assert result.exit_code == 0, result.output
     told = json.loads(report.read_text())

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from s3_server import S3Server
 
 from infra.clock import SystemClock
 from infra.clouds.process import ProcessCloud
 from tests.clouds.ec2_lab import Ec2Lab
+from tests.connectors.s3_server import S3Server
 
 FAKE_WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 MakeCloud = Callable[..., ProcessCloud]

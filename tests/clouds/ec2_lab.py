@@ -8,12 +8,12 @@ from typing import Any
 
 import boto3
 import msgspec
-from s3_server import S3Server
 
 from infra.clock import Clock
 from infra.clouds.providers.account import Account
 from infra.clouds.rented import RentedCloud
 from infra.link.keys.trust import UserData
+from tests.connectors.s3_server import S3Server
 
 PORT = 7443
 IMAGE = "ami-12c6146b"

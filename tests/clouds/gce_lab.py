@@ -95,7 +95,7 @@ class Gces:
         """Let libcloud's driver find this and not Google, and not wait seconds between two looks at an operation."""
         port = self._server.port
 
-        class Here(Driver.connectionCls):  # type: ignore[misc, name-defined]
+        class Here(Driver.connectionCls):  # type: ignore[misc, valid-type] # the class is an attribute
             host = "127.0.0.1"
             poll_interval = 0.01
 

@@ -11,14 +11,14 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from s3_server import S3Server
 
-from gateway.config.models import Cloud
+from gateway.config.models import CloudConfig
 from gateway.fleet.clouds import BootScripts
 from infra.clouds import bundle
 from infra.clouds.base import OrderError
 from infra.clouds.bundle import BundleError, constraints, make_bundle, user_code
 from infra.link.keys.trust import CODE_PATH, UserData, new_token
+from tests.connectors.s3_server import S3Server
 
 
 def members(data: bytes) -> dict[str, bytes]:
@@ -85,8 +85,8 @@ def test_code_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         make_bundle({"mine.py": b"x" * 11})
 
 
-def cloud_config(server: S3Server, bucket: str) -> Cloud:
-    return Cloud.model_validate(
+def cloud_config(server: S3Server, bucket: str) -> CloudConfig:
+    return CloudConfig.model_validate(
         {
             "provider": "ec2",
             "max_vms": 1,

@@ -18,7 +18,7 @@ from tests.clouds.ec2_lab import PORT, always, as_json, never
 
 Check = Callable[[Subject], Awaitable[None]]
 MakeCloud = Callable[..., RentedCloud]
-FULL = (422, "Size is not available in this region.", {})
+FULL: tuple[int, str, dict[str, str]] = (422, "Size is not available in this region.", {})
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra.clouds.base import BootError, CapacityError, CredentialsError, OrderError, QuotaError
-from infra.clouds.providers.account import Account, Spot
+from infra.clouds.providers.account import Account, SpotTerms
 from infra.clouds.rented import RentedCloud
 from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import CHECKS, TAGS, Subject, check_cloud, user_data
@@ -76,7 +76,7 @@ async def test_the_order_itself_has_the_labels_the_script_and_no_rights(gces: Gc
 
 
 async def test_a_spare_machine_that_deletes_itself_is_ordered_as_such(gces: Gces, cloud: MakeCloud) -> None:
-    there = cloud({"spot": Spot(), "machine_account": "deleter@p.iam.gserviceaccount.com"})
+    there = cloud({"spot": SpotTerms(), "machine_account": "deleter@p.iam.gserviceaccount.com"})
     node = await there.create("vm-1", TAGS, user_data("vm-1"))
     (order,) = gces.orders
     assert order["scheduling"] == {"automaticRestart": False, "preemptible": True, "onHostMaintenance": "TERMINATE"}

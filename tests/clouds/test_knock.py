@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from ports import free_port
-
 from infra.clock import SystemClock
 from infra.clouds.rented import knock
 from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import HostServer
 from infra.runtime import Runtime
+from tests.connectors.ports import free_port
 
 RUNTIME = Runtime(protocol=1, spark="4", java="17", python="3.11", timezone="UTC", ansi=True)
 

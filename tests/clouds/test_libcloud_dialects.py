@@ -10,14 +10,16 @@ from libcloud.compute.base import Node as Machine
 from libcloud.compute.types import NodeState
 
 from infra.clouds.base import OrderError
-from infra.clouds.providers.account import Account, Order, Spot
+from infra.clouds.providers.account import Account, SpotTerms, VmOrder
 from infra.clouds.providers.dialects import dialect_for
 from infra.clouds.providers.ec2 import Ec2
 from infra.clouds.providers.gce import Gce
 from infra.clouds.providers.openstack import OpenStack
 from infra.clouds.providers.profiles import PROFILES
 
-ORDER = Order(name="vm-1", host="vm-1-ab", tags={"spillway-vm-host": "vm-1-ab"}, user_data="#!/bin/sh", size="m1.small")
+ORDER = VmOrder(
+    name="vm-1", host="vm-1-ab", tags={"spillway-vm-host": "vm-1-ab"}, user_data="#!/bin/sh", size="m1.small"
+)
 
 
 def account(provider: Any, **changes: Any) -> Account:
@@ -117,7 +119,7 @@ def test_a_gce_machine_that_deletes_itself_has_the_account_that_may() -> None:
 
 
 def test_gce_gets_spare_machines_only_when_they_are_wanted() -> None:
-    for spot, wanted in ((None, None), (Spot(), True)):
+    for spot, wanted in ((None, None), (SpotTerms(), True)):
         driver = Recording()
         Gce(account("gce", zones=("europe-west1-b",), spot=spot)).create(driver, ORDER)
         assert driver.created is not None

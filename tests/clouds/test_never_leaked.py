@@ -10,35 +10,39 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from s3_server import FaultProxy, Request, S3Server
 
 from gateway.fleet.reaper import Reaper
 from infra.clock import SystemClock
 from tests.clouds.ec2_lab import Ec2Lab
 from tests.clouds.rented_gateway import TAGS, TERMS, books_in, rented
+from tests.connectors.s3_server import Fault, FaultProxy, Reply, Request, S3Server
 
 PROGRAM = Path(__file__).with_name("rented_gateway.py")
 ROOT = Path(__file__).parents[2]
-Moment = Callable[[FaultProxy, Request, Callable[[], None]], str]
+Moment = Callable[[FaultProxy, Request, Callable[[], None]], Fault | Reply]
 
 
 def orders(request: Request) -> bool:
     return b"Action=RunInstances" in request.body
 
 
-def before_the_order(proxy: FaultProxy, request: Request, kill: Callable[[], None]) -> str:
+def nothing(_: Request) -> Fault | Reply:
+    return ""
+
+
+def before_the_order(proxy: FaultProxy, request: Request, kill: Callable[[], None]) -> Fault | Reply:
     if not orders(request):
         return ""
     kill()
     return "refused"
 
 
-def before_its_answer(proxy: FaultProxy, request: Request, kill: Callable[[], None]) -> str:
+def before_its_answer(proxy: FaultProxy, request: Request, kill: Callable[[], None]) -> Fault | Reply:
     proxy.kill = kill
     return "answer lost and killed" if orders(request) else ""
 
 
-def while_it_boots(proxy: FaultProxy, request: Request, kill: Callable[[], None]) -> str:
+def while_it_boots(proxy: FaultProxy, request: Request, kill: Callable[[], None]) -> Fault | Reply:
     proxy.ordered = getattr(proxy, "ordered", False) or orders(request)  # type: ignore[attr-defined]
     if not orders(request) and proxy.ordered:  # type: ignore[attr-defined]
         kill()
@@ -58,7 +62,7 @@ def killed_at(moto_server: S3Server, tmp_path: Path) -> Iterator[Callable[[Momen
             died[0].kill()
             died[0].wait()
 
-        proxy = FaultProxy(moto_server.port, lambda _: "")
+        proxy = FaultProxy(moto_server.port, nothing)
         proxies.append(proxy)
         command = [sys.executable, str(PROGRAM), str(tmp_path / "state"), proxy.endpoint]
         (tmp_path / "state").mkdir()

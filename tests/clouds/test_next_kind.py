@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from libcloud.compute.base import Node as Machine
-from s3_server import FaultProxy, Reply, S3Server
 
 from infra.clouds.base import BootError, Node
 from infra.clouds.rented import RentedCloud
 from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
 from tests.clouds.ec2_lab import Ec2Lab
+from tests.connectors.s3_server import Fault, FaultProxy, Reply, Request, S3Server
 
 ZONES = ("eu-west-1a", "eu-west-1b")
 
@@ -111,11 +111,10 @@ def throttled_and_full(moto_server: S3Server) -> Callable[[], FaultProxy]:
             "</Response>",
         )
 
-        def fault(request: object) -> object:
-            body: bytes = request.body  # type: ignore[attr-defined]
-            if b"Action=RunInstances" not in body:
+        def fault(request: Request) -> Fault | Reply:
+            if b"Action=RunInstances" not in request.body:
                 return ""
-            return full if b"m5.large" in body else next(storm, "")
+            return full if b"m5.large" in request.body else next(storm, "")
 
         return FaultProxy(moto_server.port, fault)
 

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from s3_server import FaultProxy, Reply, Request, S3Server
 
 from infra.clouds.base import (
     BootError,
@@ -21,11 +20,12 @@ from infra.clouds.base import (
     ThrottledError,
     UnavailableError,
 )
-from infra.clouds.providers.account import Spot
+from infra.clouds.providers.account import SpotTerms
 from infra.link.keys.trust import UserData
 from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
 from tests.clouds.ec2_lab import PORT, Ec2Lab, never
+from tests.connectors.s3_server import FaultProxy, Reply, Request, S3Server
 
 MakeProxy = Callable[..., FaultProxy]
 
@@ -245,7 +245,7 @@ async def test_spare_machines_are_ordered_as_such(ec2: Ec2Lab, proxy: MakeProxy,
         seen.append(request.body)
         return ""
 
-    cloud = ec2.cloud(endpoint=proxy(watch).endpoint, account={"spot": Spot(most_usd)})
+    cloud = ec2.cloud(endpoint=proxy(watch).endpoint, account={"spot": SpotTerms(most_usd)})
     node = await cloud.create("one", TAGS, user_data("one-host"))
     (order,) = [parse_qs(body.decode()) for body in seen if b"Action=RunInstances" in body]
     assert order["InstanceMarketOptions.MarketType"] == ["spot"]
@@ -256,7 +256,7 @@ async def test_spare_machines_are_ordered_as_such(ec2: Ec2Lab, proxy: MakeProxy,
 
 async def test_a_price_that_is_too_low_now_falls_to_the_next_size(ec2: Ec2Lab, proxy: MakeProxy) -> None:
     low = proxy(lambda r: error("SpotMaxPriceTooLow", 400) if orders(r) and b"m5.large" in r.body else "")
-    cloud = ec2.cloud(endpoint=low.endpoint, account={"spot": Spot(0.035)})
+    cloud = ec2.cloud(endpoint=low.endpoint, account={"spot": SpotTerms(0.035)})
     node = await cloud.create("one", TAGS, user_data("one"))
     assert [instance["InstanceType"] for instance in ec2.instances()] == ["m5.xlarge"]
     await cloud.destroy(node.id)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gateway.config import Config, load
-from gateway.config.models import FileSource
+from gateway.config.connectors.sinks import FileSinkConfig
+from gateway.config.models import FileSourceConfig
 
 Write = Callable[..., Path]
 
@@ -34,6 +35,7 @@ def test_private_and_cloud_defaults(config: Config) -> None:
 def test_query_defaults(config: Config) -> None:
     query = config.queries["first"]
     assert query.qos.statistic == "mean"
+    assert isinstance(query.sink, FileSinkConfig)
     assert query.sink.format == "jsonl"
     assert (query.switching.mode, query.switching.share) == ("auto", "auto")
     assert (query.payload.trim, query.payload.filter, query.payload.compress) == (True, True, "auto")
@@ -41,7 +43,7 @@ def test_query_defaults(config: Config) -> None:
     assert (query.order.by, query.order.flush_s) == ("arrival", 30.0)
     assert query.policy.type == "reactive"
     assert (query.runs.max_events, query.runs.max_bytes, query.runs.linger_s) == (2000, 2**20, 0.1)
-    assert isinstance(query.source, FileSource)
+    assert isinstance(query.source, FileSourceConfig)
     assert query.source.replay is not None
     assert query.source.replay.loops == 1
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from gateway.config import ConfigError, load
-from gateway.config.models import Config, FileSource
+from gateway.config.connectors.sinks import FileSinkConfig
+from gateway.config.models import Config, FileSourceConfig
 
 Write = Callable[..., Path]
 QOS = "qos: {latency: 2s}"
@@ -215,7 +216,9 @@ def test_paths_start_at_the_config_file(write: Write, tmp_path: Path, monkeypatc
     monkeypatch.chdir("/")
     config = load(path, {})
     assert config.folder == tmp_path
-    assert config.queries["second"].sink.path == tmp_path / "out" / "second"
+    sink = config.queries["second"].sink
+    assert isinstance(sink, FileSinkConfig)
+    assert sink.path == tmp_path / "out" / "second"
 
 
 def test_a_maildir_is_an_input(write: Write, tmp_path: Path) -> None:
@@ -230,7 +233,7 @@ def test_queries_are_sorted_upstream_first(write: Write) -> None:
 def test_a_profile_is_steps(write: Write) -> None:
     change = ("rate: 2000/s", "profile: [{for: 10s, rate: 500/s}, {for: 5s, rate: 2000/s}], loops: 3, id: id")
     source = load(write(change), {}).queries["first"].source
-    assert isinstance(source, FileSource)
+    assert isinstance(source, FileSourceConfig)
     replay = source.replay
     assert replay is not None
     assert replay.profile is not None
@@ -240,9 +243,9 @@ def test_a_profile_is_steps(write: Write) -> None:
 
 def test_the_json_schema_speaks_the_file_s_words() -> None:
     definitions = Config.model_json_schema()["$defs"]
-    assert set(definitions["Qos"]["properties"]) == {"latency", "statistic"}
-    assert definitions["Qos"]["properties"]["latency"]["type"] == "string"
-    assert {"const": "off", "type": "string"} in definitions["Query"]["properties"]["order"]["anyOf"]
+    assert set(definitions["QosConfig"]["properties"]) == {"latency", "statistic"}
+    assert definitions["QosConfig"]["properties"]["latency"]["type"] == "string"
+    assert {"const": "off", "type": "string"} in definitions["QueryConfig"]["properties"]["order"]["anyOf"]
 
 
 KEYS = st.sampled_from(["gateway", "cloud", "queries", "first", "source", "type", "state_dir", "sink", "qos", "order"])

@@ -103,6 +103,6 @@ def test_every_policy_has_its_name(write: Write) -> None:
 
 def test_the_schema_knows_every_policy() -> None:
     schema = Config.model_json_schema()
-    mapping = schema["$defs"]["Query"]["properties"]["policy"]["discriminator"]["mapping"]
+    mapping = schema["$defs"]["QueryConfig"]["properties"]["policy"]["discriminator"]["mapping"]
     assert set(mapping) == {"reactive", "planner", "queueing", "cpu", "static"}
-    assert set(schema["$defs"]["PlannerPolicy"]["properties"]) >= {"horizon", "window", "miss_usd", "change_usd"}
+    assert set(schema["$defs"]["PlannerPolicyConfig"]["properties"]) >= {"horizon", "window", "miss_usd", "change_usd"}

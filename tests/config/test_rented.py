@@ -9,7 +9,7 @@ import pytest
 
 from engines.spark.sparkconf import equal_everywhere
 from gateway.config import Config, ConfigError, load
-from gateway.config.rented import Credentials
+from gateway.config.rented import CredentialsConfig
 from gateway.config.settings import unattended_s
 from gateway.fleet.clouds import BootScripts, account_of, make_cloud
 from infra.clock import SystemClock
@@ -108,7 +108,7 @@ def test_namespaces_that_cannot_be_are_refused(write: Write, cloud: str, key: st
 
 
 def test_a_secret_is_not_shown() -> None:
-    assert "sk" not in repr(Credentials.model_validate({"key": "AK", "secret": "sk"}))
+    assert "sk" not in repr(CredentialsConfig.model_validate({"key": "AK", "secret": "sk"}))
 
 
 def billed(write: Write, provider: str, billing: str) -> Config:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from s3_server import CREDENTIALS, S3Server
+
+from tests.connectors.s3_server import CREDENTIALS, S3Server
 
 
 @pytest.fixture(scope="session")

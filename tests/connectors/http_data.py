@@ -15,15 +15,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from journal_data import LIMIT_BYTES
-from source_contract import SCHEMA
 
-from gateway.config.connectors.http import HttpSource
+from gateway.config.connectors.http import HttpSourceConfig
 from gateway.journal.journal import Journal
 from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.http.judging import Judge
 from gateway.sources.journaled import JournaledSource
 from infra.clock import Clock, SystemClock
+from tests.connectors.journal_data import LIMIT_BYTES
+from tests.connectors.source_contract import SCHEMA
 
 
 @dataclass
@@ -51,7 +51,7 @@ def parts_of(
     folder: Path, *, limit_bytes: int = LIMIT_BYTES, clock: Clock | None = None, **said: Any
 ) -> tuple[Journal, HttpReceiver, JournaledSource]:
     """The parts of an HTTP source on a port that the system chooses."""
-    config = HttpSource.model_validate({"type": "http", "listen": "127.0.0.1:0", **said})
+    config = HttpSourceConfig.model_validate({"type": "http", "listen": "127.0.0.1:0", **said})
     journal = Journal(
         folder / "journal",
         limit_bytes=limit_bytes,

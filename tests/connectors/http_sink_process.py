@@ -6,8 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from http_taker import sink_to
-from sink_contract import at, release
+from tests.connectors.http_taker import sink_to
+from tests.connectors.sink_contract import at, release
 
 
 async def main(url: str, folder: Path) -> None:

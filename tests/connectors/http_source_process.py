@@ -6,10 +6,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from http_data import parts_of
-from source_contract import SCHEMA
-
 from infra.statefiles import write_atomically
+from tests.connectors.http_data import parts_of
+from tests.connectors.source_contract import SCHEMA
 
 
 async def main(folder: Path) -> None:

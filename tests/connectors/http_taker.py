@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.config.connectors.http import HttpSink as HttpSinkConfig
+from gateway.config.connectors.http import HttpSinkConfig
 from gateway.sinks.httpsink import HttpSink
 from gateway.sinks.progress import ProgressFile
 from infra.clock import Clock, SystemClock

@@ -12,11 +12,10 @@ import struct
 import sys
 from pathlib import Path
 
-from journal_data import everything, opened
-
 from gateway.connectors.position import Position
 from gateway.journal.journal import Journal
 from infra.statefiles import write_atomically
+from tests.connectors.journal_data import everything, opened
 
 AT_ONCE = 4
 _NUMBER = struct.Struct("<Q")

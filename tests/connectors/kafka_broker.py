@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from ports import free_ports
+
+from tests.connectors.ports import free_ports
 
 JARS = Path(__file__).parents[2] / "build" / "kafka" / "jars"
 START_S = 90.0

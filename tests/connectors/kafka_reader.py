@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import msgspec
-from source_contract import SCHEMA
 
-from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.kafka.kafkasource import KafkaSource
 from infra.clock import SystemClock
+from tests.connectors.source_contract import SCHEMA
 
 
 async def main(brokers: str, topic: str, log: Path) -> None:

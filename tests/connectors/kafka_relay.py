@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Literal
 
-from kafka_broker import Broker
-from ports import free_ports
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.ports import free_ports
 
 END_TXN = 26
 Mishap = Literal["lose request", "lose answer", "hold request"]

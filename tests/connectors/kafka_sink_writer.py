@@ -10,10 +10,9 @@ import asyncio
 import sys
 from typing import Any
 
-from kafka_sinks import make_sink
-from sink_contract import at, release
-
 from gateway.sinks.base import FencedError, SinkUnavailableError
+from tests.connectors.kafka_sinks import make_sink
+from tests.connectors.sink_contract import at, release
 
 RUN_EVENTS = 5
 COMMIT_RUNS = 3

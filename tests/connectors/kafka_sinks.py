@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from kafka_broker import Broker
 
-from gateway.config.connectors.kafka import KafkaSink as KafkaSinkConfig
+from gateway.config.connectors.kafka import KafkaSinkConfig
 from gateway.sinks.kafka.kafkasink import KafkaSink
+from tests.connectors.kafka_broker import Broker
 
 READ_S = 60.0
 

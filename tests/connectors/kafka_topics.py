@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
-from kafka_broker import Broker
-from source_contract import DEADLINE_S
-
-from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.connectors.kafkaclients import client_settings
 from gateway.sources.base import SourceError
 from gateway.sources.kafka.topicids import topics_of
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.source_contract import DEADLINE_S
 
 
 def config(broker: Broker, *topics: str) -> KafkaSourceConfig:

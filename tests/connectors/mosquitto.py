@@ -18,7 +18,8 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
-from ports import free_port
+
+from tests.connectors.ports import free_port
 
 DEADLINE_S = 60.0
 _PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
@@ -140,7 +141,7 @@ class Peer:
         self._client.on_publish = lambda _client, _data, mid, *_: self._accepted.add(mid)
         self._client.max_queued_messages_set(0)
         setup(self._client)
-        expiry = Properties(PacketTypes.CONNECT)
+        expiry = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         expiry.SessionExpiryInterval = 3600 if name else 0
         self._client.connect("127.0.0.1", port, clean_start=not name, properties=expiry)
         self._client.loop_start()
@@ -174,3 +175,9 @@ class Peer:
         """Go away."""
         self._client.disconnect()
         self._client.loop_stop()
+
+
+def id_of(message: paho.MQTTMessage) -> str:
+    """Return the user property that names a result."""
+    properties: Any = message.properties
+    return str(dict(properties.UserProperty)["spillway-id"])

@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 
 import msgspec
-from mqtt_subject import make_source
-from source_contract import SCHEMA
 
 from gateway.connectors.position import Position
 from gateway.sources.base import SourceUnavailableError
+from tests.connectors.mqtt_subject import make_source
+from tests.connectors.source_contract import SCHEMA
 
 
 class Line(msgspec.Struct):

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mosquitto import Mosquitto, Peer
-
-from gateway.config.connectors.mqtt import MqttSource as MqttSourceConfig
+from gateway.config.connectors.mqtt import MqttSourceConfig
 from gateway.sources.mqtt.mqttsource import MqttSource, make_mqtt_source
 from infra.clock import SystemClock
+from tests.connectors.mosquitto import Mosquitto, Peer
 
 TOPIC = "plant/power"
 

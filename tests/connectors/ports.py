@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Iterator
 from itertools import cycle
 
 # Below what Linux gives to connections and to binds of port 0 (32768 and up): what is free now is free when the
@@ -11,7 +12,7 @@ from itertools import cycle
 _FIRST, _LAST = 20_000, 32_700
 # Each process of tests begins elsewhere, and none gives a port twice until it has given all.
 _BEGIN = random.randrange(_FIRST, _LAST)
-_NEXT = cycle([*range(_BEGIN, _LAST), *range(_FIRST, _BEGIN)])
+_NEXT: Iterator[int] = cycle([*range(_BEGIN, _LAST), *range(_FIRST, _BEGIN)])
 
 
 def free_ports(count: int) -> list[int]:
@@ -28,5 +29,5 @@ def free_port() -> int:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+            return int(port)
     raise AssertionError(f"no port from {_FIRST} to {_LAST} is free")

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import boto3
-from ports import free_port
+
+from tests.connectors.ports import free_port
 
 DEADLINE_S = 60.0
 CREDENTIALS = {

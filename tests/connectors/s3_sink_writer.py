@@ -9,12 +9,11 @@ import asyncio
 import sys
 from pathlib import Path
 
-from sink_contract import at, release
-
-from gateway.config.connectors.s3 import S3Sink as S3SinkConfig
+from gateway.config.connectors.s3 import S3SinkConfig
 from gateway.sinks.base import SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
 from infra.clock import SystemClock
+from tests.connectors.sink_contract import at, release
 
 PREFIX = "killed"
 

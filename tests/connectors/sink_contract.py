@@ -16,7 +16,7 @@ import pytest
 from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.base import FencedError, Rows, Sink
+from gateway.sinks.base import FencedError, ReleasedRows, Sink
 from infra.statefiles import StateError
 
 RESULT = pa.schema([("id", pa.int64()), ("text", pa.string()), ("tags", pa.list_(pa.string()))])
@@ -49,7 +49,7 @@ def row(seq: int) -> dict[str, Any]:
     return {"id": seq, "text": text, "tags": [f"t{seq % 3}"] * (seq % 3)}
 
 
-def release(first: int, last: int, *, late: bool = False, keep: int = 1) -> Rows:
+def release(first: int, last: int, *, late: bool = False, keep: int = 1) -> ReleasedRows:
     """Results of the events of a run; only each ``keep``-th has one."""
     batch = pa.RecordBatch.from_pylist([row(n) for n in range(first, last + 1) if n % keep == 0], schema=RESULT)
     return Released(first, last, batch, late)

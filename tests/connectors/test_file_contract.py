@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from source_contract import SCHEMA, SourceContract, SourceSubject, events, read, rows
 
 from gateway.sources.base import Source
 from gateway.sources.files.folder import NOTES_NAME, FolderFiles
@@ -18,6 +17,7 @@ from gateway.sources.files.formats.choosing import open_by_name
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
 from gateway.sources.threaded import ThreadedSource
 from infra.clock import SystemClock
+from tests.connectors.source_contract import SCHEMA, SourceContract, SourceSubject, events, read, rows
 
 _OPEN = partial(open_by_name, strict=False)
 

@@ -4,7 +4,6 @@ import datetime as dt
 import json
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,26 +14,9 @@ from hypothesis import strategies as st
 from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.parts.filesink import FileSink, PartName, Rows
+from gateway.sinks.parts.filesink import FileSink, PartName
 from infra.statefiles import StateError
-
-
-def rows(first: int, last: int, *, late: bool = False) -> Rows:
-    batch = pa.RecordBatch.from_pylist([{"seq": i} for i in range(first, last + 1)], pa.schema([("seq", pa.int64())]))
-    return Released(first, last, batch, late)
-
-
-def open_sink(folder: Path, *, ordered: bool = True, **kwargs: Any) -> FileSink:
-    return FileSink(folder, owner="me", format=kwargs.pop("format", "jsonl"), ordered=ordered)
-
-
-def parts(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if PartName.parse(path.name))
-
-
-def seqs(folder: Path) -> list[int]:
-    """The rows as somebody reads them: parts by name, lines in order."""
-    return [json.loads(line)["seq"] for name in parts(folder) for line in (folder / name).read_text().splitlines()]
+from tests.connectors.file_sinks import open_sink, parts, rows, seqs
 
 
 def test_names_tell_release_range_and_lateness() -> None:

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import pyarrow.parquet as pq
 import pytest
-from sink_contract import SinkContract
 
 from gateway.sinks.base import Sink
 from gateway.sinks.parts.filesink import FileSink
 from gateway.sinks.threaded import ThreadedSink
+from tests.connectors.sink_contract import SinkContract
 
 
 class FolderSubject:

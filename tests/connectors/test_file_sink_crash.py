@@ -6,18 +6,20 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BufferedWriter
 from pathlib import Path
 
 import pytest
-from test_file_sink import open_sink, parts, rows, seqs
 
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.parts.filesink import FileSink, Rows
+from gateway.sinks.base import ReleasedRows
+from gateway.sinks.parts.filesink import FileSink
+from tests.connectors.file_sinks import open_sink, parts, rows, seqs
 
 # What is committed, piece by piece: gaps, late runs, an empty run.
-STEPS: list[list[Rows]] = [
+STEPS: list[list[ReleasedRows]] = [
     [rows(0, 4), rows(5, 9)],
     [rows(20, 24), rows(10, 14, late=True), rows(30, 34)],
     [rows(15, 19, late=True), rows(25, 29, late=True)],
@@ -102,7 +104,7 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(tmp_path: Path)
 def test_killed_again_at_any_step_of_the_recovery(tmp_path: Path) -> None:
     sink = open_sink(tmp_path / "out")
     states = states_of(tmp_path / "out", lambda: sink.commit(STEPS[0], Position()))
-    second = [again for state in states for again in states_of(state, lambda state=state: open_sink(state))]
+    second = [again for state in states for again in states_of(state, partial(open_sink, state))]
     assert len(second) > 15
     for again in second:
         finish(again)

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from ports import free_port
 from pydantic import TypeAdapter, ValidationError
-from sink_contract import at, release
-from source_contract import events, read
 
-from gateway.config.connectors.http import HttpSink, HttpSource
-from gateway.config.models import Sink as SinkConfig
-from gateway.config.models import Source as SourceConfig
+from gateway.config.connectors.http import HttpSinkConfig, HttpSourceConfig
+from gateway.config.models import SinkConfig, SourceConfig
 from gateway.sinks.base import SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
 from gateway.sources.choose import SourceContext, make_source
 from infra.clock import SystemClock
+from tests.connectors.ports import free_port
+from tests.connectors.sink_contract import at, release
+from tests.connectors.source_contract import events, read
 
 SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
 
@@ -53,7 +52,7 @@ async def test_results_posted_to_another_gateway_are_there_once(tmp_path: Path) 
 
 
 def test_the_defaults_of_an_http_source() -> None:
-    config = HttpSource.model_validate({"type": "http", "listen": "[::1]:8090"})
+    config = HttpSourceConfig.model_validate({"type": "http", "listen": "[::1]:8090"})
     assert (config.host, config.port, config.path) == ("::1", 8090, "/events")
     assert (config.remember_keys_s, config.max_body_bytes) == (86_400.0, 16 * 2**20)
     assert (config.journal.limit_bytes, config.journal.segment_bytes) == (2**30, 2**26)
@@ -73,10 +72,10 @@ def test_the_defaults_of_an_http_source() -> None:
 )
 def test_what_an_http_source_cannot_be(said: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        HttpSource.model_validate({"type": "http", "listen": "127.0.0.1:8090", **said})
+        HttpSourceConfig.model_validate({"type": "http", "listen": "127.0.0.1:8090", **said})
 
 
 @pytest.mark.parametrize("url", ["ftp://a/b", "see http://a/b", "http://", "http://a b"])
 def test_what_an_http_sink_cannot_post_to(url: str) -> None:
     with pytest.raises(ValidationError):
-        HttpSink.model_validate({"type": "http", "url": url})
+        HttpSinkConfig.model_validate({"type": "http", "url": url})

@@ -9,14 +9,14 @@ from typing import Any
 
 import aiohttp
 import pytest
-from http_data import parts_of
-from http_taker import Taker, sink_to, taker
-from sink_contract import SinkContract
-from source_contract import SCHEMA, SourceContract
 
 from gateway.sinks.base import Sink
 from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.journaled import JournaledSource
+from tests.connectors.http_data import parts_of
+from tests.connectors.http_taker import Taker, sink_to, taker
+from tests.connectors.sink_contract import SinkContract
+from tests.connectors.source_contract import SCHEMA, SourceContract
 
 
 class ServerSubject:

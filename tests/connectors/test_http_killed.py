@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from http_data import parts_of
-from source_contract import HUGE, SCHEMA
 
 from gateway.connectors.position import Position
+from tests.connectors.http_data import parts_of
+from tests.connectors.source_contract import HUGE, SCHEMA
 
 SEED = 20261121
 KILLS = 6

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-from http_taker import Taker, sink_to, taker
-from sink_contract import at, release, row
 
 from gateway.sinks.base import SinkError, SinkUnavailableError
 from infra import failpoints
 from infra.clock import SystemClock
+from tests.connectors.http_taker import Taker, sink_to, taker
+from tests.connectors.sink_contract import at, release, row
 
 DEADLINE_S = 60.0
 

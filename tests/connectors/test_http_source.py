@@ -15,11 +15,8 @@ from typing import Any, cast
 import aiohttp
 import pytest
 import zstandard
-from http_data import Site, parts_of, server_certificate, site
-from journal_data import HUGE, SetClock, everything
-from source_contract import SCHEMA, events, read
 
-from gateway.config.connectors.http import HttpSource
+from gateway.config.connectors.http import HttpSourceConfig
 from gateway.connectors.position import Position
 from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
@@ -27,6 +24,9 @@ from gateway.sources.http import httpsource as http_module
 from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.journaled import JournaledSource
 from infra.clock import SystemClock
+from tests.connectors.http_data import Site, parts_of, server_certificate, site
+from tests.connectors.journal_data import HUGE, SetClock, everything
+from tests.connectors.source_contract import SCHEMA, events, read
 
 TWO = b'{"id": "a", "n": 1}\r\n\n  {"id": "b", "n": 2}'
 
@@ -91,7 +91,7 @@ async def test_a_request_of_broken_lines_alone_is_kept_and_answered_so(tmp_path:
 
 
 async def test_the_answer_names_the_file_where_the_query_keeps_them(tmp_path: Path) -> None:
-    config = HttpSource.model_validate({"type": "http", "listen": "127.0.0.1:0"})
+    config = HttpSourceConfig.model_validate({"type": "http", "listen": "127.0.0.1:0"})
     context = SourceContext("q", "owner", tmp_path, SystemClock(), lambda _: (tmp_path, lambda: True))
     source = make_source(config, context)
     assert isinstance(source, JournaledSource)

@@ -7,12 +7,16 @@ import os
 from pathlib import Path
 
 import pytest
-from journal_data import HUGE, SetClock, everything, opened
 
 from gateway.connectors.position import Position
 from gateway.journal.journal import Journal, JournalFullError
 from infra.clock import SystemClock
 from infra.statefiles import StateError
+from tests.connectors.journal_data import HUGE, SetClock, everything, opened
+
+
+def has_room(journal: Journal) -> bool:
+    return not journal.full
 
 
 async def test_what_was_appended_is_read_in_order_now_and_after_a_restart(tmp_path: Path) -> None:
@@ -48,11 +52,11 @@ async def test_a_position_in_the_middle_of_a_frame_is_found_by_its_record(tmp_pa
     async with opened(tmp_path) as journal:
         for first in range(0, 40, 10):
             await journal.append([b"%d" % n for n in range(first, first + 10)])
-        first = await journal.read(Position(), 13, HUGE)
-        assert first is not None
-        assert first.end.record == 13
+        begun = await journal.read(Position(), 13, HUGE)
+        assert begun is not None
+        assert begun.end.record == 13
         rest = [b"%d" % n for n in range(13, 40)]
-        assert await everything(journal, first.end) == rest
+        assert await everything(journal, begun.end) == rest
         assert await everything(journal, Position(13)) == rest
         assert await everything(journal, Position(13, part=77, offset=5)) == rest
         assert await everything(journal, Position(5)) == [b"%d" % n for n in range(5, 40)]
@@ -107,7 +111,7 @@ async def test_a_full_journal_takes_nothing_until_some_is_released(tmp_path: Pat
     limit_bytes = 20_000
     async with opened(tmp_path, limit_bytes=limit_bytes) as journal:
         taken = 0
-        while not journal.full:
+        while has_room(journal):
             await journal.append([b"x" * 500])
             taken += 1
         with pytest.raises(JournalFullError):
@@ -115,7 +119,7 @@ async def test_a_full_journal_takes_nothing_until_some_is_released(tmp_path: Pat
         assert limit_bytes <= sum(path.stat().st_size for path in tmp_path.iterdir()) < limit_bytes + 1000
         assert journal.next_record == taken
         await journal.release(Position(taken // 2))
-        assert not journal.full
+        assert has_room(journal)
         await journal.append([b"y"])
         assert (await everything(journal, Position(taken)))[0] == b"y"
 

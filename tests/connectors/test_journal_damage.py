@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
-from gateway.journal.files import Entry, JournalFiles
+from gateway.journal.files import JournalEntry, JournalFiles
 from gateway.journal.frames import HEAD_BYTES, SEGMENT_HEAD_BYTES, decode_head, encode_body
 from gateway.journal.reading import PositionReader
 from infra.statefiles import StateError
@@ -30,8 +30,8 @@ def records_of(groups: Sequence[Group]) -> list[bytes]:
     return [record for group in groups for records in group for record in records]
 
 
-def entries(group: Group) -> list[Entry]:
-    return [Entry(encode_body(records), len(records), 1000.0, None) for records in group]
+def entries(group: Group) -> list[JournalEntry]:
+    return [JournalEntry(encode_body(records), len(records), 1000.0, None) for records in group]
 
 
 def put_all(folder: Path, groups: Sequence[Group], *, segment_bytes: int = SEGMENT_BYTES) -> None:

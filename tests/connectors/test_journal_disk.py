@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from journal_data import everything, opened
 
 from gateway.connectors.position import Position
 from gateway.journal import journal as journals
 from infra import failpoints
+from tests.connectors.journal_data import everything, opened
 
 DEADLINE_S = 60.0
 SEED = 20261121

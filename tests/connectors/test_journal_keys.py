@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from journal_data import SetClock, opened
 
 from gateway.connectors.position import Position
 from gateway.journal.keys import SeenKey, SeenKeys
 from infra.statefiles import StateError
+from tests.connectors.journal_data import SetClock, opened
 
 KEEP_S = 100.0
 

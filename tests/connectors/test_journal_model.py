@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journal_data import HUGE, SetClock, everything
 
 from gateway.connectors.position import Position
 from gateway.journal.journal import Journal, JournalFullError
+from tests.connectors.journal_data import HUGE, SetClock, everything
 
 LIMIT_BYTES = 3000
 SEGMENT_BYTES = 400

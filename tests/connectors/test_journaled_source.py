@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from journal_data import HUGE, LIMIT_BYTES, SetClock
-from source_contract import SCHEMA, SourceContract, events, read
 
 from gateway.connectors.position import Position
 from gateway.journal.journal import Journal
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.journaled import JournaledSource
 from infra.clock import SystemClock
+from tests.connectors.journal_data import HUGE, LIMIT_BYTES, SetClock
+from tests.connectors.source_contract import SCHEMA, SourceContract, events, read
 
 
 class HandReceiver:

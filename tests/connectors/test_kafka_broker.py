@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import kafka_broker
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from kafka_broker import Broker
+
+from tests.connectors import kafka_broker
+from tests.connectors.kafka_broker import Broker
 
 
 async def read(broker: Broker, topic: str, count: int) -> list[bytes | None]:

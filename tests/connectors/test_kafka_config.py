@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateway.config.connectors.kafka import KafkaSource
-from gateway.config.queries import Query
+from gateway.config.connectors.kafka import KafkaSourceConfig
+from gateway.config.queries import QueryConfig
 from gateway.connectors.kafkaclients import client_settings
 
 GOOD = {"type": "kafka", "brokers": "b:9092", "topics": ["t"]}
 HEADERS = "_headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
-def query(schema: str, **said: Any) -> Query:
-    return Query.model_validate(
+def query(schema: str, **said: Any) -> QueryConfig:
+    return QueryConfig.model_validate(
         {
             "source": {**GOOD, **said},
             "schema": schema,
@@ -42,7 +42,7 @@ def query(schema: str, **said: Any) -> Query:
 )
 def test_what_fits_together_is_taken(schema: str, said: dict[str, Any]) -> None:
     source = query(schema, **said).source
-    assert isinstance(source, KafkaSource)
+    assert isinstance(source, KafkaSourceConfig)
     assert source.start == "earliest"
 
 
@@ -72,9 +72,9 @@ def test_what_does_not_fit_together_is_refused(schema: str, said: dict[str, Any]
 
 def test_a_login_and_tls_become_the_clients_arguments(tmp_path: Path) -> None:
     sasl = {"mechanism": "SCRAM-SHA-256", "user": "u", "password": "p"}
-    plain = client_settings(KafkaSource.model_validate({**GOOD, "brokers": "a:1,b:2"}))
+    plain = client_settings(KafkaSourceConfig.model_validate({**GOOD, "brokers": "a:1,b:2"}))
     assert (plain["bootstrap_servers"], plain["security_protocol"]) == (["a:1", "b:2"], "PLAINTEXT")
-    both = client_settings(KafkaSource.model_validate({**GOOD, "tls": {}, "sasl": sasl}))
+    both = client_settings(KafkaSourceConfig.model_validate({**GOOD, "tls": {}, "sasl": sasl}))
     assert both["security_protocol"] == "SASL_SSL"
     assert both["ssl_context"].check_hostname
     assert (both["sasl_mechanism"], both["sasl_plain_username"], both["sasl_plain_password"]) == (
@@ -82,4 +82,4 @@ def test_a_login_and_tls_become_the_clients_arguments(tmp_path: Path) -> None:
         "u",
         "p",
     )
-    assert client_settings(KafkaSource.model_validate({**GOOD, "tls": {}}))["security_protocol"] == "SSL"
+    assert client_settings(KafkaSourceConfig.model_validate({**GOOD, "tls": {}}))["security_protocol"] == "SSL"

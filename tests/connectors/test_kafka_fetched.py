@@ -17,11 +17,11 @@ from aiokafka.errors import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from test_kafka_records import record
 
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.kafka.fetched import Fetched, record_bytes, told_as_source_errors
 from gateway.sources.kafka.partitions import by_partition, key_of, partition_of
+from tests.connectors.kafka_records import record
 
 HUGE = 1 << 40
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kafka_broker import Broker
-from kafka_sources import lines, make_source, put
-from kafka_topics import config, made, made_anew
-from source_contract import SCHEMA, read, rows
 
 from gateway.connectors.kafkaclients import client_settings
 from gateway.connectors.position import Position
@@ -17,6 +13,10 @@ from gateway.sources.base import SourceError
 from gateway.sources.kafka import topicids
 from gateway.sources.kafka.topicids import Topics, topics_of
 from gateway.sources.marks import FileMark, KafkaMark
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.kafka_sources import lines, make_source, put
+from tests.connectors.kafka_topics import config, made, made_anew
+from tests.connectors.source_contract import SCHEMA, read, rows
 
 
 async def test_a_topic_has_an_id_of_its_own(broker: Broker) -> None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pytest
-from aiokafka import ConsumerRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.base import DeadRecord, SourceError
 from gateway.sources.kafka.events import RecordDecoder
+from tests.connectors.kafka_records import AVRO, avro, record
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 KEPT: list[tuple[str, pa.DataType]] = [
@@ -28,32 +26,7 @@ KEPT: list[tuple[str, pa.DataType]] = [
     ("_partition", pa.int32()),
     ("_offset", pa.int64()),
 ]
-AVRO = {
-    "type": "record",
-    "name": "Reading",
-    "fields": [
-        {"name": "n", "type": "long"},
-        {"name": "text", "type": ["null", "string"]},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-        {"name": "unused", "type": {"type": "array", "items": "double"}},
-    ],
-}
 N = pa.schema([("n", pa.int64())])
-
-
-def record(value: bytes | None, *, offset: int = 0, **said: Any) -> ConsumerRecord[Any, Any]:
-    parts: dict[str, Any] = {"timestamp": 1_700_000_000_123, "key": None, "headers": (), **said}
-    return ConsumerRecord(
-        topic="t",
-        partition=2,
-        offset=offset,
-        timestamp_type=0,
-        value=value,
-        checksum=None,
-        serialized_key_size=0,
-        serialized_value_size=0,
-        **parts,
-    )
 
 
 def decoder(schema: pa.Schema, **said: Any) -> RecordDecoder:
@@ -165,14 +138,6 @@ def avro_schema(tmp_path: Path) -> str:
     path = tmp_path / "reading.avsc"
     path.write_text(json.dumps(AVRO))
     return str(path)
-
-
-def avro(n: int, text: str | None = None) -> bytes:
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(
-        stream, fastavro.parse_schema(AVRO), {"n": n, "text": text, "at": 1_700_000_000_000_001, "unused": [1.5]}
-    )
-    return stream.getvalue()
 
 
 SOME = pa.schema([("text", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])

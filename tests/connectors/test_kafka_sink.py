@@ -13,19 +13,19 @@ import pyarrow as pa
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.partitioner import murmur2
-from kafka_broker import PASSWORD, USER, Broker
-from kafka_sinks import make_sink, records, values
-from sink_contract import at, release, row
 
 from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released
-from gateway.sinks.base import FencedError, Rows, SinkError, SinkUnavailableError
-from gateway.sinks.kafka.control import ControlTopic, Progress
+from gateway.sinks.base import FencedError, ReleasedRows, SinkError, SinkUnavailableError
+from gateway.sinks.kafka.control import ControlRecord, ControlTopic
 from infra import failpoints
 from infra.statefiles import StateError
+from tests.connectors.kafka_broker import PASSWORD, USER, Broker
+from tests.connectors.kafka_sinks import make_sink, records, values
+from tests.connectors.sink_contract import at, release, row
 
 
-def results(first: int, last: int, **columns: list[Any]) -> Rows:
+def results(first: int, last: int, **columns: list[Any]) -> ReleasedRows:
     """Results with columns of the test."""
     return Released(first, last, pa.RecordBatch.from_pydict(columns), False)
 
@@ -350,7 +350,7 @@ async def test_a_long_control_topic_is_read_from_its_end(broker: Broker, monkeyp
     # Thousands of records and marks of other queries, committed and aborted, before and after one of ours.
     other = AIOKafkaProducer(bootstrap_servers=broker.brokers, transactional_id=f"other-{topic}")
     await other.start()
-    progress = msgspec.json.encode(Progress("other", 1, "w", [(0, 1)], Position()))
+    progress = msgspec.json.encode(ControlRecord("other", 1, "w", [(0, 1)], Position()))
 
     async def others(transactions: int) -> None:
         for number in range(transactions):
@@ -395,7 +395,7 @@ async def test_an_aborted_record_of_progress_does_not_count(broker: Broker) -> N
     cheat = AIOKafkaProducer(bootstrap_servers=broker.brokers, transactional_id=f"cheat-{topic}")
     await cheat.start()
     await cheat.begin_transaction()
-    progress = msgspec.json.encode(Progress("me", 1, "w", [(0, 99)], Position()))
+    progress = msgspec.json.encode(ControlRecord("me", 1, "w", [(0, 99)], Position()))
     await cheat.send_and_wait(f"{topic}-progress", progress, key=b"q", partition=0)
     await cheat.abort_transaction()
     await cheat.stop()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kafka_broker import Broker
-from kafka_sinks import make_sink, values
-from sink_contract import SinkContract
 
 from gateway.sinks.base import Sink
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.kafka_sinks import make_sink, values
+from tests.connectors.sink_contract import SinkContract
 
 
 class KafkaSubject:

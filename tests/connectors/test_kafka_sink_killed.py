@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kafka_broker import Broker
-from kafka_sinks import make_sink, records, values
-from sink_contract import row
 
 from gateway.sinks.kafka.control import ControlTopic
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.kafka_sinks import make_sink, records, values
+from tests.connectors.sink_contract import row
 
 HERE = Path(__file__).parent
 SEED = 20261121
@@ -34,7 +34,7 @@ class Writer:
             [sys.executable, str(HERE / "kafka_sink_writer.py"), broker.brokers, topic, str(epoch), str(count)],
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "SPILLWAY_FAILPOINTS": failpoints, "PYTHONPATH": f"{HERE.parents[1]}:{HERE}"},
+            env={**os.environ, "SPILLWAY_FAILPOINTS": failpoints, "PYTHONPATH": str(HERE.parents[1])},
         )
 
     def says(self, word: str) -> str:

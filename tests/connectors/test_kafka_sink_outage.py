@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 
 import pytest
-from kafka_broker import Broker
-from kafka_relay import END_TXN, Mishap, Relay, RelayedBroker
-from kafka_sinks import make_sink, records, values
-from sink_contract import at, release, row
 
 from gateway.sinks.base import SinkUnavailableError
 from gateway.sinks.kafka import kafkasink as kafka_sink
 from gateway.sinks.kafka import producer
 from gateway.sinks.kafka.kafkasink import KafkaSink
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.kafka_relay import END_TXN, Mishap, Relay, RelayedBroker
+from tests.connectors.kafka_sinks import make_sink, records, values
+from tests.connectors.sink_contract import at, release, row
 
 SEED = 20261121
 TRIES_S = 150.0
@@ -54,7 +55,7 @@ async def commit_in_a_row(sink: KafkaSink, count: int, on_commit: Callable[[int]
     """Commit runs of five events, each until it is in."""
     for number in range(count):
         first = 5 * number
-        await until_it_works(lambda first=first: sink.commit([release(first, first + 4)], at(first + 4)))
+        await until_it_works(partial(sink.commit, [release(first, first + 4)], at(first + 4)))
         on_commit(number)
 
 
@@ -85,7 +86,7 @@ async def test_the_connection_breaks_while_it_commits(relayed: RelayedBroker, re
     for number in range(4):
         relay.arm(mishap, END_TXN)
         first = 5 * number
-        await until_it_works(lambda first=first: sink.commit([release(first, first + 4)], at(first + 4)))
+        await until_it_works(partial(sink.commit, [release(first, first + 4)], at(first + 4)))
         assert relay.happened.is_set()
         assert await values(relayed, topic) == [row(n) for n in range(first + 5)]
     await sink.close()

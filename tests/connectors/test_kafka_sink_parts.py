@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gateway.config.connectors.kafka import KafkaSink, KafkaSource, circle_findings
+from gateway.config.connectors.kafka import KafkaSinkConfig, KafkaSourceConfig, circle_findings
 from gateway.connectors.kafkaclients import client_settings, shared_group
 from gateway.core.exchange.reorder import Released
-from gateway.sinks.base import Rows
+from gateway.sinks.base import ReleasedRows
 from gateway.sinks.kafka.records import Partitioner, RecordMaker, as_text, split_by_size
 
 
@@ -61,7 +61,7 @@ def test_a_record_for_each_row_in_order(rows: list[dict[str, Any]], late: bool) 
 @given(keys=st.lists(st.binary(max_size=8), max_size=20), count=st.integers(1, 7))
 def test_a_key_stays_in_its_partition(keys: list[bytes], count: int) -> None:
     partitioner, partitions = Partitioner(), list(range(count))
-    chosen = {}
+    chosen: dict[bytes, int] = {}
     for key in keys + keys:
         partition = partitioner.choose(key, partitions)
         assert partition in partitions
@@ -89,7 +89,7 @@ def test_without_a_key_all_partitions_take_their_turn() -> None:
 @settings(deadline=None)
 @given(sizes=st.lists(st.integers(0, 50), max_size=20), max_bytes=st.integers(1, 400))
 def test_the_cut_keeps_all_releases_in_order(sizes: list[int], max_bytes: int) -> None:
-    releases: list[Rows] = [
+    releases: list[ReleasedRows] = [
         Released(n, n, pa.RecordBatch.from_pydict({"n": pa.array(range(size), pa.int64())}), False)
         for n, size in enumerate(sizes)
     ]
@@ -99,12 +99,12 @@ def test_the_cut_keeps_all_releases_in_order(sizes: list[int], max_bytes: int) -
         assert len(group) == 1 or sum(release.item.nbytes for release in group) <= max_bytes
 
 
-def sink(**settings: Any) -> KafkaSink:
-    return KafkaSink(type="kafka", brokers="a:1, b:2", **({"topic": "out"} | settings))
+def sink(**settings: Any) -> KafkaSinkConfig:
+    return KafkaSinkConfig(type="kafka", brokers="a:1, b:2", **({"topic": "out"} | settings))
 
 
-def source(**settings: Any) -> KafkaSource:
-    return KafkaSource(type="kafka", **({"brokers": "b:2,a:1", "topics": ("in",)} | settings))
+def source(**settings: Any) -> KafkaSourceConfig:
+    return KafkaSourceConfig(type="kafka", **({"brokers": "b:2,a:1", "topics": ("in",)} | settings))
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ import pytest
 from aiokafka import TopicPartition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kafka_broker import PASSWORD, USER, Broker
-from kafka_sources import lines, make_source, producer, put, reading
-from source_contract import HUGE, SCHEMA, events, read, rows
-from test_kafka_records import AVRO, avro
 
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.kafka.kafkasource import KafkaSource
 from gateway.sources.kafka.member import Member
+from tests.connectors.kafka_broker import PASSWORD, USER, Broker
+from tests.connectors.kafka_records import AVRO, avro
+from tests.connectors.kafka_sources import lines, make_source, producer, put, reading
+from tests.connectors.source_contract import HUGE, SCHEMA, events, read, rows
 
 
 async def opened(source: KafkaSource, schema: pa.Schema = SCHEMA) -> KafkaSource:

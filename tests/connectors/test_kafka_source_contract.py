@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kafka_broker import Broker
-from kafka_sources import lines, make_source, put
-from source_contract import SourceContract
 
 from gateway.sources.base import Source
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.kafka_sources import lines, make_source, put
+from tests.connectors.source_contract import SourceContract
 
 
 class TopicSubject:

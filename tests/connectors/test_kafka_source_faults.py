@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
-from kafka_broker import Broker
-from kafka_sources import lines, make_source, producer, put, reading
-from source_contract import DEADLINE_S, HUGE, SCHEMA, events, read, rows
 
 from gateway.connectors.position import Position
 from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
 from gateway.sources.kafka.kafkasource import KafkaSource
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.kafka_sources import lines, make_source, producer, put, reading
+from tests.connectors.source_contract import DEADLINE_S, HUGE, SCHEMA, events, read, rows
 
 
 async def refused(source: KafkaSource, action: Callable[[], Awaitable[object]]) -> str:

@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import NewPartitions
-from kafka_broker import Broker
-from kafka_sources import lines, make_source, put, reading
-from source_contract import DEADLINE_S, SCHEMA, read, rows
 
 from gateway.connectors.position import Position
 from gateway.sources.kafka.kafkasource import KafkaSource
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.kafka_sources import lines, make_source, put, reading
+from tests.connectors.source_contract import DEADLINE_S, SCHEMA, read, rows
 
 
 async def committed(broker: Broker, topic: str, partitions: int = 1) -> list[int | None]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import aiomqtt
 import pytest
-from mosquitto import Mosquitto, Peer
 
 from gateway.connectors import mqttclient as module
 from gateway.connectors.mqttbroker import Broker
-from gateway.connectors.mqttclient import Arrival, BrokerError, Client, Release
+from gateway.connectors.mqttclient import Arrival, BrokerError, MessageReleased, MqttClient
+from tests.connectors.mosquitto import Mosquitto, Peer
 
 DEADLINE_S = 60.0
 
@@ -24,19 +25,19 @@ def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
     broker.kill()
 
 
-def client(mosquitto: Mosquitto, *, session_s: int = 3600, **said: int) -> Client:
-    return Client(Broker("127.0.0.1", mosquitto.port), "held", session_s=session_s, **said)
+def client(mosquitto: Mosquitto, *, session_s: int = 3600, **said: Any) -> MqttClient:
+    return MqttClient(Broker("127.0.0.1", mosquitto.port), "held", session_s=session_s, **said)
 
 
-async def taken(client: Client, count: int) -> list[Arrival | Release]:
-    items: list[Arrival | Release] = []
+async def taken(client: MqttClient, count: int) -> list[Arrival | MessageReleased]:
+    items: list[Arrival | MessageReleased] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(items) < count:
             items += await client.take()
     return items
 
 
-def payloads(items: list[Arrival | Release]) -> list[bytes]:
+def payloads(items: list[Arrival | MessageReleased]) -> list[bytes]:
     return [item.payload for item in items if isinstance(item, Arrival)]
 
 
@@ -51,7 +52,7 @@ async def test_what_is_not_acknowledged_comes_again_marked_as_such(mosquitto: Mo
         assert isinstance(items[0], Arrival)
         first.acknowledge(items[0])
         if qos == 2:
-            assert await taken(first, 1) == [Release(items[0].packet_id)]
+            assert await taken(first, 1) == [MessageReleased(items[0].packet_id)]
     async with client(mosquitto) as second:
         assert second.session_present
         again = await taken(second, qos + 1)
@@ -60,7 +61,9 @@ async def test_what_is_not_acknowledged_comes_again_marked_as_such(mosquitto: Mo
         ids = [item.packet_id for item in items[1:]]
         assert [item.packet_id for item in again if isinstance(item, Arrival)] == ids
         # Its PUBCOMP was held back too, so the broker asks again.
-        assert [item for item in again if isinstance(item, Release)] == [Release(items[0].packet_id)][: qos - 1]
+        assert [item for item in again if isinstance(item, MessageReleased)] == [MessageReleased(items[0].packet_id)][
+            : qos - 1
+        ]
 
 
 async def test_acknowledged_messages_do_not_come_again(mosquitto: Mosquitto) -> None:
@@ -73,7 +76,7 @@ async def test_acknowledged_messages_do_not_come_again(mosquitto: Mosquitto) -> 
             assert isinstance(item, Arrival)
             first.acknowledge(item)
         for release in await taken(first, 2):
-            assert isinstance(release, Release)
+            assert isinstance(release, MessageReleased)
             first.complete(release)
     async with client(mosquitto) as second:
         with Peer(mosquitto.port) as peer:
@@ -162,17 +165,17 @@ async def test_a_server_that_hangs_up_is_no_long_wait() -> None:
     port = server.sockets[0].getsockname()[1]
     async with server:
         with pytest.raises(BrokerError, match="closed the connection instead of answering"):
-            await Client(Broker("127.0.0.1", port), "held", session_s=0).__aenter__()
+            await MqttClient(Broker("127.0.0.1", port), "held", session_s=0).__aenter__()
 
 
 async def test_version_3_1_1_keeps_a_session_too(mosquitto: Mosquitto) -> None:
     old = aiomqtt.ProtocolVersion.V311
     broker = Broker("127.0.0.1", mosquitto.port)
-    async with Client(broker, "held", session_s=3600, version=old) as first:
+    async with MqttClient(broker, "held", session_s=3600, version=old) as first:
         assert not first.session_present
         await first.subscribe("t/#", 2)
     with Peer(mosquitto.port) as peer:
         peer.publish("t/a", [b"meanwhile"], 2)
-    async with Client(broker, "held", session_s=3600, version=old) as second:
+    async with MqttClient(broker, "held", session_s=3600, version=old) as second:
         assert second.session_present
         assert payloads(await taken(second, 1)) == [b"meanwhile"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from paho.mqtt.client import topic_matches_sub
 from pydantic import ValidationError
 
-from gateway.config.connectors.mqtt import MqttSink, MqttSource, filters_overlap
+from gateway.config.connectors.mqtt import MqttSinkConfig, MqttSourceConfig, filters_overlap
 
 LEVELS = st.lists(st.sampled_from(["a", "b", "", "$SYS"]), min_size=1, max_size=4)
 
@@ -19,12 +19,12 @@ def filters(draw: st.DrawFn) -> str:
     return "/".join([*levels, "#"] if draw(st.booleans()) else levels)
 
 
-def source(**said: Any) -> MqttSource:
-    return MqttSource.model_validate({"type": "mqtt", "host": "broker", "topics": ["a/#"], **said})
+def source(**said: Any) -> MqttSourceConfig:
+    return MqttSourceConfig.model_validate({"type": "mqtt", "host": "broker", "topics": ["a/#"], **said})
 
 
-def sink(**said: Any) -> MqttSink:
-    return MqttSink.model_validate({"type": "mqtt", "host": "broker", "topic": "out", **said})
+def sink(**said: Any) -> MqttSinkConfig:
+    return MqttSinkConfig.model_validate({"type": "mqtt", "host": "broker", "topic": "out", **said})
 
 
 def test_the_port_follows_tls() -> None:

@@ -11,17 +11,27 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mosquitto import DEADLINE_S, Mosquitto, Peer, until
-from mqtt_receiver_process import read_lines
-from mqtt_subject import TOPIC
+
+from tests.connectors.mosquitto import DEADLINE_S, Mosquitto, Peer, until
+from tests.connectors.mqtt_receiver_process import read_lines
+from tests.connectors.mqtt_subject import TOPIC
 
 SEED = 20261121
 JOURNAL = {"limit": "1MiB", "segment": "64KiB"}
 PADDING = "x" * 300
+
+
+def _reached(count: Callable[[], int], wanted: int) -> bool:
+    return count() >= wanted
+
+
+def _ended(process: subprocess.Popen[Any]) -> bool:
+    return process.poll() is not None
 
 
 @pytest.fixture
@@ -144,7 +154,7 @@ def test_killed_at_random_moments(begun: Begun, mosquitto: Mosquitto, qos: int, 
             receiving.start()
             # From the very start of the process to well into its work.
             wanted = before + chance.choice([0, 1, 50, 200])
-            until(lambda wanted=wanted: len(receiving.numbers()) >= wanted, "some numbers came")
+            until(partial(_reached, lambda: len(receiving.numbers()), wanted), "some numbers came")
             time.sleep(chance.uniform(0.0, 0.05))
             receiving.kill()
     assert_all_came(receiving.finish(publishing.accepted), publishing.accepted, qos)
@@ -166,7 +176,7 @@ def test_killed_at_a_crash_point(begun: Begun, mosquitto: Mosquitto, qos: int, f
     with Publishing(mosquitto.port, qos) as publishing:
         for time_of_death in (1, 2) if "unlink" in failpoint else (1, 2, 5):
             process = receiving.start(f"{failpoint}=kill@{time_of_death}")
-            until(lambda process=process: process.poll() is not None, f"it died at {failpoint}")
+            until(partial(_ended, process), f"it died at {failpoint}")
             assert process.returncode == -9
     assert_all_came(receiving.finish(publishing.accepted), publishing.accepted, qos)
 
@@ -180,7 +190,7 @@ def test_the_broker_restarts_and_the_receiver_is_killed_meanwhile(begun: Begun, 
         receiving.start()
         for killed in (False, True, False, True):
             wanted = publishing.accepted + 60
-            until(lambda wanted=wanted: publishing.accepted >= wanted, "numbers come and go")
+            until(partial(_reached, lambda: publishing.accepted, wanted), "numbers come and go")
             time.sleep(chance.uniform(0.0, 0.05))
             mosquitto.stop()
             if killed:

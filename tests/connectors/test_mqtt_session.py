@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from gateway.connectors.mqttbroker import Broker
-from gateway.connectors.mqttclient import Arrival, Client, Release
+from gateway.connectors.mqttclient import Arrival, MessageReleased, MqttClient
 from gateway.journal.journal import Journal
 from gateway.sources.mqtt import session as module
 from gateway.sources.mqtt.mqttsource import _Connection
@@ -57,8 +57,8 @@ class Sender:
         """All that is open is sent once more."""
         self._unsent = list(self._published)
 
-    def deliver(self) -> list[Arrival | Release]:
-        items: list[Arrival | Release] = [Release(number) for number in self._released]
+    def deliver(self) -> list[Arrival | MessageReleased]:
+        items: list[Arrival | MessageReleased] = [MessageReleased(number) for number in self._released]
         for number in self._unsent:
             items.append(Arrival("t", self._published[number][0], 2, number, again=self._published[number][1]))
             self._published[number] = (self._published[number][0], True)
@@ -79,7 +79,7 @@ class Sender:
         if self._published.pop(arrival.packet_id, None) is not None:
             self._released.append(arrival.packet_id)
 
-    def complete(self, release: Release) -> None:
+    def complete(self, release: MessageReleased) -> None:
         self._fate.step()
         self._released.remove(release.packet_id)
 
@@ -130,7 +130,7 @@ async def test_each_message_is_kept_once_wherever_the_process_dies(
         while not sender.done:
             if fate.chance.random() < 0.5:
                 sender.connect()
-            await connection._keep(cast("Client", sender), sender.deliver())
+            await connection._keep(cast("MqttClient", sender), sender.deliver())
             if fate.chance.random() < 0.3:
                 await session.settle(journal.next_record)
                 journal.first_record = journal.next_record
@@ -182,7 +182,7 @@ async def test_what_a_broker_that_counts_on_releases_and_sends_again_is_known(
     async def taken(number: int) -> None:
         await session.note([message(number, again=False)], [], 0)
         session.made()
-        await session.note([], [Release(number)], 0)
+        await session.note([], [MessageReleased(number)], 0)
 
     for _ in range(5):  # as when the disk fails, which is no further number
         await session.note([message(1, again=False)], [], 0)
@@ -191,7 +191,7 @@ async def test_what_a_broker_that_counts_on_releases_and_sends_again_is_known(
         assert not session.is_known(message(number, again=True)), "it may be the lowest number that is free"
     await taken(4)
     assert [number for number in range(1, 5) if session.is_known(message(number, again=True))] == [2, 3, 4]
-    await session.note([], [Release(2)], 0)
+    await session.note([], [MessageReleased(2)], 0)
     await taken(5)
     assert [number for number in range(1, 6) if session.is_known(message(number, again=True))] == [2, 4, 5]
     await taken(4)

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mosquitto import Mosquitto, Peer, until
-from mqtt_trust import OldBroker
-from sink_contract import at, release
 
-from gateway.config.connectors.mqtt import MqttSink as MqttSinkConfig
+from gateway.config.connectors.mqtt import MqttSinkConfig
 from gateway.connectors.mqttclient import IN_FLIGHT_MAX
 from gateway.sinks.base import SinkError, SinkUnavailableError
 from gateway.sinks.mqttsink import MqttSink
 from gateway.sinks.progress import ProgressFile
+from tests.connectors.mosquitto import Mosquitto, Peer, id_of, until
+from tests.connectors.mqtt_trust import OldBroker
+from tests.connectors.sink_contract import at, release
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def test_each_row_has_an_id_that_says_where_it_is_from(tmp_path: Path, mos
         sink = await opened(tmp_path, mosquitto.port)
         await sink.commit([release(0, 1), release(2, 4)], at(4))
         until(lambda: len(reader.received) == 5, "the rows came")
-        ids = [dict(message.properties.UserProperty)["spillway-id"] for message in reader.received]
+        ids = [id_of(message) for message in reader.received]
         assert ids == ["me-0-1-0", "me-0-1-1", "me-2-4-0", "me-2-4-1", "me-2-4-2"]
         await sink.close()
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mosquitto import Mosquitto, Peer, until
-from sink_contract import SinkContract
 
-from gateway.config.connectors.mqtt import MqttSink as MqttSinkConfig
+from gateway.config.connectors.mqtt import MqttSinkConfig
 from gateway.sinks.base import Sink
 from gateway.sinks.mqttsink import MqttSink
 from gateway.sinks.progress import ProgressFile
+from tests.connectors.mosquitto import Mosquitto, Peer, id_of, until
+from tests.connectors.sink_contract import SinkContract
 
 
 class TopicSubject:
@@ -39,7 +39,7 @@ class TopicSubject:
         self._writer.publish("results/mark", [b""], 2)
         until(lambda: sum(m.topic == "results/mark" for m in self._reader.received) > marks, "the mark came")
         messages = [message for message in self._reader.received if message.topic == "results/q"]
-        by_id = {dict(message.properties.UserProperty)["spillway-id"]: message.payload for message in messages}
+        by_id = {id_of(message): message.payload for message in messages}
         return [json.loads(payload) for payload in by_id.values()]
 
     def close(self) -> None:

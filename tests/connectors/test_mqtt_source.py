@@ -12,16 +12,16 @@ from typing import Any
 import aiomqtt
 import pyarrow as pa
 import pytest
-from mosquitto import Mosquitto, Peer
-from mqtt_subject import TOPIC, make_source
-from mqtt_trust import OldBroker, TestAuthority, password_file, tls_listener
-from source_contract import HUGE, SCHEMA, events, read, rows
 
-from gateway.connectors.mqttclient import Client, Release
+from gateway.connectors.mqttclient import MessageReleased, MqttClient
 from gateway.journal.journal import Journal
 from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
 from gateway.sources.mqtt import session
 from gateway.sources.mqtt.mqttsource import MqttSource
+from tests.connectors.mosquitto import Mosquitto, Peer
+from tests.connectors.mqtt_subject import TOPIC, make_source
+from tests.connectors.mqtt_trust import OldBroker, TestAuthority, password_file, tls_listener
+from tests.connectors.source_contract import HUGE, SCHEMA, events, read, rows
 
 DEADLINE_S = 60.0
 
@@ -97,7 +97,7 @@ async def test_a_subscription_that_fails_while_messages_are_written_brings_none_
     async with opened(tmp_path, mosquitto.port, qos=2):
         pass
     publish(mosquitto, 0, 49, 2)  # what the session holds comes before the answer to a subscription
-    append, subscribe = Journal.append, Client.subscribe
+    append, subscribe = Journal.append, MqttClient.subscribe
     appended, failed = asyncio.Event(), asyncio.Event()
 
     async def append_slowly(journal: Journal, *arguments: Any, **named: Any) -> None:
@@ -107,7 +107,7 @@ async def test_a_subscription_that_fails_while_messages_are_written_brings_none_
         for _ in range(100):  # what the failure does to this task it does at once
             await asyncio.sleep(0)
 
-    async def fail_once(client: Client, *arguments: Any) -> Any:
+    async def fail_once(client: MqttClient, *arguments: Any) -> Any:
         if failed.is_set():
             return await subscribe(client, *arguments)
         await appended.wait()
@@ -115,7 +115,7 @@ async def test_a_subscription_that_fails_while_messages_are_written_brings_none_
         raise aiomqtt.MqttError("Operation timed out")
 
     monkeypatch.setattr(Journal, "append", append_slowly)
-    monkeypatch.setattr(Client, "subscribe", fail_once)
+    monkeypatch.setattr(MqttClient, "subscribe", fail_once)
     async with opened(tmp_path, mosquitto.port, qos=2) as source:
         publish(mosquitto, 50, 59, 2)
         assert events(await read_on(source, 60)) == rows(0, 59)
@@ -126,9 +126,9 @@ async def test_a_restarted_broker_that_sends_what_it_had_released_brings_none_of
 ) -> None:
     """Mosquitto does so with all but 20 of the messages whose PUBCOMP it has not (docs/decisions/0078)."""
     monkeypatch.setattr(session, "RECEIVE_MAX", 100)
-    complete, released, reaches = Client.complete, [], True
+    complete, released, reaches = MqttClient.complete, [], True
 
-    def complete_or_not(client: Client, release: Release) -> None:
+    def complete_or_not(client: MqttClient, release: MessageReleased) -> None:
         released.append(release.packet_id)
         if reaches:
             complete(client, release)
@@ -138,7 +138,7 @@ async def test_a_restarted_broker_that_sends_what_it_had_released_brings_none_of
             while len(released) < count:
                 await asyncio.sleep(0.01)
 
-    monkeypatch.setattr(Client, "complete", complete_or_not)
+    monkeypatch.setattr(MqttClient, "complete", complete_or_not)
     async with opened(tmp_path, mosquitto.port, qos=2) as source:
         publish(mosquitto, 0, 149, 2)
         assert events(await read(source, 150)) == rows(0, 149)

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from mosquitto import Mosquitto
-from mqtt_subject import TopicsSubject
-from source_contract import SCHEMA, SourceContract
+
+from tests.connectors.mosquitto import Mosquitto
+from tests.connectors.mqtt_subject import TopicsSubject
+from tests.connectors.source_contract import SCHEMA, SourceContract
 
 
 @pytest.fixture

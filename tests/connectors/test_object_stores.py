@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from s3_server import Fault, S3Server, faulty
 
 from infra.objectstore.base import ConflictError, ObjectStore, StoreRefusedError, StoreUnavailableError
 from infra.objectstore.folder import FolderStore
 from infra.objectstore.s3 import S3Store
 from infra.objectstore.versions import OvertakenError, Version, Versions
+from tests.connectors.s3_server import Fault, S3Server, faulty
 
 MakeStore = Callable[[], ObjectStore]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from source_contract import SourceContract
 
 from gateway.sinks.parts.filesink import PartName
 from gateway.sources.base import Source
 from gateway.sources.results import ResultsSource
 from gateway.sources.threaded import ThreadedSource
+from tests.connectors.source_contract import SourceContract
 
 
 class Upstream:

@@ -1,44 +1,17 @@
 from __future__ import annotations
 
-import json
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow.parquet as pq
 import pytest
-from s3_server import S3Server
-from sink_contract import SinkContract
 
-from gateway.config.connectors.s3 import S3Sink as S3SinkConfig
+from gateway.config.connectors.s3 import S3SinkConfig
 from gateway.sinks.base import Sink
 from gateway.sinks.choose import SinkContext, make_sink
 from infra.clock import SystemClock
-
-
-def read_results(client: Any, bucket: str, prefix: str, form: str = "jsonl") -> list[dict[str, Any]]:
-    """Follow the manifest with boto3 alone, as a stranger would who read how."""
-    listed = client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/manifest/").get("Contents", [])
-    if not listed:
-        return []
-
-    def load(key: str) -> bytes:
-        body: bytes = client.get_object(Bucket=bucket, Key=f"{prefix}/{key}")["Body"].read()
-        return body
-
-    manifest = json.loads(load("manifest/" + max(item["Key"] for item in listed).rpartition("/")[2]))
-    names, page = manifest["parts"], manifest["page"]
-    while page:
-        older = json.loads(load(f"pages/{page}"))
-        names, page = older["parts"] + names, older["previous"]
-    rows: list[dict[str, Any]] = []
-    for name in names:
-        data = load(f"parts/{name}")
-        if form == "parquet":
-            rows += pq.read_table(BytesIO(data)).to_pylist()
-        else:
-            rows += [json.loads(line) for line in data.splitlines()]
-    return rows
+from tests.connectors.s3_reader import read_results
+from tests.connectors.s3_server import S3Server
+from tests.connectors.sink_contract import SinkContract
 
 
 class BucketSubject:

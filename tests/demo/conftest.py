@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.demo.load import event_count, two_spikes
-from gateway.demo.report import ModeRun, Report, Runs, Settings, make_report
-from gateway.demo.verify import Verdict
-from gateway.views.runrecord import Mark, RunRecord, Slot, Spread, Totals, Vms, WanBytes
+from gateway.demo.report import ModeRun, Report, RunsByMode, Settings, make_report
+from gateway.demo.verify import SinkVerdict
+from gateway.views.runrecord import GatewayRecord, Slot, Spread, TimelineMark, Totals, VmTotals, WanBytes
 
 CAPACITY = 5000.0
 PROFILE = two_spikes(CAPACITY)
@@ -25,7 +25,7 @@ SETTINGS = Settings(
 )
 
 
-def simulated(sent_ratio: float, cloud_share: float, *, elastic: bool) -> RunRecord:
+def simulated(sent_ratio: float, cloud_share: float, *, elastic: bool) -> GatewayRecord:
     slots, marks, backlog, raw_total = [], [], 0.0, 0
     up_at: list[float] = []
     rates = [segment.events_per_s for segment in PROFILE for _ in range(int(segment.duration_s))] + [0.0] * 6
@@ -33,10 +33,10 @@ def simulated(sent_ratio: float, cloud_share: float, *, elastic: bool) -> RunRec
         latency_s = 0.3 + backlog / CAPACITY
         if elastic and latency_s > 3 and len(up_at) < 2 and (not up_at or second > up_at[-1] + 3):
             up_at.append(second + 4)
-            marks += [Mark(at_s=second, kind="vm_start", vm=f"vm-{second}")]
-            marks += [Mark(at_s=second + 4, kind="vm_ready", vm=f"vm-{second}")]
-            marks += [Mark(at_s=second + 24, kind="vm_stop", vm=f"vm-{second}")]
-            marks += [Mark(at_s=second + 26, kind="vm_gone", vm=f"vm-{second}")]
+            marks += [TimelineMark(at_s=second, kind="vm_start", vm=f"vm-{second}")]
+            marks += [TimelineMark(at_s=second + 4, kind="vm_ready", vm=f"vm-{second}")]
+            marks += [TimelineMark(at_s=second + 24, kind="vm_stop", vm=f"vm-{second}")]
+            marks += [TimelineMark(at_s=second + 26, kind="vm_gone", vm=f"vm-{second}")]
         up_at = [at for at in up_at if second < at + 20]
         ready = sum(at <= second for at in up_at) if latency_s > 1 else 0
         share = min(0.8, ready * cloud_share)
@@ -67,14 +67,14 @@ def simulated(sent_ratio: float, cloud_share: float, *, elastic: bool) -> RunRec
         latency_ms=spread,
         delivery_ms=spread,
         wan_bytes=WanBytes(raw=raw_total, sent=int(raw_total * sent_ratio)),
-        vms=Vms(started=vms, stopped=vms, billed_s=20.0 * vms, usd=0.001 * vms),
+        vms=VmTotals(started=vms, stopped=vms, billed_s=20.0 * vms, usd=0.001 * vms),
     )
-    return RunRecord(totals=totals, slots=tuple(slots), marks=tuple(marks), boot="emulated")
+    return GatewayRecord(totals=totals, slots=tuple(slots), marks=tuple(marks), boot="emulated")
 
 
 @pytest.fixture
-def runs() -> Runs:
-    clean = Verdict(results=1000, lost=0, duplicated=0, order_violations=0, late=0)
+def runs() -> RunsByMode:
+    clean = SinkVerdict(results=1000, lost=0, duplicated=0, order_violations=0, late=0)
     return {
         "private_only": ModeRun(record=simulated(1, 0, elastic=False), verdict=clean),
         "elastic": ModeRun(record=simulated(1, 0.25, elastic=True), verdict=clean),
@@ -83,5 +83,5 @@ def runs() -> Runs:
 
 
 @pytest.fixture
-def report(runs: Runs) -> Report:
+def report(runs: RunsByMode) -> Report:
     return make_report(runs, SETTINGS, CAPACITY)

@@ -17,7 +17,7 @@ from gateway.cli import main
 from gateway.config import load
 from gateway.demo.behind import Behind, WanTextError, parse_wan
 from gateway.demo.page import write_page
-from gateway.demo.report import Report, Runs
+from gateway.demo.report import Report, RunsByMode
 from gateway.demo.stage import Stage
 from infra.wan import WanSettings
 
@@ -70,7 +70,7 @@ def test_any_text_is_understood_or_refused(text: str) -> None:
     assert settings.rate_bits_per_s
 
 
-def test_the_page_names_the_wan(tmp_path: Path, report: Report, runs: Runs) -> None:
+def test_the_page_names_the_wan(tmp_path: Path, report: Report, runs: RunsByMode) -> None:
     behind = Behind(parse_wan("70ms,50mbit,loss 0.1%"), "native", {})
     write_page(replace(report, config=replace(report.config, wan=str(behind))), runs, tmp_path / "wan.html")
     named = "a WAN of 70 ms there and back and 50 Mbit/s, 0.001 of the packets lost (netem, native)"

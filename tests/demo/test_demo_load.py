@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.email.generator import generate_mail
-from gateway.demo.load import Segment, distinct_mails, due_times_s, event_count, looped_id, loops_needed, two_spikes
+from gateway.demo.load import RateSegment, distinct_mails, due_times_s, event_count, looped_id, loops_needed, two_spikes
 from gateway.sources.schedule import Schedule
 
 profiles = st.lists(st.tuples(st.floats(0.1, 5), st.floats(0.5, 100)), min_size=1, max_size=5).map(
-    lambda pairs: [Segment(*pair) for pair in pairs]
+    lambda pairs: [RateSegment(*pair) for pair in pairs]
 )
 
 
@@ -27,7 +27,7 @@ def test_between_the_spikes_one_engine_can_catch_up() -> None:
 
 
 @given(profiles)
-def test_due_times_ascend_inside_the_profile_and_keep_its_rates(profile: list[Segment]) -> None:
+def test_due_times_ascend_inside_the_profile_and_keep_its_rates(profile: list[RateSegment]) -> None:
     due_s = due_times_s(profile)
     assert len(due_s) == event_count(profile)
     assert due_s[0] == 0
@@ -38,7 +38,7 @@ def test_due_times_ascend_inside_the_profile_and_keep_its_rates(profile: list[Se
 
 
 @given(profiles)
-def test_due_times_are_those_of_the_gateways_own_schedule(profile: list[Segment]) -> None:
+def test_due_times_are_those_of_the_gateways_own_schedule(profile: list[RateSegment]) -> None:
     schedule = Schedule([(segment.duration_s, segment.events_per_s) for segment in profile])
     assert due_times_s(profile) == pytest.approx([schedule.due_s(record) for record in range(event_count(profile))])
 

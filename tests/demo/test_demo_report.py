@@ -10,13 +10,13 @@ from rich.console import Console
 
 from gateway.demo import plots
 from gateway.demo.page import write_page
-from gateway.demo.report import ModeRun, Report, Runs, make_report, shortfalls, summary_table, write_report
-from gateway.demo.verify import Verdict
+from gateway.demo.report import ModeRun, Report, RunsByMode, make_report, shortfalls, summary_table, write_report
+from gateway.demo.verify import SinkVerdict
 from gateway.views.figures import vm_lives
-from gateway.views.runrecord import Mark, read_record, write_record
+from gateway.views.runrecord import TimelineMark, read_record, write_record
 
 
-def test_a_record_comes_back_from_its_file(tmp_path: Path, runs: Runs) -> None:
+def test_a_record_comes_back_from_its_file(tmp_path: Path, runs: RunsByMode) -> None:
     record = runs["elastic"].record
     write_record(record, tmp_path / "record.json")
     assert read_record(tmp_path / "record.json") == record
@@ -52,8 +52,8 @@ def test_improvements_are_percent_of_private_only(report: Report) -> None:
     assert report.improvements.elastic_compressed.sent_over_raw == pytest.approx(0.31, abs=0.001)
 
 
-def test_counts_come_from_the_check_not_from_the_gateway(runs: Runs, report: Report) -> None:
-    bad = Verdict(results=990, lost=10, duplicated=1, order_violations=2, late=3)
+def test_counts_come_from_the_check_not_from_the_gateway(runs: RunsByMode, report: Report) -> None:
+    bad = SinkVerdict(results=990, lost=10, duplicated=1, order_violations=2, late=3)
     runs["elastic"] = ModeRun(record=runs["elastic"].record, verdict=bad)
     judged = make_report(runs, report.config, 5000)
     assert (judged.elastic.results, judged.elastic.lost, judged.elastic.late) == (990, 10, 3)
@@ -61,7 +61,7 @@ def test_counts_come_from_the_check_not_from_the_gateway(runs: Runs, report: Rep
     assert shortfalls(report) == []
 
 
-def test_a_vm_that_was_not_stopped_is_a_shortfall(runs: Runs, report: Report) -> None:
+def test_a_vm_that_was_not_stopped_is_a_shortfall(runs: RunsByMode, report: Report) -> None:
     record = runs["elastic"].record
     vms = msgspec.structs.replace(record.totals.vms, stopped=0)
     record = msgspec.structs.replace(record, totals=msgspec.structs.replace(record.totals, vms=vms))
@@ -80,11 +80,11 @@ def test_the_table_says_latency_and_its_gain(report: Report) -> None:
 
 def test_phases_of_a_vms_life_follow_its_marks() -> None:
     marks = (
-        Mark(at_s=5, kind="vm_start", vm="a"),
-        Mark(at_s=9, kind="vm_ready", vm="a"),
-        Mark(at_s=20, kind="vm_start", vm="b"),
-        Mark(at_s=25, kind="vm_stop", vm="a"),
-        Mark(at_s=27, kind="vm_gone", vm="a"),
+        TimelineMark(at_s=5, kind="vm_start", vm="a"),
+        TimelineMark(at_s=9, kind="vm_ready", vm="a"),
+        TimelineMark(at_s=20, kind="vm_start", vm="b"),
+        TimelineMark(at_s=25, kind="vm_stop", vm="a"),
+        TimelineMark(at_s=27, kind="vm_gone", vm="a"),
     )
     assert vm_lives(marks, 30) == [
         ("a", "starting", 5, 9),
@@ -94,7 +94,9 @@ def test_phases_of_a_vms_life_follow_its_marks() -> None:
     ]
 
 
-def test_the_latency_plot_has_three_runs_thresholds_and_each_vm_start_and_stop(runs: Runs, report: Report) -> None:
+def test_the_latency_plot_has_three_runs_thresholds_and_each_vm_start_and_stop(
+    runs: RunsByMode, report: Report
+) -> None:
     figure = plots.latencies(runs, report.config)
     assert len(figure.data) == 3
     assert list(figure.data[0].x) == [slot.at_s for slot in runs["private_only"].record.slots]
@@ -105,7 +107,7 @@ def test_the_latency_plot_has_three_runs_thresholds_and_each_vm_start_and_stop(r
     assert upright == sorted(wanted)
 
 
-def test_the_page_stands_alone_and_labels_its_axes(tmp_path: Path, runs: Runs, report: Report) -> None:
+def test_the_page_stands_alone_and_labels_its_axes(tmp_path: Path, runs: RunsByMode, report: Report) -> None:
     path = tmp_path / "report.html"
     write_page(report, runs, path)
     page = path.read_text(encoding="utf-8")
@@ -115,7 +117,7 @@ def test_the_page_stands_alone_and_labels_its_axes(tmp_path: Path, runs: Runs, r
     assert "Not as it should be" not in page
 
 
-def test_the_page_says_what_is_wrong(tmp_path: Path, runs: Runs, report: Report) -> None:
+def test_the_page_says_what_is_wrong(tmp_path: Path, runs: RunsByMode, report: Report) -> None:
     runs["elastic"] = ModeRun(
         record=runs["elastic"].record, verdict=msgspec.structs.replace(runs["elastic"].verdict, lost=4)
     )
@@ -123,8 +125,8 @@ def test_the_page_says_what_is_wrong(tmp_path: Path, runs: Runs, report: Report)
     assert "elastic: 4 lost" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_run_without_vms_or_traffic_can_be_drawn(tmp_path: Path, runs: Runs, report: Report) -> None:
+def test_a_run_without_vms_or_traffic_can_be_drawn(tmp_path: Path, runs: RunsByMode, report: Report) -> None:
     empty = msgspec.structs.replace(runs["private_only"].record, slots=(), marks=())
-    none: Runs = {mode: ModeRun(record=empty, verdict=run.verdict) for mode, run in runs.items()}
+    none: RunsByMode = {mode: ModeRun(record=empty, verdict=run.verdict) for mode, run in runs.items()}
     write_page(make_report(none, report.config, 5000), none, tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size > 1_000_000

@@ -7,16 +7,16 @@ import msgspec
 import pytest
 
 from engines.email.generator import generate_mail
-from engines.email.oracle import Answer, answer
+from engines.email.oracle import MailAnswer, answer
 from gateway.demo.load import looped_id
-from gateway.demo.verify import Expected, Verdict, verify
+from gateway.demo.verify import ExpectedResults, SinkVerdict, verify
 
 BASE = list(generate_mail(200, seed=4))
-EXPECTED = Expected(BASE)
+EXPECTED = ExpectedResults(BASE)
 EVENTS = 650
 
 
-def right_rows() -> list[Answer]:
+def right_rows() -> list[MailAnswer]:
     """The answers to ``EVENTS`` events of ``BASE`` played again and again, made the slow and obvious way."""
     rows = []
     for number in range(EVENTS):
@@ -27,12 +27,12 @@ def right_rows() -> list[Answer]:
     return rows
 
 
-def write(folder: Path, parts: list[tuple[str, list[Answer]]]) -> None:
+def write(folder: Path, parts: list[tuple[str, list[MailAnswer]]]) -> None:
     for number, (mark, rows) in enumerate(parts):
         (folder / f"{number:010d}-{0:012d}-{9:012d}{mark}.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
 
 
-def judged(folder: Path, parts: list[tuple[str, list[Answer]]]) -> Verdict:
+def judged(folder: Path, parts: list[tuple[str, list[MailAnswer]]]) -> SinkVerdict:
     write(folder, parts)
     return verify(folder, EXPECTED, EVENTS)
 
@@ -42,7 +42,7 @@ def test_all_rows_in_order_are_clean(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{}")
     (tmp_path / ".0000000009-000000000000-000000000009.jsonl.tmp").write_text("half a ro")
     verdict = judged(tmp_path, [("", rows[:100]), ("", rows[100:])])
-    assert verdict == Verdict(results=len(rows), lost=0, duplicated=0, order_violations=0, late=0)
+    assert verdict == SinkVerdict(results=len(rows), lost=0, duplicated=0, order_violations=0, late=0)
     assert verdict.clean
 
 
@@ -80,7 +80,7 @@ def test_an_inversion_counts_only_where_it_is_not_marked_late(tmp_path: Path) ->
         lambda row: msgspec.structs.replace(row, message_id="<nobody>"),
     ],
 )
-def test_a_wrong_row_is_one_lost_and_one_too_many(tmp_path: Path, spoil: Callable[[Answer], Answer]) -> None:
+def test_a_wrong_row_is_one_lost_and_one_too_many(tmp_path: Path, spoil: Callable[[MailAnswer], MailAnswer]) -> None:
     rows = right_rows()
     verdict = judged(tmp_path, [("", [spoil(rows[0]), *rows[1:]])])
     assert (verdict.results, verdict.lost, verdict.duplicated) == (len(rows), 1, 1)
@@ -106,4 +106,4 @@ def test_an_empty_folder_has_lost_everything(tmp_path: Path) -> None:
 
 def test_mails_with_one_id_cannot_be_told_apart() -> None:
     with pytest.raises(ValueError, match="1 mails share an id"):
-        Expected([*BASE, BASE[0]])
+        ExpectedResults([*BASE, BASE[0]])

@@ -22,9 +22,9 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-import mosquitto
-from docker_files import DOCKER, ROOT, compose, image, instructions
-from kafka_broker import JARS, _java
+from tests.connectors import mosquitto
+from tests.connectors.kafka_broker import JARS, _java
+from tests.docker.docker_files import DOCKER, ROOT, compose, image, instructions
 
 # A gateway that found no executors in its own three minutes is started again.
 DEADLINE_S = 600.0
@@ -189,9 +189,8 @@ class Stack:
 
     def _runnable(self, name: str, words: Sequence[str]) -> list[str]:
         own = Path(sys.executable).parent
-        programs = {"mosquitto": mosquitto.program, "moto_server": lambda: str(own / "moto_server")}
-        programs["python"] = lambda: sys.executable
-        first = programs[words[0]]() if words[0] in programs else self.translate(name, words[0])
+        programs = {"mosquitto": mosquitto.program(), "moto_server": str(own / "moto_server"), "python": sys.executable}
+        first = programs.get(words[0]) or self.translate(name, words[0])
         return [first, *(self.translate(name, word) for word in words[1:])]
 
     def _kafka(self, name: str) -> list[str]:

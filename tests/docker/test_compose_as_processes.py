@@ -17,13 +17,13 @@ import aiomqtt
 import boto3
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from docker_processes import DEADLINE_S, Stack
 
+from tests.docker.docker_processes import DEADLINE_S, Stack
 from tests.e2e.harness import end_hosts
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 
-ORDERS = [{"order_id": n, "customer": f"c{n % 5}", "amount": 12.5 * n} for n in range(40)]
+ORDERS: list[dict[str, Any]] = [{"order_id": n, "customer": f"c{n % 5}", "amount": 12.5 * n} for n in range(40)]
 READINGS = [{"reading": n, "celsius": 60.0 + n} for n in range(40)]
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 from compose_spec import PyCompose
-from docker_files import DOCKER, ROOT, compose, image, instructions, versions
 
 from gateway.config import load
+from tests.docker.docker_files import DOCKER, ROOT, compose, image, instructions, versions
 
 OURS = f"spillway:{versions()['SPILLWAY_VERSION']}"
 SERVICES: dict[str, dict[str, Any]] = compose()["services"]

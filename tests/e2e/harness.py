@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,4 +210,9 @@ def end_hosts(state_dir: Path) -> None:
             os.kill(pid, signal.SIGTERM)
         except (FileNotFoundError, ProcessLookupError):
             continue
-        until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"engine host {pid} ends", 120)
+        proc = Path(f"/proc/{pid}")
+        until(partial(_gone, proc), f"engine host {pid} ends", 120)
+
+
+def _gone(path: Path) -> bool:
+    return not path.exists()

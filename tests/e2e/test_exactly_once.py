@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,17 @@ SLOWLY = {"rate": "130/s"}
 
 
 def expected_rows(mails: list[Mail]) -> list[dict[str, Any]]:
-    return msgspec.json.decode(msgspec.json.encode([row for mail in mails if (row := answer(mail))]))
+    rows = msgspec.json.encode([row for mail in mails if (row := answer(mail))])
+    return msgspec.json.decode(rows, type=list[dict[str, Any]])
+
+
+def _more_parts(gateway: Gateway, count: int) -> bool:
+    return len(gateway.parts("gateway-killed")) > count
 
 
 def expected_windows(mails: list[Mail]) -> list[dict[str, Any]]:
     answers = [row for mail in mails if (row := answer(mail))]
-    return msgspec.json.decode(msgspec.json.encode(list(windows(answers))))
+    return msgspec.json.decode(msgspec.json.encode(list(windows(answers))), type=list[dict[str, Any]])
 
 
 def both_queries(folder: Path, name: str, mails: list[Mail], replay: dict[str, str] = REPLAY) -> dict[str, Any]:
@@ -123,7 +129,7 @@ def test_a_killed_gateway_goes_on_where_it_was(tmp_path: Path, state_dir: Path, 
     seen = 0
     for _ in range(3):
         gateway.start("--until-drained")
-        until(lambda seen=seen: len(gateway.parts("gateway-killed")) > seen + 1, "two more parts are there")
+        until(partial(_more_parts, gateway, seen + 1), "two more parts are there")
         gateway.kill()
         seen = len(gateway.parts("gateway-killed"))
     gateway.run_until_drained()

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from ports import free_port
 
 from engines.email.mailbox import Mail
+from tests.connectors.ports import free_port
 from tests.e2e.harness import Gateway, email_query, until, write_mail
 from tests.e2e.test_daemon import MEMORY_MAX_BYTES
 from tests.e2e.test_exactly_once import expected_rows

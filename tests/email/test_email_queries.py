@@ -60,7 +60,7 @@ def real_or_generated() -> list[Mail]:
     return list(read_mail(path)) if path.exists() else list(generate_mail(4_000, seed=11))
 
 
-def spark_answers(spark: SparkSession, mails: list[Mail]) -> list[oracle.Answer]:
+def spark_answers(spark: SparkSession, mails: list[Mail]) -> list[oracle.MailAnswer]:
     rows = [tuple(getattr(mail, name) for name in Mail.__struct_fields__) for mail in mails]
     spark.createDataFrame(rows, SCHEMA_DDL).createOrReplaceTempView("events")
     result = spark.sql(EMAIL_SQL)
@@ -68,7 +68,7 @@ def spark_answers(spark: SparkSession, mails: list[Mail]) -> list[oracle.Answer]
     assert [(field.name, field.dataType) for field in result.schema] == [
         (field.name, field.dataType) for field in declared
     ]
-    return msgspec.convert(result.toArrow().to_pylist(), list[oracle.Answer])
+    return msgspec.convert(result.toArrow().to_pylist(), list[oracle.MailAnswer])
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_spark_gives_the_oracles_answers(spark: SparkSession, mails: list[Mail])
     assert sorted(spark_answers(spark, mails), key=order) == sorted(wanted, key=order)
 
 
-def order(answer: oracle.Answer) -> str:
+def order(answer: oracle.MailAnswer) -> str:
     return f"{answer.message_id} {answer.body_md5}"
 
 
@@ -122,7 +122,7 @@ def metrics_rows(count: int) -> list[dict[str, object]]:
     return [{**msgspec.structs.asdict(one), "recipients": [], "_seq": seq} for seq, one in enumerate(answers)]
 
 
-def streamed_windows(spark: SparkSession, folder: Path, cuts: list[int]) -> Iterator[oracle.Window]:
+def streamed_windows(spark: SparkSession, folder: Path, cuts: list[int]) -> Iterator[oracle.WindowAnswer]:
     """Run Q5 as a stream with one micro-batch for each range between ``cuts``; a batch's rows come backwards."""
     rows = metrics_rows(cuts[-1])
     source = folder / "source"
@@ -146,7 +146,7 @@ def streamed_windows(spark: SparkSession, folder: Path, cuts: list[int]) -> Iter
     assert len([progress for progress in windows.recentProgress if progress.numInputRows]) == len(cuts) - 1
     result = spark.read.parquet(str(folder / "out"))
     assert result.schema.simpleString() == spark.createDataFrame([], Q5_RESULT_DDL).schema.simpleString()
-    yield from msgspec.convert(result.orderBy("window").toArrow().to_pylist(), list[oracle.Window])
+    yield from msgspec.convert(result.orderBy("window").toArrow().to_pylist(), list[oracle.WindowAnswer])
 
 
 @pytest.mark.parametrize("cuts", [[0, 30, 31, 500, 1250], [0, 1100, 1250]], ids=["many", "few"])

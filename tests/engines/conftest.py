@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
-from stream_bench import Bench
 
 from engines.streaming.feed import FeedServer
+from tests.engines.stream_bench import Bench
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ from infra.messages import (
     OpenQuery,
     QueryReady,
     QueryRefused,
-    Run,
+    RunMessage,
 )
 from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.decoder import Decoder
@@ -122,7 +122,7 @@ class OpenedHere:
     async def send_payload(
         self, first_seq: int, encoded_rows: int, payload: bytes, *, rows: int = 0, attempt: int = 0
     ) -> None:
-        run = Run(
+        run = RunMessage(
             query=self.spec.query,
             epoch=self.spec.epoch,
             first_seq=first_seq,

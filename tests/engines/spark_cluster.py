@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
-from ports import free_port
+
+from tests.connectors.ports import free_port
 
 SPARK = Path(pyspark.__file__).parent
 DEADLINE_S = 120.0

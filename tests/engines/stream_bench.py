@@ -13,7 +13,7 @@ from engines.query.known import understand
 from engines.spark.session import sibling
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
-from engines.streaming.answers import Answer
+from engines.streaming.answers import RunOutcome
 from engines.streaming.feed import FeedServer, pack
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
@@ -26,10 +26,10 @@ class Collected:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self.answers: list[Answer] = []
+        self.answers: list[RunOutcome] = []
         self.deaths: list[str] = []
 
-    def take(self, answers: Sequence[Answer]) -> None:
+    def take(self, answers: Sequence[RunOutcome]) -> None:
         with self._changed:
             self.answers += answers
             self._changed.notify_all()
@@ -39,11 +39,11 @@ class Collected:
             self.deaths.append(reason)
             self._changed.notify_all()
 
-    def wait(self, count: int) -> list[Answer]:
+    def wait(self, count: int) -> list[RunOutcome]:
         self.wait_until(lambda answers: len(answers) >= count)
         return self.answers
 
-    def wait_until(self, holds: Callable[[list[Answer]], bool]) -> None:
+    def wait_until(self, holds: Callable[[list[RunOutcome]], bool]) -> None:
         with self._changed:
             done = self._changed.wait_for(lambda: holds(self.answers) or self.deaths, DEADLINE_S)
             assert done, f"only {len(self.answers)} answers"
@@ -91,7 +91,7 @@ class Running:
         """Return where each answered batch began and ended."""
         return [(answer.items[0].start, answer.items[-1].end) for answer in self.collected.answers]
 
-    def _take(self, answers: Sequence[Answer]) -> None:
+    def _take(self, answers: Sequence[RunOutcome]) -> None:
         self.collected.take(answers)
         if answers and self.commits:
             self.stream.committed(answers[-1].items[-1].end - 1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from host_site import host_process
-from spark_cluster import cluster
 
 import engines
 from gateway.hosts.mastercheck import see_master
 from infra.messages import OpenQuery, QueryRefused
+from tests.engines.host_site import host_process
+from tests.engines.spark_cluster import cluster
 
 pytestmark = pytest.mark.spark
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 import pytest_asyncio
-from host_site import DEADLINE_S, Gateway, HostProcess, host_process
 from msgspec.structs import replace
 
 from engines.query.code import query_hash
-from infra.messages import Committed, Completed, OpenQuery, QueryFailed, QueryRefused, Shutdown
+from infra.messages import CommittedMessage, Completed, OpenQuery, QueryFailed, QueryRefused, Shutdown
+from tests.engines.host_site import DEADLINE_S, Gateway, HostProcess, host_process
 
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]
 
@@ -166,7 +166,7 @@ async def test_state_goes_on_when_the_sink_has_the_results(host: HostProcess, tm
         ((message, batch),) = await query.completed(1)
         assert (message.first_seq, message.last_seq) == (0, 10)
         assert [row["total"] for row in batch.to_pylist()] == [0, 55]
-        await gateway.link.send(Committed(query="totals", epoch=1, last_seq=10))
+        await gateway.link.send(CommittedMessage(query="totals", epoch=1, last_seq=10))
         await query.send(11, one_name(11, 10))
         ((message, batch),) = await query.completed(1)
         assert [row["total"] for row in batch.to_pylist()] == [210]
@@ -215,7 +215,7 @@ async def test_killed_it_leaves_no_process_behind_and_its_state_goes_on_elsewher
         await query.send(0, one_name(0, 11))
         ((_, batch),) = await query.completed(1)
         assert [row["total"] for row in batch.to_pylist()] == [0, 55]
-        await gateway.link.send(Committed(query="totals", epoch=1, last_seq=10))
+        await gateway.link.send(CommittedMessage(query="totals", epoch=1, last_seq=10))
         await query.send(11, one_name(11, 10))
         await query.completed(1)
         family = host.family()

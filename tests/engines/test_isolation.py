@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from stream_bench import DEADLINE_S, Bench, Running
 
 from engines.isolation.verdicts import Verdicts
+from engines.streaming.answers import RunOutcome
 from engines.streaming.feed import Item
+from tests.engines.stream_bench import DEADLINE_S, Bench, Running
 
 pytestmark = pytest.mark.spark
 
@@ -130,7 +131,12 @@ def test_a_run_is_judged_before_all_later_runs_were_tried(bench: Bench, monkeypa
     monkeypatch.setattr("engines.isolation.isolation.Verdicts", Watched)
     tried_then: list[int] = []
     take = running.collected.take
-    monkeypatch.setattr(running.collected, "take", lambda answers: (tried_then.append(len(tried)), take(answers)))
+
+    def noting(answers: list[RunOutcome]) -> None:
+        tried_then.append(len(tried))
+        take(answers)
+
+    monkeypatch.setattr(running.collected, "take", noting)
     for run in range(runs):
         running.put(run, [{"id": run, "name": "x"}, {"id": run, "name": "y"}])
     running.results(runs)

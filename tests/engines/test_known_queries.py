@@ -7,7 +7,7 @@ import pytest
 
 from engines.query import known as query_module
 from engines.query.code import query_hash
-from engines.query.known import KnownQueries, Query
+from engines.query.known import KnownQueries, KnownQuery
 from infra.messages import OpenQuery
 
 SPEC = OpenQuery(query="q", epoch=1, schema_ddl="id STRING", sql="SELECT id FROM events", checkpoint_dir="one")
@@ -18,10 +18,10 @@ def analysed(monkeypatch: pytest.MonkeyPatch) -> list[OpenQuery]:
     """The specs that were analysed anew."""
     seen: list[OpenQuery] = []
 
-    def understand(base: Any, spec: OpenQuery) -> Query:
+    def understand(base: Any, spec: OpenQuery) -> KnownQuery:
         seen.append(spec)
         nothing = cast("Any", None)
-        return Query(spec, base, nothing, nothing, nothing, nothing, nothing, query_hash(spec))
+        return KnownQuery(spec, base, nothing, nothing, nothing, nothing, nothing, query_hash(spec))
 
     monkeypatch.setattr(query_module, "understand", understand)
     return seen

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stream_bench import Bench, Running
+
+from tests.engines.stream_bench import Bench, Running
 
 pytestmark = pytest.mark.spark
 

@@ -10,13 +10,26 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from engines.opened import CREDIT_BYTES, Opened, Owner, Ticket
-from engines.query.known import Query, RefusedError
-from engines.streaming.answers import Answer
-from engines.streaming.checkpoints import Progress
+from engines.opened import Opened, Owner, Ticket
+from engines.query.known import KnownQuery, RefusedError
+from engines.streaming.activity import Activity
+from engines.streaming.answers import RunOutcome
+from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import FeedClosed, Item
 from engines.streaming.tables import unpack
-from infra.messages import AnyMessage, Completed, Credit, Dictionary, OpenQuery, Poison, QueryFailed, QueryPlan, Run
+from infra.clock import SystemClock
+from infra.link.credit import CREDIT_BYTES
+from infra.messages import (
+    AnyMessage,
+    Completed,
+    Credit,
+    Dictionary,
+    OpenQuery,
+    Poison,
+    QueryFailed,
+    QueryPlan,
+    RunMessage,
+)
 from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.decoder import Decoder
 from infra.payload.encoder import Encoder
@@ -31,13 +44,14 @@ DEADLINE_S = 120.0
 class Engine:
     """Keeps what it is given."""
 
-    progress = Progress()
+    progress = ResumePoint()
     can_change_owner = True
+    activity = Activity(SystemClock())
     death = ""
 
     def __init__(self) -> None:
         unused: Any = None
-        self.query = Query(SPEC, unused, unused, SCHEMA, SCHEMA, PLAN, unused, "hash")
+        self.query = KnownQuery(SPEC, unused, unused, SCHEMA, SCHEMA, PLAN, unused, "hash")
         self.got: list[Item] = []
         self.changed = threading.Event()
         self.refusal: Exception | None = None
@@ -92,7 +106,7 @@ class Site:
     def send(self, first_seq: int, *numbers: int) -> int:
         payload = self.encoder.encode(batch(*numbers)).payload
         last_seq = first_seq + len(numbers) - 1
-        run = Run(query="q", epoch=1, first_seq=first_seq, last_seq=last_seq, attempt=2, rows=len(numbers))
+        run = RunMessage(query="q", epoch=1, first_seq=first_seq, last_seq=last_seq, attempt=2, rows=len(numbers))
         self.opened.take_run(run, payload)
         return len(payload)
 
@@ -102,7 +116,7 @@ class Site:
         return self.engine.got[-1]
 
     async def answer(self, item: Item, *numbers: int, poison: tuple[Poison, ...] = ()) -> None:
-        await asyncio.to_thread(self.opened.answer, [Answer((item,), batch(*numbers), poison, 7, 0.5)])
+        await asyncio.to_thread(self.opened.answer, [RunOutcome((item,), batch(*numbers), poison, 7, 0.5)])
 
 
 @pytest.fixture
@@ -145,7 +159,7 @@ async def test_one_answer_may_cover_several_runs(site: Site) -> None:
     first = await site.item()
     sent_bytes += site.send(2, 3)
     second = await site.item()
-    await asyncio.to_thread(site.opened.answer, [Answer((first, second), batch(6), (), 0, 0.1)])
+    await asyncio.to_thread(site.opened.answer, [RunOutcome((first, second), batch(6), (), 0, 0.1)])
     _, completed, _ = await site.link.next()
     assert isinstance(completed, Completed)
     assert (completed.first_seq, completed.last_seq) == (0, 2)
@@ -174,7 +188,7 @@ async def test_only_the_present_owner_is_believed(site: Site) -> None:
 
 
 async def test_a_gateway_beyond_its_credit_loses_the_query(site: Site) -> None:
-    run = Run(query="q", epoch=1, first_seq=0, last_seq=0, attempt=0, rows=1)
+    run = RunMessage(query="q", epoch=1, first_seq=0, last_seq=0, attempt=0, rows=1)
     payload = site.encoder.encode(batch(1)).payload
     site.opened.take_run(run, payload)
     site.opened.take_run(run, bytes(CREDIT_BYTES))
@@ -185,7 +199,7 @@ async def test_a_gateway_beyond_its_credit_loses_the_query(site: Site) -> None:
 
 
 async def test_what_cannot_be_decoded_names_its_run(site: Site) -> None:
-    site.opened.take_run(Run(query="q", epoch=1, first_seq=3, last_seq=4, attempt=0, rows=1), b"nonsense")
+    site.opened.take_run(RunMessage(query="q", epoch=1, first_seq=3, last_seq=4, attempt=0, rows=1), b"nonsense")
     _, failed, _ = await site.link.next()
     assert isinstance(failed, QueryFailed)
     assert "run 3-4 cannot be decoded" in failed.reason
@@ -232,8 +246,8 @@ async def test_it_serves_another_session_only_with_the_very_same_query(site: Sit
     query = site.engine.query
     unused: Any = None
 
-    def other(spec: OpenQuery, code_hash: str) -> Query:
-        return Query(spec, unused, unused, SCHEMA, SCHEMA, PLAN, unused, code_hash)
+    def other(spec: OpenQuery, code_hash: str) -> KnownQuery:
+        return KnownQuery(spec, unused, unused, SCHEMA, SCHEMA, PLAN, unused, code_hash)
 
     assert site.opened.can_serve(other(SPEC, "hash"))
     assert site.opened.can_serve(other(OpenQuery(query="q", epoch=9, schema_ddl="n BIGINT", sql=SPEC.sql), "hash"))

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
-from stream_bench import DEADLINE_S, Bench
 
-from engines.query.known import Query, understand
+from engines.query.known import KnownQuery, understand
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import runtime_ahead, runtime_of, sibling
 from engines.streaming.feed import Feed, FeedServer, pack, stream_of
 from engines.streaming.stream import Stream
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
+from tests.engines.stream_bench import DEADLINE_S, Bench
 
 pytestmark = pytest.mark.spark
 
@@ -27,7 +27,7 @@ class Watched:
 
     def __init__(self, spark: SparkSession, feeds: FeedServer, sql: str) -> None:
         spec = OpenQuery(query="facts", epoch=1, schema_ddl="n INT", sql=sql)
-        self.query: Query = understand(spark, spec)
+        self.query: KnownQuery = understand(spark, spec)
         self.feed = Feed(0, 8, 1 << 20, SystemClock())
         self.planned_before_use: list[int] = []
         self.partitions: list[list[int]] = []

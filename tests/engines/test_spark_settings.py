@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from host_site import host_process
 
 from engines.spark.session import _settings, runtime_ahead
 from engines.spark.sparkconf import equal_everywhere, why_owned
 from infra.messages import OpenQuery
+from tests.engines.host_site import host_process
 
 USER = Path(__file__).parent / "user"
 CONF = {"spark.driver.memory": "700m", "spark.sql.caseSensitive": "true", "spark.executor.cores": "1"}

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stream_bench import Bench, Running
 
 from engines.query.known import RefusedError
 from engines.streaming import checkpoints
-from engines.streaming.checkpoints import CheckpointError, Progress
+from engines.streaming.checkpoints import CheckpointError, ResumePoint
 from tests.e2e.harness import until
+from tests.engines.stream_bench import Bench, Running
 
 pytestmark = pytest.mark.spark
 
@@ -49,7 +49,7 @@ def ordered(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
 
 def test_a_query_goes_on_from_its_checkpoint_as_if_it_had_never_stopped(bench: Bench, tmp_path: Path) -> None:
     first = opened(bench, tmp_path)
-    assert first.stream.progress == Progress(0, 0)
+    assert first.stream.progress == ResumePoint(0, 0)
     for seq in range(0, 60, 20):
         first.put_seqs(seq, rows(seq, 20))
     before = first.rows_until(60)
@@ -109,7 +109,7 @@ def test_a_batch_the_sink_never_had_runs_again_with_the_same_limits(bench: Bench
     first.stream.close()
 
     second = opened(bench, tmp_path)
-    assert second.stream.progress == Progress(30, uncommitted[1])
+    assert second.stream.progress == ResumePoint(30, uncommitted[1])
     for seq in range(30, 70, 10):
         second.put_seqs(seq, rows(seq, 10))
     after = second.rows_until(70)
@@ -149,15 +149,15 @@ def log(folder: Path, name: str, batches: dict[int, object]) -> None:
 @pytest.mark.parametrize(
     ("offsets", "commits", "expected"),
     [
-        ({}, {}, Progress(0, 0)),
-        ({0: 10}, {}, Progress(0, 10)),
-        ({0: 10}, {0: None}, Progress(10, 10)),
-        ({0: 10, 1: 30}, {0: None}, Progress(10, 30)),
-        ({8: 90, 9: 100}, {7: None, 8: None, 9: None}, Progress(100, 100)),
+        ({}, {}, ResumePoint(0, 0)),
+        ({0: 10}, {}, ResumePoint(0, 10)),
+        ({0: 10}, {0: None}, ResumePoint(10, 10)),
+        ({0: 10, 1: 30}, {0: None}, ResumePoint(10, 30)),
+        ({8: 90, 9: 100}, {7: None, 8: None, 9: None}, ResumePoint(100, 100)),
     ],
 )
 def test_progress_is_what_the_logs_say(
-    tmp_path: Path, offsets: dict[int, object], commits: dict[int, object], expected: Progress
+    tmp_path: Path, offsets: dict[int, object], commits: dict[int, object], expected: ResumePoint
 ) -> None:
     log(tmp_path, "offsets", offsets)
     log(tmp_path, "commits", commits)

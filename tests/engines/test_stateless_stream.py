@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from stream_bench import Bench
+
+from engines.stateless import StatelessStream
+from tests.engines.stream_bench import Bench
 
 pytestmark = pytest.mark.spark
 
@@ -71,6 +73,7 @@ def test_a_large_run_becomes_several_partitions_and_stays_one_run(
 
     parts = pack(batch, part_bytes=4_096)
     assert len(parts) > 2
+    assert isinstance(running.stream, StatelessStream)
     running.stream.put(parts, "large")
     running.put("small", rows(1_000, 5))
     found = running.results(2)

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from figures import Figures, Scale
+
+from tests.faults.figures import Figures, Scale
 
 
 @pytest.fixture(scope="session")
@@ -16,8 +17,9 @@ def scale() -> Scale:
 
 
 @pytest.fixture(scope="session")
-def figures() -> Iterator[Figures]:
-    """What is measured; kept when the run ends."""
+def figures(scale: Scale) -> Iterator[Figures]:
+    """What is measured; kept when a full run ends."""
     found = Figures()
     yield found
-    found.keep()
+    if scale.full:
+        found.keep()

@@ -6,7 +6,7 @@ import hashlib
 import sys
 import time
 
-from fuzzing import CORPUS, Fuzzer
+from tests.faults.fuzzing import CORPUS, Fuzzer
 
 
 def main(frames: int, seed: int) -> int:

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from infra.link.frames import MAGIC, FrameDecoder, FrameError, encode_frame
-from infra.messages import PROTOCOL, AnyMessage, Bye, Completed, Credit, OpenQuery, Ping, Poison, Run
+from infra.messages import PROTOCOL, AnyMessage, Bye, Completed, Credit, OpenQuery, Ping, Poison, RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoder, PayloadError
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -33,7 +33,7 @@ def honest() -> list[tuple[AnyMessage, bytes]]:
     rows = [{"id": n, "text": f"text {n}" * (n % 4), "tags": ["a", "b"][: n % 3]} for n in range(20)]
     batch = pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
     packed = {codec: Encoder(_SCHEMA, codecs=CodecPolicy.parse(codec)).encode(batch).payload for codec in _CODECS}
-    run = Run(query="q", epoch=1, first_seq=0, last_seq=19, attempt=0, rows=20)
+    run = RunMessage(query="q", epoch=1, first_seq=0, last_seq=19, attempt=0, rows=20)
     completed = Completed(
         query="q",
         epoch=1,

@@ -153,8 +153,8 @@ class MqttSender(Sender):
     def _send_all(self) -> None:
         client = paho.Client(CallbackAPIVersion.VERSION2, client_id="fault sender", protocol=paho.MQTTv5)
         client.max_queued_messages_set(0)
-        client.reconnect_delay_set(0.1, 1)
-        expiry = Properties(PacketTypes.CONNECT)
+        client.reconnect_delay_set(1, 1)
+        expiry = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call] # paho has no type for it
         expiry.SessionExpiryInterval = 3600
         # Not wait_for_publish: it raises for good on a message that was published while the connection was away,
         # although the client keeps that message and sends it later.

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from bombs import BOMBS
-from figures import Figures
 
 from infra.link.frames import MAX_PAYLOAD_BYTES
+from tests.faults.bombs import BOMBS
+from tests.faults.figures import Figures
 
 # What a noisy machine may add in the suite. The figure is reported without it.
 SLACK_S = 2.0

@@ -13,12 +13,12 @@ from typing import Any
 
 import psutil
 import pytest
-from figures import Figures, Scale
-from ports import free_ports
-from senders import BUNCH, HttpSender
-from town import TownGateway, account, all_arrived, file_rows, query
 
+from tests.connectors.ports import free_ports
 from tests.e2e.harness import end_hosts, parts_in, until
+from tests.faults.figures import Figures, Scale
+from tests.faults.senders import BUNCH, HttpSender
+from tests.faults.town import TownGateway, account, all_arrived, file_rows, query
 
 ELSEWHERE = re.compile(r"lane (vm-\d+) lost .*?(\d+) runs go elsewhere after (\d+) ms")
 EAGER = {

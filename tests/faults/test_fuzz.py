@@ -3,8 +3,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from figures import Figures
-from fuzzing import Fuzzer, corpus, offered
+
+from tests.faults.figures import Figures
+from tests.faults.fuzzing import Fuzzer, corpus, offered
 
 FRAMES = 1_000_000
 

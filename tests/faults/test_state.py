@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from figures import Figures, Scale
-from ports import free_ports
-from senders import HttpSender
-from town import SCHEMA, TownGateway, account, all_arrived, dead_letters_account, file_rows
 
+from tests.connectors.ports import free_ports
 from tests.e2e.harness import end_hosts
+from tests.faults.figures import Figures, Scale
+from tests.faults.senders import HttpSender
+from tests.faults.town import SCHEMA, TownGateway, account, all_arrived, dead_letters_account, file_rows
 
 PAUSE_S = 0.2
 KILLS = 3

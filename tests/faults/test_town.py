@@ -12,18 +12,18 @@ from statistics import median
 from typing import Any
 
 import pytest
-from figures import Figures, Scale
-from kafka_broker import Broker
-from mosquitto import Mosquitto
-from ports import free_ports
-from readers import topic_rows
-from s3_server import Fault, FaultProxy, S3Server
-from senders import HttpSender, KafkaSender, MqttSender, Sender
-from test_s3_contract import read_results
-from town import TownGateway, account, all_arrived, dead_letters_account, file_rows, query
 
 from infra.failpoints import NAMES
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.mosquitto import Mosquitto
+from tests.connectors.ports import free_ports
+from tests.connectors.s3_reader import read_results
+from tests.connectors.s3_server import Fault, FaultProxy, S3Server
 from tests.e2e.harness import end_hosts
+from tests.faults.figures import Figures, Scale
+from tests.faults.readers import topic_rows
+from tests.faults.senders import HttpSender, KafkaSender, MqttSender, Sender
+from tests.faults.town import TownGateway, account, all_arrived, dead_letters_account, file_rows, query
 
 READY_GOAL_S = 3.0
 # So long a place may take to be reached, while events flow.
@@ -196,7 +196,7 @@ def test_neighbours_that_restart(town: Town, scale: Scale, figures: Figures) -> 
     town.send()
     rounds = scale.times(1, 10)
     for _ in range(rounds):
-        faults = [
+        faults: list[Callable[[], object]] = [
             town.broker.restart,
             town.mosquitto_restarts,
             *(partial(town.s3_fails, fault, 3.0) for fault in S3_FAULTS),

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from s3_server import CREDENTIALS
-from senders import Sender, bad
 
+from tests.connectors.s3_server import CREDENTIALS
 from tests.e2e.harness import parts_in, until
+from tests.faults.senders import Sender, bad
 
 SCHEMA = "id STRING, n BIGINT"
 SQL = "SELECT id, n, n * 2 AS twice FROM events WHERE n % 10 <> 3"

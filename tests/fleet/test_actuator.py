@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
-from fleet_doubles import RUNTIME, TAGS, Fleet, boot_error, nobody_there
-from gateway_doubles import ManualClock, settle, until
 
 from gateway.hosts.connection import QueryRefusedError
 from infra.clouds.base import CapacityError, CloudError
@@ -25,6 +24,8 @@ from policies.signals import (
     VmLost,
     VmReady,
 )
+from tests.support.fleet_doubles import RUNTIME, TAGS, Fleet, boot_error, nobody_there
+from tests.support.gateway_doubles import ManualClock, settle, until
 
 WHY = Cause("e0", "the test says so")
 START, DRAIN, END = StartVm(vm="vm-1", cause=WHY), DrainVm(vm="vm-1", cause=WHY), TerminateVm(vm="vm-1", cause=WHY)
@@ -285,7 +286,7 @@ async def test_a_cut_of_ten_minutes_costs_the_vm_and_those_ordered_meanwhile(
     while clock.now() < healed_s:
         vm = f"vm-{(number := number + 1)}"
         fleet.actuator.execute([StartVm(vm=vm, cause=WHY)])
-        await until(lambda vm=vm: fleet.kinds(vm) == ["VmFailed", "VmGone"], clock, 0.2)
+        await until(partial(_ended, fleet, vm), clock, 0.2)
         clock.advance(60.0)
     assert fleet.cloud.nodes == {}
     fleet.dialler.refusal = None
@@ -465,3 +466,7 @@ async def test_the_price_of_the_size_that_was_had_is_told(
     assert event.usd_per_hour == usd_per_hour
     fleet.actuator.execute([END])
     await over(fleet)
+
+
+def _ended(fleet: Fleet, vm: str) -> bool:
+    return fleet.kinds(vm) == ["VmFailed", "VmGone"]

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from gateway_doubles import ManualClock, until
 
 import gateway.fleet.books
 from gateway.fleet.books import Books
 from infra.statefiles import StateError
 from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget, Ledger
+from tests.support.gateway_doubles import ManualClock, until
 
 TERMS = BillingTerms(period_s=60.0, minimum_s=60.0, usd_per_hour=6.0, usd_per_gb_sent=0.0)
 NOW_S = 1_700_000_000.0

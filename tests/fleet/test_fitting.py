@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 
-from gateway.fleet import fitting
 from gateway.fleet.fitting import Fitter, FittingError, fit, trained_elsewhere
 from policies.gaussian.forecaster import Forecaster
 from policies.signals import Ask, Cause, Event, Fit, Fitted
@@ -119,7 +118,7 @@ async def test_close_ends_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         processes.append(await begin(*args, **options))  # type: ignore[arg-type]
         return processes[-1]
 
-    monkeypatch.setattr(fitting.asyncio, "create_subprocess_exec", watched)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", watched)
     heard = Heard()
     fitter = Fitter(heard)
     fitter.begin(order())

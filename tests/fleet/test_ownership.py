@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gateway.config.connectors.s3 import Folder
-from gateway.config.sites import Gateway
-from gateway.fleet.ownership import Lease, Ownership, Record, Write, owned_fleet
+from gateway.config.connectors.s3 import BucketFolderConfig
+from gateway.config.sites import GatewayConfig
+from gateway.fleet.ownership import Lease, LeaseRecord, Ownership, Write, owned_fleet
 from infra.clock import SystemClock
 from infra.objectstore.base import StoreUnavailableError
 from infra.objectstore.folder import FolderStore
@@ -65,7 +65,7 @@ LATE_ANSWER = [(0, "look"), (0, "decide"), (0, "arrive"), (1, "whole"), *WAITS, 
 )
 def test_never_two_owners_whatever_is_late_or_lost(count: int, steps: list[tuple[int, str]]) -> None:
     contenders = [Contender(Lease(f"c{n}", f"w{n}", LEASE_S), 1000.0 * n) for n in range(count)]
-    stored: list[Record] = []
+    stored: list[LeaseRecord] = []
     late: list[Write] = []
     real_s, started = 0.0, 0
     expanded = [
@@ -117,7 +117,7 @@ def test_never_two_owners_whatever_is_late_or_lost(count: int, steps: list[tuple
 
 
 def test_a_contender_waits_a_whole_lease_of_silence_by_its_own_clock() -> None:
-    taker, record = Lease("b", "wb", LEASE_S), Record("a", "wa", 3, LEASE_S, 1)
+    taker, record = Lease("b", "wb", LEASE_S), LeaseRecord("a", "wa", 3, LEASE_S, 1)
     taker.observe(7, record, 100.0)
     assert taker.next_write(109.9) is None
     taker.observe(8, record, 109.0)
@@ -160,7 +160,7 @@ def contender(store: FolderStore, name: str, lease_s: float = 1.5) -> Ownership:
 async def test_the_next_owner_comes_at_once_after_an_orderly_end(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     second = contender(store, "second", 3.0)
-    config = Gateway(state_dir=tmp_path, fleet="town", object_store=Folder(folder=tmp_path))
+    config = GatewayConfig(state_dir=tmp_path, fleet="town", object_store=BucketFolderConfig(folder=tmp_path))
     async with owned_fleet(config, SystemClock()) as first:
         assert first is not None
         assert first.holds
@@ -210,7 +210,7 @@ async def test_what_is_no_lease_is_said(tmp_path: Path) -> None:
 
 
 async def test_without_a_fleet_nothing_is_owned(tmp_path: Path) -> None:
-    async with owned_fleet(Gateway(state_dir=tmp_path), SystemClock()) as ownership:
+    async with owned_fleet(GatewayConfig(state_dir=tmp_path), SystemClock()) as ownership:
         assert ownership is None
     assert list(tmp_path.iterdir()) == []
 
@@ -224,4 +224,4 @@ async def test_without_a_fleet_nothing_is_owned(tmp_path: Path) -> None:
 )
 def test_a_fleet_and_its_store_go_together(given: dict[str, object], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
-        Gateway.model_validate({"state_dir": "state", **given})
+        GatewayConfig.model_validate({"state_dir": "state", **given})

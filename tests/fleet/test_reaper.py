@@ -10,8 +10,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fleet_doubles import TAGS, MemoryCloud
-from gateway_doubles import ManualClock, until
 
 from gateway.fleet.reaper import Reaper
 from infra.clock import Clock, SystemClock
@@ -19,6 +17,8 @@ from infra.clouds.base import Node, ThrottledError
 from infra.clouds.process import ProcessCloud
 from infra.link.keys.trust import UserData, new_token
 from tests.leaping_clock import LeapingClock
+from tests.support.fleet_doubles import TAGS, MemoryCloud
+from tests.support.gateway_doubles import ManualClock, until
 
 USER_DATA = UserData(host="vm-1", ca_pem="none", token=new_token()).to_json()
 FAKE_WORKER = Path(__file__).parents[1] / "clouds" / "fake_worker.py"

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fleet_doubles import RUNTIME, TAGS, Fleet, MemoryCloud, nobody_there
-from gateway_doubles import ManualClock, until
 
 from gateway.fleet import actuator as actuator_module
 from gateway.fleet.reaper import Reaper
@@ -22,6 +20,8 @@ from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, TrustError, UserData, new_token
 from infra.link.server import HostServer
 from policies.signals import Cause, Event, StartVm, TerminateVm, VmAdopted, VmLost
+from tests.support.fleet_doubles import RUNTIME, TAGS, Fleet, MemoryCloud, nobody_there
+from tests.support.gateway_doubles import ManualClock, until
 
 WHY = Cause("e0", "the test says so")
 HOST = "vm-7-0a"

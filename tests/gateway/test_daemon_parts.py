@@ -10,190 +10,26 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import psutil
 import pytest
-from fleet_doubles import RUNTIME, FakeQuery
-from gateway_doubles import FakeLink, until
 
-from gateway import daemon as daemon_module
 from gateway import start as running
-from gateway.config import Config, load
-from gateway.daemon import Daemon
-from gateway.hosts.connection import Connection, QueryRefusedError
-from gateway.hosts.enrol import InService
+from gateway.config import Config
+from gateway.hosts.connection import QueryRefusedError
 from gateway.hosts.rotation import RotationRefusedError
 from gateway.query.supervision.supervision import NoQueryRunsError
 from gateway.sources.base import SourceError
-from infra.clock import Clock, SystemClock
 from infra.clouds.base import BootError
-from infra.link.client import HostLink
-from infra.messages import QueryPlan
 from infra.statefiles import owned
-from policies.signals import SlotEnded, StopAll
+from policies.signals import Command, Event, SlotEnded, StopAll
+from tests.gateway.daemon_site import Site, configured, no_texts, site
 from tests.leaping_clock import LeapingClock
+from tests.support.gateway_doubles import until
 
-CONFIG = """\
-gateway:
-  state_dir: {state}
-  slot: 100ms
-  api: {{listen: "127.0.0.1:{port}"}}
-cloud:
-  provider: process
-  max_vms: 1
-  boot: 10s
-  billing: {{period: 60s, minimum: 60s, usd_per_hour: 0.1, usd_per_gb_sent: 0.09}}
-  budget: {{usd_per_day: 5}}
-queries:
-  words:
-    source: {{type: file, path: in.jsonl}}
-    schema: id STRING, body STRING
-    sql: SELECT id FROM events
-    sink: {{type: file, path: out}}
-    qos: {{latency: 2s}}
-"""
-
-
-def configured(folder: Path, *, state: str = "state", port: int = 0, more: str = "") -> Config:
-    (folder / "in.jsonl").touch()
-    path = folder / "config.yaml"
-    path.write_text(CONFIG.format(state=state, port=port) + more)
-    return load(path)
-
-
-class Query(FakeQuery):
-    """A query as the daemon and its supervisor see it."""
-
-    name = "words"
-    started = False
-
-    def __init__(self, said: list[str]) -> None:
-        super().__init__()
-        self.said = said
-        self.plan = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
-        self.drained = self._idle = False
-        self.trouble = ""
-        self.shed_events = 0
-        self.shed_share = self.cloud_share = 0.0
-        self.dead_letters = SimpleNamespace(count=0)
-        self.start_fails: Exception | None = None
-        self.fails: Exception | None = None
-        self.tally = SimpleNamespace(
-            events=0, results=0, latency=SimpleNamespace(mean_s=0.0, weight=0.0, quantile_s=lambda _: 0.0)
-        )
-        self.tally.take_slot = lambda: (0, None)
-        self.lanes: Any = {}
-        self.committed_before = self.read_before = 0
-        self.isolating_s = 0.0
-        self.drain_lane = lambda _: None
-        self.end_slot = lambda: None
-
-    @property
-    def idle(self) -> bool:
-        return not self.started or self._idle
-
-    @idle.setter
-    def idle(self, idle: bool) -> None:
-        self._idle = idle
-
-    async def attach(self, connection: Connection) -> None:
-        pass
-
-    async def detach(self, name: str, loss: object = None) -> None:
-        pass
-
-    def failure(self) -> BaseException | None:
-        return self.fails if self.started else None
-
-    async def restart_home(self, home: Connection) -> None:
-        if self.start_fails is not None:
-            raise self.start_fails
-        self.said.append("restart home" if self.started else "start")
-        self.started, self.fails = True, None
-
-    def stop_reading(self) -> None:
-        self.said.append("stop reading")
-
-    async def close_on_hosts(self) -> None:
-        pass
-
-    async def stop(self) -> None:
-        self.said.append("stop")
-        self.started = False
-
-    async def lose_home(self, loss: object = None) -> None:
-        self.said.append("lose home")
-
-
-class Home:
-    """Home hosts: each ``connect`` is a new one; ``refusals`` are raised by the next ones."""
-
-    def __init__(self, said: list[str]) -> None:
-        self.said = said
-        self.links: list[FakeLink] = []
-        self.refusals: list[Exception] = []
-        self.goes = asyncio.Event()
-        self.goes.set()
-
-    async def connect(self, tags: Mapping[str, str]) -> Connection:
-        assert tags == {"version": version("spillway"), "master": "local[1]", "cpus": ""}
-        self.said.append("connect")
-        await self.goes.wait()
-        if self.refusals:
-            raise self.refusals.pop()
-        link = FakeLink()
-        link.hello.runtime = RUNTIME
-        self.links.append(link)
-        return Connection("home", cast("HostLink", link))
-
-    async def wait_ready(self, connection: Connection) -> None:
-        await connection.wait_ready(20.0)
-
-    def in_service(self, _: Connection | None) -> InService:
-        return InService("home", "home-1", ("127.0.0.1", 9))
-
-    async def end_others(self) -> None:
-        pass
-
-    async def end(self, connection: Connection | None) -> None:
-        self.said.append("end host")
-        if connection is not None:
-            await connection.close("the gateway stops")
-
-
-class Site:
-    """A daemon, and what it did in order."""
-
-    def __init__(self, folder: Path, *, keep_hosts: bool = False, clock: Clock | None = None, more: str = "") -> None:
-        self.said: list[str] = []
-        self.daemon = Daemon(configured(folder, more=more), clock or SystemClock(), keep_hosts=keep_hosts)
-        self.home = Home(self.said)
-        self.query = Query(self.said)
-        daemon: Any = self.daemon
-        daemon._home._shared._host = self.home
-        daemon._queries["words"] = daemon._supervision.of["words"].query = self.query
-        daemon._profiler.end_slot = lambda *_, **__: ()
-        daemon._cloud.close = self._close_cloud
-
-    async def _close_cloud(self) -> None:
-        self.said.append("close cloud")
-
-
-@pytest.fixture(autouse=True)
-def no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = SimpleNamespace(slot=lambda *_: None, event=lambda *_: None, command=lambda *_: None)
-    monkeypatch.setattr(daemon_module, "Recorder", lambda *_: recorder)
-    monkeypatch.setattr(daemon_module, "tallies_text", lambda _: "")
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+__all__ = ["no_texts", "site"]
 
 
 async def test_a_drained_gateway_ends_with_nothing_left(site: Site) -> None:
@@ -219,7 +55,12 @@ async def test_certificates_are_renewed_while_it_runs_and_not_before(site: Site)
 async def test_slots_go_on_while_a_stopped_gateway_drains(site: Site) -> None:
     events: list[object] = []
     handle = site.daemon._scheduler.handle
-    site.daemon._scheduler.handle = lambda event: (events.append(event), handle(event))[1]  # type: ignore[method-assign]
+
+    def noting(event: Event) -> list[Command]:
+        events.append(event)
+        return handle(event)
+
+    site.daemon._scheduler.handle = noting  # type: ignore[method-assign]
     running = asyncio.create_task(site.daemon.run(False, None))
     await until(lambda: site.daemon.phase == "running")
     os.kill(os.getpid(), signal.SIGTERM)

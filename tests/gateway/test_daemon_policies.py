@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_daemon_parts as parts
-from fleet_doubles import Dialler, MemoryCloud
-from gateway_doubles import until
 from typer.testing import CliRunner
 
 from gateway import daemon as daemon_module
 from gateway.cli import main
 from gateway.fleet import actuator as actuator_module
 from policies.signals import HOME, QuerySlot
+from tests.gateway import daemon_site as parts
+from tests.support.fleet_doubles import Dialler, MemoryCloud
+from tests.support.gateway_doubles import until
 
 TRAINED_WITHIN_S = 240.0
 """A process is started for it, on a machine that may be busy."""

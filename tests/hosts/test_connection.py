@@ -4,15 +4,24 @@ import asyncio
 from typing import cast
 
 import pytest
-from gateway_doubles import FakeHost, FakeLink, settle
 
 from gateway.hosts.connection import Connection, QueryRefusedError
 from infra.link.channel import LinkLost
 from infra.link.client import HostLink
-from infra.messages import CloseQuery, Credit, HostReady, OpenQuery, QueryFailed, QueryRefused
+from infra.messages import (
+    CloseQuery,
+    Completed,
+    Credit,
+    HostReady,
+    IsolatingMessage,
+    OpenQuery,
+    QueryFailed,
+    QueryRefused,
+)
+from tests.support.gateway_doubles import FakeHost, FakeLink, settle
 
 OPEN = OpenQuery(query="q", epoch=1, schema_ddl="id BIGINT")
-Heard = list[Credit | QueryFailed]
+Heard = list[Completed | Credit | IsolatingMessage | QueryFailed]
 
 
 def connected(*, ready: bool = True) -> tuple[Connection, FakeLink]:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from fleet_doubles import Dialler, MemoryCloud, boot_error
-from gateway_doubles import FakeLink, until
 
 from gateway.hosts import enrol
 from gateway.hosts.connection import Connection
@@ -19,6 +17,8 @@ from gateway.hosts.mastercheck import MasterAwayError
 from gateway.hosts.standby import Standby
 from infra.link.keys.trust import Authority
 from tests.leaping_clock import LeapingClock
+from tests.support.fleet_doubles import Dialler, MemoryCloud, boot_error
+from tests.support.gateway_doubles import FakeLink, until
 
 TAGS = {"master": "local[1]"}
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from fleet_doubles import Dialler, MemoryCloud
 
 from gateway.hosts import enrol
 from gateway.hosts.enrol import HomeHost, prepare_warm
@@ -15,6 +14,7 @@ from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority, TrustError, UserData
 from infra.messages import Shutdown
 from tests.leaping_clock import LeapingClock
+from tests.support.fleet_doubles import Dialler, MemoryCloud
 
 TAGS = {"master": "local[1]", "cpus": ""}
 
@@ -27,11 +27,11 @@ class Tokens(Dialler):
         self.dialled: list[tuple[str, bool]] = []
         self.strange: dict[str, Exception] = {}
 
-    async def __call__(self, name: str, host: str, address: Any, authority: Any, token: Any, clock: Any) -> Any:
+    async def __call__(self, name: str, host: str, address: Any, authority: Any, token: Any, *rest: Any) -> Any:
         self.dialled.append((host, token is not None))
         if host in self.strange:
             raise self.strange[host]
-        return await super().__call__(name, host, address, authority, token, clock)
+        return await super().__call__(name, host, address, authority, token, *rest)
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from fleet_doubles import Dialler, Fleet, MemoryCloud
-from gateway_doubles import until
 
 from gateway.hosts import enrol
 from gateway.hosts.enrol import HomeHost, NotSettledError
@@ -18,6 +16,8 @@ from infra.clouds.base import Node
 from infra.link.keys.trust import Authority
 from policies.signals import Cause, StartVm, TerminateVm
 from tests.leaping_clock import LeapingClock
+from tests.support.fleet_doubles import Dialler, Fleet, MemoryCloud
+from tests.support.gateway_doubles import until
 
 WHY = Cause("e0", "the test says so")
 

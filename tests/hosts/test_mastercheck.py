@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from ports import free_port
 from typer.testing import CliRunner
 
 from gateway.cli import main
 from gateway.hosts.mastercheck import MasterAwayError, master_addresses, see_master
+from tests.connectors.ports import free_port
 
 CONFIG = """\
 gateway: {{state_dir: state, api: {{listen: "127.0.0.1:0"}}}}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.journal.deadletters import KEPT_BYTES, DeadLetter, DeadLetterFile, DeadLettersFullError, dead_letter
-from infra.failpoints import Failpoints
+from infra.failpoints import installed
 from infra.statefiles import StateError
 
 
@@ -74,10 +75,12 @@ def test_a_full_disk_leaves_whole_lines_and_the_letters_may_come_again(
 
 def test_two_threads_may_add(tmp_path: Path) -> None:
     letters = DeadLetterFile(tmp_path / "dead-letters.jsonl")
-    threads = [
-        threading.Thread(target=lambda make=make: [letters.add([make(i), make(i)]) for i in range(100)])
-        for make in (letter, poison)
-    ]
+
+    def add(make: Callable[[int], DeadLetter]) -> None:
+        for i in range(100):
+            letters.add([make(i), make(i)])
+
+    threads = [threading.Thread(target=add, args=[make]) for make in (letter, poison)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -148,18 +151,16 @@ def test_at_its_limit_the_file_takes_no_more_and_says_what_to_do(tmp_path: Path)
 
 
 @pytest.mark.parametrize("place", ["before", "written", "after"])
-def test_a_letter_that_a_failing_disk_refused_is_in_once_when_it_is_given_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_a_letter_that_a_failing_disk_refused_is_in_once_when_it_is_given_again(tmp_path: Path, place: str) -> None:
     path = tmp_path / "dead-letters.jsonl"
     letters = DeadLetterFile(path)
     letters.add([letter(1)])
-    monkeypatch.setattr("infra.failpoints._failpoints", Failpoints(f"deadletters.append.{place}=eio@1"))
-    with pytest.raises(OSError, match="failpoint"):
+    with installed(f"deadletters.append.{place}=eio@1"):
+        with pytest.raises(OSError, match="failpoint"):
+            letters.add([letter(2), letter(3)])
         letters.add([letter(2), letter(3)])
-    letters.add([letter(2), letter(3)])
-    assert kept(path) == [letter(1), letter(2), letter(3)]
-    assert DeadLetterFile(path).count == letters.count == 3
+        assert kept(path) == [letter(1), letter(2), letter(3)]
+        assert DeadLetterFile(path).count == letters.count == 3
 
 
 def test_after_a_failed_fsync_what_was_durable_is_written_again(
@@ -199,8 +200,8 @@ def test_what_was_moved_out_does_not_come_in_again(tmp_path: Path) -> None:
     assert [file.name for file in replay.iterdir()] == ["000000000000-000000000003.jsonl"]
     assert kept(replay / "000000000000-000000000003.jsonl") == [letter(1), letter(5), poison(3), poison(9)]
     again_failed = dead_letter("again", b"{", 0.0, replayed=0)
-    for make in (lambda: letters, lambda: DeadLetterFile(path)):
-        again = make()
+    for is_new in (False, True):
+        again = DeadLetterFile(path) if is_new else letters
         again.add([letter(5), poison(9), letter(6), again_failed])
         assert kept(path) == [letter(6), again_failed]
     assert DeadLetterFile(path).move_out(replay, before_seq=7) == 2
@@ -211,18 +212,16 @@ def test_what_was_moved_out_does_not_come_in_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["before", "noted", "moved", "after"])
-def test_a_move_that_fails_anywhere_loses_no_letter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_a_move_that_fails_anywhere_loses_no_letter(tmp_path: Path, place: str) -> None:
     path, replay = tmp_path / "dead-letters.jsonl", tmp_path / "replay"
     letters = DeadLetterFile(path)
     letters.add([letter(1), letter(2)])
-    monkeypatch.setattr("infra.failpoints._failpoints", Failpoints(f"deadletters.replay.{place}=eio@1"))
-    with pytest.raises(OSError, match="failpoint"):
-        letters.move_out(replay, 0)
-    for make in (lambda: letters, lambda: DeadLetterFile(path)):
-        moving = make()
-        moving.move_out(replay, 0)
-        assert [found for file in replay.iterdir() for found in kept(file)] == [letter(1), letter(2)]
-        moving.add([letter(2)])
-        assert moving.count == 0
+    with installed(f"deadletters.replay.{place}=eio@1"):
+        with pytest.raises(OSError, match="failpoint"):
+            letters.move_out(replay, 0)
+        for is_new in (False, True):
+            moving = DeadLetterFile(path) if is_new else letters
+            moving.move_out(replay, 0)
+            assert [found for file in replay.iterdir() for found in kept(file)] == [letter(1), letter(2)]
+            moving.add([letter(2)])
+            assert moving.count == 0

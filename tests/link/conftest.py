@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from link_site import Site, new_site
 
 from infra.link.keys.trust import Authority
+from tests.link.link_site import Site, new_site
 
 
 @pytest.fixture

@@ -6,13 +6,12 @@ import asyncio
 import sys
 from pathlib import Path
 
-from link_site import RUNTIME, completed
-
 from infra.clock import SystemClock
 from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import UserData
 from infra.link.server import HostServer
-from infra.messages import Run
+from infra.messages import RunMessage
+from tests.link.link_site import RUNTIME, completed
 
 
 async def serve(user_data: UserData, directory: Path) -> None:
@@ -21,7 +20,7 @@ async def serve(user_data: UserData, directory: Path) -> None:
     print(port, flush=True)
     while True:
         session, message, payload = await server.receive()
-        if isinstance(message, Run):
+        if isinstance(message, RunMessage):
             await server.send(session, completed(message.first_seq), payload)
 
 

@@ -13,7 +13,7 @@ from infra.link.client import HostLink, LinkLost, enrol
 from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import HostServer, SessionEnded, SessionStarted
-from infra.messages import PROTOCOL, AnyMessage, Completed, Run
+from infra.messages import PROTOCOL, AnyMessage, Completed, RunMessage
 from infra.runtime import Runtime
 
 HOST = "cloud-1"
@@ -100,8 +100,8 @@ async def lost_reason(link: HostLink) -> str:
             return lost.reason
 
 
-def run(first_seq: int = 0) -> Run:
-    return Run(query="q", epoch=1, first_seq=first_seq, last_seq=first_seq + 9, attempt=0, rows=10)
+def run(first_seq: int = 0) -> RunMessage:
+    return RunMessage(query="q", epoch=1, first_seq=first_seq, last_seq=first_seq + 9, attempt=0, rows=10)
 
 
 def completed(first_seq: int = 0) -> Completed:
@@ -121,7 +121,7 @@ class Load:
     async def _serve(self) -> None:
         while True:
             session, message, payload = await self._site.server.receive()
-            if isinstance(message, Run):
+            if isinstance(message, RunMessage):
                 await self._site.server.send(session, completed(message.first_seq), payload)
 
     async def converse(self, link: HostLink, until_seq: int) -> None:

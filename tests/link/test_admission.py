@@ -7,7 +7,6 @@ import ssl
 from pathlib import Path
 
 import pytest
-from link_site import HOST, Site, new_site, until, within
 
 from infra.clock import SystemClock
 from infra.link.channel import STREAM_LIMIT_BYTES, Channel, LinkLost
@@ -16,6 +15,7 @@ from infra.link.frames import HEADER_BYTES, encode_frame
 from infra.link.keys.trust import Authority, TrustError, new_token
 from infra.link.server import MAX_CONNECTIONS, MAX_STRANGERS, SessionStarted
 from infra.messages import PROTOCOL, Credit, EnrolGrant, EnrolProof, EnrolRequest, GatewayHello, HostHello
+from tests.link.link_site import HOST, Site, new_site, until, within
 
 
 async def dial(site: Site, context: ssl.SSLContext, name: str = HOST) -> Channel:

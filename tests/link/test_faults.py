@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from link_site import DEADLINE_S, HOST, Site, completed, lost_reason, new_site, run, until, within
 
 from infra.clock import SystemClock
 from infra.link.channel import LinkLost
@@ -21,6 +20,7 @@ from infra.link.inbox import MAX_CONTROL_FRAMES
 from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import SessionEnded, SessionStarted
 from infra.messages import Credit, Ping, Shutdown
+from tests.link.link_site import DEADLINE_S, HOST, Site, completed, lost_reason, new_site, run, until, within
 
 CREDIT = Credit(query="q", epoch=1, bytes=1)
 MEGABYTE = bytes(1 << 20)

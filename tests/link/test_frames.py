@@ -6,12 +6,12 @@ import struct
 import time
 import tracemalloc
 import zlib
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from message_strategies import MESSAGE_TYPES, any_message, values_of
 
 from infra.link.frames import (
     HEADER_BYTES,
@@ -23,9 +23,10 @@ from infra.link.frames import (
     FrameError,
     encode_frame,
 )
-from infra.messages import PROTOCOL, AnyMessage, Bye, Credit, OpenQuery, Ping, Run, Shutdown
+from infra.messages import PROTOCOL, AnyMessage, Bye, Credit, OpenQuery, Ping, RunMessage, Shutdown
+from tests.link.message_strategies import MESSAGE_TYPES, any_message, values_of
 
-RUN = Run(query="q", epoch=1, first_seq=0, last_seq=9, attempt=0, rows=10)
+RUN = RunMessage(query="q", epoch=1, first_seq=0, last_seq=9, attempt=0, rows=10)
 
 
 def frame_bytes(message: AnyMessage, payload: bytes = b"") -> bytes:
@@ -113,7 +114,11 @@ def mutated(rng: random.Random, wire: bytes) -> bytes:
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_frames_raise_nothing_else_and_are_never_believed(seed: int) -> None:
     rng = random.Random(seed)
-    genuine = [(RUN, b"some rows"), (Ping(sent_s=1.5), b""), (OpenQuery(query="q", epoch=1, schema_ddl="a INT"), b"")]
+    genuine: list[tuple[AnyMessage, bytes]] = [
+        (RUN, b"some rows"),
+        (Ping(sent_s=1.5), b""),
+        (OpenQuery(query="q", epoch=1, schema_ddl="a INT"), b""),
+    ]
     wires = [frame_bytes(message, payload) for message, payload in genuine]
     refused = 0
     for _ in range(5000):
@@ -184,7 +189,7 @@ def test_a_declared_length_takes_no_memory() -> None:
         ({"zero": 1}, "unknown kind"),
     ],
 )
-def test_a_header_alone_is_refused_with_a_reason(fields: dict[str, int], reason: str) -> None:
+def test_a_header_alone_is_refused_with_a_reason(fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(FrameError, match=reason):
         FrameDecoder().feed(raw_frame(b"", **fields)[:HEADER_BYTES])
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from link_site import HOST, RUNTIME, Site, completed, lost_reason, run, within
-
 from infra.link.server import SessionEnded, SessionStarted
 from infra.messages import Credit, HostReady
+from tests.link.link_site import HOST, RUNTIME, Site, completed, lost_reason, run, within
 
 
 async def test_messages_and_payloads_go_both_ways(site: Site) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from link_site import HOST, Load, Site, new_site, within
 
 from gateway.hosts.enrol import InService, NotSettledError
 from gateway.hosts.rotation import Rotation, RotationRefusedError
@@ -20,6 +19,7 @@ from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, TrustError, UserData, new_token
 from infra.link.server import HostServer
 from tests.leaping_clock import LeapingClock
+from tests.link.link_site import HOST, Load, Site, new_site, within
 
 RUNS = 10
 

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from link_site import Site, run, until, within
 
 from infra.clock import SystemClock
 from infra.link.shaper import ShapedRelay
+from tests.link.link_site import Site, run, until, within
 
 TRIES = 8
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -76,7 +76,7 @@ async def test_each_way_is_delayed() -> None:
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.035])
 async def test_the_rate_is_kept_and_the_bytes_are_intact(delay_s: float) -> None:
-    shares = []
+    shares: list[float] = []
     # A machine that stood still for a third of a second has more than one try; too fast it never is.
     while not shares or (max(shares) < 0.6 and len(shares) < TRIES):
         shares.append(await carried(delay_s, 2_000_000))

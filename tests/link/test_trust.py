@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
@@ -90,7 +91,7 @@ def test_names_come_from_the_gateway_not_from_the_request(authority: Authority) 
     )
     lying = lying.add_extension(x509.SubjectAlternativeName([x509.DNSName("other-host")]), critical=False)
     lying = lying.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    csr = lying.sign(key, x509.base.hashes.SHA256()).public_bytes(Encoding.PEM)
+    csr = lying.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     certificate = x509.load_pem_x509_certificate(authority.sign(csr, HOST))
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == [HOST]
@@ -107,7 +108,7 @@ def damaged_request() -> bytes:
 
 def request_with(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-    return builder.sign(key, x509.base.hashes.SHA256()).public_bytes(Encoding.PEM)
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
 @pytest.mark.parametrize(

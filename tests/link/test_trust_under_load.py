@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from link_site import HOST, RUNTIME, Load, Site, new_site, within
 
 from infra.clock import SystemClock
 from infra.link.client import HostLink, LinkLost, enrol
@@ -22,6 +21,7 @@ from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, TrustError, UserData, new_token
 from infra.link.server import MAX_CONNECTIONS, MAX_STRANGERS, HostServer
 from infra.link.shaper import ShapedRelay
+from tests.link.link_site import HOST, RUNTIME, Load, Site, new_site, within
 
 NOW = dt.datetime.now(dt.UTC)
 STRANGERS = 1000

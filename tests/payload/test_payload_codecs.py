@@ -1,6 +1,7 @@
 import itertools
 import struct
 import time
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +9,6 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from payload_data import mail_batch
 
 from infra.payload import (
     CODECS,
@@ -24,6 +24,7 @@ from infra.payload import (
 from infra.payload.codecs import zstdblocks
 from infra.payload.codecs.codecs import unpack_zstd
 from infra.payload.codecs.zstdblocks import claims
+from tests.payload.payload_data import mail_batch
 
 MB = 1e6
 
@@ -78,7 +79,8 @@ def test_nothing_measured_or_no_link_is_an_error() -> None:
 def test_the_config_forms() -> None:
     assert CodecPolicy.parse("auto").mode("x") == "auto"
     assert CodecPolicy.parse("zstd").mode("x") == "zstd"
-    assert [CodecPolicy.parse(nothing).mode("x") for nothing in ("none", {}, None)] == ["none"] * 3
+    nothing: tuple[Any, ...] = ("none", {}, None)
+    assert [CodecPolicy.parse(each).mode("x") for each in nothing] == ["none"] * 3
     mixed = CodecPolicy.parse({"body": "zstd-dict", "to": "auto"})
     assert [mixed.mode(f) for f in ("body", "to", "id")] == ["zstd-dict", "auto", "none"]
 

@@ -10,12 +10,12 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from payload_data import batches, mail_batch, needed, schemas
 
 from infra.payload import CODECS, CodecPolicy, Decoder, Encoder, NewDictionary, PayloadError
 from infra.payload.body import fingerprint
 from infra.payload.codecs.dictionaries import dictionary_id
 from infra.payload.wire import FieldHeader, Header, join
+from tests.payload.payload_data import batches, mail_batch, needed, schemas
 
 LIMIT = 1 << 20
 TEXT = pa.schema([("text", pa.string())])
@@ -28,11 +28,19 @@ def ipc(*columns: pa.Array, **options: Any) -> bytes:
         writer.write_batch(batch)
     reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
     reader.read_next_message()
-    return reader.read_next_message().serialize().to_pybytes()
+    message: bytes = reader.read_next_message().serialize().to_pybytes()
+    return message
 
 
 def payload(schema: pa.Schema, body: bytes, *, rows: int = 1, raw_bytes: int | None = None, **more: Any) -> bytes:
-    field = {"column": 0, "codec": "none", "raw_bytes": len(body) if raw_bytes is None else raw_bytes} | more
+    field: dict[str, Any] = {
+        "column": 0,
+        "codec": "none",
+        "raw_bytes": len(body) if raw_bytes is None else raw_bytes,
+    } | more
+    if raw_bytes is None:
+        field["raw_bytes"] = len(body)
+    field |= more
     header = FieldHeader(packed_bytes=len(body), **field)
     return join(Header(fingerprint=fingerprint(schema), rows=rows, fields=(header,)), [body])
 
@@ -45,7 +53,7 @@ def refused(data: bytes, schema: pa.Schema = TEXT, match: str = ".") -> int:
         arrow_bytes = pa.total_allocated_bytes()
         with pytest.raises(PayloadError, match=match):
             decoder.decode(data)
-        return tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - arrow_bytes
+        return tracemalloc.get_traced_memory()[1] + int(pa.total_allocated_bytes() - arrow_bytes)
     finally:
         tracemalloc.stop()
 

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from payload_data import batches, expected, mail_batch, needed, same, schemas
 
 from infra.messages import Predicate
 from infra.payload import CODECS, CodecPolicy, Decoder, Encoder
+from tests.payload.payload_data import batches, expected, mail_batch, needed, same, schemas
 
 RELAXED = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MODES = (*CODECS, "auto")

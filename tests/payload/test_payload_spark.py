@@ -1,6 +1,7 @@
 """Spark itself as the judge of early predicates, and as the reader of decoded batches."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -58,15 +59,14 @@ def draw(rng: random.Random, depth: int = 2) -> tuple[Predicate, str]:
         texts = [f"({sql})" for _, sql in children]
         sql = f"NOT {texts[0]}" if op == "not" else f" {op.upper()} ".join(texts)
         return Predicate(op=op, children=tuple(child for child, _ in children)), sql
-    column, values = rng.choice(
-        [
-            (("text",), TEXTS),
-            (("deep", "text"), TEXTS),
-            (("n",), NUMBERS),
-            (("deep", "n"), NUMBERS),
-            (("flag",), [True, False]),
-        ]
-    )
+    columns: list[tuple[tuple[str, ...], Sequence[Any]]] = [
+        (("text",), TEXTS),
+        (("deep", "text"), TEXTS),
+        (("n",), NUMBERS),
+        (("deep", "n"), NUMBERS),
+        (("flag",), [True, False]),
+    ]
+    column, values = rng.choice(columns)
     path, value = ".".join(column), rng.choice(values)
     op = rng.choice([*COMPARE, "in", "is_null", "not_null", *(TEXT_TESTS if values is TEXTS else ())])
     if op in ("is_null", "not_null"):

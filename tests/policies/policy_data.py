@@ -59,6 +59,8 @@ def plain(command: Command) -> tuple[object, ...]:
             return ("terminate", command.vm)
         case SetRoute():
             return ("route", command.query, dict(command.shares))
+        case _:
+            raise AssertionError(f"no test writes {command} into a table")
 
 
 class Checked:

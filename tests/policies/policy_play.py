@@ -6,14 +6,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
-
-from fluid import Fluid, Lane
-from policy_data import query_settings, scheduler_settings
+from typing import TYPE_CHECKING, Any
 
 from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import fit
-from policies.advice import Answer
+from policies.advice import PolicyAnswer
 from policies.choose import Policies
 from policies.money.billing import BillingTerms
 from policies.signals import (
@@ -34,6 +31,8 @@ from policies.signals import (
     VmGone,
     VmReady,
 )
+from tests.policies.fluid import Fluid, Lane
+from tests.policies.policy_data import query_settings, scheduler_settings
 
 if TYPE_CHECKING:
     from policies.choose import PolicyOptions
@@ -105,15 +104,15 @@ class Play:
         self.played.usd = self.scheduler.totals(self.fluid.now_s).usd
         return self.played
 
-    def _tell(self, kind: type[Event], **fields: object) -> None:
-        event = kind(event_id=f"e{next(self._ids)}", at_s=self.fluid.now_s, **fields)  # type: ignore[arg-type]
+    def _tell(self, kind: type[Event], **fields: Any) -> None:
+        event = kind(event_id=f"e{next(self._ids)}", at_s=self.fluid.now_s, **fields)
         commands = self.scheduler.handle(event)
         self.scheduler.validate()
         for command in commands:
             assert command.cause.event_id == event.event_id
             self._obey(command)
 
-    def _answers(self, ask: Ask) -> tuple[Answer, ...]:
+    def _answers(self, ask: Ask) -> tuple[PolicyAnswer, ...]:
         return self.policies.answer(ask)
 
     def _obey(self, command: Command) -> None:

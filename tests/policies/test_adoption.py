@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from policy_data import TERMS, Checked, ledger_of, scheduler_settings, until
 
 from policies.money.ledger import Budget
 from policies.signals import DrainAll, QuerySlot, SlotEnded, StopAll, VmAdopted, VmDrained, VmGone, VmLost
 from policies.vms.machine import VmBill
 from policies.vms.vm import VmState
+from tests.policies.policy_data import TERMS, Checked, ledger_of, scheduler_settings, until
 
 PERIOD_USD = TERMS.time_usd(20.0)
 OLD = {"vm": "vm-3-0a", "billing_since_s": 70.0, "booked_s": 85.0}

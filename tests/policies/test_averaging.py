@@ -57,7 +57,7 @@ def test_a_model_that_is_wrong_is_left_for_what_is_now() -> None:
 def test_a_cycle_that_has_grown_is_foreseen_although_the_model_knows_nothing_of_it() -> None:
     """A burst each 24 windows, at a level that rises: as a cycle ago, plus what has changed since."""
     at = np.arange(24 * 8)
-    load = 400.0 + 1.0 * at + np.where(at % 24 >= 20, 900.0, 0.0)
+    load = np.asarray(400.0 + 1.0 * at + np.where(at % 24 >= 20, 900.0, 0.0), dtype=np.float64)
     before_burst = noisy(load)[: 24 * 8 - 5]
     averaged = lived(before_burst, says(400.0, 400.0), cycles=(24,))
     found = averaged.forecast(says(400.0, 400.0))

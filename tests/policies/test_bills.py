@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from policy_data import TERMS, Checked, ledger_of, scheduler_settings
 
 from gateway.views.moneyview import log_bill, money
 from policies.money.ledger import Budget
 from policies.signals import QuerySlot, SlotEnded, VmDrained, VmGone, VmReady
 from policies.vms.machine import VmBill
+from tests.policies.policy_data import TERMS, Checked, ledger_of, scheduler_settings
 
 PERIOD_USD = TERMS.time_usd(20.0)
 WALL_S = 1_700_000_000.0

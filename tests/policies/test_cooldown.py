@@ -6,12 +6,12 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_data import TERMS, query_settings
 
 from policies.advice import Advice, Site
 from policies.demand import Demand
 from policies.planning.cooldown import CoolDown
-from policies.switching.query import Query
+from policies.switching.query import SwitchedQuery
+from tests.policies.policy_data import TERMS, query_settings
 
 PERIOD_S = 60.0
 
@@ -73,7 +73,7 @@ def test_what_is_foreseen_for_a_query_that_stays_home_excuses_nobody() -> None:
     """After a start at 0 s: who asked for one VM may come to the two that were foreseen, not to the other's nine."""
     settings = [query_settings("q"), query_settings("home", mode="off")]
     site = Site(max_vms=9, terms=TERMS, boot_s=5.0, slot_s=1.0)
-    demand = Demand({each.name: Query(each, site.slot_s) for each in settings}, site)
+    demand = Demand({each.name: SwitchedQuery(each, site.slot_s) for each in settings}, site)
     demand.advice = {"q": Advice(wanted=1, rising_to=2), "home": Advice(wanted=9, rising_to=9)}
     demand.started(1, 0.0)
     assert (demand.cool_down_left_s(1, 1.0), demand.cool_down_left_s(2, 1.0)) == (0.0, TERMS.period_s - 1.0)

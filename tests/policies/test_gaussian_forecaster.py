@@ -18,7 +18,8 @@ START_S = 1_700_000_000.0
 
 def daily(at_s: np.ndarray, noise: float = 0.0, seed: int = 0) -> np.ndarray:
     day = 2 * np.pi * at_s / 86_400
-    return 500 + 300 * np.sin(day) + 80 * np.sin(3 * day) + noise * np.random.default_rng(seed).normal(size=len(at_s))
+    noises = noise * np.random.default_rng(seed).normal(size=len(at_s))
+    return np.asarray(500 + 300 * np.sin(day) + 80 * np.sin(3 * day) + noises)
 
 
 def fed(n: int, window: int, noise: float = 20.0) -> Forecaster:
@@ -63,7 +64,8 @@ def wandering_day(at_s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         walks[:, day] = 0.8 * walks[:, day - 1] + 0.6 * rng.normal(size=2)
     up, aside = (np.interp(days, np.arange(len(walk)), walk) for walk in walks)
     angle = 2 * np.pi * at_s / 86_400
-    return 1000 + (500 + 250 * up) * np.sin(angle) + 250 * aside * np.cos(angle) + 20 * rng.normal(size=len(at_s))
+    noises = 20 * rng.normal(size=len(at_s))
+    return np.asarray(1000 + (500 + 250 * up) * np.sin(angle) + 250 * aside * np.cos(angle) + noises)
 
 
 def test_a_cycle_that_wandered_is_not_forgotten_within_days() -> None:

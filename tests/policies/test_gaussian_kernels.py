@@ -17,7 +17,8 @@ def kernels(draw: st.DrawFn) -> Kernel:
     ard = Ard(draw(scales), (draw(scales), draw(scales)))
     periodic = Periodic(draw(st.integers(0, 1)), draw(scales), draw(scales), draw(scales), draw(scales))
     trend = Trend(draw(st.integers(0, 1)), draw(scales), draw(scales))
-    return draw(st.sampled_from([ard, periodic, trend, Sum((ard, periodic, trend))]))
+    every: list[Kernel] = [ard, periodic, trend, Sum((ard, periodic, trend))]
+    return draw(st.sampled_from(every))
 
 
 def points(seed: int, n: int = 12) -> np.ndarray:

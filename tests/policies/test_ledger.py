@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from policies.money.ledger import DAY_S, HOUR_S, Budget, Entry, Ledger, LedgerState, Reservation
+from policies.money.ledger import DAY_S, HOUR_S, Budget, Ledger, LedgerEntry, LedgerState, Reservation
 
 NOON_S = 20_000 * DAY_S + 12 * HOUR_S
 
@@ -108,8 +108,8 @@ def test_a_renewal_keeps_what_is_set_aside_for_the_next_block() -> None:
     assert reserve(ledger, "vm-1", 0.8, NOON_S + HOUR_S)
     ledger.settle("vm-1", {"q": 0.3}, NOON_S + HOUR_S, keep_usd={"q": 0.4})
     assert ledger.state == LedgerState(
-        spent=(Entry(hour=480_012, query="q", usd=0.3),),
-        reserved=(Reservation("vm-1", NOON_S + HOUR_S + 60, (Entry(480_013, "q", 0.4),)),),
+        spent=(LedgerEntry(hour=480_012, query="q", usd=0.3),),
+        reserved=(Reservation("vm-1", NOON_S + HOUR_S + 60, (LedgerEntry(480_013, "q", 0.4),)),),
     )
 
 

@@ -7,8 +7,6 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from policy_data import Checked, query_settings, scheduler_settings
-from policy_play import Play, bursts
 
 from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import Fitter
@@ -18,9 +16,11 @@ from policies.planning.planner import PlannerOptions
 from policies.planning.queueing import QueueingOptions
 from policies.planning.windows import WindowedPolicy
 from policies.signals import Ask, Fitted, QuerySlot, SlotAnswered, SlotEnded, StartVm
+from tests.policies.policy_data import Checked, query_settings, scheduler_settings
+from tests.policies.policy_play import Play, bursts
 
 if TYPE_CHECKING:
-    from policies.advice import Advice, Answer, Seen
+    from policies.advice import Advice, PolicyAnswer, Seen
     from policies.choose import PolicyOptions
 
 BURSTS = bursts(every_s=30.0, for_s=10.0, low=400.0, high=1800.0)
@@ -35,7 +35,7 @@ class Elsewhere(Play):
         self._runner = runner
         self._fitter = Fitter(lambda _: None)
 
-    def _answers(self, ask: Ask) -> tuple[Answer, ...]:
+    def _answers(self, ask: Ask) -> tuple[PolicyAnswer, ...]:
         return self._runner.run(self._fitter.answer(ask, self.policies))
 
     def close(self) -> None:

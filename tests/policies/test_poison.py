@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +14,7 @@ RUNS = st.lists(st.tuples(st.integers(1, 700), st.floats(0, 0.4), st.randoms()),
 
 @given(RUNS, st.sampled_from([0.0, 0.001, 0.1, 0.2, 1.0]))
 def test_it_trips_exactly_when_a_thousand_rows_in_a_row_hold_too_many(
-    runs: list[tuple[int, float, object]], most: float
+    runs: list[tuple[int, float, Random]], most: float
 ) -> None:
     window, judged = BadRows(most), list[bool]()
     for rows, part, chance in runs:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from policy_play import BOOT_S, HOME_PER_S, PERIOD_S, Play, Played, bursts, noisy
 
 from policies.planning.plain import CpuOptions, StaticOptions
 from policies.planning.planner import PlannerOptions
 from policies.planning.queueing import ForecastBy, QueueingOptions
+from tests.policies.policy_play import BOOT_S, HOME_PER_S, PERIOD_S, Play, Played, bursts, noisy
 
 CYCLE_S = 60.0
 BURST_S = 20.0

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queue_simulation import system_sizes
 
 from policies.queueing.adaptation import Adaptation, Change
 from policies.queueing.degree import (
@@ -18,6 +17,7 @@ from policies.queueing.degree import (
 )
 from policies.queueing.distributions import Deterministic, Distribution, Exponential, Normal, Pareto, Uniform
 from policies.queueing.profile import OperatorProfile, ProfilePoint
+from tests.policies.queue_simulation import system_sizes
 
 GOAL = BufferGoal(limit_events=15, probability=0.95)
 UNIFORM, PARETO = Uniform(0.1, 0.2), Pareto(0.05, 2.0)
@@ -101,8 +101,8 @@ def test_regular_times_need_few_more_than_the_least_that_a_simulation_finds(
         shares = []
         for seed in range(3):
             rng = np.random.default_rng(seed)
-            times = [d.quantile(rng.uniform(size=15_000)) for d in (workload, service)]
-            shares.append(np.mean(system_sizes(*times, instances, rng) <= GOAL.limit_events))
+            between_s, busy_s = (d.quantile(rng.uniform(size=15_000)) for d in (workload, service))
+            shares.append(np.mean(system_sizes(between_s, busy_s, instances, rng) <= GOAL.limit_events))
         return bool(np.mean(shares) >= GOAL.probability)
 
     found = optimal_degree(workload, service, GOAL, current=4, most=60).instances

@@ -13,7 +13,7 @@ from policies.queueing.forecasts import HoltWinters, Smoothing, fit_smoothing, n
 def seasonal(n: int, noise: float = 0.0, seed: int = 0) -> np.ndarray:
     at = np.arange(n)
     series = 100 + 0.5 * at + 20 * np.sin(2 * np.pi * at / 12)
-    return series + noise * np.random.default_rng(seed).normal(size=n)
+    return np.asarray(series + noise * np.random.default_rng(seed).normal(size=n))
 
 
 values = st.lists(st.floats(-1e6, 1e6), min_size=4, max_size=40)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from queue_simulation import system_sizes
 
 from policies.queueing.degree import BufferGoal
 from policies.queueing.distributions import Deterministic, Distribution, Exponential, Normal, Pareto, Uniform
 from policies.queueing.forecasts import seasonal_naive
 from policies.queueing.planner import PlannerSettings, QueueingPlanner, scaled
 from policies.queueing.profile import OperatorProfile, ProfilePoint
+from tests.policies.queue_simulation import system_sizes
 
 GOAL = BufferGoal(limit_events=15, probability=0.95)
 PROFILE = OperatorProfile(tuple(ProfilePoint(rate, Deterministic(0.2 + 0.15 * rate)) for rate in (1.0, 2, 3, 4, 5, 6)))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from queue_simulation import system_sizes
 
 from policies.queueing.degree import BufferGoal, optimal_degree
 from policies.queueing.distributions import Deterministic, Distribution, Exponential, Normal, Pareto, Uniform
@@ -10,6 +9,7 @@ from policies.queueing.planner import PlannerSettings, QueueingPlanner
 from policies.queueing.profile import OperatorProfile, ProfilePoint
 from policies.queueing.refined import refined, simulate
 from policies.queueing.stationary import mdc_within, mmc_within
+from tests.policies.queue_simulation import system_sizes
 
 GOAL = BufferGoal(limit_events=15, probability=0.95)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from queue_simulation import system_sizes
 
 from policies.queueing.stationary import erlang_c, mdc_distribution, mdc_within, mmc_within, utilisation
+from tests.policies.queue_simulation import system_sizes
 
 loads = st.floats(0.02, 0.97)
 servers = st.integers(1, 25)
@@ -43,7 +43,7 @@ def iterated_mdc(offered: float, instances: int, states: int = 400) -> np.ndarra
         if np.abs(after - now).max() < 1e-14:
             break
         now = after
-    return now / now.sum()
+    return np.asarray(now / now.sum())
 
 
 @pytest.mark.parametrize(("rho", "instances"), [(0.3, 1), (0.8, 1), (0.7, 3), (0.9, 6), (0.5, 12), (0.85, 20)])

@@ -17,8 +17,8 @@ from policies.planning.rules import (
     QueueingRule,
     RateRule,
     Rule,
+    RuleVerdict,
     Static,
-    Verdict,
 )
 from policies.queueing.degree import BufferGoal
 from policies.queueing.stationary import mmc_within
@@ -78,7 +78,7 @@ def test_ds2_says_why() -> None:
 
 def played(
     rule: Rule, rates: list[float], *, slot_s: float = 1.0, broken: frozenset[int] = frozenset()
-) -> list[Verdict]:
+) -> list[RuleVerdict]:
     """Let a rule decide slot by slot, obeying it at once."""
     engines, verdicts = 1, []
     for slot, rate in enumerate(rates):
@@ -88,7 +88,7 @@ def played(
     return verdicts
 
 
-def switches(verdicts: list[Verdict]) -> list[int]:
+def switches(verdicts: list[RuleVerdict]) -> list[int]:
     counts = [1, *(verdict.engines for verdict in verdicts)]
     return [slot for slot, (a, b) in enumerate(itertools.pairwise(counts)) if a != b]
 

@@ -3,21 +3,6 @@
 from typing import Any
 
 import pytest
-from policy_data import (
-    ALL_HOME,
-    HALF,
-    TERMS,
-    Checked,
-    draining,
-    ending,
-    idle,
-    query_settings,
-    scheduler_settings,
-    sending,
-    starting,
-    states,
-    until,
-)
 
 from gateway.core.decide.scheduler import Scheduler
 from policies.signals import (
@@ -39,6 +24,21 @@ from policies.signals import (
     VmReclaimed,
 )
 from policies.vms.vm import ImpossibleTransitionError, VmState
+from tests.policies.policy_data import (
+    ALL_HOME,
+    HALF,
+    TERMS,
+    Checked,
+    draining,
+    ending,
+    idle,
+    query_settings,
+    scheduler_settings,
+    sending,
+    starting,
+    states,
+    until,
+)
 
 # ----------------------------------------------------------------------------------------------- absent, waiting, start
 

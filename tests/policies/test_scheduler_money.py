@@ -1,7 +1,12 @@
 """What the budget and the billing periods do to the VMs."""
 
 import pytest
-from policy_data import (
+
+from policies.money.billing import BillingTerms
+from policies.money.ledger import DAY_S, Budget
+from policies.signals import HOME, QuerySlot, SlotEnded, VmFailed, VmGone, VmLost, VmReady
+from policies.vms.vm import VmState
+from tests.policies.policy_data import (
     ALL_HOME,
     TERMS,
     Checked,
@@ -14,11 +19,6 @@ from policy_data import (
     states,
     until,
 )
-
-from policies.money.billing import BillingTerms
-from policies.money.ledger import DAY_S, Budget
-from policies.signals import HOME, QuerySlot, SlotEnded, VmFailed, VmGone, VmLost, VmReady
-from policies.vms.vm import VmState
 
 PERIOD_USD = TERMS.time_usd(20.0)
 

@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from policy_data import TERMS, query_settings, scheduler_settings
 
 from gateway.core.decide.scheduler import Scheduler
 from policies.money.ledger import Budget
@@ -31,6 +30,7 @@ from policies.signals import (
     VmReady,
     VmReclaimed,
 )
+from tests.policies.policy_data import TERMS, query_settings, scheduler_settings
 
 QUERIES = ("auto", "fixed", "moved", "state")
 LATENCIES = st.sampled_from([0.0, 0.9, 1.0, 2.0, 2.9, 3.0, 5.0, 60.0])

@@ -1,12 +1,12 @@
 from dataclasses import replace
 
 import pytest
-from fluid import Fluid, Lane
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.signals import HOME, QuerySlot
 from policies.switching.sharing import AutoShare, FixedShare, split
+from tests.policies.fluid import Fluid, Lane
 
 names = st.lists(st.sampled_from(["vm-1", "vm-2", "vm-3", "vm-4"]), unique=True, max_size=4)
 rates = st.dictionaries(st.sampled_from([HOME, "vm-1", "vm-2", "vm-3", "vm-4"]), st.floats(0, 1e6))

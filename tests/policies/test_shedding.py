@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_data import TERMS, Checked, query_settings, scheduler_settings
 
-from policies.money.ledger import Budget, Entry, LedgerState
+from policies.money.ledger import Budget, LedgerEntry, LedgerState
 from policies.signals import HOME, LedgerRestored, QueryOpened, QuerySlot, SetShed, SlotEnded, VmReady
 from policies.switching.shedding import MOST, Sampler, share_to_shed
+from tests.policies.policy_data import TERMS, Checked, query_settings, scheduler_settings
 
 PERIOD_USD = TERMS.time_usd(20.0)
 
@@ -135,7 +135,7 @@ def test_a_new_day_ends_it() -> None:
     checked = without_money(budget=Budget(usd_per_day=1.2 * PERIOD_USD, usd_per_query_day=0.0))
     assert shed_of(checked, **OVERLOAD)[0].cause.why == "q: usd_per_query_day is spent"
     checked = without_money(budget=Budget(usd_per_hour=1.2 * PERIOD_USD))
-    checked.tell(LedgerRestored, state=LedgerState(spent=(Entry(int(checked.now_s // 3600), "q", PERIOD_USD),)))
+    checked.tell(LedgerRestored, state=LedgerState(spent=(LedgerEntry(int(checked.now_s // 3600), "q", PERIOD_USD),)))
     assert shed_of(checked, **OVERLOAD)[0].share == pytest.approx(0.75, abs=0.05)
     checked.now_s += 3600.0
     assert shed_of(checked, **OVERLOAD)[0].share == 0.0

@@ -15,7 +15,7 @@ from policies.planning.stategraph import (
     Costs,
     CostSettings,
     Horizon,
-    Rented,
+    RentedVm,
     costs,
     missed_events,
     shortest_path,
@@ -155,7 +155,7 @@ def test_a_vm_must_be_asked_for_before_it_can_serve() -> None:
 
 
 def test_vms_that_boot_already_serve_when_they_are_ready_and_cost_no_start() -> None:
-    booting = [Rented(ready_in_s=60.0, paid_for_s=540.0), Rented(ready_in_s=100.0, paid_for_s=580.0)]
+    booting = [RentedVm(ready_in_s=60.0, paid_for_s=540.0), RentedVm(ready_in_s=100.0, paid_for_s=580.0)]
     found = costs(horizon([350.0] * 6), settings(boot_s=170.0), booting)
     path = shortest_path(found, 0)
     assert path.states == (0, 1, 2, 3, 3, 3)
@@ -165,7 +165,7 @@ def test_vms_that_boot_already_serve_when_they_are_ready_and_cost_no_start() -> 
 
 
 def test_what_is_paid_for_is_kept_and_given_back_before_the_next_period() -> None:
-    fleet = [Rented(0.0, 170.0), Rented(0.0, 410.0)]
+    fleet = [RentedVm(0.0, 170.0), RentedVm(0.0, 410.0)]
     found = costs(horizon([50.0] * 12), settings(rebalance_usd=0.0, miss_usd=0.0), fleet)
     # Paid time costs nothing; the VM whose period ends first goes first.
     for window in range(12):
@@ -202,7 +202,7 @@ def test_traffic_is_paid_for_only_when_home_cannot_carry_all() -> None:
 
 
 def test_a_change_costs_rc_and_staying_does_not() -> None:
-    found = costs(horizon([50.0]), settings(rebalance_usd=7.0), [Rented(0.0, 600.0)])
+    found = costs(horizon([50.0]), settings(rebalance_usd=7.0), [RentedVm(0.0, 600.0)])
     assert found.arcs[0, 1, 0] == 7.0
     assert found.arcs[0, 1, 1] == 0.0
 
@@ -214,7 +214,7 @@ rates_lists = st.lists(st.floats(0, 500), min_size=1, max_size=12)
 def test_a_plan_never_costs_more_than_doing_nothing(
     rates: list[float], serving: int, boot_s: float, std: float
 ) -> None:
-    fleet = [Rented(0.0, 100.0 * (vm + 1)) for vm in range(serving)]
+    fleet = [RentedVm(0.0, 100.0 * (vm + 1)) for vm in range(serving)]
     found = costs(horizon(rates, std=std), settings(boot_s=boot_s), fleet)
     path = shortest_path(found, serving)
     nothing = sum(float(found.arcs[window, serving, serving]) for window in range(len(rates)))
@@ -247,7 +247,7 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match="must not be negative"):
         settings(miss_usd=-1.0)
     with pytest.raises(ValueError, match="only go up to 1"):
-        costs(horizon([1.0], most_vms=1), settings(), [Rented(0, 1), Rented(0, 1)])
+        costs(horizon([1.0], most_vms=1), settings(), [RentedVm(0, 1), RentedVm(0, 1)])
     with pytest.raises(ValueError, match="there is no window 1"):
         shortest_path(costs(horizon([1.0]), settings(), []), 0, 1)
     with pytest.raises(ValueError, match="there is no state 9"):

@@ -1,9 +1,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_data import SWITCHING
 
 from policies.switching.switching import SwitchingSettings, phi_data, phi_vm
+from tests.policies.policy_data import SWITCHING
 
 
 @pytest.mark.parametrize(

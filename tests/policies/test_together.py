@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_data import query_settings, scheduler_settings
 
 import policies.demand
 from engines.simulated.boot import LogNormal
-from engines.simulated.generators import Trace
+from engines.simulated.generators import RecordedRates
 from gateway.simulate.options import Machines, QueryOptions, WorldOptions
 from gateway.simulate.runs.world import World, WorldOutcome
 from policies.advice import Advice, Load
@@ -24,6 +23,7 @@ from policies.planning.planner import PlannerOptions
 from policies.planning.queueing import QueueingOptions
 from policies.signals import QuerySlot
 from policies.together import Overlap, together
+from tests.policies.policy_data import query_settings, scheduler_settings
 
 LOADS = st.floats(0.0, 8.0).map(lambda load: round(load, 3))
 
@@ -183,17 +183,21 @@ LOW, HIGH = 200.0, 1400.0
 SEASONAL = QueueingOptions(window_s=2.0, forecast="seasonal", cycle_s=CYCLE_S, history=120)
 
 
-def bursts(phase_s: float, low: float = LOW, high: float = HIGH) -> Trace:
+def bursts(phase_s: float, low: float = LOW, high: float = HIGH) -> RecordedRates:
     at_s = np.arange(0.0, LOAD_S, 0.1)
     rates = np.where((at_s + CYCLE_S - phase_s) % CYCLE_S < BURST_S, high, low)
-    return Trace(at_s.tolist(), (rates * 0.1).tolist())
+    return RecordedRates(at_s.tolist(), (rates * 0.1).tolist())
 
 
 class Lived:
     """A world of queries; home does 1,000 events a second of each of ``cores`` batches at a time, and so does a VM."""
 
     def __init__(
-        self, *loads: Trace, policy: PlannerOptions | QueueingOptions = SEASONAL, cores: int = 1, load_s: float = LOAD_S
+        self,
+        *loads: RecordedRates,
+        policy: PlannerOptions | QueueingOptions = SEASONAL,
+        cores: int = 1,
+        load_s: float = LOAD_S,
     ) -> None:
         settings = [query_settings(f"q{at}", share=None, policy=policy) for at in range(len(loads))]
         world = World(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
-from fluid import Fluid, Lane
-from policy_data import SWITCHING, query_settings, scheduler_settings
 
 from gateway.core.decide.scheduler import Scheduler
 from policies.signals import (
@@ -22,6 +21,8 @@ from policies.signals import (
     VmGone,
     VmReady,
 )
+from tests.policies.fluid import Fluid, Lane
+from tests.policies.policy_data import SWITCHING, query_settings, scheduler_settings
 
 HOME_PER_S = 2000.0
 SPIKES_S = ((10.0, 25.0), (75.0, 90.0))
@@ -59,8 +60,8 @@ def play(
     gone_s: list[float] = []
     ids = iter(range(1_000_000))
 
-    def tell(kind: type[Event], **fields: object) -> None:
-        commands = scheduler.handle(kind(event_id=f"e{next(ids)}", at_s=fluid.now_s, **fields))  # type: ignore[arg-type]
+    def tell(kind: type[Event], **fields: Any) -> None:
+        commands = scheduler.handle(kind(event_id=f"e{next(ids)}", at_s=fluid.now_s, **fields))
         scheduler.validate()
         for command in commands:
             obey(command)

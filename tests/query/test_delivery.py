@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_doubles import ManualClock, opened, results, until
-from test_file_sink import parts
 
 from gateway.connectors.position import Position
 from gateway.core.exchange.instructions import Release
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile
 from gateway.query.flow.delivery import PART_BYTES, Delivery, Results
 from gateway.sinks.parts.filesink import FileSink
+from tests.support.file_parts import parts
+from tests.support.gateway_doubles import ManualClock, opened, results, until
 
 
 class Desk:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_file_sink import parts
+
+from tests.support.file_parts import parts
 
 EVENTS = 6_000
 BAD_EVERY = 500

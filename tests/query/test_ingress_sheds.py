@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from gateway_doubles import ManualClock, until
-from test_ingress import SCHEMA, Site, table_source
 
 from gateway.connectors.position import Position
 from gateway.query.flow.ingress import RunLimits, sampled
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.query.flow.statistics import Tally
+from tests.query.ingress_site import SCHEMA, Site, table_source
+from tests.support.gateway_doubles import ManualClock, until
 
 TENS = RunLimits(10, 1 << 30, 1.0)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from gateway_doubles import until
-from test_pipeline import Query, query
-
-from infra.messages import Isolating, Poison, QueryFailed
+from infra.messages import IsolatingMessage, Poison, QueryFailed
 from policies.signals import HOME
+from tests.query.pipeline_site import Query, query
+from tests.support.gateway_doubles import until
 
 __all__ = ["query"]
 
@@ -44,7 +43,7 @@ async def test_a_run_that_is_isolated_is_no_latency_by_which_a_vm_is_rented_but_
         home = query.add_host(HOME)
         query.offer(0, 9)
         await until(lambda: len(home.runs) == 1)
-        home.link.say(Isolating(query="q", epoch=1, first_seq=0))
+        home.link.say(IsolatingMessage(query="q", epoch=1, first_seq=0))
         await until(lambda: query.pipeline.isolating_s > 0, query.clock, 0.1)
         query.clock.advance(50.0)
         query.pipeline.end_slot(None, 0)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from test_file_sink import parts
 
 from gateway.journal.deadletters import DeadLetter
+from tests.support.file_parts import parts
 
 EVENTS = 4_000
 BAD_EVERY = 500

@@ -11,7 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from test_file_sink import parts
+
+from tests.support.file_parts import parts
 
 EVENTS = 200
 BAD = ("not an event", '{"id": "x"}')

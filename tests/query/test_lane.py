@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from gateway_doubles import FakeHost, ManualClock, events, settle, until
 
 import gateway.core.exchange.events as told
 from gateway.core.exchange import Exchange, ExchangeSettings, LaneView
@@ -14,6 +13,7 @@ from gateway.query.flow.lane import NO_BATCH, Answer, Lane, LaneEvent
 from gateway.query.flow.run import Run
 from infra.messages import Poison, Predicate, QueryFailed
 from policies.failures.overdue import Patience
+from tests.support.gateway_doubles import FakeHost, ManualClock, events, settle, until
 
 EVEN_TEXT = Predicate(op="ends_with", column=("text",), value="0")
 SETTINGS = ExchangeSettings(patience=Patience(), flush_s=None, held_bytes_max=1 << 20)
@@ -43,7 +43,7 @@ class Owner:
     def open_runs(self) -> int:
         return self._exchange.lane(self._lane.name).open_runs
 
-    def _handle(self, event: told.Event[Run, Answer]) -> None:
+    def _handle(self, event: told.ExchangeEvent[Run, Answer]) -> None:
         for what in self._exchange.handle(event):
             match what:
                 case Pack() | Send():

@@ -6,12 +6,12 @@ import logging
 from pathlib import Path
 
 import pytest
-from gateway_doubles import ManualClock
 
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
 from gateway.query.flow.letters import LetterLog
 from gateway.query.flow.statistics import Tally
 from gateway.views.recorder import tallies_text
+from tests.support.gateway_doubles import ManualClock
 
 
 def letter(seq: int) -> DeadLetter:

@@ -6,11 +6,11 @@ What becomes of the VM meanwhile is in test_actuator.py; shorter cuts of a real 
 from __future__ import annotations
 
 import pytest
-from gateway_doubles import FakeHost, until
-from test_pipeline import Query, query, serving
 
 from gateway.query.flow.moves import Loss
 from policies.signals import HOME
+from tests.query.pipeline_site import Query, query, serving
+from tests.support.gateway_doubles import FakeHost, until
 
 __all__ = ["query"]
 

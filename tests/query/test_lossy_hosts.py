@@ -3,126 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from gateway_doubles import until
-from test_file_sink import parts
-from test_running_query import CONFIG
 
-from gateway.config import load
-from gateway.core.decide.profiler import Profiler
-from gateway.hosts.connection import Connection
-from gateway.hosts.enrol import dial
 from gateway.query.flow import pipeline as pipeline_module
 from gateway.query.flow.moves import Loss
-from gateway.query.running import RunningQuery
-from infra.clock import SystemClock
-from infra.link.keys.trust import Authority, UserData, new_token
 from policies.failures.overdue import Patience
 from policies.signals import HOME
+from tests.query.lossy_hosts import CLOCK, EVENTS, ORACLE, SEED, Hosts, deliver, hosts, results, running
+from tests.support.gateway_doubles import until
 
-SEED = int(os.environ.get("SPILLWAY_FAULT_SEED", "20"))
-EVENTS = 800
-CLOCK = SystemClock()
-
-
-class Hosts:
-    """Host processes of one gateway, by lane."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.authority = Authority.open(folder / "trust")
-        self.processes: dict[str, subprocess.Popen[str]] = {}
-        self.connections: list[Connection] = []
-
-    async def start(self, lane: str, part: float) -> Connection:
-        """Start a host that misbehaves in ``part`` of its answers, enrol it and link up."""
-        folder = self.folder / lane
-        folder.mkdir()
-        token = new_token()
-        user_data = UserData(host=f"{lane}-host", ca_pem=self.authority.ca_pem, token=token)
-        (folder / "user-data").write_text(user_data.to_json())
-        script = str(Path(__file__).parents[1] / "support" / "echo_host.py")
-        command = [sys.executable, script, str(folder / "user-data"), str(folder), str(SEED), str(part)]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        self.processes[lane] = process
-        assert process.stdout is not None
-        port = int(await asyncio.to_thread(process.stdout.readline))
-        connection = await dial(lane, user_data.host, ("127.0.0.1", port), self.authority, token, CLOCK)
-        self.connections.append(connection)
-        return connection
-
-    async def end(self) -> None:
-        for connection in self.connections:
-            await connection.close("test over")
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
-
-
-@pytest.fixture
-async def hosts(tmp_path: Path) -> AsyncIterator[Hosts]:
-    started = Hosts(tmp_path)
-    yield started
-    await started.end()
-
-
-@asynccontextmanager
-async def running(folder: Path, home: Connection) -> AsyncIterator[RunningQuery]:
-    lines = [json.dumps({"id": i, "text": f"event {i}"}) for i in range(EVENTS)]
-    (folder / "in.jsonl").write_text("\n".join(lines) + "\n")
-    (folder / "config.yaml").write_text(CONFIG)
-    query = RunningQuery(
-        "q",
-        load(folder / "config.yaml").queries["q"],
-        folder=folder / "state" / "queries" / "q",
-        code_path="",
-        held_bytes=1 << 24,
-        profiler=Profiler(1.0, {"q": "mean"}),
-        clock=CLOCK,
-        upstream=lambda _: pytest.fail("no query is read"),
-        on_failed=lambda *_: None,
-        on_overdue=lambda *_: None,
-    )
-    await query.start(home)
-    try:
-        yield query
-    finally:
-        await query.stop()
-
-
-def results(folder: Path) -> list[dict[str, object]]:
-    out = folder / "out"
-    return [json.loads(line) for name in parts(out) for line in (out / name).read_text().splitlines()]
-
-
-ORACLE = [{"id": i, "lane": f"event {i}"} for i in range(EVENTS)]
-
-
-async def deliver(query: RunningQuery) -> None:
-    """Let slots pass until everything is in the sink."""
-
-    def drained() -> bool:
-        query.pipeline.end_slot(None, 0)
-        assert query.failure() is None
-        return query.drained
-
-    deadline_s = time.monotonic() + 120
-    while not drained():
-        assert time.monotonic() < deadline_s, "not everything was delivered"
-        await asyncio.sleep(0.02)
+__all__ = ["hosts"]
 
 
 async def test_a_fifth_of_the_answers_lost_doubled_and_reordered_changes_nothing(

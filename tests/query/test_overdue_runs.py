@@ -8,12 +8,12 @@ import random
 from pathlib import Path
 
 import pytest
-from gateway_doubles import FakeHost, until
-from test_pipeline import Query, query
 
 from gateway.query.flow.moves import Loss
 from infra.messages import Poison
 from policies.signals import HOME
+from tests.query.pipeline_site import Query, query
+from tests.support.gateway_doubles import FakeHost, until
 
 __all__ = ["query"]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from test_lossy_hosts import ORACLE, Hosts, deliver, results, running
 
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import InService, dial
@@ -21,6 +20,7 @@ from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority, TrustError
 from policies.failures.overdue import Patience
 from policies.signals import HOME
+from tests.query.lossy_hosts import ORACLE, Hosts, deliver, results, running
 
 CLOCK = SystemClock()
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.connectors.position import Position
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
-from infra.failpoints import Failpoints
+from infra.failpoints import installed
 from infra.statefiles import StateError
 
 HEAD = LogHead("owner", 1_700_000_000.25)
@@ -146,7 +146,12 @@ def test_until_it_is_rewritten_retired_runs_come_back(path: Path) -> None:
 
 def test_what_is_appended_while_it_is_rewritten_is_not_lost(path: Path) -> None:
     log = RunLog(path, HEAD)
-    appending = threading.Thread(target=lambda: [log.append([record(i)]) for i in range(300)])
+
+    def append() -> None:
+        for i in range(300):
+            log.append([record(i)])
+
+    appending = threading.Thread(target=append)
     appending.start()
     retired = 0
     while appending.is_alive():
@@ -176,18 +181,16 @@ def test_a_rewrite_that_fails_leaves_a_log_that_works(path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("place", ["before", "written", "after"])
-def test_a_run_that_a_failing_disk_refused_is_in_once_when_it_is_given_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_a_run_that_a_failing_disk_refused_is_in_once_when_it_is_given_again(path: Path, place: str) -> None:
     log = filled(path, 2)
     times = 1 if place == "after" else 3
-    monkeypatch.setattr("infra.failpoints._failpoints", Failpoints(f"runlog.append.{place}=eio@1-{times}"))
-    for _ in range(times):
-        with pytest.raises(OSError, match="failpoint"):
-            log.append([record(2)])
-    log.append([record(2)])
-    log.append([record(3)])
-    assert log.runs == RunLog(path, HEAD).runs == [record(i) for i in range(4)]
+    with installed(f"runlog.append.{place}=eio@1-{times}"):
+        for _ in range(times):
+            with pytest.raises(OSError, match="failpoint"):
+                log.append([record(2)])
+        log.append([record(2)])
+        log.append([record(3)])
+        assert log.runs == RunLog(path, HEAD).runs == [record(i) for i in range(4)]
 
 
 def test_a_rename_that_may_be_undone_is_made_again_before_anything_is_appended(
@@ -209,16 +212,14 @@ def test_a_rename_that_may_be_undone_is_made_again_before_anything_is_appended(
     assert RunLog(path, HEAD).runs == [record(i) for i in range(1, 4)]
 
 
-def test_closed_on_a_full_disk_it_leaves_what_it_had(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_closed_on_a_full_disk_it_leaves_what_it_had(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = filled(path, 3)
     log.retire(10)
-    monkeypatch.setattr("infra.failpoints._failpoints", Failpoints("runlog.rewrite.before=enospc@1"))
-    log.close()
-    assert "cannot be truncated now" in caplog.text
-    assert RunLog(path, HEAD).runs == [record(i) for i in range(3)]
-    assert list(path.parent.iterdir()) == [path]
+    with installed("runlog.rewrite.before=enospc@1"):
+        log.close()
+        assert "cannot be truncated now" in caplog.text
+        assert RunLog(path, HEAD).runs == [record(i) for i in range(3)]
+        assert list(path.parent.iterdir()) == [path]
 
 
 def test_the_newest_time_outlives_the_runs(path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gateway_doubles import FakeHost, until
 
 from gateway.config import Config, load
 from gateway.core.decide.profiler import Profiler
@@ -17,24 +16,9 @@ from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan
 from policies.failures.overdue import Patience
+from tests.query.one_query import CONFIG
+from tests.support.gateway_doubles import FakeHost, until
 
-CONFIG = """\
-gateway: {state_dir: state}
-cloud:
-  provider: process
-  max_vms: 0
-  boot: 10s
-  billing: {period: 60s, minimum: 60s, usd_per_hour: 0.1, usd_per_gb_sent: 0.09}
-  budget: {usd_per_day: 5}
-queries:
-  q:
-    source: {type: file, path: in.jsonl}
-    schema: id BIGINT, text STRING
-    sql: SELECT id, text AS lane FROM events
-    sink: {type: file, path: out}
-    qos: {latency: 2s}
-    runs: {max_events: 10}
-"""
 WHOLE = QueryPlan(switch_class="whole", switchable=False, narrow=False, reason="it counts")
 EVENTS = 40
 

@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gateway_doubles import until
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from query_site import Engine, Site, at
 
 from gateway.connectors.position import Position
 from gateway.query import takingover
@@ -21,6 +19,8 @@ from gateway.query.flow import runlog as runlog_module
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.sources.marks import FileMark
 from infra.statefiles import StateError
+from tests.support.gateway_doubles import until
+from tests.support.query_site import Engine, Site, at
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gateway_doubles import until
-from kafka_broker import Broker
-from kafka_sources import lines, put
-from kafka_topics import made, made_anew
-from query_site import Engine, Site
 
 from infra.statefiles import StateError
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.kafka_sources import lines, put
+from tests.connectors.kafka_topics import made, made_anew
+from tests.support.gateway_doubles import until
+from tests.support.query_site import Engine, Site
 
 
 async def test_it_is_begun_at_its_start_or_refused(

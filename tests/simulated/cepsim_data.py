@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from engines.simulated.generators import Generator, Uniform
+from engines.simulated.generators import ConstantRate, Generator
 from engines.simulated.metrics import Latency, Log, Throughput
-from engines.simulated.placement import Link, Vm
-from engines.simulated.query import Consumer, Edge, JoinOperator, Operator, Producer, Query, WindowedOperator
+from engines.simulated.placement import Link, SimulatedVm
+from engines.simulated.query import Consumer, Edge, JoinOperator, Operator, Producer, QueryGraph, WindowedOperator
 from engines.simulated.simulation import Simulation
 
 MILLION = 1e6
@@ -16,7 +16,7 @@ AMPLE_MIPS = 1e9
 
 
 def producer(name: str, per_s: float | Generator = 10.0, **changes: Any) -> Producer:
-    generator = Uniform(per_s) if isinstance(per_s, int | float) else per_s
+    generator = ConstantRate(per_s) if isinstance(per_s, int | float) else per_s
     return Producer(**{"name": name, "ipe": MILLION, "generator": generator, **changes})
 
 
@@ -41,7 +41,7 @@ class Watched:
 
     def __init__(
         self,
-        query: Query,
+        query: QueryGraph,
         mips: float = AMPLE_MIPS,
         *,
         elsewhere: tuple[str, ...] = (),
@@ -53,7 +53,7 @@ class Watched:
         links = {} if link is None else {("a", "b"): link, ("b", "a"): link}
         self.simulation = Simulation(
             [query],
-            [Vm("a", mips), Vm("b", mips)],
+            [SimulatedVm("a", mips), SimulatedVm("b", mips)],
             placement,
             interval_s=changes.pop("interval_s", 1.0),
             links=links,
@@ -65,9 +65,9 @@ class Watched:
         return [e.events for e in self.log.entries if e.vertex == vertex and e.happened == "processed"]
 
 
-def chain(*vertices: Any, selectivity: float = 1.0) -> Query:
+def chain(*vertices: Any, selectivity: float = 1.0) -> QueryGraph:
     """A chain of vertices; its last edge filters by ``selectivity``."""
     names = [vertex.name for vertex in vertices]
     edges = [Edge(origin, target) for origin, target in pairwise(names)]
     edges[-1] = Edge(edges[-1].origin, edges[-1].target, selectivity)
-    return Query("q", vertices, edges)
+    return QueryGraph("q", vertices, edges)

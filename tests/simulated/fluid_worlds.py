@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gateway.core.decide.scheduler import SchedulerSettings
-from gateway.simulate.fluid.options import FluidOptions, FluidQuery, Load, Site, Spikes
+from gateway.simulate.fluid.options import FluidOptions, FluidQuery, FluidSite, LoadSource, Spikes
 from gateway.simulate.options import Faults, Machines
 from policies.arrays import Array
 from policies.money.billing import BillingTerms
@@ -18,7 +18,7 @@ from policies.switching.switching import SwitchingSettings
 
 
 @st.composite
-def sites(draw: st.DrawFn, at: int) -> Site:
+def sites(draw: st.DrawFn, at: int) -> FluidSite:
     qos_s = draw(st.sampled_from([1.0, 2.0]))
     count = draw(st.integers(1, 3))
     queries = tuple(
@@ -57,7 +57,7 @@ def sites(draw: st.DrawFn, at: int) -> Site:
         for query in queries
     )
     machines = Machines(events_per_s=1000.0, batch_s=0.02, vm_speed=draw(st.sampled_from([1.0, 0.4])))
-    return Site(scheduler=scheduler, queries=shapes, machines=machines)
+    return FluidSite(scheduler=scheduler, queries=shapes, machines=machines)
 
 
 @st.composite
@@ -102,7 +102,7 @@ def day(seed: int = 1) -> FluidOptions:
         np.full(1, 300.0), 1.0, seed=seed, day=0.0, every_s=1000.0, for_s=120.0, times=4.0,
         together=np.zeros(1, dtype=np.intp),
     )  # fmt: skip
-    site = Site(scheduler=scheduler, queries=(FluidQuery(name="q"),), machines=Machines(events_per_s=900.0))
+    site = FluidSite(scheduler=scheduler, queries=(FluidQuery(name="q"),), machines=Machines(events_per_s=900.0))
     return FluidOptions(seed=seed, sites=(site,), load=load, slots=1000)
 
 
@@ -119,7 +119,7 @@ class Steps:
         self._at, self._bump = at, bump
 
     def block(self, first_slot: int, slots: int) -> Array:
-        """See ``Load``."""
+        """See ``LoadSource``."""
         return np.array([[self._events(slot)] for slot in range(first_slot, first_slot + slots)])
 
     def _events(self, slot: int) -> float:
@@ -130,7 +130,7 @@ class Steps:
 
 
 def one_query(
-    load: Load, slots: int, *, terms: BillingTerms, usd: float | None, keep_s: float = 1.0, mode: Mode = "auto"
+    load: LoadSource, slots: int, *, terms: BillingTerms, usd: float | None, keep_s: float = 1.0, mode: Mode = "auto"
 ) -> FluidOptions:
     """A gateway of one query and one VM that boots for 5 s; home serves 810 events a second."""
     switching = SwitchingSettings(2.4, 2.0, keep_s, 1000, 1.0)
@@ -138,5 +138,5 @@ def one_query(
     scheduler = SchedulerSettings(
         queries=(query,), max_vms=1, billing=terms, budget=Budget(usd), boot_s=5.0, slot_s=1.0
     )
-    site = Site(scheduler=scheduler, queries=(FluidQuery(name="q"),), machines=Machines(events_per_s=900.0))
+    site = FluidSite(scheduler=scheduler, queries=(FluidQuery(name="q"),), machines=Machines(events_per_s=900.0))
     return FluidOptions(seed=1, sites=(site,), load=load, slots=slots)

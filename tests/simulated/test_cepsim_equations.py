@@ -7,11 +7,11 @@ vertices at the end of the tick.
 from __future__ import annotations
 
 import pytest
-from cepsim_data import Watched, chain, consumer, join, operator, producer, window
 
-from engines.simulated.generators import Trace
+from engines.simulated.generators import RecordedRates
 from engines.simulated.placement import Link
-from engines.simulated.query import Edge, Query
+from engines.simulated.query import Edge, QueryGraph
+from tests.simulated.cepsim_data import Watched, chain, consumer, join, operator, producer, window
 
 
 def test_a_chain_with_time_for_all() -> None:
@@ -38,7 +38,7 @@ def test_a_chain_that_falls_behind() -> None:
 
 def test_several_producers_share_by_the_size_of_their_queues() -> None:
     edges = [Edge("p1", "u"), Edge("p2", "u"), Edge("u", "c")]
-    query = Query("q", [producer("p1", 3), producer("p2", 1), operator("u", ipe=2e6), consumer("c")], edges)
+    query = QueryGraph("q", [producer("p1", 3), producer("p2", 1), operator("u", ipe=2e6), consumer("c")], edges)
     # 10 million instructions: in proportion to ipe (1, 1, 2, 1) each vertex may process 2 events a tick.
     watched = Watched(query, mips=10)
     watched.simulation.run(2)
@@ -55,7 +55,7 @@ def test_several_producers_share_by_the_size_of_their_queues() -> None:
 
 def test_two_paths_count_once() -> None:
     edges = [Edge("p", "f"), Edge("p", "u"), Edge("f", "u", 0.5), Edge("u", "c")]
-    query = Query("q", [producer("p", 4), operator("f"), operator("u"), consumer("c")], edges)
+    query = QueryGraph("q", [producer("p", 4), operator("f"), operator("u"), consumer("c")], edges)
     assert query.paths("p", "c") == 2
     watched = Watched(query)
     watched.simulation.run(5)
@@ -67,7 +67,7 @@ def test_two_paths_count_once() -> None:
 
 def test_unequal_paths_over_a_network() -> None:
     edges = [Edge("p", "f"), Edge("p", "u"), Edge("f", "u", 0.5), Edge("u", "c")]
-    query = Query("q", [producer("p", 4), operator("f"), operator("u"), consumer("c")], edges)
+    query = QueryGraph("q", [producer("p", 4), operator("f"), operator("u"), consumer("c")], edges)
     watched = Watched(query, elsewhere=("f",), link=Link(delay_s=1.0))
     watched.simulation.run(3)
     # t=1: u takes 4 of p, l = 0.5.  t=2: the same: what p sent at 1 reaches f at 2, and u at 3.
@@ -88,7 +88,9 @@ def test_unequal_paths_over_a_network() -> None:
 
 
 def test_a_narrow_link_is_a_queue() -> None:
-    query = Query("q", [producer("p", Trace([0.5, 1.5], [4, 4])), consumer("c")], [Edge("p", "c", 1.0, 100.0)])
+    query = QueryGraph(
+        "q", [producer("p", RecordedRates([0.5, 1.5], [4, 4])), consumer("c")], [Edge("p", "c", 1.0, 100.0)]
+    )
     watched = Watched(query, elsewhere=("c",), link=Link(delay_s=0.5, bytes_per_s=200.0))
     watched.simulation.run(8)
     # 400 bytes take 2 s. Sent at 1: there at 1 + 2 + 0.5 = 3.5, so l = 0.5 + 2.5, consumed at 4: 3.5.
@@ -116,7 +118,7 @@ def test_a_sliding_window_counts_each_event_once() -> None:
 def test_a_window_combines_by_its_function() -> None:
     edges = [Edge("p1", "w"), Edge("p2", "w"), Edge("w", "c")]
     both = window("w", window_s=2, advance_s=2, function=lambda counts: max(counts.values()) / 2)
-    watched = Watched(Query("q", [producer("p1", 3), producer("p2", 5), both, consumer("c")], edges))
+    watched = Watched(QueryGraph("q", [producer("p1", 3), producer("p2", 5), both, consumer("c")], edges))
     watched.simulation.run(4)
     assert watched.processed("c") == pytest.approx([5, 5])  # max(6, 10) / 2
     assert watched.throughput.per_s("c", 4) == pytest.approx(3 + 5)
@@ -125,7 +127,7 @@ def test_a_window_combines_by_its_function() -> None:
 def joined(reduction: float, window_s: float, per_s: float) -> Watched:
     edges = [Edge("p1", "j"), Edge("p2", "j"), Edge("j", "c")]
     both = join("j", window_s=window_s, reduction=reduction)
-    return Watched(Query("q", [producer("p1", per_s), producer("p2", per_s), both, consumer("c")], edges))
+    return Watched(QueryGraph("q", [producer("p1", per_s), producer("p2", per_s), both, consumer("c")], edges))
 
 
 def test_a_join_finds_the_tuples_of_the_papers_example() -> None:
@@ -147,10 +149,10 @@ def test_a_join_forgets_what_is_older_than_its_window() -> None:
 
 def test_a_join_waits_for_its_other_side() -> None:
     edges = [Edge("p1", "j"), Edge("p2", "j"), Edge("j", "c")]
-    late = Trace([2.5], [4])
+    late = RecordedRates([2.5], [4])
     both = join("j", window_s=10, reduction=0.5)
-    early = producer("p1", Trace([0.5], [2]))
-    watched = Watched(Query("q", [early, producer("p2", late), both, consumer("c")], edges))
+    early = producer("p1", RecordedRates([0.5], [2]))
+    watched = Watched(QueryGraph("q", [early, producer("p2", late), both, consumer("c")], edges))
     watched.simulation.run(4)
     assert watched.processed("c") == pytest.approx([2 * 4 * 0.5])
     # p1's 2 are in j since 1 with l = 0.5 and go at 3: 2.5; p2's 4 pass at once, l = 0.5: (2*2.5 + 4*0.5)/6 = 7/6.

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
-from cepsim_data import Watched, chain, consumer, operator, producer, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.simulated.generators import Bursts, Generator, Poisson, Trace, Uniform, UniformIncrease
+from engines.simulated.generators import Bursts, ConstantRate, Generator, Poisson, RecordedRates, UniformIncrease
 from engines.simulated.metrics import Latency, Throughput
-from engines.simulated.placement import SpreadQueries, Vm
-from engines.simulated.query import Edge, Query
+from engines.simulated.placement import SimulatedVm, SpreadQueries
+from engines.simulated.query import Edge, QueryGraph
 from engines.simulated.running import RunningProducer
 from engines.simulated.scheduling import ProportionalToIpe, WorkConserving
 from engines.simulated.simulation import Simulation
+from tests.simulated.cepsim_data import Watched, chain, consumer, operator, producer, window
 
-GENERATORS = {
-    "uniform": (Uniform(5), 50.0),
+GENERATORS: dict[str, tuple[Generator, float]] = {
+    "uniform": (ConstantRate(5), 50.0),
     "increase": (UniformIncrease(10, over_s=4), 20 + 60.0),
     "increase at once": (UniformIncrease(10, over_s=0), 100.0),
-    "trace": (Trace([0.0, 0.5, 9.0, 10.0], [100, 1, 2, 4]), 103.0),
-    "bursts": (Bursts(Uniform(5), every_s=4, for_s=1, times=3), 50 + 3 * 5 * 2.0),
+    "trace": (RecordedRates([0.0, 0.5, 9.0, 10.0], [100, 1, 2, 4]), 103.0),
+    "bursts": (Bursts(ConstantRate(5), every_s=4, for_s=1, times=3), 50 + 3 * 5 * 2.0),
 }
 
 
@@ -47,40 +49,43 @@ def test_bursts_come_when_they_are_due() -> None:
 
 
 def test_poisson_arrivals_vary_as_much_as_their_mean() -> None:
-    generator = Poisson(Uniform(400), np.random.default_rng(1))
+    generator = Poisson(ConstantRate(400), np.random.default_rng(1))
     counts = [generator.events(at / 100, (at + 1) / 100) for at in range(20_000)]
     assert np.mean(counts) == pytest.approx(4, rel=0.03)
     assert np.var(counts) == pytest.approx(4, rel=0.06)
-    again = Poisson(Uniform(400), np.random.default_rng(1))
+    again = Poisson(ConstantRate(400), np.random.default_rng(1))
     assert [again.events(at / 100, (at + 1) / 100) for at in range(100)] == counts[:100]
 
 
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Uniform(-1), "not negative"),
-        (lambda: Uniform(math.nan), "finite"),
-        (lambda: Trace([1, 0], [1, 1]), "ascend"),
-        (lambda: Trace([1], [1, 1]), "1 times"),
-        (lambda: Bursts(Uniform(1), every_s=1, for_s=2, times=2), "does not fit"),
+        (lambda: ConstantRate(-1), "not negative"),
+        (lambda: ConstantRate(math.nan), "finite"),
+        (lambda: RecordedRates([1, 0], [1, 1]), "ascend"),
+        (lambda: RecordedRates([1], [1, 1]), "1 times"),
+        (lambda: Bursts(ConstantRate(1), every_s=1, for_s=2, times=2), "does not fit"),
         (lambda: operator("a", ipe=0), "instructions per event"),
         (lambda: operator("a", queue_events=0), "room"),
         (lambda: window("w", window_s=5, advance_s=2), "whole number"),
         (lambda: Edge("a", "b", -0.5), "selectivity"),
-        (lambda: Vm("v", 0), "MIPS"),
+        (lambda: SimulatedVm("v", 0), "MIPS"),
         (lambda: chain(producer("p"), operator("p"), consumer("c")), "same name"),
-        (lambda: Query("q", [producer("p"), consumer("c")], [Edge("p", "x")]), "no vertex"),
-        (lambda: Query("q", [producer("p"), operator("o")], [Edge("p", "o")]), "lacks an output"),
-        (lambda: Query("q", [producer("p"), consumer("c")], [Edge("p", "c")] * 2), "two edges"),
+        (lambda: QueryGraph("q", [producer("p"), consumer("c")], [Edge("p", "x")]), "no vertex"),
+        (lambda: QueryGraph("q", [producer("p"), operator("o")], [Edge("p", "o")]), "lacks an output"),
+        (lambda: QueryGraph("q", [producer("p"), consumer("c")], [Edge("p", "c")] * 2), "two edges"),
         (
-            lambda: Query(
+            lambda: QueryGraph(
                 "q",
                 [producer("p"), operator("a"), operator("b"), consumer("c")],
                 [Edge("p", "a"), Edge("a", "b"), Edge("b", "a"), Edge("b", "c")],
             ),
             "circle",
         ),
-        (lambda: Simulation([chain(producer("p"), consumer("c"))], [Vm("a", 1)], {"p": "a"}), "c of query q is on no"),
+        (
+            lambda: Simulation([chain(producer("p"), consumer("c"))], [SimulatedVm("a", 1)], {"p": "a"}),
+            "c of query q is on no",
+        ),
         (lambda: SpreadQueries().place([], []), "no VM"),
     ],
 )
@@ -91,7 +96,7 @@ def test_what_makes_no_sense_is_refused(make: object, says: str) -> None:
 
 def test_queries_spread_over_vms_by_their_speed() -> None:
     queries = [chain(producer(f"p{n}"), consumer(f"c{n}")) for n in range(6)]
-    placed = SpreadQueries().place(queries, [Vm("slow", 100), Vm("fast", 200)])
+    placed = SpreadQueries().place(queries, [SimulatedVm("slow", 100), SimulatedVm("fast", 200)])
     by_vm = [placed[f"p{n}"] for n in range(6)]
     assert by_vm.count("slow") == 2
     assert by_vm.count("fast") == 4
@@ -101,7 +106,7 @@ def test_queries_spread_over_vms_by_their_speed() -> None:
 def test_queries_on_one_vm_share_its_instructions() -> None:
     queries = [chain(producer(f"p{n}", 10), consumer(f"c{n}", ipe=3e6)) for n in range(2)]
     throughput = Throughput(queries)
-    vms = [Vm("v", 40)]
+    vms = [SimulatedVm("v", 40)]
     simulation = Simulation(queries, vms, SpreadQueries().place(queries, vms), interval_s=1, calculators=[throughput])
     simulation.run(4)
     # 8 million instructions for one event of each: 5 events of either query in a tick.
@@ -132,10 +137,10 @@ def test_weights_shift_instructions() -> None:
 
 
 def test_an_operator_of_several_ticks_sends_fractions() -> None:
-    watched = Watched(chain(producer("p", Trace([0.5], [1])), operator("f", ipe=5e6), consumer("c")), mips=7)
+    watched = Watched(chain(producer("p", RecordedRates([0.5], [1])), operator("f", ipe=5e6), consumer("c")), mips=7)
     watched.simulation.run(5)
     assert watched.processed("f") == pytest.approx([1.0])
-    slow = Watched(chain(producer("p", Trace([0.5], [1])), operator("f", ipe=5e6), consumer("c")), mips=1.4)
+    slow = Watched(chain(producer("p", RecordedRates([0.5], [1])), operator("f", ipe=5e6), consumer("c")), mips=1.4)
     slow.simulation.run(5)
     assert len(slow.processed("c")) == 5
     assert slow.processed("c")[0] == pytest.approx(0.2 * 0.2 / 0.2)
@@ -202,16 +207,17 @@ def test_every_event_is_somewhere(
 ) -> None:
     edges = [Edge(*ends) for ends in GRAPHS[graph]]
     names = sorted({name for ends in GRAPHS[graph] for name in ends})
-    makers = {"p": producer, "r": producer, "c": consumer}
+    others: Callable[..., Any] = operator
+    makers: dict[str, Callable[..., Any]] = {"p": producer, "r": producer, "c": consumer}
     made = {
-        name: makers.get(name, operator)(name, ipe=ipe[at], queue_events=None if name in "pr" else queue)
+        name: makers.get(name, others)(name, ipe=ipe[at], queue_events=None if name in "pr" else queue)
         for at, name in enumerate(names)
     }
-    generators: list[Generator] = [Uniform(rate) for rate in rates]
+    generators: list[Generator] = [ConstantRate(rate) for rate in rates]
     for name, generator in zip("pr", generators, strict=True):
         if name in made:
             made[name] = producer(name, generator, ipe=made[name].ipe)
-    query = Query("q", list(made.values()), edges)
+    query = QueryGraph("q", list(made.values()), edges)
     strategy = WorkConserving if conserving else ProportionalToIpe
     watched = Watched(query, mips=mips, elsewhere=tuple(elsewhere), scheduling=lambda _: strategy())
     simulation = watched.simulation
@@ -244,7 +250,7 @@ def test_warm_up_can_be_left_out() -> None:
     query = chain(producer("p", 6), consumer("c"))
     late, late_throughput = Latency(since_s=2.5), Throughput([query], since_s=2.5)
     simulation = Simulation(
-        [query], [Vm("a", 8)], {"p": "a", "c": "a"}, interval_s=1, calculators=[late, late_throughput]
+        [query], [SimulatedVm("a", 8)], {"p": "a", "c": "a"}, interval_s=1, calculators=[late, late_throughput]
     )
     simulation.run(3)
     assert late.latency_s("c") == pytest.approx(1.0)  # the third tick of a chain that falls behind

@@ -8,24 +8,24 @@ import statistics
 from collections.abc import Mapping
 
 import pytest
-from cepsim_data import MILLION, consumer, producer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.simulated.boot import BootTimes, Evenly, LogNormal, MeasuredTimes
-from engines.simulated.datacentre import Cloud, Datacentre, Host, NoRoomError
+from engines.simulated.datacentre import Datacentre, NoRoomError, SimulatedCloud, SimulatedHost
 from engines.simulated.metrics import Latency, Log
-from engines.simulated.placement import Link, Vm
-from engines.simulated.query import Edge, Query
+from engines.simulated.placement import Link, SimulatedVm
+from engines.simulated.query import Edge, QueryGraph
 from engines.simulated.simulation import Simulation
+from tests.simulated.cepsim_data import MILLION, consumer, producer
 
 RACK, WAN = Link(0.5), Link(3.0, 1e6)
 
 
-def cloud(**changes: object) -> Cloud:
+def cloud(**changes: object) -> SimulatedCloud:
     """Two hosts in Oslo, one in Rome."""
-    oslo = Datacentre("oslo", (Host("o1", 3000.0), Host("o2", 2000.0)), RACK)
-    return Cloud([oslo, Datacentre("rome", (Host("r1", 2500.0),))], between=WAN, **changes)  # type: ignore[arg-type]
+    oslo = Datacentre("oslo", (SimulatedHost("o1", 3000.0), SimulatedHost("o2", 2000.0)), RACK)
+    return SimulatedCloud([oslo, Datacentre("rome", (SimulatedHost("r1", 2500.0),))], between=WAN, **changes)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------------------------------ hosts
@@ -47,7 +47,7 @@ def test_vms_go_where_most_is_free_and_no_host_promises_more_than_it_has() -> No
 
 @given(asked=st.lists(st.tuples(st.floats(1, 3000), st.booleans()), max_size=30))
 def test_no_host_is_ever_overbooked(asked: list[tuple[float, bool]]) -> None:
-    there, promised, alive = cloud(), {"o1": 0.0, "o2": 0.0}, list[Vm]()
+    there, promised, alive = cloud(), {"o1": 0.0, "o2": 0.0}, list[SimulatedVm]()
     for number, (mips, ends) in enumerate(asked):
         if ends and alive:
             gone = alive.pop(0)
@@ -68,7 +68,7 @@ def test_no_host_is_ever_overbooked(asked: list[tuple[float, bool]]) -> None:
 def test_another_strategy_may_choose_the_host() -> None:
     class LastFit:
         def host(self, mips: float, free_mips: Mapping[str, float]) -> str | None:
-            return next((name for name in reversed(free_mips) if free_mips[name] >= mips), None)
+            return next((name for name in reversed(list(free_mips)) if free_mips[name] >= mips), None)
 
     there = cloud(allocation=LastFit())
     there.start("a", 1500.0, "oslo")
@@ -86,9 +86,9 @@ def test_networks_are_those_between_the_places() -> None:
 
 def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match="one name"):
-        Cloud([Datacentre("a", (Host("h", 1.0),)), Datacentre("b", (Host("h", 1.0),))])
+        SimulatedCloud([Datacentre("a", (SimulatedHost("h", 1.0),)), Datacentre("b", (SimulatedHost("h", 1.0),))])
     with pytest.raises(ValueError, match="MIPS"):
-        Host("h", 0.0)
+        SimulatedHost("h", 0.0)
     there = cloud()
     there.start("a", 1.0, "oslo")
     with pytest.raises(ValueError, match="already"):
@@ -103,9 +103,9 @@ def test_nonsense_is_refused() -> None:
 # ---------------------------------------------------------------------------------------------------------- queries
 
 
-def played(there: Cloud, for_s: float, out: str = "b") -> tuple[Log, Latency]:
+def played(there: SimulatedCloud, for_s: float, out: str = "b") -> tuple[Log, Latency]:
     """Ten events a second from VM a to VM ``out``, in ticks of 1 s."""
-    query = Query("q", [producer("in"), consumer("out")], [Edge("in", "out", event_bytes=1000)])
+    query = QueryGraph("q", [producer("in"), consumer("out")], [Edge("in", "out", event_bytes=1000)])
     log, latency = Log(), Latency()
     placement = {"in": "a", "out": out}
     Simulation(
@@ -126,7 +126,10 @@ def test_a_query_runs_on_the_vms_of_a_cloud_and_waits_for_its_networks() -> None
     assert near.host("b") == "o2"
     ((_, near_s), (_, far_s)) = played(near, 60), played(far, 60)
     # Ticks of a second: what is sent at the end of one comes 0.5 s later, with the next; or 3.01 s later, with the 4th.
-    assert far_s.latency_s("out") - near_s.latency_s("out") == pytest.approx(3.0, abs=0.02)
+    far_latency_s, near_latency_s = far_s.latency_s("out"), near_s.latency_s("out")
+    assert far_latency_s is not None
+    assert near_latency_s is not None
+    assert far_latency_s - near_latency_s == pytest.approx(3.0, abs=0.02)
 
 
 def test_a_vm_executes_nothing_before_it_has_booted_and_after_it_ended() -> None:
@@ -145,7 +148,7 @@ def test_a_vm_executes_nothing_before_it_has_booted_and_after_it_ended() -> None
 def test_a_tick_in_which_a_vm_comes_up_counts_in_part() -> None:
     there = cloud(boot=Evenly(1.0, 1.0), boot_s=2.75)
     there.start("a", 8.0, "oslo")
-    query = Query("q", [producer("in"), consumer("out")], [Edge("in", "out")])
+    query = QueryGraph("q", [producer("in"), consumer("out")], [Edge("in", "out")])
     simulation = Simulation([query], there.vms, dict.fromkeys(query.vertices, "a"), interval_s=1.0)
     simulation.run(3.0)
     # Half of 8 MIPS for a quarter of a second are one million instructions: one event.

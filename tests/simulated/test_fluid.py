@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from fluid_worlds import again, day
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.simulated.boot import MeasuredTimes
-from engines.simulated.generators import Bursts, Generator, Poisson, Uniform
+from engines.simulated.generators import Bursts, ConstantRate, Generator, Poisson
 from gateway.core.decide.profiler import Profiler
 from gateway.core.decide.scheduler import Scheduler
 from gateway.simulate.fluid.hosts import Lanes, divided
 from gateway.simulate.fluid.lanes import Flow
 from gateway.simulate.fluid.measures import LaneMeasures
 from gateway.simulate.fluid.options import FluidOptions, FromGenerators
-from gateway.simulate.fluid.waiting import Waiting
+from gateway.simulate.fluid.waiting import WaitingEvents
 from gateway.simulate.fluid.world import FluidWorld
 from gateway.simulate.options import Faults, QueryOptions, WorldOptions
 from gateway.simulate.runs.world import World
 from policies.signals import HOME, Command, Event, SlotEnded
+from tests.simulated.fluid_worlds import again, day
 
 # ------------------------------------------------------------------------------------------------------ worlds
 
@@ -99,7 +100,7 @@ SEVERAL_RUNS = {"run_s": 0.1, "batch_s": 0.06, "further_run_s": 0.02, "batch_run
 
 
 @pytest.mark.parametrize(("vm_speed", "costs"), [(0.5, {}), (1.0, {}), (3.0, {}), (1.0, SEVERAL_RUNS)])
-def test_a_fluid_world_is_near_one_of_runs(vm_speed: float, costs: dict[str, float]) -> None:
+def test_a_fluid_world_is_near_one_of_runs(vm_speed: float, costs: dict[str, Any]) -> None:
     """The same gateway with single runs: as many VMs, and latencies of the same size."""
     fluid = day()
     (site,) = fluid.sites
@@ -107,7 +108,7 @@ def test_a_fluid_world_is_near_one_of_runs(vm_speed: float, costs: dict[str, flo
     site = replace(site, machines=machines, queries=(replace(site.queries[0], **costs),))
 
     def load() -> Generator:
-        return Bursts(Uniform(300.0), every_s=1000.0, for_s=120.0, times=4.0)
+        return Bursts(ConstantRate(300.0), every_s=1000.0, for_s=120.0, times=4.0)
 
     query = QueryOptions(settings=site.scheduler.queries[0], load=load(), **costs)
     runs = World(
@@ -150,7 +151,7 @@ AMOUNTS = st.floats(0.0, 50.0).map(lambda x: round(x, 2))
 @settings(max_examples=80, deadline=None)
 @given(slots=st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=120))
 def test_what_waits_leaves_in_the_order_of_its_coming(slots: list[tuple[float, float]]) -> None:
-    waiting, queue = Waiting(1, 1.0), deque[list[float]]()
+    waiting, queue = WaitingEvents(1, 1.0), deque[list[float]]()
     for now, (came, wanted) in enumerate(slots):
         waiting.add(now, np.array([came]))
         queue.append([now + 0.5, came])
@@ -168,7 +169,7 @@ def test_what_waits_leaves_in_the_order_of_its_coming(slots: list[tuple[float, f
 
 
 def test_a_history_without_room_takes_what_is_older_for_its_beginning() -> None:
-    waiting = Waiting(1, 1.0, most_bytes=12 * 10)
+    waiting = WaitingEvents(1, 1.0, most_bytes=12 * 10)
     for now in range(30):
         waiting.add(now, np.array([1.0]))
         waiting.take(np.array([0.0]))

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fluid_worlds import Steps, again, day, one_query, worlds
 from hypothesis import HealthCheck, given, settings
 
 from gateway.core.decide.scheduler import Scheduler
@@ -18,6 +17,7 @@ from gateway.simulate.fluid.world import FluidOutcome, FluidWorld
 from policies.arrays import Array, IntArray
 from policies.money.billing import BillingTerms
 from policies.signals import QuerySlot
+from tests.simulated.fluid_worlds import Steps, again, day, one_query, worlds
 
 
 def without_ids(outcome: FluidOutcome) -> list[object]:

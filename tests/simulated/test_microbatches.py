@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import math
 from itertools import accumulate, pairwise
+from typing import Any
 
 import pytest
-from cepsim_data import operator, producer, window
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.simulated.events import EventSet
-from engines.simulated.microbatches import Arrivals, Closed, MicroBatchedQuery
-from engines.simulated.placement import Vm
-from engines.simulated.query import Consumer, Edge, Query, Vertex, constant
+from engines.simulated.microbatches import Closed, MicroBatchedQuery, ProducedEvents
+from engines.simulated.placement import SimulatedVm
+from engines.simulated.query import Consumer, Edge, QueryGraph, Vertex, constant
 from gateway.query.flow import delivery
 from gateway.simulate.runs.microbatches import Cutting, EngineCosts, Play
+from tests.simulated.cepsim_data import operator, producer, window
 
 PER_S = 20.0
 WINDOW_S = 10.0
 
 
-def chain(*between: Vertex, per_s: float = PER_S, selectivity: float = 1.0) -> Query:
+def chain(*between: Vertex, per_s: float = PER_S, selectivity: float = 1.0) -> QueryGraph:
     vertices = [producer("in", per_s), *between, Consumer(name="out", ipe=1e6)]
     names = [vertex.name for vertex in vertices]
     edges = [Edge(a, b, selectivity if a == "filter" else 1.0) for a, b in pairwise(names)]
-    return Query("q", vertices, edges)
+    return QueryGraph("q", vertices, edges)
 
 
-def windowed(results: float = 3.0, per_s: float = PER_S, window_s: float = WINDOW_S) -> Query:
+def windowed(results: float = 3.0, per_s: float = PER_S, window_s: float = WINDOW_S) -> QueryGraph:
     average = window("average", window_s=window_s, advance_s=window_s, function=constant(results), ipe=4e6)
     return chain(operator("filter", ipe=2e6), average, operator("store", ipe=5e6), per_s=per_s, selectivity=0.5)
 
 
-def due(first: int, end: int) -> Arrivals:
-    return Arrivals(end - first, first / PER_S, end / PER_S)
+def due(first: int, end: int) -> ProducedEvents:
+    return ProducedEvents(end - first, first / PER_S, end / PER_S)
 
 
 def test_work_is_counted_event_by_event_and_result_by_result() -> None:
@@ -48,7 +49,8 @@ def test_a_window_closes_in_the_micro_batch_after_the_one_that_saw_its_end() -> 
     query = MicroBatchedQuery(windowed())
     assert query.batch([due(0, 200)]).closed == ()  # the event at 10 s is not among them
     assert query.batch([due(200, 201)]).closed == ()  # it is, but this micro-batch began before it was known
-    assert query.batch([due(201, 202)]).closed == (Closed(0, EventSet(3, 5.0, 0.0, {"in": pytest.approx(200)})),)
+    about_200: Any = pytest.approx(200)
+    assert query.batch([due(201, 202)]).closed == (Closed(0, EventSet(3, 5.0, 0.0, {"in": about_200})),)
 
 
 @given(st.lists(st.integers(1, 150), min_size=2, max_size=30), st.data())
@@ -96,14 +98,14 @@ def latencies(play: Play, windows: int) -> list[float]:
 def test_with_work_that_costs_nothing_a_window_waits_for_its_linger_and_for_three_parts() -> None:
     cutting = Cutting(linger_s=0.25)
     # The event behind its end lingers and waits for the micro-batch before; then its own; then the one that closes.
-    for waited_s in latencies(Play(windowed(), Vm("host", FAST), FREE, cutting), 20):
+    for waited_s in latencies(Play(windowed(), SimulatedVm("host", FAST), FREE, cutting), 20):
         after_s = waited_s - WINDOW_S / 2
         assert delivery.PART_S - cutting.linger_s < after_s <= cutting.linger_s + 3 * (delivery.PART_S + 0.11)
 
 
 def test_every_micro_batch_waits_until_the_sink_has_the_one_before() -> None:
     slow = EngineCosts(batch_s=0.7, run_s=0.0, between_s=0.2, commit_s=0.3)
-    play = Play(windowed(), Vm("host", FAST), slow, Cutting())
+    play = Play(windowed(), SimulatedVm("host", FAST), slow, Cutting())
     play.run(10, 1e4)
     assert play.host.batches <= play.visible[-1].at_s / (0.7 + 0.2 + 0.3) + 1
     assert play.host.batches >= play.visible[-1].at_s / (0.7 + 0.2 + 0.3 + 0.2)
@@ -113,7 +115,7 @@ def test_in_overload_it_serves_what_runs_and_micro_batches_leave_of_a_core() -> 
     per_s, event_s = 2000.0, 1e-3
     costs = EngineCosts(batch_s=0.3, run_s=0.05, between_s=0.1, commit_s=0.02)
     one_event = 1e6 + 2e6 + 0.5 * 4e6
-    play = Play(windowed(0.0, per_s), Vm("host", one_event / 1e6 / event_s), costs, Cutting())
+    play = Play(windowed(0.0, per_s), SimulatedVm("host", one_event / 1e6 / event_s), costs, Cutting())
     visible = play.run(6, 1e4)
     served_per_s = 5 * WINDOW_S * per_s / (visible[-1].at_s - visible[0].at_s)
     assert served_per_s < 1 / event_s
@@ -125,7 +127,7 @@ def test_in_overload_it_serves_what_runs_and_micro_batches_leave_of_a_core() -> 
 
 def test_below_saturation_it_serves_what_comes_and_latency_does_not_grow() -> None:
     costs = EngineCosts(batch_s=0.3, run_s=0.02, between_s=0.1, commit_s=0.02)
-    play = Play(windowed(), Vm("host", 1e4), costs, Cutting(linger_s=0.5))
+    play = Play(windowed(), SimulatedVm("host", 1e4), costs, Cutting(linger_s=0.5))
     waited_s = latencies(play, 30)
     assert max(waited_s) - min(waited_s) < 2 * 1.6
     assert math.isclose(sum(waited_s[:10]), sum(waited_s[-10:]), rel_tol=0.1)
@@ -133,7 +135,7 @@ def test_below_saturation_it_serves_what_comes_and_latency_does_not_grow() -> No
 
 def test_two_plays_are_the_same() -> None:
     costs = EngineCosts(0.3, 0.02, 0.1, 0.02)
-    one, other = (Play(windowed(), Vm("host", 1e4), costs, Cutting()).run(5, 1e4) for _ in range(2))
+    one, other = (Play(windowed(), SimulatedVm("host", 1e4), costs, Cutting()).run(5, 1e4) for _ in range(2))
     assert one == other
 
 

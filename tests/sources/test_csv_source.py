@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, read_all, rows, write
 
 from gateway.sources.base import Chunk, SourceError
 from gateway.sources.files.formats import csvfile
 from gateway.sources.files.formats import lines as lines_module
 from gateway.sources.files.formats.csvfile import CsvReader
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, read_all, rows, write
 
 ENDINGS = [".csv", ".csv.gz", ".csv.zst"]
 WIDE = pa.schema(
@@ -116,7 +116,7 @@ def test_what_is_written_is_read_back_however_it_is_cut(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines_module, "_BLOCK_BYTES", block)
         source = opened(path, pa.schema([WIDE.field(name) for name in VALUE]))
-        chunks = []
+        chunks: list[Chunk] = []
         while (chunk := source.read(*cuts[len(chunks) % len(cuts)])) is not None:
             chunks.append(chunk)
         assert dead(chunks) == []

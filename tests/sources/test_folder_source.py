@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, line, read_all, rows, write
 
 from gateway.connectors.position import Position
 from gateway.sources.base import SourceError
@@ -15,6 +14,7 @@ from gateway.sources.files.folder import LOOK_EVERY_S, FolderFiles
 from gateway.sources.files.formats.choosing import open_by_name
 from gateway.sources.files.formats.passes import PassesSource
 from infra.statefiles import StateError
+from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, line, read_all, rows, write
 
 
 class HandClock:

@@ -61,7 +61,7 @@ def test_a_line_that_is_no_event_is_named_with_its_reason_and_the_rest_goes_on(n
         assert "\n" not in dead[0][1]
 
 
-EVENTS = {
+EVENTS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "missing fields": (b"{}", {}),
     "unknown fields": (b'{"a": 1, "z": {"s": [1, {"a": "x"}]}}', {"a": 1}),
     "null": (b'{"a": null, "t": null}', {}),
@@ -77,7 +77,7 @@ def test_odd_lines_that_are_events(name: str) -> None:
     line, wanted = EVENTS[name]
     batch, dead = LineDecoder(SCHEMA).decode([line])
     assert dead == []
-    assert batch.to_pylist() == [dict.fromkeys(SCHEMA.names) | wanted]
+    assert batch.to_pylist() == [{**dict.fromkeys(SCHEMA.names), **wanted}]
 
 
 def test_a_message_over_several_lines_is_one_event() -> None:

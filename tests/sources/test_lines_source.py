@@ -7,7 +7,11 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from source_data import (
+
+from gateway.connectors.position import Position
+from gateway.sources.base import Chunk, SourceError
+from gateway.sources.files.formats import lines as lines_module
+from tests.support.source_data import (
     HUGE,
     SCHEMA,
     LinesSource,
@@ -19,10 +23,6 @@ from source_data import (
     rows,
     write,
 )
-
-from gateway.connectors.position import Position
-from gateway.sources.base import SourceError
-from gateway.sources.files.formats import lines as lines_module
 
 ENDINGS = [".jsonl", ".jsonl.gz", ".jsonl.zst"]
 
@@ -94,7 +94,7 @@ def test_any_cut_gives_the_same_events(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines_module, "_BLOCK_BYTES", block)
         source = opened(path, loops=loops, id_field="id")
-        chunks = []
+        chunks: list[Chunk] = []
         while (chunk := source.read(*cuts[len(chunks) % len(cuts)])) is not None:
             chunks.append(chunk)
         assert source.finished

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, read_all, rows
 
 from gateway.connectors.position import Position
-from gateway.sources.base import SourceError
+from gateway.sources.base import Chunk, SourceError
 from gateway.sources.files.formats import parquetfile
 from gateway.sources.files.formats.choosing import open_by_name
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, read_all, rows
 
 KINDS = ["in.parquet", "in.arrow", "in.arrows"]
 
@@ -74,7 +74,7 @@ def test_any_cut_gives_the_same_events_and_can_be_read_again(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquetfile, "_BATCH_BYTES", batch_bytes)
         source = opened(put(tmp_path / name, table(count), piece_rows), loops=loops)
-        chunks = []
+        chunks: list[Chunk] = []
         while (chunk := source.read(*cuts[len(chunks) % len(cuts)])) is not None:
             chunks.append(chunk)
         assert source.finished

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from source_data import SCHEMA, LinesSource, line
 
 from gateway.connectors.position import Position
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
@@ -15,6 +14,7 @@ from gateway.sources.base import Chunk, DeadRecord, SourceError
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.threaded import ThreadedSource
 from infra.failpoints import Failpoints
+from tests.support.source_data import SCHEMA, LinesSource, line
 
 HUGE = 1 << 40
 

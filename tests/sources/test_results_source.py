@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from source_data import HUGE, assert_consecutive, assert_seekable, read_all, rows
 
 from gateway.connectors.position import Position
 from gateway.core.exchange.reorder import Released, Reorderer
 from gateway.sinks.parts.filesink import FileSink
 from gateway.sources.results import ResultsSource
+from tests.support.source_data import HUGE, assert_consecutive, assert_seekable, read_all, rows
 
 RESULTS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 SCHEMA = pa.schema([("text", pa.string()), ("_seq", pa.int64()), ("n", pa.int64())])

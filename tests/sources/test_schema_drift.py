@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from source_data import dead, read_all, rows, write
 
 from gateway.sources.base import SourceError
 from gateway.sources.files.formats.choosing import open_by_name
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
 from gateway.sources.rows.jsonlines import LineDecoder
+from tests.support.source_data import dead, read_all, rows, write
 
 INNER = pa.struct([("x", pa.int32()), ("y", pa.string())])
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string()), ("t", INNER), ("l", pa.list_(INNER))])

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, read_all, rows
 
-from gateway.sources.base import SourceError
+from gateway.sources.base import Chunk, SourceError
 from gateway.sources.files.table import TableSource
+from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, read_all, rows
 
 
 def table(count: int) -> pa.Table:
@@ -39,7 +39,7 @@ def test_any_cut_gives_the_same_events_and_can_be_read_again(
     count: int, loops: int, cuts: list[tuple[int, int]]
 ) -> None:
     source = opened(count, loops)
-    chunks = []
+    chunks: list[Chunk] = []
     while (chunk := source.read(*cuts[len(chunks) % len(cuts)])) is not None:
         assert not (source.finished and chunk.end.record < count * loops)
         chunks.append(chunk)

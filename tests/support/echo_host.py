@@ -12,15 +12,15 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-from gateway_doubles import INPUT, RESULT
 
 from infra.clock import SystemClock
 from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import UserData
 from infra.link.server import HostServer
-from infra.messages import PROTOCOL, Completed, Credit, OpenQuery, QueryPlan, QueryReady, Run
+from infra.messages import PROTOCOL, Completed, Credit, OpenQuery, QueryPlan, QueryReady, RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoder
 from infra.runtime import Runtime
+from tests.support.gateway_doubles import INPUT, RESULT
 
 RUNTIME = Runtime(protocol=PROTOCOL, spark="4.3.0", java="21", python="3.11", timezone="UTC", ansi=True)
 PLAN = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
@@ -45,14 +45,14 @@ class EchoHost:
             if isinstance(message, OpenQuery):
                 self._decoder = Decoder(INPUT)
                 await self._server.send(session, _ready(message))
-            elif isinstance(message, Run):
+            elif isinstance(message, RunMessage):
                 await self._take(session, message, payload)
 
     async def work(self, events: pa.RecordBatch) -> pa.RecordBatch:
         """Return the answers of a run."""
         return pa.RecordBatch.from_arrays([events["id"], events["text"]], schema=RESULT)
 
-    async def _take(self, session: str, run: Run, payload: bytes) -> None:
+    async def _take(self, session: str, run: RunMessage, payload: bytes) -> None:
         events = self._decoder.decode(payload)
         encoded = self._encoder.encode(await self.work(events))
         self._batches += 1

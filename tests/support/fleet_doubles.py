@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from gateway_doubles import FakeLink
 
 from gateway.fleet import actuator as actuator_module
 from gateway.fleet.actuator import Actuator
@@ -24,6 +23,7 @@ from infra.messages import PROTOCOL
 from infra.runtime import Runtime
 from policies.signals import Event
 from tests.leaping_clock import LeapingClock
+from tests.support.gateway_doubles import FakeLink
 
 RUNTIME = Runtime(protocol=PROTOCOL, spark="4.3.0", java="21", python="3.11", timezone="UTC", ansi=True)
 TAGS = {"gateway": "g1"}

@@ -17,8 +17,7 @@ from gateway.sinks.threaded import ThreadedSink
 from infra.clock import Clock
 from infra.link.channel import LinkLost
 from infra.link.client import HostLink, LinkStats
-from infra.messages import AnyMessage, Completed, Credit, Poison, Predicate, QueryPlan, QueryReady
-from infra.messages import Run as RunMessage
+from infra.messages import AnyMessage, Completed, Credit, Poison, Predicate, QueryPlan, QueryReady, RunMessage
 from infra.payload import CodecPolicy, Decoder, Encoder
 
 DEADLINE_S = 60.0
@@ -189,7 +188,8 @@ class FakeHost:
         return next(payload for message, payload in self.link.sent if message is run)
 
     def rows_of(self, run: RunMessage) -> list[dict[str, Any]]:
-        return self._decoder.decode(self.payload_of(run)).to_pylist()
+        rows: list[dict[str, Any]] = self._decoder.decode(self.payload_of(run)).to_pylist()
+        return rows
 
     def answer(self, first: int, last: int, ids: Sequence[int] | None = None, poison: Sequence[Poison] = ()) -> None:
         """Complete the run (or runs) of these seqs with one row for each of ``ids``, by default all."""

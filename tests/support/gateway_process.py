@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-from gateway_doubles import INPUT, FakeHost, opened
-from source_data import LinesSource
 
 from gateway.core.decide.profiler import Profiler
 from gateway.journal.deadletters import DeadLetterFile
@@ -31,6 +29,8 @@ from infra.gate import ByteGate
 from infra.messages import Poison
 from policies.failures.poison import BadRows
 from policies.signals import HOME
+from tests.support.gateway_doubles import INPUT, FakeHost, opened
+from tests.support.source_data import LinesSource
 
 RETIRE_BYTES = 2_000
 

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from gateway_doubles import INPUT, RESULT, FakeHost, until
 
 from gateway.config import Config, load
 from gateway.core.decide.profiler import Profiler
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
-from infra.messages import Completed, Credit, OpenQuery, QueryPlan, QueryReady, QueryRefused
-from infra.messages import Run as RunMessage
+from infra.messages import Completed, Credit, OpenQuery, QueryPlan, QueryReady, QueryRefused, RunMessage
 from infra.payload import CodecPolicy, Encoder
+from tests.support.gateway_doubles import INPUT, RESULT, FakeHost, until
 
 CONFIG = """\
 gateway: {state_dir: state}

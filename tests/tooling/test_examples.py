@@ -9,7 +9,8 @@ import pytest
 
 from engines.email import queries
 from gateway.config import Config, ConfigError, load
-from gateway.config.models import QuerySource
+from gateway.config.connectors.sinks import FileSinkConfig
+from gateway.config.models import QuerySourceConfig
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +30,7 @@ def test_the_example_s_sql_is_the_benchmark_s(config: Config) -> None:
 
 def test_the_example_s_second_query_reads_the_first(config: Config) -> None:
     metrics = config.queries["email-metrics"]
-    assert isinstance(metrics.source, QuerySource)
+    assert isinstance(metrics.source, QuerySourceConfig)
     assert metrics.source.name == "email-processor"
     assert metrics.schema_ddl == queries.Q5_SCHEMA_DDL
     assert metrics.function == "engines.email.running:running_metrics"
@@ -37,7 +38,9 @@ def test_the_example_s_second_query_reads_the_first(config: Config) -> None:
 
 def test_the_example_writes_below_the_repository_and_not_into_it(config: Config) -> None:
     assert config.gateway.state_dir.resolve() == ROOT / "state"
-    assert config.queries["email-processor"].sink.path.resolve() == ROOT / "out" / "email-processor"
+    sink = config.queries["email-processor"].sink
+    assert isinstance(sink, FileSinkConfig)
+    assert sink.path.resolve() == ROOT / "out" / "email-processor"
 
 
 def test_the_example_of_connectors_is_right() -> None:

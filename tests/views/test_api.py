@@ -5,12 +5,12 @@ import json
 
 import aiohttp
 import pytest
-from ports import free_port
 
-from gateway.config.models import Api
+from gateway.config.models import ApiConfig
 from gateway.hosts.rotation import RotationRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.views.api import ApiError, serve_api
+from tests.connectors.ports import free_port
 
 
 class Answers:
@@ -41,16 +41,16 @@ class Answers:
 
 
 @pytest.fixture
-def api() -> Api:
-    return Api(listen=f"127.0.0.1:{free_port()}")
+def api() -> ApiConfig:
+    return ApiConfig(listen=f"127.0.0.1:{free_port()}")
 
 
-async def asked(api: Api, path: str) -> tuple[int, str]:
+async def asked(api: ApiConfig, path: str) -> tuple[int, str]:
     async with aiohttp.ClientSession() as session, session.get(f"http://{api.listen}{path}") as answer:
         return answer.status, await answer.text()
 
 
-async def test_status_and_ready_in_each_phase(api: Api) -> None:
+async def test_status_and_ready_in_each_phase(api: ApiConfig) -> None:
     gateway = Answers()
     async with serve_api(gateway, api):
         for phase, code in (("starting", 503), ("running", 200), ("stopping", 503)):
@@ -79,7 +79,7 @@ async def test_status_and_ready_in_each_phase(api: Api) -> None:
         ("broken", 503, "No space left on device: ask again"),
     ],
 )
-async def test_a_replay_is_asked_for_by_name(api: Api, query: str, code: int, says: str) -> None:
+async def test_a_replay_is_asked_for_by_name(api: ApiConfig, query: str, code: int, says: str) -> None:
     url = f"http://{api.listen}/queries/{query}/replay-dead-letters"
     async with serve_api(Answers(), api), aiohttp.ClientSession() as session:
         async with session.post(url, headers={"Content-Type": "application/json"}) as answer:
@@ -89,7 +89,7 @@ async def test_a_replay_is_asked_for_by_name(api: Api, query: str, code: int, sa
             assert answer.status == 415, "a page of another site could send this"
 
 
-async def test_new_certificates_are_asked_for_and_may_be_refused(api: Api) -> None:
+async def test_new_certificates_are_asked_for_and_may_be_refused(api: ApiConfig) -> None:
     gateway, url = Answers(), f"http://{api.listen}/certificates/rotate"
     async with serve_api(gateway, api), aiohttp.ClientSession() as session:
         for phase, code, says in (
@@ -104,7 +104,7 @@ async def test_new_certificates_are_asked_for_and_may_be_refused(api: Api) -> No
             assert answer.status == 415, "a page of another site could send this"
 
 
-async def test_a_port_in_use_is_a_sentence_and_frees_what_was_set_up(api: Api) -> None:
+async def test_a_port_in_use_is_a_sentence_and_frees_what_was_set_up(api: ApiConfig) -> None:
     async with serve_api(Answers(), api):
         before = asyncio.all_tasks()
         with pytest.raises(

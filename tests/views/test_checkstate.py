@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from query_site import Site, at
 
 from gateway.query.flow import delivery
 from gateway.views.check.checkstate import Found, look_at_state
 from infra.statefiles import StateError
+from tests.support.query_site import Site, at
 
 
 @pytest.fixture(scope="module", autouse=True)

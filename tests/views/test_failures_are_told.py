@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from fleet_doubles import RUNTIME, Fleet
-from gateway_doubles import ManualClock, until
 from libcloud.common.exceptions import BaseHTTPError, RateLimitReachedError
 from libcloud.common.types import InvalidCredsError
 
@@ -22,6 +20,8 @@ from policies.money.ledger import Budget
 from policies.signals import Event, QuerySlot, SlotEnded
 from policies.switching.query import QuerySettings
 from policies.switching.switching import SwitchingSettings
+from tests.support.fleet_doubles import RUNTIME, Fleet
+from tests.support.gateway_doubles import ManualClock, until
 
 SWITCHING = SwitchingSettings(
     start_vm_above_s=3.0, send_above_s=2.0, keep_vm_above_s=1.0, keep_vm_bytes=1000, tolerance_s=0.0

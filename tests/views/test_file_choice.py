@@ -8,19 +8,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
-from source_data import HUGE
 
-from gateway.config import Query
-from gateway.config.models import FileSource
+from gateway.config import QueryConfig
+from gateway.config.models import FileSourceConfig
 from gateway.sources.files.filesource import make_file_source, make_schedule
 from gateway.views.check.checking import source_text
 from infra.clock import SystemClock
+from tests.support.source_data import HUGE
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])
 
 
-def config(path: Path, **said: Any) -> FileSource:
-    return TypeAdapter(FileSource).validate_python({"type": "file", "path": str(path), **said})
+def config(path: Path, **said: Any) -> FileSourceConfig:
+    return TypeAdapter(FileSourceConfig).validate_python({"type": "file", "path": str(path), **said})
 
 
 def lines(path: Path, numbers: range) -> None:
@@ -29,7 +29,7 @@ def lines(path: Path, numbers: range) -> None:
     path.write_text("".join(text + "\n" for text in texts))
 
 
-async def numbers(said: FileSource, folder: Path) -> list[int]:
+async def numbers(said: FileSourceConfig, folder: Path) -> list[int]:
     source = make_file_source(said, folder, SystemClock(), strict=False)
     await source.open(SCHEMA)
     found: list[int] = []
@@ -89,7 +89,7 @@ def test_the_speed_multiplies_rates(tmp_path: Path) -> None:
 )
 def test_check_says_how_files_are_read(tmp_path: Path, said: dict[str, Any], text: str) -> None:
     lines(tmp_path / "in" / "a.jsonl", range(3))
-    query = Query.model_validate(
+    query = QueryConfig.model_validate(
         {
             "source": {"type": "file", "path": str(tmp_path / "in"), **said},
             "schema": "at TIMESTAMP, n BIGINT",

@@ -6,8 +6,8 @@ import pytest
 
 from gateway.query.flow.statistics import Tally
 from gateway.views.recorder import Recorder, tallies_text
-from gateway.views.runrecord import Mark, read_record
-from policies.signals import HOME, QuerySlot, StartVm, TerminateVm, VmGone, VmReady
+from gateway.views.runrecord import TimelineMark, read_record
+from policies.signals import HOME, Cause, QuerySlot, StartVm, TerminateVm, VmGone, VmReady
 from policies.vms.fleet import FleetTotals
 from policies.vms.machine import VmBill
 
@@ -44,11 +44,11 @@ def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
         completed_events={HOME: 400},
         open_events={"vm1": 100},
     )
-    recorder.command(100.2, StartVm(cause="e1", vm="vm1"))
+    recorder.command(100.2, StartVm(cause=Cause("e1", "slow"), vm="vm1"))
     recorder.event(VmReady(event_id="e2", at_s=100.6, vm="vm1", billing_since_s=100.2))
     recorder.slot(100.5, [other, slot], tally, ["ready", "off"])
     recorder.slot(101.5, [slot], tally, ["off", "off"])
-    recorder.command(101.6, TerminateVm(cause="e3", vm="vm1"))
+    recorder.command(101.6, TerminateVm(cause=Cause("e3", "fast"), vm="vm1"))
     recorder.event(VmGone(event_id="e4", at_s=102.0, vm="vm1"))
     bill = VmBill(vm="vm1", billed_s=60.0, used_s=42.0, unused_s=18.0, sent_bytes=250, usd=0.25)
     fleet = FleetTotals(1, 1, billed_s=60.0, usd=0.25, used_s=42.0, sent_bytes=250, bills=(bill,))
@@ -68,7 +68,7 @@ def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:
         ("vm_stop", 1.6),
         ("vm_gone", 2.0),
     ]
-    assert all(isinstance(mark, Mark) and mark.vm == "vm1" for mark in record.marks)
+    assert all(isinstance(mark, TimelineMark) and mark.vm == "vm1" for mark in record.marks)
     assert (record.totals.events, record.totals.vms.usd, record.boot) == (900, 0.25, "emulated")
     vms = record.totals.vms
     assert (vms.used_s, vms.unused_s, vms.sent_bytes, vms.bills) == (42.0, 18.0, 250, (bill,))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,7 +75,7 @@ def test_a_trace_is_bounded_and_never_overwritten(tmp_path: Path, caplog: pytest
 
 
 class Query:
-    on_run = None
+    on_run: Callable[[str, Run], None] | None = None
 
 
 async def test_what_has_come_is_written_within_a_second_or_so(tmp_path: Path) -> None:

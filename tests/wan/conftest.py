@@ -6,9 +6,9 @@ from typing import NoReturn
 
 import pytest
 import pytest_asyncio
-from wan_site import IMAGE
 
 from infra.wan import Wan, WanSettings, WanUnavailableError
+from tests.wan.wan_site import IMAGE
 
 
 def not_run(unavailable: WanUnavailableError) -> NoReturn:

@@ -15,14 +15,14 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
-from echo_host import RUNTIME, EchoHost
-from gateway_doubles import RESULT
 
 from infra.clock import SystemClock
 from infra.link.keys.identity import HostIdentity
 from infra.link.keys.secret_files import write_private
 from infra.link.keys.trust import UserData
 from infra.link.server import HostServer
+from tests.support.echo_host import RUNTIME, EchoHost
+from tests.support.gateway_doubles import RESULT
 
 
 class TimedHost(EchoHost):

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from wan_site import DEADLINE_S, ended
 
 from infra.wan import Wan
 from tests.e2e.harness import rows_in
+from tests.wan.wan_site import DEADLINE_S, ended
 
 ROOT = Path(__file__).parents[2]
 FAR_GATEWAY = str(Path(__file__).with_name("far_gateway.py"))
@@ -143,8 +143,7 @@ async def far_gateway(
     }
     with (folder / "config.yaml").open("w") as file:
         YAML(typ="safe").dump(config, file)
-    paths = [ROOT, ROOT / "tests" / "support", ROOT / "tests" / "wan"]
-    known = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), **(environment or {})}
+    known = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
     given = [str(folder / "config.yaml"), str(folder / "report.json")]
     if spark:
         given = ["-m", "gateway", "run", given[0], "--until-drained", "--report", given[1]]

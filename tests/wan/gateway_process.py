@@ -15,7 +15,7 @@ from pathlib import Path
 from infra.clock import SystemClock
 from infra.link.client import HostLink, LinkLost
 from infra.link.keys.trust import Authority
-from infra.messages import Completed, Run
+from infra.messages import Completed, RunMessage
 
 _PAYLOAD_BYTES = 100_000
 _RETRY_S = 0.1
@@ -31,7 +31,7 @@ async def converse(link: HostLink, first_seq: int) -> int:
     while True:
         payload = hashlib.sha256(str(seq).encode()).digest() * (_PAYLOAD_BYTES // 32)
         try:
-            await link.send(Run(query="q", epoch=1, first_seq=seq, last_seq=seq, attempt=0, rows=1), payload)
+            await link.send(RunMessage(query="q", epoch=1, first_seq=seq, last_seq=seq, attempt=0, rows=1), payload)
             message, answer = await link.receive()
         except LinkLost as lost:
             say(event="lost", reason=lost.reason)

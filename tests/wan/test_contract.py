@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from wan_site import IMAGE, Conversation, Pings, Ways, ended, goodput_bits_per_s, peer, pinged, said
 
-from infra.wan import Backend, Direction, Site, Wan, WanError, WanSettings, WanUnavailableError
+from infra.wan import Backend, Direction, Wan, WanError, WanSettings, WanSite, WanUnavailableError
 from infra.wan.namespaces import existing
+from tests.wan.wan_site import IMAGE, Conversation, Pings, Ways, ended, goodput_bits_per_s, peer, pinged, said
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 RATE_BITS_PER_S = 10e6
@@ -41,18 +41,18 @@ async def wan(started: Wan) -> Wan:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def cloud(wan: Wan) -> Site:
+async def cloud(wan: Wan) -> WanSite:
     return wan.sites["cloud-1"]
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def talk(wan: Wan, cloud: Site) -> AsyncIterator[Conversation]:
+async def talk(wan: Wan, cloud: WanSite) -> AsyncIterator[Conversation]:
     conversation = await Conversation.open(wan.home, cloud)
     yield conversation
     await conversation.close()
 
 
-async def test_seventy_milliseconds_are_seventy_milliseconds(wan: Wan, cloud: Site, talk: Conversation) -> None:
+async def test_seventy_milliseconds_are_seventy_milliseconds(wan: Wan, cloud: WanSite, talk: Conversation) -> None:
     await wan.set(WanSettings(delay_s=0.035))
     pings = await well_pinged(wan.home, cloud, 50, enough_s=0.1)
     assert pings.received == 50
@@ -62,7 +62,9 @@ async def test_seventy_milliseconds_are_seventy_milliseconds(wan: Wan, cloud: Si
     assert 0.0695 <= ways.round_trip_s <= 0.1
 
 
-async def well_pinged(near: Site, far: Site, count: int, *, enough_s: float = 9.0, every_s: float = 0.005) -> Pings:
+async def well_pinged(
+    near: WanSite, far: WanSite, count: int, *, enough_s: float = 9.0, every_s: float = 0.005
+) -> Pings:
     """Ping; a machine that is busy with other work, whose WAN loses some packets then, has more than one try."""
     for _ in range(TRIES):
         pings = await pinged(near, far, count, every_s=every_s)
@@ -89,7 +91,7 @@ async def test_each_way_has_its_own_delay_and_an_open_connection_gets_it(wan: Wa
     assert 0.049 <= ways.down_s <= 0.15
 
 
-async def test_jitter_varies_the_delay_and_keeps_the_order(wan: Wan, cloud: Site) -> None:
+async def test_jitter_varies_the_delay_and_keeps_the_order(wan: Wan, cloud: WanSite) -> None:
     await wan.set(WanSettings(delay_s=0.05, jitter_s=0.05), Direction.UP)
     counts = await peer(cloud, "count", "300")
     bursts = await peer(wan.home, "burst", cloud.address, await said(counts), "300")
@@ -105,7 +107,7 @@ async def test_jitter_varies_the_delay_and_keeps_the_order(wan: Wan, cloud: Site
 
 
 @pytest.mark.parametrize("limited", list(Direction))
-async def test_the_rate_is_kept(wan: Wan, cloud: Site, limited: Direction) -> None:
+async def test_the_rate_is_kept(wan: Wan, cloud: WanSite, limited: Direction) -> None:
     await wan.set(WanSettings(delay_s=0.01))
     await wan.set(WanSettings(delay_s=0.01, rate_bits_per_s=RATE_BITS_PER_S), limited)
     kept_ends, free_ends = [(wan.home, cloud), (cloud, wan.home)][:: 1 if limited is Direction.UP else -1]
@@ -113,7 +115,7 @@ async def test_the_rate_is_kept(wan: Wan, cloud: Site, limited: Direction) -> No
     assert await best_share(*free_ends, enough=1.05) > 1.05
 
 
-async def best_share(sender: Site, receiver: Site, enough: float) -> float:
+async def best_share(sender: WanSite, receiver: WanSite, enough: float) -> float:
     """Return the most that a stream got of the rate; a machine that is busy with other work has more than one try."""
     best = 0.0
     for _ in range(TRIES):
@@ -124,13 +126,13 @@ async def best_share(sender: Site, receiver: Site, enough: float) -> float:
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-async def test_so_many_packets_are_lost(wan: Wan, cloud: Site, direction: Direction) -> None:
+async def test_so_many_packets_are_lost(wan: Wan, cloud: WanSite, direction: Direction) -> None:
     await wan.set(WanSettings(loss=0.2), direction)
     pings = await pinged(wan.home, cloud, 500)
     assert 330 <= pings.received <= 470, "more than 7 standard deviations off"
 
 
-async def test_loss_in_both_directions_adds_up_and_ends(wan: Wan, cloud: Site) -> None:
+async def test_loss_in_both_directions_adds_up_and_ends(wan: Wan, cloud: WanSite) -> None:
     await wan.set(WanSettings(loss=0.5))
     assert 60 <= (await pinged(wan.home, cloud, 500)).received <= 190
     await wan.set(WanSettings())
@@ -159,7 +161,7 @@ async def test_a_cut_downwards_lets_the_question_through_and_not_the_answer(wan:
     await talk.answered()
 
 
-async def test_a_whole_cut_outlives_new_settings(wan: Wan, cloud: Site) -> None:
+async def test_a_whole_cut_outlives_new_settings(wan: Wan, cloud: WanSite) -> None:
     await wan.cut()
     assert (await pinged(wan.home, cloud, 20, wait_s=1)).received == 0
     await wan.set(WanSettings(delay_s=0.02))
@@ -173,7 +175,7 @@ async def test_a_whole_cut_outlives_new_settings(wan: Wan, cloud: Site) -> None:
     assert pings.quickest_s >= 0.0395
 
 
-async def test_machines_of_the_cloud_are_beside_one_another(wan: Wan, cloud: Site) -> None:
+async def test_machines_of_the_cloud_are_beside_one_another(wan: Wan, cloud: WanSite) -> None:
     other = await wan.add("cloud-2")
     assert len({wan.home.address, cloud.address, other.address}) == 3
     await wan.set(WanSettings(delay_s=0.2))

@@ -10,12 +10,12 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
-from wan_site import DEADLINE_S, IMAGE, said
 
 from infra.clouds.processes import start_mark
 from infra.wan import Backend, Wan, WanError, WanSettings, WanUnavailableError
 from infra.wan.commands import found, run
-from infra.wan.namespaces import Names, add, existing, remove, sweep
+from infra.wan.namespaces import NamespaceNames, add, existing, remove, sweep
+from tests.wan.wan_site import DEADLINE_S, IMAGE, said
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 OWNER = str(Path(__file__).parent / "wan_owner.py")
@@ -65,7 +65,7 @@ async def test_what_a_killed_owner_leaves_is_swept(wan: Wan) -> None:
 
 
 async def test_a_number_that_another_process_has_now_does_not_hide_leftovers(wan: Wan) -> None:
-    mine = Names.new().prefix.split("-")
+    mine = NamespaceNames.new().prefix.split("-")
     name = "-".join([*mine[:3], "1", *mine[4:], "home"])
     await add(name)
     strangers = f"not-{name}"

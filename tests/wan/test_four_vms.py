@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from far_site import EAGER, far_gateway, gone
 
 from infra.wan import Wan, WanSettings
+from tests.wan.far_site import EAGER, far_gateway, gone
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 FULL = os.environ.get("SPILLWAY_FAULTS") == "full"

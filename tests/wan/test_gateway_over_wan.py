@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from far_site import FarGateway, far_gateway, gone
-from wan_site import DEADLINE_S
 
 from infra.wan import Direction, Wan, WanSettings
+from tests.wan.far_site import FarGateway, far_gateway, gone
+from tests.wan.wan_site import DEADLINE_S
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 FULL = os.environ.get("SPILLWAY_FAULTS") == "full"

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wan_site import DEADLINE_S, ended, said
 
 from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, UserData, new_token
 from infra.wan import Direction, Wan, WanSettings
+from tests.wan.wan_site import DEADLINE_S, ended, said
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HOST = "cloud-1"

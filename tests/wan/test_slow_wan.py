@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import quantiles
 
 import pytest
-from far_site import EAGER, FarGateway, far_gateway, gone
-from wan_site import DEADLINE_S
 
 from infra.wan import Wan, WanSettings
+from tests.wan.far_site import EAGER, FarGateway, far_gateway, gone
+from tests.wan.wan_site import DEADLINE_S
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 FULL = os.environ.get("SPILLWAY_FAULTS") == "full"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 
-from wan_site import IMAGE
-
 from infra.wan import Wan
 from infra.wan.commands import run
 from infra.wan.namespaces import existing
+from tests.wan.wan_site import IMAGE
 
 
 async def main() -> None:

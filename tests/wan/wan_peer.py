@@ -12,6 +12,7 @@ import json
 import socket
 import sys
 import time
+from collections.abc import Callable
 
 _BLOCK_BYTES = 1 << 16
 _MEASURED_S = 3.0
@@ -83,4 +84,6 @@ def burst(address: str, port: str, wanted: str) -> None:
 
 
 if __name__ == "__main__":
-    {"echo": echo, "ask": ask, "sink": sink, "flood": flood, "count": count, "burst": burst}[sys.argv[1]](*sys.argv[2:])
+    programs: dict[str, Callable[..., None]] = {"echo": echo, "ask": ask, "sink": sink}
+    programs |= {"flood": flood, "count": count, "burst": burst}
+    programs[sys.argv[1]](*sys.argv[2:])

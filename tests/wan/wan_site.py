@@ -10,7 +10,7 @@ from asyncio.subprocess import PIPE, Process
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.wan import Site
+from infra.wan import WanSite
 
 IMAGE = Path(__file__).parents[2] / "build" / "wan"
 PEER = str(Path(__file__).parent / "wan_peer.py")
@@ -26,7 +26,7 @@ async def said(process: Process) -> str:
     return line.decode().strip()
 
 
-async def peer(site: Site, *arguments: str) -> Process:
+async def peer(site: WanSite, *arguments: str) -> Process:
     return await site.run(sys.executable, PEER, *arguments, stdin=PIPE, stdout=PIPE)
 
 
@@ -57,7 +57,7 @@ class Conversation:
         self._answers = answers
 
     @classmethod
-    async def open(cls, near: Site, far: Site) -> Conversation:
+    async def open(cls, near: WanSite, far: WanSite) -> Conversation:
         answers = await peer(far, "echo")
         asks = await peer(near, "ask", far.address, await said(answers))
         assert await said(asks) == "connected"
@@ -87,7 +87,7 @@ class Conversation:
         await ended(self._asks, self._answers)
 
 
-async def goodput_bits_per_s(sender: Site, receiver: Site) -> float:
+async def goodput_bits_per_s(sender: WanSite, receiver: WanSite) -> float:
     """Return what one TCP stream carries in its first seconds."""
     sink = await peer(receiver, "sink")
     flood = await peer(sender, "flood", receiver.address, await said(sink))
@@ -104,7 +104,7 @@ class Pings:
     quickest_s: float | None
 
 
-async def pinged(near: Site, far: Site, count: int, *, every_s: float = 0.005, wait_s: float = 5.0) -> Pings:
+async def pinged(near: WanSite, far: WanSite, count: int, *, every_s: float = 0.005, wait_s: float = 5.0) -> Pings:
     """Ping often, as root may."""
     command = ("ping", "-n", "-q", "-c", str(count), "-i", str(every_s), "-W", str(wait_s), far.address)
     process = await near.run(*command, stdout=PIPE)

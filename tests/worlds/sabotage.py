@@ -24,12 +24,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 
-from mistakes import MISTAKES, Mistake
+from tests.worlds.mistakes import MISTAKES, Mistake
 
 ROOT = Path(__file__).parents[2]
 WORLDS_MOST = 1000
 LIVES_MOST = 600
 MACHINES_MOST = 200
+PERIODS_MOST = 200
 # A check that a mistake makes endless ends after so many CPU seconds, and has not found it.
 CPU_MOST_S = 600
 
@@ -67,7 +68,7 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _worlds(most: int, first: int = 1) -> tuple[int, str]:
-    from worlds import live
+    from tests.worlds.worlds import live
 
     for seed in range(first, first + most):
         outcome = live(seed)[1]
@@ -78,7 +79,7 @@ def _worlds(most: int, first: int = 1) -> tuple[int, str]:
 
 def _lives(most: int, first: int = 1) -> tuple[int, str]:
     """Live through lives of the exchange, as its property test does, from seeds that stay the same."""
-    from test_exchange_machine import Life
+    from tests.core.exchange.test_exchange_machine import Life
 
     for seed in range(first, first + most):
         try:
@@ -90,11 +91,24 @@ def _lives(most: int, first: int = 1) -> tuple[int, str]:
     return most, ""
 
 
+def _periods(most: int, first: int = 1) -> tuple[int, str]:
+    """Live through lives of a scheduler with a simple fleet, as their test does."""
+    from tests.worlds.test_vm_periods import Life
+
+    for seed in range(first, first + most):
+        try:
+            Life(seed).live()
+        except Exception as error:
+            return seed, _said(error)
+    return most, ""
+
+
 def _scheduler(most: int, first: int = 1) -> tuple[int, str]:  # Hypothesis has no first example
     """Play the scheduler's property test, always with the same examples."""
     from hypothesis import Phase, settings
     from hypothesis.stateful import run_state_machine_as_test
-    from test_scheduler_properties import World
+
+    from tests.policies.test_scheduler_properties import World
 
     tried = 0
 
@@ -154,6 +168,7 @@ CHECKS: dict[str, tuple[Callable[..., tuple[int, str]], int, str]] = {
     "worlds": (_worlds, WORLDS_MOST, "worlds"),
     "lives": (_lives, LIVES_MOST, "lives of an exchange"),
     "scheduler": (_scheduler, MACHINES_MOST, "examples of the scheduler"),
+    "periods": (_periods, PERIODS_MOST, "lives of a scheduler with a simple fleet"),
     "tests": (_unit_tests, 1, "example tests of the exchange"),
 }
 
@@ -167,8 +182,6 @@ def _said(error: BaseException) -> str:
 
 def _prepare() -> None:
     """Load what is heavy and not ours once, before any process is forked."""
-    for folder in ("tests/worlds", "tests/core/exchange", "tests/policies", "tests/support"):
-        sys.path.insert(0, str(ROOT / folder))
     sys.path.insert(0, str(ROOT))
     for name in (
         "numpy",
@@ -231,7 +244,9 @@ def cheapest(named: str = "") -> None:
         # The check ends where it finds something; the scheduler's examples have no first one to begin with.
         most = CHECKS[mistake.check][1] if mistake.check == "scheduler" else 1
         print(json.dumps(asdict(tried(mistake, mistake.check, most=most, first=mistake.after))), flush=True)
-    seeds = sorted({(mistake.check, mistake.after) for mistake in mistakes if mistake.check in {"worlds", "lives"}})
+    seeds = sorted(
+        {(mistake.check, mistake.after) for mistake in mistakes if mistake.check in {"worlds", "lives", "periods"}}
+    )
     for check, first in seeds:
         found = tried(None, check, most=1, first=first)
         print(json.dumps(asdict(found) | {"mistake": f"none, {check} {first}"}), flush=True)
@@ -265,6 +280,7 @@ def _document(rows: list[tuple[Mistake, list[Finding]]]) -> str:
         f"- `worlds`: `make worlds`, up to {WORLDS_MOST:,} worlds;",
         f"- `lives`: random lives of an exchange (`test_exchange_machine.py`), up to {LIVES_MOST};",
         f"- `scheduler`: examples of `test_scheduler_properties.py`, up to {MACHINES_MOST};",
+        f"- `periods`: lives of a scheduler with a simple fleet (`test_vm_periods.py`), up to {PERIODS_MOST};",
         "- `tests`: the example tests of the exchange, where the others find nothing; the number is that of the test.",
         "",
         "The check that needs the least CPU time is bold; the columns after it are that check's.",

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from mistakes import MISTAKES, Mistake
+
+from tests.worlds.mistakes import MISTAKES, Mistake
 
 SCRIPT = Path(__file__).with_name("sabotage.py")
 
@@ -18,7 +19,7 @@ SCRIPT = Path(__file__).with_name("sabotage.py")
 def findings() -> dict[str, dict[str, object]]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), "--cheapest"]
-    played = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=280)
+    played = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=580)
     found = [json.loads(line) for line in played.stdout.splitlines()]
     return {str(each["mistake"]): each for each in found}
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from worlds import live
 
-from engines.simulated.generators import Uniform
+from engines.simulated.generators import ConstantRate
 from gateway.core.exchange.routing import Router
 from gateway.simulate.options import Faults, WorldOptions, drawn
 from gateway.simulate.runs.world import World, WorldOutcome
 from policies.money.ledger import Budget
 from policies.signals import HOME
+from tests.worlds.worlds import live
 
 SEEDS = range(1, 51)
 THOROUGH_SEEDS = range(1001, 1005)
@@ -87,7 +87,7 @@ def calm(**changes: object) -> WorldOptions:
     """A world with one query, twice as many events as home can serve, and nothing that goes wrong."""
     world = drawn(1, load_s=90.0)
     settings = replace(world.queries[0].settings, mode="auto", share=None, switchable=True)
-    query = replace(world.queries[0], settings=settings, load=Uniform(1000.0), run_s=0.5, event_bytes=100)
+    query = replace(world.queries[0], settings=settings, load=ConstantRate(1000.0), run_s=0.5, event_bytes=100)
     machines = replace(world.machines, events_per_s=700.0, batch_s=0.02, cores=1, link_bytes_per_s=1e7)
     scheduler = replace(world.scheduler, queries=(settings,), max_vms=1, budget=Budget(), boot_s=3.0, slot_s=1.0)
     parts = {"queries": (query,), "machines": machines, "scheduler": scheduler, "faults": Faults(), **changes}

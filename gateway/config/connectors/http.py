@@ -6,18 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
-from gateway.config.connectors.journal import Journal
+from gateway.config.connectors.journal import JournalConfig
 from gateway.config.words.fields import Address, AnyPath, LongerThanZero, Section, Size
 
 
-class ServerTls(Section):
+class ServerTlsConfig(Section):
     """What the server shows."""
 
     certificate: AnyPath
     key: AnyPath
 
 
-class HttpSource(Section):
+class HttpSourceConfig(Section):
     """JSON lines by POST. They are in the journal before the answer is sent.
 
     Attributes:
@@ -34,8 +34,8 @@ class HttpSource(Section):
     remember_keys_s: LongerThanZero = Field(default=86_400.0, alias="remember_keys")
     max_body_bytes: Annotated[Size, Field(ge=1024, le=2**28)] = Field(default=2**24, alias="max_body")
     token: SecretStr | None = None
-    tls: ServerTls | None = None
-    journal: Journal = Journal()
+    tls: ServerTlsConfig | None = None
+    journal: JournalConfig = JournalConfig()
 
     @property
     def host(self) -> str:
@@ -48,7 +48,7 @@ class HttpSource(Section):
         return int(self.listen.rpartition(":")[2])
 
 
-class HttpSink(Section):
+class HttpSinkConfig(Section):
     """Results as POSTs of JSON lines, with a stable ``Idempotency-Key``: at least once.
 
     Attributes:

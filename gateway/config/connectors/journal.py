@@ -9,7 +9,7 @@ from pydantic import Field
 from gateway.config.words.fields import Section, Size
 
 
-class Journal(Section):
+class JournalConfig(Section):
     """The journal on disk: everything that was received and is not committed yet.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gateway.config.connectors.security import Sasl, Tls
+from gateway.config.connectors.security import SaslConfig, TlsConfig
 from gateway.config.words.fields import AnyPath, Finding, Section, refuse
 
 LATE_HEADER: Final = "spillway-late"
@@ -27,7 +27,7 @@ _KEPT: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-class KafkaSource(Section):
+class KafkaSourceConfig(Section):
     """Records of topics, read as a member of a consumer group.
 
     Columns ``_key``, ``_timestamp``, ``_headers``, ``_topic``, ``_partition`` and ``_offset`` of the query's schema
@@ -50,8 +50,8 @@ class KafkaSource(Section):
     format: Literal["json", "avro", "confluent-avro", "raw"] = "json"
     avro_schema: AnyPath | None = None
     start: Literal["earliest", "latest"] = "earliest"
-    tls: Tls | None = None
-    sasl: Sasl | None = None
+    tls: TlsConfig | None = None
+    sasl: SaslConfig | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -93,7 +93,7 @@ def _plain(kind: str) -> str:
     return nested if "<" in nested else kind.upper().split()[0] + " "
 
 
-class KafkaSink(Section):
+class KafkaSinkConfig(Section):
     """Results as records of a topic, in transactions with the progress of the query.
 
     Attributes:
@@ -111,8 +111,8 @@ class KafkaSink(Section):
     key: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
     control_topic: TopicName | None = None
-    tls: Tls | None = None
-    sasl: Sasl | None = None
+    tls: TlsConfig | None = None
+    sasl: SaslConfig | None = None
 
     @property
     def progress_topic(self) -> str:
@@ -132,14 +132,18 @@ class KafkaSink(Section):
         return self
 
 
-def same_brokers(source: KafkaSource, sink: KafkaSink) -> bool:
+def same_brokers(source: KafkaSourceConfig, sink: KafkaSinkConfig) -> bool:
     """Return whether both name the same brokers, in whatever order."""
     return _addresses(source.brokers) == _addresses(sink.brokers)
 
 
 def circle_findings(source: object, sink: object) -> list[Finding]:
     """Return what is wrong if a query would read the very topics that it writes."""
-    if not isinstance(source, KafkaSource) or not isinstance(sink, KafkaSink) or not same_brokers(source, sink):
+    if (
+        not isinstance(source, KafkaSourceConfig)
+        or not isinstance(sink, KafkaSinkConfig)
+        or not same_brokers(source, sink)
+    ):
         return []
     return [
         Finding(key=("sink", key), what=f'"{topic}" is a topic that the query reads; write to another one')

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from gateway.config.connectors.journal import Journal
-from gateway.config.connectors.security import Login, Tls
+from gateway.config.connectors.journal import JournalConfig
+from gateway.config.connectors.security import LoginConfig, TlsConfig
 from gateway.config.words.fields import Finding, Section, refuse
 
 _TOPIC_BYTES_MAX = 65_535
@@ -24,8 +24,8 @@ class _BrokerSection(Section):
 
     host: str = Field(min_length=1)
     port: int | None = Field(default=None, ge=1, le=65535)
-    tls: Tls | None = None
-    login: Login | None = None
+    tls: TlsConfig | None = None
+    login: LoginConfig | None = None
 
     @property
     def broker_port(self) -> int:
@@ -35,7 +35,7 @@ class _BrokerSection(Section):
         return 1883 if self.tls is None else 8883
 
 
-class MqttSource(_BrokerSection):
+class MqttSourceConfig(_BrokerSection):
     """Messages of topics. They are in the journal before they are acknowledged to the broker.
 
     Attributes:
@@ -50,7 +50,7 @@ class MqttSource(_BrokerSection):
     qos: Literal[0, 1, 2] = 1
     clients: int = Field(default=1, ge=1, le=64)
     format: Literal["json", "raw"] = "json"
-    journal: Journal = Journal()
+    journal: JournalConfig = JournalConfig()
 
     @field_validator("topics")
     @classmethod
@@ -68,7 +68,7 @@ class MqttSource(_BrokerSection):
         return topics
 
 
-class MqttSink(_BrokerSection):
+class MqttSinkConfig(_BrokerSection):
     """One message a result row, with a stable id as the user property ``spillway-id``: at least once."""
 
     type: Literal["mqtt"]

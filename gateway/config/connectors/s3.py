@@ -19,7 +19,7 @@ def _usable_prefix(text: str) -> str:
 Prefix = Annotated[str, AfterValidator(_usable_prefix)]
 
 
-class Bucket(Section):
+class BucketConfig(Section):
     """A place in an object store. boto3 finds the credentials (environment, ~/.aws, instance role).
 
     Attributes:
@@ -35,20 +35,20 @@ class Bucket(Section):
     region: str | None = None
 
 
-class Folder(Section):
+class BucketFolderConfig(Section):
     """A folder that serves as an object store: on one machine, or mounted by several."""
 
     folder: AnyPath
 
 
-class S3Sink(Bucket):
+class S3SinkConfig(BucketConfig):
     """Results in parts, made visible by a manifest."""
 
     type: Literal["s3"]
     format: Literal["jsonl", "parquet"] = "jsonl"
 
 
-def shared_prefix(one: Bucket, other: Bucket) -> bool:
+def shared_prefix(one: BucketConfig, other: BucketConfig) -> bool:
     """Return whether one's objects may meet the other's: the same bucket, and one prefix is at or below the other."""
     if (one.bucket, one.endpoint) != (other.bucket, other.endpoint):
         return False

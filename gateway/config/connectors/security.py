@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 from gateway.config.words.fields import AnyPath, Finding, Section, refuse
 
 
-class Tls(Section):
+class TlsConfig(Section):
     """TLS towards a server: trusted authorities, and the client certificate.
 
     Attributes:
@@ -30,14 +30,14 @@ class Tls(Section):
         return self
 
 
-class Login(Section):
+class LoginConfig(Section):
     """A user and a password; write the password as ``${VAR}``."""
 
     user: str = Field(min_length=1)
     password: SecretStr
 
 
-class Sasl(Login):
+class SaslConfig(LoginConfig):
     """How a Kafka client logs in."""
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]

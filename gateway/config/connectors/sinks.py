@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.config.connectors.http import HttpSink
-from gateway.config.connectors.kafka import KafkaSink
-from gateway.config.connectors.mqtt import MqttSink
-from gateway.config.connectors.s3 import S3Sink
+from gateway.config.connectors.http import HttpSinkConfig
+from gateway.config.connectors.kafka import KafkaSinkConfig
+from gateway.config.connectors.mqtt import MqttSinkConfig
+from gateway.config.connectors.s3 import S3SinkConfig
 from gateway.config.words.fields import AnyPath, Section
 
 
-class FileSink(Section):
+class FileSinkConfig(Section):
     """Results in parts, in a folder of its own."""
 
     type: Literal["file"]
@@ -21,4 +21,6 @@ class FileSink(Section):
     format: Literal["jsonl", "parquet"] = "jsonl"
 
 
-Sink = Annotated[FileSink | KafkaSink | MqttSink | HttpSink | S3Sink, Field(discriminator="type")]
+SinkConfig = Annotated[
+    FileSinkConfig | KafkaSinkConfig | MqttSinkConfig | HttpSinkConfig | S3SinkConfig, Field(discriminator="type")
+]

@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gateway.config.connectors.http import HttpSource
-from gateway.config.connectors.kafka import KafkaSource
-from gateway.config.connectors.mqtt import MqttSource
+from gateway.config.connectors.http import HttpSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
+from gateway.config.connectors.mqtt import MqttSourceConfig
 from gateway.config.words.fields import (
     ROW_SUFFIXES,
     Finding,
@@ -21,14 +21,14 @@ from gateway.config.words.fields import (
 )
 
 
-class Step(Section):
+class StepConfig(Section):
     """One step of a replay's profile."""
 
     for_s: LongerThanZero = Field(alias="for")
     rate_per_s: Rate = Field(alias="rate")
 
 
-class Replay(Section):
+class ReplayConfig(Section):
     """When the rows of a file are due.
 
     Attributes:
@@ -42,7 +42,7 @@ class Replay(Section):
     """
 
     rate_per_s: Rate | None = Field(default=None, alias="rate")
-    profile: Annotated[tuple[Step, ...], Field(min_length=1, max_length=10_000)] | None = None
+    profile: Annotated[tuple[StepConfig, ...], Field(min_length=1, max_length=10_000)] | None = None
     times: str | None = None
     speed: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     loops: int = Field(default=1, ge=1)
@@ -60,7 +60,7 @@ class Replay(Section):
         return self
 
 
-class FileSource(Section):
+class FileSourceConfig(Section):
     """Rows from a file or a folder. Without ``replay`` they are read as fast as possible.
 
     Attributes:
@@ -72,7 +72,7 @@ class FileSource(Section):
     type: Literal["file"]
     path: InputPath
     follow: bool = False
-    replay: Replay | None = None
+    replay: ReplayConfig | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -95,11 +95,14 @@ class FileSource(Section):
         return self.follow or any(entry.name.endswith(ROW_SUFFIXES) for entry in self.path.iterdir())
 
 
-class QuerySource(Section):
+class QuerySourceConfig(Section):
     """The results of another query, in strict order."""
 
     type: Literal["query"]
     name: QueryName
 
 
-Source = Annotated[FileSource | QuerySource | KafkaSource | MqttSource | HttpSource, Field(discriminator="type")]
+SourceConfig = Annotated[
+    FileSourceConfig | QuerySourceConfig | KafkaSourceConfig | MqttSourceConfig | HttpSourceConfig,
+    Field(discriminator="type"),
+]

@@ -31,7 +31,13 @@ INPUT_SUFFIXES: Final = (*ROW_SUFFIXES, ".mbox", ".mbox.gz")
 class Section(BaseModel):
     """Base of every part of the config: read-only, and an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        # Editors show the title: they name the section, not its class.
+        model_title_generator=lambda model: model.__name__.removesuffix("Config") or model.__name__,
+    )
 
 
 class Checked(Section):

@@ -17,10 +17,10 @@ from policies.signals import HOME, QuerySlot
 
 Statistic = Literal["mean", "p95"]
 
-_RATE_MEMORY = 0.8
+RATE_MEMORY = 0.8
 """What is left of a slot's weight in the service rate one slot later: about five slots count."""
 
-_FLOW_WEIGHT = 0.4
+FLOW_WEIGHT = 0.4
 """Weight of the last slot in the flow through a lane: micro-batches complete in jumps."""
 
 
@@ -42,8 +42,8 @@ class _Rate:
         return new
 
     def fade(self) -> None:
-        self.events *= _RATE_MEMORY
-        self.busy_s *= _RATE_MEMORY
+        self.events *= RATE_MEMORY
+        self.busy_s *= RATE_MEMORY
 
 
 @dataclass(slots=True)
@@ -54,8 +54,8 @@ class _Flow:
     completed_per_s: float = 0.0
 
     def add(self, open_events: int, completed_per_s: float) -> None:
-        self.open_events += _FLOW_WEIGHT * (open_events - self.open_events)
-        self.completed_per_s += _FLOW_WEIGHT * (completed_per_s - self.completed_per_s)
+        self.open_events += FLOW_WEIGHT * (open_events - self.open_events)
+        self.completed_per_s += FLOW_WEIGHT * (completed_per_s - self.completed_per_s)
 
 
 def _little_s(flows: Iterable[_Flow]) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from policies.signals import HOME, Cause, Command, Event, QueryKeptOff, SetRoute
-from policies.switching.query import ALL_HOME, Query
+from policies.switching.query import ALL_HOME, SwitchedQuery
 from policies.switching.ranking import Candidate, Ranking
 from policies.switching.sharing import split
 from policies.vms.fleet import Fleet
@@ -21,7 +21,7 @@ class Routes:
         ranking: which query goes to the cloud next.
     """
 
-    def __init__(self, queries: Mapping[str, Query], fleet: Fleet, ranking: Ranking) -> None:
+    def __init__(self, queries: Mapping[str, SwitchedQuery], fleet: Fleet, ranking: Ranking) -> None:
         self._queries = queries
         self._fleet = fleet
         self._ranking = ranking
@@ -67,14 +67,14 @@ class Routes:
         self._mark_sending(event)
         return commands
 
-    def keep_off(self, query: Query, event: QueryKeptOff) -> list[Command]:
+    def keep_off(self, query: SwitchedQuery, event: QueryKeptOff) -> list[Command]:
         """Send nothing of a query to a VM that cannot run it."""
         query.kept_off[event.vm] = event.reason
         commands = self._reroute(query, event, f"{event.vm} cannot run it: {event.reason}")
         self._mark_sending(event)
         return commands
 
-    def _reroute(self, query: Query, event: Event, why: str = "") -> list[Command]:
+    def _reroute(self, query: SwitchedQuery, event: Event, why: str = "") -> list[Command]:
         """Give a query the route that it should have now, because of ``why``; of its latency, if that is empty."""
         route = ALL_HOME
         if self._ranking.is_switched(query.settings.name) and (ready := query.usable(self._fleet.ready)):

@@ -48,11 +48,11 @@ from policies.signals import (
     VmReady,
     VmReclaimed,
 )
-from policies.switching.query import Query, QuerySettings, Route
+from policies.switching.query import QuerySettings, Route, SwitchedQuery
 from policies.switching.ranking import Ranking
 from policies.switching.shedding import Shedder
 from policies.vms.fleet import Fleet, FleetTotals, StoryLine
-from policies.vms.machine import Lease
+from policies.vms.machine import VmLease
 from policies.vms.vm import VmState
 
 
@@ -92,7 +92,7 @@ class Scheduler:
     def __init__(self, settings: SchedulerSettings) -> None:
         self._settings = settings
         self._patience_s = boot_patience_s(settings.boot_s, settings.boot_within_s)
-        self._queries = {query.name: Query(query, settings.slot_s) for query in settings.queries}
+        self._queries = {query.name: SwitchedQuery(query, settings.slot_s) for query in settings.queries}
         self._fleet = Fleet(settings.billing, settings.budget, settings.slot_s)
         self._shedder = Shedder(settings.slot_s, settings.max_vms)
         self._demand = Demand(self._queries, settings.site)
@@ -127,7 +127,7 @@ class Scheduler:
         return MappingProxyType({machine.name: machine.state for machine in self._fleet.live.values()})
 
     @property
-    def leases(self) -> tuple[Lease, ...]:
+    def leases(self) -> tuple[VmLease, ...]:
         """Return how far each live VM is paid for, in the order of their start."""
         return tuple(machine.lease for machine in self._fleet.live.values())
 
@@ -254,7 +254,7 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------------ checking
 
-    def _query(self, name: str) -> Query:
+    def _query(self, name: str) -> SwitchedQuery:
         try:
             return self._queries[name]
         except KeyError:

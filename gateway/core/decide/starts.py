@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from policies.demand import Demand
 from policies.failures.backoff import Backoff
 from policies.signals import Cause, Event, StartVm
-from policies.switching.query import Query
+from policies.switching.query import SwitchedQuery
 from policies.vms.fleet import Fleet
 from policies.vms.vm import VmInput, VmState
 
@@ -27,7 +27,7 @@ class Starts:
     """
 
     def __init__(
-        self, fleet: Fleet, queries: Mapping[str, Query], demand: Demand, *, max_vms: int, backoff: Backoff
+        self, fleet: Fleet, queries: Mapping[str, SwitchedQuery], demand: Demand, *, max_vms: int, backoff: Backoff
     ) -> None:
         self._fleet = fleet
         self._queries = queries
@@ -60,10 +60,10 @@ class Starts:
         return self._start(event, ahead, f"{first.settings.name}: {self._demand.advice[first.settings.name].why}")
 
     @property
-    def _asking(self) -> list[Query]:
+    def _asking(self) -> list[SwitchedQuery]:
         return [query for name, query in self._queries.items() if self._demand.asks(name)]
 
-    def _tolerated(self, event: Event, obstacle: str, *, ahead: bool) -> tuple[list[Query], str]:
+    def _tolerated(self, event: Event, obstacle: str, *, ahead: bool) -> tuple[list[SwitchedQuery], str]:
         """Return the queries that equation 1 starts a VM for, and how things stand with it.
 
         Args:
@@ -92,7 +92,7 @@ class Starts:
         ]
         return tolerated, f"{waiting.name} is started if L stays there"
 
-    def _start(self, event: Event, payers: Collection[Query], why: str) -> Started:
+    def _start(self, event: Event, payers: Collection[SwitchedQuery], why: str) -> Started:
         if (wait_s := self._backoff.retry_at_s - event.at_s) > 0:
             return [], f"the next launch is tried in {wait_s:.0f} s, as the last one failed"
         expected_bytes_per_s = {query.settings.name: query.expected_bytes_per_s for query in payers}

@@ -8,12 +8,12 @@ from types import MappingProxyType
 from policies.advice import Advice
 from policies.demand import Demand
 from policies.signals import Decision
-from policies.switching.query import Query
+from policies.switching.query import SwitchedQuery
 from policies.vms.vm import READY_STATES, WANTED_STATES, VmState
 
 
 def decisions(
-    queries: Mapping[str, Query],
+    queries: Mapping[str, SwitchedQuery],
     demand: Demand,
     at_s: float,
     *,
@@ -40,7 +40,7 @@ def decisions(
 
 
 def _decision(
-    query: Query,
+    query: SwitchedQuery,
     at_s: float,
     *,
     policy: str,

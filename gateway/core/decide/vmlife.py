@@ -20,10 +20,10 @@ from policies.signals import (
     VmReady,
     VmReclaimed,
 )
-from policies.switching.query import Query
+from policies.switching.query import SwitchedQuery
 from policies.switching.ranking import Ranking
 from policies.vms.fleet import Fleet
-from policies.vms.machine import Machine
+from policies.vms.machine import VmAccount
 from policies.vms.vm import READY_STATES, WANTED_STATES, VmInput, VmState
 
 VmEvent = VmReady | VmFailed | VmLost | VmReclaimed | VmDrained | VmGone
@@ -61,7 +61,7 @@ class VmLife:
     def __init__(
         self,
         fleet: Fleet,
-        queries: Mapping[str, Query],
+        queries: Mapping[str, SwitchedQuery],
         demand: Demand,
         *,
         ranking: Ranking,
@@ -78,7 +78,7 @@ class VmLife:
         self._patience_s = patience_s
         self._unbilled: set[str] = set()
 
-    def on_event(self, event: VmEvent, machine: Machine) -> tuple[str, list[Command]]:
+    def on_event(self, event: VmEvent, machine: VmAccount) -> tuple[str, list[Command]]:
         """Let an event happen to a VM; return what happened, as text, and what is to be done with the VM.
 
         Raises:
@@ -95,7 +95,7 @@ class VmLife:
                 commands.append(TerminateVm(vm=machine.name, cause=cause))
         return why, commands
 
-    def _happened(self, event: VmEvent, machine: Machine) -> str:
+    def _happened(self, event: VmEvent, machine: VmAccount) -> str:
         name, starting = machine.name, machine.state is VmState.STARTING
         match event:
             case VmReady():
@@ -155,7 +155,7 @@ class VmLife:
                 commands.append(self._end_overdue(machine, event, why))
         return commands
 
-    def _why_stop(self, machine: Machine, event: Event) -> str:
+    def _why_stop(self, machine: VmAccount, event: Event) -> str:
         """Return why a VM is terminated; empty if it is kept."""
         movable = (query for query in self._queries.values() if not query.why_home)
         forecast_bytes = {q.settings.name: q.expected_bytes_per_s * self._slot_s for q in movable}
@@ -180,13 +180,13 @@ class VmLife:
             return ""
         return self._fleet.ledger.frozen or "its billing period ends and the next one does not fit into the budget"
 
-    def _stop(self, machine: Machine, event: Event, why: str) -> Command:
+    def _stop(self, machine: VmAccount, event: Event, why: str) -> Command:
         self._fleet.step(machine, VmInput.STOP, event, why)
         cause = Cause(event.event_id, f"{machine.name}: {why}")
         if machine.state is VmState.DRAINING:
             return DrainVm(vm=machine.name, cause=cause)
         return TerminateVm(vm=machine.name, cause=cause)
 
-    def _end_overdue(self, machine: Machine, event: Event, why: str) -> Command:
+    def _end_overdue(self, machine: VmAccount, event: Event, why: str) -> Command:
         self._fleet.step(machine, VmInput.OVERDUE, event, why)
         return TerminateVm(vm=machine.name, cause=Cause(event.event_id, why))

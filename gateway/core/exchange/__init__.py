@@ -3,9 +3,9 @@
 ``Exchange.handle`` takes an event and returns instructions. Nobody else keeps a register of runs.
 """
 
-from gateway.core.exchange.entry import Run
+from gateway.core.exchange.entry import SeqRange
 from gateway.core.exchange.exchange import Exchange
 from gateway.core.exchange.settings import ExchangeSettings
 from gateway.core.exchange.views import LaneView, OpenRuns
 
-__all__ = ["Exchange", "ExchangeSettings", "LaneView", "OpenRuns", "Run"]
+__all__ = ["Exchange", "ExchangeSettings", "LaneView", "OpenRuns", "SeqRange"]

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 STEPS_MAX = 32
 
 
-class Run(Protocol):
+class SeqRange(Protocol):
     """A contiguous range of seq, as the exchange sees it. What is in it is the caller's."""
 
     @property
@@ -39,11 +39,11 @@ class Run(Protocol):
         ...
 
 
-R = TypeVar("R", bound=Run)
+R = TypeVar("R", bound=SeqRange)
 """The caller's run."""
 
 
-class State(Enum):
+class RunState(Enum):
     """Where a run is. One that is committed is not kept."""
 
     WAITING = "waiting"
@@ -90,7 +90,7 @@ class Move:
 
 
 @dataclass(slots=True, eq=False)
-class Entry(Generic[R]):
+class RunEntry(Generic[R]):
     """One run, from logged to committed.
 
     Attributes:
@@ -111,7 +111,7 @@ class Entry(Generic[R]):
     last_seq: int
     run: R | None
     done_before: bool = False
-    state: State = State.WAITING
+    state: RunState = RunState.WAITING
     attempt: int = 0
     lane: str | None = None
     told: str | None = None

@@ -167,7 +167,7 @@ class SlotPassed(_At):
     """A slot has ended: older measurements of the lanes' rates fade."""
 
 
-Event: TypeAlias = (
+ExchangeEvent: TypeAlias = (
     RunLogged[R]
     | LaneOpened
     | LaneLost

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from gateway.core.exchange.entry import Copy, Entry, Move, R, State
+from gateway.core.exchange.entry import Copy, Move, R, RunEntry, RunState
 from gateway.core.exchange.events import (
     A,
     Answered,
     Committed,
     Credited,
-    Event,
+    ExchangeEvent,
     Held,
     Isolating,
     LaneDraining,
@@ -37,7 +37,7 @@ from gateway.core.exchange.instructions import (
     Reopen,
     Send,
 )
-from gateway.core.exchange.lanes.lane import Lane
+from gateway.core.exchange.lanes.lane import LaneState
 from gateway.core.exchange.lanes.outlet import Phase
 from gateway.core.exchange.outbox import Outcome
 from gateway.core.exchange.reorder import Released
@@ -63,7 +63,7 @@ class Exchange(ExchangeViews[R, A]):
         self._named: dict[str, float] = {HOME: 1.0}
         self._out: list[Instruction[R, A]] = []
 
-    def handle(self, event: Event[R, A]) -> list[Instruction[R, A]]:
+    def handle(self, event: ExchangeEvent[R, A]) -> list[Instruction[R, A]]:
         """Take an event; return what is to be done, in this order.
 
         Raises:
@@ -77,7 +77,7 @@ class Exchange(ExchangeViews[R, A]):
         out, self._out = self._out, []
         return out
 
-    def _apply(self, event: Event[R, A]) -> None:
+    def _apply(self, event: ExchangeEvent[R, A]) -> None:
         match event:
             case RunLogged():
                 self._runs.add(event.run).note(self._now_s, "was logged")
@@ -107,7 +107,7 @@ class Exchange(ExchangeViews[R, A]):
             case _:
                 assert_never(event)
 
-    def _hear(self, lane: Lane, event: LaneDraining | Packed | Sent | Isolating | Answered[A] | Credited) -> None:
+    def _hear(self, lane: LaneState, event: LaneDraining | Packed | Sent | Isolating | Answered[A] | Credited) -> None:
         """Take what happened in an open lane."""
         match event:
             case LaneDraining():
@@ -130,14 +130,14 @@ class Exchange(ExchangeViews[R, A]):
         if event.lane in self._lanes:
             raise ValueError(f"lane {event.lane} is open already: it has to be lost first")
         patience = self._settings.patience
-        self._lanes[event.lane] = Lane(event.lane, event.credit_bytes, event.planned_end_seq, patience)
+        self._lanes[event.lane] = LaneState(event.lane, event.credit_bytes, event.planned_end_seq, patience)
         self._follow_shares()
 
     def _lose_lane(self, event: LaneLost) -> None:
         lane = self._lanes.pop(event.lane, None)
         if lane is None:
             return
-        back: list[Entry[R]] = []
+        back: list[RunEntry[R]] = []
         for first_seq in lane.copies:
             entry = self._runs.entries[first_seq]
             del entry.copies[lane.name]
@@ -184,7 +184,7 @@ class Exchange(ExchangeViews[R, A]):
             self._leave_move(entry)
             self._advance(lane)
 
-    def _next_dispatch(self) -> tuple[Entry[R], Lane] | None:
+    def _next_dispatch(self) -> tuple[RunEntry[R], LaneState] | None:
         """Return the lowest waiting run and its lane, if it may go now."""
         entry = None if self._held else self._runs.next_waiting()
         if entry is None or not self._outbox.takes(entry.first_seq):
@@ -201,13 +201,13 @@ class Exchange(ExchangeViews[R, A]):
             name = self._router.pick_again(entry.events, with_room, tried | away, home_only=home_only)
         return None if name is None else (entry, self._lanes[name])
 
-    def _leave_move(self, entry: Entry[R]) -> None:
+    def _leave_move(self, entry: RunEntry[R]) -> None:
         move, entry.move = entry.move, None
         if move is not None:
             move.left -= 1
             self._see_moved(move)
 
-    def _advance(self, lane: Lane) -> None:
+    def _advance(self, lane: LaneState) -> None:
         """Let the next run of a lane go as far as it can without the caller."""
         if (first_seq := lane.outlet.begin_packing()) is not None:
             entry = self._runs.entries[first_seq]
@@ -215,7 +215,7 @@ class Exchange(ExchangeViews[R, A]):
         elif (first_seq := lane.outlet.begin_sending()) is not None:
             self._out.append(Send(lane.name, first_seq))
 
-    def _packed(self, lane: Lane, event: Packed) -> None:
+    def _packed(self, lane: LaneState, event: Packed) -> None:
         lane.outlet.check(event.first_seq, Phase.PACKING)
         if min(event.payload_bytes, event.raw_bytes, event.rows) < 0:
             raise ValueError(f"run {event.first_seq} cannot be packed into less than nothing: {event}")
@@ -234,7 +234,7 @@ class Exchange(ExchangeViews[R, A]):
                 lane.outlet.passed()
                 entry.note(self._now_s, "has no row that lane {} needs", lane.name)
 
-    def _sent(self, lane: Lane, event: Sent) -> None:
+    def _sent(self, lane: LaneState, event: Sent) -> None:
         lane.outlet.check(event.first_seq, Phase.SENDING)
         lane.outlet.passed()
         copy = lane.copies.get(event.first_seq)
@@ -246,13 +246,13 @@ class Exchange(ExchangeViews[R, A]):
 
     # ------------------------------------------------------------------------------------------------------ answers
 
-    def _set_aside(self, lane: Lane, first_seq: int) -> None:
+    def _set_aside(self, lane: LaneState, first_seq: int) -> None:
         copy = lane.copies.get(first_seq)
         if copy is not None and copy.open and not copy.isolating:  # else it was asked for elsewhere, or is done
             lane.set_aside(copy, self._now_s)
             self._runs.entries[first_seq].note(self._now_s, "has bad rows, which lane {} looks for", lane.name)
 
-    def _answered(self, lane: Lane, event: Answered[A]) -> None:
+    def _answered(self, lane: LaneState, event: Answered[A]) -> None:
         first_seq, last_seq = event.first_seq, event.last_seq
         counts = not self.is_done(first_seq, last_seq)
         entries = self._entries_of(lane, event) if counts else self._logged_again(lane, first_seq, last_seq)
@@ -267,7 +267,7 @@ class Exchange(ExchangeViews[R, A]):
             outcome = Outcome(event.results, event.result_bytes, events, arrival_s)
             self._release(self._outbox.complete(first_seq, last_seq, outcome, self._now_s))
 
-    def _entries_of(self, lane: Lane, event: Answered[A]) -> list[Entry[R]]:
+    def _entries_of(self, lane: LaneState, event: Answered[A]) -> list[RunEntry[R]]:
         """Return the runs that an answer is for.
 
         Raises:
@@ -281,12 +281,12 @@ class Exchange(ExchangeViews[R, A]):
             raise ValueError(f"lane {lane.name} answered {first_seq}-{last_seq} with {event.result_bytes} bytes")
         return entries
 
-    def _logged_again(self, lane: Lane, first_seq: int, last_seq: int) -> list[Entry[R]]:
+    def _logged_again(self, lane: LaneState, first_seq: int, last_seq: int) -> list[RunEntry[R]]:
         """Return the runs of a range that are in a lane although they were done before they were logged."""
         entries = (self._runs.entries[at_seq] for at_seq in sorted(lane.copies))
         return [entry for entry in entries if first_seq <= entry.first_seq and entry.last_seq <= last_seq]
 
-    def _complete(self, lane: Lane, entry: Entry[R]) -> R:
+    def _complete(self, lane: LaneState, entry: RunEntry[R]) -> R:
         """Take an answered run from wherever it is."""
         entry.note(self._now_s, "was answered by lane {}", lane.name)
         for name, copy in entry.copies.items():
@@ -299,7 +299,7 @@ class Exchange(ExchangeViews[R, A]):
         for each in released:
             late = each.late
             for entry in self._runs.between(each.first_seq, each.last_seq):
-                entry.state = State.RELEASED
+                entry.state = RunState.RELEASED
                 entry.note(self._now_s, "was released late" if late else "was released")
             item = each.item
             self._out.append(Release(each.first_seq, each.last_seq, item.results, item.events, item.arrival_s, late))
@@ -320,7 +320,7 @@ class Exchange(ExchangeViews[R, A]):
                 self._out.append(Reopen(late[0].first_seq))
         self._release(self._outbox.flush(self._now_s))
 
-    def _see_overdue(self, lane: Lane, copy: Copy) -> None:
+    def _see_overdue(self, lane: LaneState, copy: Copy) -> None:
         entry = self._runs.entries[copy.first_seq]
         entry.note(self._now_s, "is overdue in lane {}", lane.name)
         if not self._settings.home_only:

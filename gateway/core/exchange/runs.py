@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable
 from typing import Generic
 
-from gateway.core.exchange.entry import Entry, R, State
+from gateway.core.exchange.entry import R, RunEntry, RunState
 from gateway.core.intervals import IntervalSet
 
 _STALE_MOST = 64
@@ -21,7 +21,7 @@ class Runs(Generic[R]):
 
     def __init__(self, committed: Iterable[tuple[int, int]]) -> None:
         self.done = IntervalSet(committed)
-        self.entries: dict[int, Entry[R]] = {}
+        self.entries: dict[int, RunEntry[R]] = {}
         self.waiting_runs = self.waiting_events = 0
         self._logged = IntervalSet()
         # First seqs; one that does not wait any more stays until it is the lowest.
@@ -29,7 +29,7 @@ class Runs(Generic[R]):
         # (arrival, first seq) likewise.
         self._arrivals: list[tuple[float, int]] = []
 
-    def add(self, run: R) -> Entry[R]:
+    def add(self, run: R) -> RunEntry[R]:
         """Take a run that waits for a lane.
 
         Raises:
@@ -42,15 +42,15 @@ class Runs(Generic[R]):
         if self._logged.overlaps(first, last) or (not done_before and self.done.overlaps(first, last)):
             raise ValueError(f"run {first}-{last} was logged or done before, or a part of it was")
         self._logged.add(first, last)
-        entry = self.entries[first] = Entry(first, last, run, done_before)
+        entry = self.entries[first] = RunEntry(first, last, run, done_before)
         self.wait(entry)
         return entry
 
     # ------------------------------------------------------------------------------------------------------- waiting
 
-    def wait(self, entry: Entry[R]) -> None:
+    def wait(self, entry: RunEntry[R]) -> None:
         """Let a run wait for a lane."""
-        entry.state, entry.lane = State.WAITING, None
+        entry.state, entry.lane = RunState.WAITING, None
         self.waiting_runs += 1
         self.waiting_events += entry.events
         heapq.heappush(self._waiting, entry.first_seq)
@@ -59,24 +59,24 @@ class Runs(Generic[R]):
             heapq.heapify(self._arrivals)
         heapq.heappush(self._arrivals, (entry.held_run.arrival_s, entry.first_seq))
 
-    def next_waiting(self) -> Entry[R] | None:
+    def next_waiting(self) -> RunEntry[R] | None:
         """Return the waiting run with the lowest seq, without taking it."""
         while self._waiting:
             entry = self.entries.get(self._waiting[0])
-            if entry is not None and entry.state is State.WAITING:
+            if entry is not None and entry.state is RunState.WAITING:
                 return entry
             heapq.heappop(self._waiting)
         return None
 
-    def open(self, entry: Entry[R], lane: str) -> None:
+    def open(self, entry: RunEntry[R], lane: str) -> None:
         """Note that the waiting run with the lowest seq goes to a lane."""
         assert self._waiting[0] == entry.first_seq, f"run {entry.first_seq} is not the lowest that waits"
         heapq.heappop(self._waiting)
         self._stop_waiting(entry)
-        entry.state, entry.lane = State.OPEN, lane
+        entry.state, entry.lane = RunState.OPEN, lane
         entry.attempt += 1
 
-    def _stop_waiting(self, entry: Entry[R]) -> None:
+    def _stop_waiting(self, entry: RunEntry[R]) -> None:
         self.waiting_runs -= 1
         self.waiting_events -= entry.events
 
@@ -89,9 +89,9 @@ class Runs(Generic[R]):
 
     # ------------------------------------------------------------------------------------------------------ answered
 
-    def asked(self, lane: str, first_seq: int, last_seq: int) -> list[Entry[R]]:
+    def asked(self, lane: str, first_seq: int, last_seq: int) -> list[RunEntry[R]]:
         """Return the runs that make up this range and were all asked for in this lane; none if they do not."""
-        entries: list[Entry[R]] = []
+        entries: list[RunEntry[R]] = []
         at_seq = first_seq
         while at_seq <= last_seq:
             entry = self.entries.get(at_seq)
@@ -101,9 +101,9 @@ class Runs(Generic[R]):
             at_seq = entry.last_seq + 1
         return entries if at_seq == last_seq + 1 else []
 
-    def complete(self, entry: Entry[R]) -> R:
+    def complete(self, entry: RunEntry[R]) -> R:
         """Note that a run is answered; return the caller's run, of which nothing is kept."""
-        if entry.state is State.WAITING:
+        if entry.state is RunState.WAITING:
             self._stop_waiting(entry)
         run, entry.run = entry.held_run, None
         entry.lane = entry.told = None
@@ -111,13 +111,13 @@ class Runs(Generic[R]):
         if entry.done_before:
             del self.entries[entry.first_seq]
         else:
-            entry.state = State.HELD
+            entry.state = RunState.HELD
             self.done.add(entry.first_seq, entry.last_seq)
         return run
 
-    def between(self, first_seq: int, last_seq: int) -> list[Entry[R]]:
+    def between(self, first_seq: int, last_seq: int) -> list[RunEntry[R]]:
         """Return the consecutive runs that make up this range."""
-        entries: list[Entry[R]] = []
+        entries: list[RunEntry[R]] = []
         while first_seq <= last_seq:
             entries.append(self.entries[first_seq])
             first_seq = entries[-1].last_seq + 1
@@ -128,7 +128,7 @@ class Runs(Generic[R]):
         for entry in self.between(first_seq, last_seq):
             del self.entries[entry.first_seq]
 
-    def at(self, seq: int) -> Entry[R] | None:
+    def at(self, seq: int) -> RunEntry[R] | None:
         """Return the run that has this seq."""
         return next((e for e in self.entries.values() if e.first_seq <= seq <= e.last_seq), None)
 
@@ -138,7 +138,7 @@ class Runs(Generic[R]):
 
     def validate(self) -> None:
         """Assert that counters are sums, and that each run is in the place that it says it is in."""
-        waiting = [entry for entry in self.entries.values() if entry.state is State.WAITING]
+        waiting = [entry for entry in self.entries.values() if entry.state is RunState.WAITING]
         counted, summed = (self.waiting_runs, self.waiting_events), (len(waiting), sum(e.events for e in waiting))
         assert counted == summed, f"{counted} runs and events wait by the counters, {summed} do"
         queued = [first_seq for first_seq in self._waiting if self._waits(first_seq)]
@@ -146,14 +146,14 @@ class Runs(Generic[R]):
         oldest_s = min((entry.held_run.arrival_s for entry in waiting), default=None)
         assert self.oldest_waiting_s == oldest_s, f"the oldest arrival is {oldest_s!r}, not {self.oldest_waiting_s!r}"
         for entry in self.entries.values():
-            assert (entry.state is State.OPEN) is (entry.lane is not None), f"{entry} is open without a lane"
-            undone = entry.state in {State.WAITING, State.OPEN}
+            assert (entry.state is RunState.OPEN) is (entry.lane is not None), f"{entry} is open without a lane"
+            undone = entry.state in {RunState.WAITING, RunState.OPEN}
             assert undone is (entry.run is not None), f"{entry} keeps its input, or lost it too early"
             done = self.done.covers(entry.first_seq, entry.last_seq)
             assert done is (not undone or entry.done_before), f"{entry} is done and undone"
             assert undone or not entry.copies, f"{entry} is done, and a lane is asked for it"
-            assert entry.state is State.WAITING or entry.move is None, f"{entry} moves, and does not wait"
+            assert entry.state is RunState.WAITING or entry.move is None, f"{entry} moves, and does not wait"
 
     def _waits(self, first_seq: int) -> bool:
         entry = self.entries.get(first_seq)
-        return entry is not None and entry.state is State.WAITING
+        return entry is not None and entry.state is RunState.WAITING

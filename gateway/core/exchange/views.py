@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic
 
-from gateway.core.exchange.entry import R, State
+from gateway.core.exchange.entry import R, RunState
 from gateway.core.exchange.events import A
-from gateway.core.exchange.lanes.lane import Lane
+from gateway.core.exchange.lanes.lane import LaneState
 from gateway.core.exchange.outbox import Outbox, Outcome
 from gateway.core.exchange.reorder import Reorderer
 from gateway.core.exchange.routing import Router
@@ -30,7 +30,7 @@ class OpenRuns:
 class LaneView:
     """One open lane, always as it is now."""
 
-    def __init__(self, lane: Lane, now_s: float) -> None:
+    def __init__(self, lane: LaneState, now_s: float) -> None:
         self._lane = lane
         self._now_s = now_s
 
@@ -88,7 +88,7 @@ class ExchangeViews(Generic[R, A]):
         self._settings = settings
         self._runs: Runs[R] = Runs(before)
         self._outbox: Outbox[A] = Outbox(reorderer, settings.held_bytes_max)
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, LaneState] = {}
         self._router = Router()
         self._held = False
         self._now_s = float("-inf")
@@ -215,8 +215,8 @@ class ExchangeViews(Generic[R, A]):
             lane.validate()
         entries = self._runs.entries.values()
         self._outbox.validate(
-            ((e.first_seq, e.last_seq) for e in entries if e.state is State.HELD),
-            ((e.first_seq, e.last_seq) for e in entries if e.state is State.RELEASED),
+            ((e.first_seq, e.last_seq) for e in entries if e.state is RunState.HELD),
+            ((e.first_seq, e.last_seq) for e in entries if e.state is RunState.RELEASED),
         )
         self._validate_copies()
         whole = sum(self.shares.values())

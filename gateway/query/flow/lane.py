@@ -20,8 +20,16 @@ from gateway.query.flow.run import Run
 from infra.clock import Clock
 from infra.link.channel import LinkLost
 from infra.link.client import LinkStats
-from infra.messages import Completed, Credit, Dictionary, Isolating, Predicate, QueryFailed, QueryReady
-from infra.messages import Run as RunMessage
+from infra.messages import (
+    Completed,
+    Credit,
+    Dictionary,
+    IsolatingMessage,
+    Predicate,
+    QueryFailed,
+    QueryReady,
+    RunMessage,
+)
 from infra.payload import CodecPolicy, Decoder, Encoded, Encoder, kept_rows
 
 # A send that took longer than this was held back by the link, and then tells what the link carries.
@@ -202,7 +210,7 @@ class Lane:
 
     # ---------------------------------------------------------------------------------------------- from the host
 
-    def hear(self, message: Completed | Credit | Isolating | QueryFailed, payload: bytes) -> None:
+    def hear(self, message: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
         """Take what the host says of this query."""
         if self._closed:
             return  # its runs have gone elsewhere, where they are answered
@@ -210,7 +218,7 @@ class Lane:
         match message:
             case Credit():
                 self._tell(told.Credited(at_s=now_s, lane=self.name, consumed_bytes=message.bytes))
-            case Isolating():
+            case IsolatingMessage():
                 self._tell(told.Isolating(at_s=now_s, lane=self.name, first_seq=message.first_seq))
             case QueryFailed() if message.broken:
                 self._owner.on_broken(message.reason)

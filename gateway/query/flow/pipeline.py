@@ -37,6 +37,7 @@ from infra.badrows import too_many_bad_rows
 from infra.clock import Clock
 from infra.gate import ByteGate
 from infra.threads import run_to_end
+from infra.together import end_tasks
 from policies.failures.overdue import Patience
 from policies.failures.poison import BadRows
 from policies.signals import HOME
@@ -127,7 +128,7 @@ class Pipeline:
 
     # ------------------------------------------------------------------------------------------------ the exchange
 
-    def _handle(self, event: told.Event[Run, Results]) -> None:
+    def _handle(self, event: told.ExchangeEvent[Run, Results]) -> None:
         for instruction in self._exchange.handle(event):
             self._carry_out(instruction)
 
@@ -189,7 +190,7 @@ class Pipeline:
         sender.cancel()
         reason, lost_s = ("", None) if loss is None else (loss.reason or "its link ended", loss.at_s)
         self._handle(told.LaneLost(at_s=self._clock.now(), lane=name, reason=reason, lost_s=lost_s))
-        await asyncio.gather(sender, return_exceptions=True)
+        await end_tasks(sender)
 
     def drain_lane(self, name: str) -> None:
         """Give a lane no further run."""

@@ -25,7 +25,7 @@ from infra.clouds.process import Place, ProcessCloud
 from infra.link.keys.trust import Authority
 from infra.runtime import Runtime
 from infra.statefiles import probe
-from policies.failures.blame import Blame, HostLoss, Waiting
+from policies.failures.blame import Blame, HostLoss, WaitingQuery
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
@@ -247,11 +247,13 @@ class Home:
 
     def _suspects(self, connection: Connection) -> tuple[str, ...]:
         now_s = self._clock.now()
-        waiting = {name: Waiting(now_s - at_s) for name, (host, at_s) in self._opening.items() if host is connection}
+        waiting = {
+            name: WaitingQuery(now_s - at_s) for name, (host, at_s) in self._opening.items() if host is connection
+        }
         for name, query in self._queries.items():
             lane = query.lanes.get(HOME)
             if lane is not None and lane.connection is connection and (waited_s := lane.waiting_s) is not None:
-                waiting[name] = Waiting(waited_s, query.committed_before, query.read_before)
+                waiting[name] = WaitingQuery(waited_s, query.committed_before, query.read_before)
         if any(keeper.connection is connection for keeper in self._own.values()):
             return tuple(waiting)
         suspects = self._blame.suspects(HostLoss(now_s, waiting, connection.accused))

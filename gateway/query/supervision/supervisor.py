@@ -25,6 +25,7 @@ from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
 from infra.statefiles import StateError
+from infra.together import end_tasks
 from policies.failures.restarts import Restarts, RestartTerms
 from policies.signals import HOME
 
@@ -115,9 +116,7 @@ class Supervisor:
 
     async def end(self) -> None:
         """Leave the query as it is from now on; it may have been interrupted while it was opened."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     # -------------------------------------------------------------------------------------------------- what is asked
 

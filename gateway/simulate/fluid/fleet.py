@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from gateway.simulate.options import Faults, Machines
+from gateway.simulate.runs.cloud import DRAIN_POLL_S
 from policies.signals import (
     Command,
     DrainVm,
@@ -37,7 +38,7 @@ class _Vm:
     draining: bool = False
 
 
-class Vms:
+class FluidVms:
     """Answers a scheduler's commands, later.
 
     Args:
@@ -77,8 +78,8 @@ class Vms:
         """Return the column of a VM."""
         return self._vms[name].column
 
-    def obey(self, command: Command, at_s: float) -> None:
-        """Begin to do what was commanded.
+    def obey(self, command: Command, at_s: float, *, empty: bool = False) -> None:
+        """Begin to do what was commanded; ``empty``: nothing is in the lanes of the VM that it names.
 
         Raises:
             ValueError: it concerns no VM.
@@ -88,6 +89,8 @@ class Vms:
                 self._start(command.vm, at_s)
             case DrainVm():
                 self._vms[command.vm].draining = True
+                if empty:
+                    self._later(at_s + DRAIN_POLL_S, "drained", command.vm)
             case TerminateVm():
                 vm = self._vms[command.vm]
                 vm.ending, vm.ready = True, False
@@ -139,6 +142,8 @@ class Vms:
                 self._will_be_taken(vm, at_s)
             since_s = vm.ordered_s
             return VmReady(event_id=self.event_id(), at_s=at_s, vm=name, billing_since_s=since_s), ""
+        if what == "drained":
+            return (self.drained(name, at_s) if vm.draining and vm.ready else None), ""
         if what == "notice":
             return VmReclaimed(event_id=self.event_id(), at_s=at_s, vm=name, ends_s=vm.ends_s), ""
         if what == "gone":

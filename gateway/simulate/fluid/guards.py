@@ -30,7 +30,7 @@ _SLOTS_AFTER_PERIOD = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class GuardedSite:
     """What the guards know of a gateway: its rows, and what could limit its money."""
 
     rows: slice
@@ -58,7 +58,7 @@ class Guards:
         every_slot: call all, always.
     """
 
-    def __init__(self, sites: list[Site], of_query: IntArray, *, every_slot: bool) -> None:
+    def __init__(self, sites: list[GuardedSite], of_query: IntArray, *, every_slot: bool) -> None:
         self._sites = sites
         self._of_query = of_query
         self._every: BoolArray = np.array([every_slot or site.plans for site in sites], dtype=np.bool_)

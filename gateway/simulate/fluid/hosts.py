@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gateway.core.exchange.lanes.lane import HORIZON_S, LEAST_RUNS
+from gateway.core.exchange.lanes.rate import RATE_MEMORY
 from policies.arrays import Array, IntArray
 
 _ROUNDS_MOST = 32
@@ -45,6 +47,60 @@ def divided(demand: Array, weight: Array, host: IntArray, capacity: Array) -> Ar
         left -= np.bincount(in_host[content], asked[content], hosts)
         active = active[~content]
     return granted
+
+
+def served_in_turn(kept_s: Array, offered_s: Array, hold_s: Array, host: IntArray, capacity_s: Array) -> Array:
+    """Return how long hosts work for each lane: on what is there in the order of its coming, then on what comes.
+
+    What is there came mixed, so a host that cannot serve all of it serves the same part of each lane. Of what comes to
+    it then, each lane has there what it holds at most, or all that is offered to it.
+
+    Args:
+        kept_s: work that is in each lane, shape (lanes,).
+        offered_s: what could come besides.
+        hold_s: what it holds at most.
+        host: its host.
+        capacity_s: of the hosts, shape (hosts,).
+    """
+    hosts = len(capacity_s)
+    queue_s = np.bincount(host, kept_s, hosts)
+    part = np.minimum(1.0, capacity_s / np.maximum(queue_s, _NOTHING))
+    left_s = np.maximum(0.0, capacity_s - queue_s)
+    weight = np.maximum(np.minimum(hold_s, offered_s), _NOTHING)
+    return kept_s * part[host] + divided(offered_s, weight, host, left_s)
+
+
+class ServiceRates:
+    """``ServiceRate`` of many lanes: what they serve a second while they have work, and what they hold by it.
+
+    Args:
+        shape: of all arrays.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._served: Array = np.zeros(shape)
+        self._busy_s: Array = np.zeros(shape)
+
+    def end_slot(self, at: slice | IntArray, served: Array, busy_s: Array) -> None:
+        """Take in what the lanes ``at`` served in a slot, and for how long they had work."""
+        self._served[at] = RATE_MEMORY * (self._served[at] + served)
+        self._busy_s[at] = RATE_MEMORY * (self._busy_s[at] + busy_s)
+
+    def per_s(self, at: slice | IntArray) -> Array:
+        """Return events a second; 0 before the first."""
+        served: Array = self._served[at] / np.maximum(self._busy_s[at], _NOTHING)
+        return served
+
+    def hold(self, at: slice | IntArray, run: Array) -> Array:
+        """Return how many events are open in the lanes ``at`` while more wait.
+
+        A run is taken whole while less than the horizon is open, so on average half a run more than that is.
+        """
+        return np.maximum(HORIZON_S * self.per_s(at) + 0.5 * run, LEAST_RUNS * run)
+
+    def forget(self, at: tuple[slice, int]) -> None:
+        """Forget lanes that are gone."""
+        self._served[at] = self._busy_s[at] = 0.0
 
 
 @dataclass(slots=True)

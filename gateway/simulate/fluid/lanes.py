@@ -22,15 +22,13 @@ import numpy as np
 
 from gateway.query.flow.linger import FACTOR_MAX, RUN_WORK_S
 from gateway.query.flow.run import BATCH_RUNS_MAX
-from gateway.simulate.fluid.hosts import Lanes, Served, divided
+from gateway.simulate.fluid.hosts import Lanes, Served, ServiceRates, divided, served_in_turn
 from gateway.simulate.fluid.measures import LaneMeasures, SlotArrays
-from gateway.simulate.fluid.options import Site
-from gateway.simulate.fluid.waiting import Waiting
+from gateway.simulate.fluid.options import FluidSite
+from gateway.simulate.fluid.waiting import WaitingEvents
 from gateway.simulate.options import WAITING_PART
 from policies.arrays import Array, IntArray
 
-HORIZON_S = 1.5
-_LEAST_RUNS = 2.0
 _NOTHING = 1e-9
 _P95 = 0.45
 """The 95th percentile of what came evenly lies so far from its mean, in parts of its whole span."""
@@ -41,7 +39,7 @@ def _until_done(batch_runs: Array) -> Array:
     return 0.5 * (batch_runs + 1.0)
 
 
-def _of(sites: Sequence[Site], get: object, of_query: IntArray) -> Array:
+def _of(sites: Sequence[FluidSite], get: object, of_query: IntArray) -> Array:
     return np.array([get(site.machines) for site in sites])[of_query]  # type: ignore[operator]
 
 
@@ -63,7 +61,7 @@ class Flow:
         shed_events: all that was not taken in, shape (queries,).
     """
 
-    def __init__(self, sites: Sequence[Site], of_query: IntArray) -> None:
+    def __init__(self, sites: Sequence[FluidSite], of_query: IntArray) -> None:
         queries = [query for site in sites for query in site.queries]
         count, vms = len(queries), max(1, max(site.scheduler.max_vms for site in sites))
         self._of_query = of_query
@@ -82,6 +80,8 @@ class Flow:
         )
         self._further_run_s: Array = np.array([query.further_run_s for query in queries])
         self._batch_runs: Array = np.array([float(query.batch_runs) for query in queries])
+        self._disordered: Array = np.array([query.disordered for query in queries])
+        self._some_disordered = bool(np.count_nonzero(self._disordered))
         self._one_run = all(query.batch_runs == 1 for query in queries)
         self._there_and_back_s: Array = 2.0 * _of(sites, lambda m: m.link_delay_s, of_query)
         self._link_bytes_per_s: Array = _of(sites, lambda m: m.link_bytes_per_s, of_query)
@@ -93,10 +93,13 @@ class Flow:
         self._links_bytes: Array = np.repeat([site.machines.link_bytes_per_s * slot_s for site in sites], vms)
         self._columns: IntArray = np.arange(vms)
         self._each: Array = np.ones(vms)
-        self.waiting = Waiting(count, slot_s)
+        self.waiting = WaitingEvents(count, slot_s)
         self.home = Lanes((count,))
         self.cloud = Lanes((count, vms))
         self.shares: Array = np.zeros((count, vms))
+        self._home_rates = ServiceRates((count,))
+        self._cloud_rates = ServiceRates((count, vms))
+        self._open_s: Array = self._run_s
         self.home_measures = LaneMeasures((count,), slot_s)
         self.cloud_measures = LaneMeasures((count, vms), slot_s)
         self.slot = SlotArrays(count, vms)
@@ -105,6 +108,7 @@ class Flow:
         self.shed_events: Array = np.zeros(count)
         self._runs_each: Array = np.ones(count)
         self._no_bound: Array = np.full(count, np.inf)
+        self._service_s: Array = np.zeros(count)
         self._now = -1
 
     # ------------------------------------------------------------------------------------------------------- a slot
@@ -134,25 +138,28 @@ class Flow:
         cost_s, batch_runs = self._cost_s(slice(None), run, self.home.kept)
         self.slot.run_events, self.slot.event_s = run, cost_s
         waiting = self.waiting.events.copy()
-        shares = self.shares[in_cloud]
+        shares = self._cloud_shares(in_cloud)
         cost_c, batch_runs_c = self._cloud_cost_s(in_cloud, run)
-        most_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, run, cost_c)
+        lane_c = self._cloud_lane_s(in_cloud, run, cost_c, batch_runs_c)
+        most_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, run, cost_c, lane_c)
         offered = waiting.copy()
         home_share = np.ones(len(came))
         if len(in_cloud):
-            home_share[in_cloud] = share = np.maximum(0.0, 1.0 - shares.sum(axis=1))
+            home_share[in_cloud] = share = np.maximum(0.0, 1.0 - self.shares[in_cloud].sum(axis=1))
             offered[in_cloud] -= np.minimum(room_c, shares * waiting[in_cloud, None]).sum(axis=1)
-            offered[in_cloud[share < _NOTHING]] = 0.0
-        most_h, room_h = self._home_takes(offered, run, cost_s)
+            none = in_cloud[share < _NOTHING]
+            offered[none] = self._disordered[none] * waiting[none]
+        self._service_s = run_s = run * cost_s * _until_done(batch_runs)
+        most_h, room_h = self._home_takes(offered, run, cost_s, run_s)
         put_h, put_c = self._dealt(waiting, home_share, in_cloud, shares, room_h, room_c)
         taken = put_h.copy()
         taken[in_cloud] += put_c.sum(axis=1)
         mean_s, first_s = self.waiting.take(np.minimum(taken, self.waiting.events))
         home = self.home.pass_through(put_h, mean_s, first_s, most_h)
-        self._measure_home(put_h, home, run * cost_s * _until_done(batch_runs), cost_s)
+        self._measure_home(put_h, home, run_s, cost_s)
         if len(in_cloud):
-            work = cost_c / self._vm_speed[in_cloud, None], batch_runs_c
-            self._serve_cloud(in_cloud, put_c, mean_s[in_cloud], first_s[in_cloud], most_c, run[in_cloud], work)
+            times_s = cost_c / self._vm_speed[in_cloud, None], lane_c
+            self._serve_cloud(in_cloud, put_c, mean_s[in_cloud], first_s[in_cloud], most_c, run[in_cloud], times_s)
         self._measure(due, home, in_cloud)
 
     def _cut(self, came: Array, in_cloud: IntArray) -> Array:
@@ -160,20 +167,36 @@ class Flow:
         before = self.waiting.events + self.home.kept
         before[in_cloud] += self.cloud.kept[in_cloud].sum(axis=1)
         events = before + came
-        new = np.minimum(np.maximum(came * (self._linger_s(came) / self._slot_s), 1.0), self._run_most)
+        linger_s = self._linger_s(came, in_cloud)
+        new = np.minimum(np.maximum(came * (linger_s / self._slot_s), 1.0), self._run_most)
+        self._open_s = np.minimum(linger_s, self._run_most * self._slot_s / np.maximum(came, _NOTHING))
         runs = before * self._runs_each + came / new
         self._runs_each = np.where(events > _NOTHING, runs / np.maximum(events, _NOTHING), self._runs_each)
         return 1.0 / self._runs_each
 
-    def _linger_s(self, came: Array) -> Array:
+    def _linger_s(self, came: Array, in_cloud: IntArray) -> Array:
         """Return how long runs linger, as ``Linger`` says: longer while more wait than a micro-batch takes."""
         least_s = self._run_s
         batches = self.waiting.events * self._runs_each / BATCH_RUNS_MAX
         if not np.count_nonzero(batches > 1.0):
             return least_s
+        rate = self._home_rates.per_s(slice(None))
+        if len(in_cloud):
+            of_cloud = self._cloud_rates.per_s(in_cloud)
+            slowest = np.where(of_cloud > 0, of_cloud, np.inf).min(axis=1)
+            rate[in_cloud] = np.where(rate[in_cloud] > 0, np.minimum(rate[in_cloud], slowest), 0.0)
         wanted_s = least_s * np.clip(batches, 1.0, FACTOR_MAX)
-        enough = RUN_WORK_S / np.maximum(self.slot.event_s * came, _NOTHING) * self._slot_s
-        return np.maximum(least_s, np.minimum(wanted_s, enough))
+        enough_s = RUN_WORK_S * rate / np.maximum(came, _NOTHING) * self._slot_s
+        return np.maximum(least_s, np.where(rate > 0, np.minimum(wanted_s, enough_s), wanted_s))
+
+    def _cloud_shares(self, rows: IntArray) -> Array:
+        """Return the shares of cloud lanes, less where more than the rest is out of order and goes home."""
+        shares = self.shares[rows]
+        if not self._some_disordered:
+            return shares
+        most, total = 1.0 - self._disordered[rows], shares.sum(axis=1)
+        kept: Array = shares * np.minimum(1.0, most / np.maximum(total, _NOTHING))[:, None]
+        return kept
 
     def _cost_s(self, rows: slice | IntArray, run: Array, kept: Array) -> tuple[Array, Array]:
         """Return what an event costs in lanes that hold so much, and how many runs a micro-batch takes there."""
@@ -192,7 +215,7 @@ class Flow:
         cost_s, runs = self._cost_s(rows, run, self.cloud.kept[rows])
         return (cost_s[:, None] if cost_s.ndim == 1 else cost_s), runs
 
-    def _home_takes(self, offered: Array, run: Array, cost_s: Array) -> tuple[Array, Array]:
+    def _home_takes(self, offered: Array, run: Array, cost_s: Array, run_s: Array) -> tuple[Array, Array]:
         """Return what each lane at home can complete in this slot, and what it can take."""
         wanted = self.home.kept + offered
         wanted_s = wanted * cost_s
@@ -201,17 +224,25 @@ class Flow:
             return self._no_bound, self._no_bound
         rows = np.flatnonzero(over[self._of_query])
         wanted, cost_s, run, kept = wanted[rows], cost_s[rows], run[rows], self.home.kept[rows]
-        granted_s = divided(wanted_s[rows], run * cost_s, self._of_query[rows], self._host_s)
+        # What is served now is open, too: the queue before it is so much shorter.
+        queue = self._home_rates.hold(rows, run) - self._home_rates.per_s(rows) * run_s[rows]
+        kept_s, hold = kept * cost_s, np.maximum(0.0, queue)
+        granted_s = served_in_turn(kept_s, wanted_s[rows] - kept_s, hold * cost_s, self._of_query[rows], self._host_s)
         most = np.minimum(granted_s / cost_s, wanted)
-        hold = np.maximum(HORIZON_S / self._slot_s * most, _LEAST_RUNS * run)
-        short = most < wanted * (1 - 1e-12)
         all_most, all_room = self._no_bound.copy(), self._no_bound.copy()
-        all_most[rows] = np.where(short, most, np.inf)
-        all_room[rows] = np.where(short, np.maximum(0.0, most + hold - kept), np.inf)
+        all_most[rows] = most
+        all_room[rows] = np.maximum(0.0, most + hold - kept)
         return all_most, all_room
 
+    def _cloud_lane_s(self, rows: IntArray, run: Array, cost_s: Array, batch_runs: Array) -> Array:
+        """Return how long a run is in an empty lane of a VM, shape (rows, VMs) or (rows, 1)."""
+        carried_s = run[rows] * self._sent_event_bytes[rows] / self._link_bytes_per_s[rows]
+        service_s = run[rows, None] * cost_s / self._vm_speed[rows, None] * _until_done(batch_runs)
+        lane_s: Array = service_s + (self._there_and_back_s[rows] + carried_s)[:, None]
+        return lane_s
+
     def _cloud_takes(
-        self, rows: IntArray, waiting: Array, shares: Array, run: Array, cost_s: Array
+        self, rows: IntArray, waiting: Array, shares: Array, run: Array, cost_s: Array, lane_s: Array
     ) -> tuple[Array, Array]:
         """Return the same for the lanes of VMs, shapes (rows, VMs); links bound what they can take."""
         if not len(rows):
@@ -225,10 +256,13 @@ class Flow:
         carried = divided((offered * size).ravel(), weights, hosts, self._links_bytes)
         put_most = np.minimum(offered, carried.reshape(offered.shape) / np.maximum(size, _NOTHING))
         wanted = kept + put_most
-        weights = (run * cost_s * self._each).ravel()
-        granted_s = divided((wanted * cost_s).ravel(), weights, hosts, self._vms_s).reshape(wanted.shape)
+        most_open = self._cloud_rates.hold(rows, run)
+        hold = np.maximum(0.0, most_open - self._cloud_rates.per_s(rows) * lane_s)
+        kept_s, put_s, hold_s = ((of * cost_s).ravel() for of in (kept, put_most, hold))
+        granted_s = served_in_turn(kept_s, put_s, hold_s, hosts, self._vms_s).reshape(wanted.shape)
         most = np.minimum(granted_s / cost_s, wanted)
-        hold = np.maximum(HORIZON_S / self._slot_s * most, _LEAST_RUNS * run)
+        # What is open goes through the lane no sooner than its link and its host let it.
+        put_most = np.minimum(put_most, most_open * np.maximum(1.0, self._slot_s / lane_s))
         return most, np.minimum(put_most, np.maximum(0.0, most + hold - kept))
 
     def _dealt(
@@ -237,12 +271,15 @@ class Flow:
         """Return what goes into each lane, as ``gateway.core.exchange.routing`` deals in the long run."""
         if not len(rows):
             return np.minimum(waiting, room_h), room_c
-        here, share = waiting[rows], home_share[rows]
-        some = share >= _NOTHING
-        whole = np.where(some, np.minimum(here, room_h[rows] / np.where(some, share, 1.0)), here)
+        here, apart = waiting[rows], self._disordered[rows]
+        some = home_share[rows] >= _NOTHING
+        # All wait behind a run that finds no room at home.
+        share = np.maximum(home_share[rows], apart)
+        whole = np.minimum(here, room_h[rows] / np.maximum(share, _NOTHING))
         put_c = np.minimum(room_c, shares * whole[:, None])
+        in_cloud = put_c.sum(axis=1)
         rest = waiting.copy()
-        rest[rows] = np.where(some, here - put_c.sum(axis=1), 0.0)
+        rest[rows] = np.where(some, here - in_cloud, np.minimum(here - in_cloud, in_cloud * apart / (1.0 - apart)))
         return np.maximum(0.0, np.minimum(rest, room_h)), put_c
 
     # ------------------------------------------------------------------------------------------------------ measuring
@@ -252,20 +289,16 @@ class Flow:
 
     def _measure_home(self, put: Array, served: Served, run_s: Array, cost_s: Array) -> None:
         slot, kept = self.slot, self.home.kept
-        # A host's queue is common to its lanes: who has nothing of its own in it waits for the others'.
-        service_s = run_s
-        if np.count_nonzero(kept):
-            queue_s = np.bincount(self._of_query, kept * cost_s, len(self._host_s)) / self._host_s * self._slot_s
-            rows = (queue_s > 0)[self._of_query].nonzero()[0]
-            service_s = run_s.copy()
-            service_s[rows] += np.where(kept[rows] > 0, 0.0, queue_s[self._of_query[rows]])
-        slot.home_s = self._latency_s(served, 0.5 * self._run_s + service_s)
+        slot.home_s = self._latency_s(served, 0.5 * self._open_s + run_s)
         slot.home_completed = served.events
         slot.home_dispatched = put
-        slot.home_open = kept + served.events / self._slot_s * service_s
+        slot.home_open = kept + served.events / self._slot_s * run_s
         slot.home_full = self.waiting.events > 0
         self._span_s = 2.0 * np.maximum(0.0, served.came_s - served.first_s)
-        self.home_measures.end_slot(slice(None), slot.home_open, served.events, served.events * cost_s)
+        busy_s = served.events * cost_s
+        self.home_measures.end_slot(slice(None), slot.home_open, served.events, busy_s)
+        had_work_s = np.where(kept > 0, self._slot_s, np.minimum(busy_s, self._slot_s))
+        self._home_rates.end_slot(slice(None), served.events, had_work_s)
 
     def _serve_cloud(
         self,
@@ -275,19 +308,16 @@ class Flow:
         first_s: Array,
         most: Array,
         run: Array,
-        work: tuple[Array, Array],
+        times_s: tuple[Array, Array],
     ) -> None:
-        """Serve the lanes of VMs; all but ``rows`` is of these rows, ``work``: of an event, and runs a micro-batch."""
+        """Serve the lanes of VMs; all but ``rows`` is of these rows, ``times_s``: of an event, and of a run."""
         part = self.cloud.of(rows)
-        each, (event_s, batch_runs) = self._each, work
+        each, (event_s, lane_s) = self._each, times_s
         self.slot.vm_event_s[rows] = event_s
         served = part.pass_through(put, mean_s[:, None] * each, first_s[:, None] * each, most)
         self.cloud.put(rows, part)
-        carried_s = run * self._sent_event_bytes[rows] / self._link_bytes_per_s[rows]
-        service_s = run[:, None] * event_s * _until_done(batch_runs)
-        lane_s = service_s + (self._there_and_back_s[rows] + carried_s)[:, None]
         slot = self.slot
-        slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._run_s[rows, None] + lane_s)
+        slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._open_s[rows, None] + lane_s)
         slot.cloud_completed[rows] = served.events
         slot.cloud_dispatched[rows] = put
         slot.cloud_open[rows] = now_open = part.kept + served.events / self._slot_s * lane_s
@@ -296,6 +326,8 @@ class Flow:
         slot.cloud_full[rows] = (part.kept > 0) & (self.waiting.events[rows, None] > 0)
         self.sent_bytes[rows] += sent.sum(axis=1)
         self.cloud_measures.end_slot(rows, now_open, served.events, served.events * event_s)
+        had_work_s = np.minimum(served.events / run[:, None] * lane_s, self._slot_s)
+        self._cloud_rates.end_slot(rows, served.events, np.where(part.kept > 0, self._slot_s, had_work_s))
 
     def _measure(self, due: Array, home: Served, rows: IntArray) -> None:
         """L_t as the Profiler measures it: of the private lane once both are in use, and not below what is open."""
@@ -316,6 +348,11 @@ class Flow:
             oldest_s[rows] = np.minimum(oldest_s[rows], of_cloud_s)
         slot.latency_s = np.maximum(seen_s, np.maximum(0.0, ends_s - oldest_s))
 
+    @property
+    def run_s(self) -> float:
+        """How long a private host works for a run at most."""
+        return float(self._service_s.max())
+
     def cpu(self, rows: slice, column: int | None) -> float:
         """Return for which part of the slot a host was busy: home, or the one of a VM."""
         slot, site = self.slot, int(self._of_query[rows.start])
@@ -335,6 +372,7 @@ class Flow:
         self.cloud.kept[at] = 0.0
         self.shares[at] = 0.0
         self.cloud_measures.forget(at)
+        self._cloud_rates.forget(at)
         for values in (self.slot.cloud_s, self.slot.cloud_completed, self.slot.cloud_dispatched):
             values[at] = 0.0
         for values in (self.slot.cloud_open, self.slot.raw_bytes, self.slot.sent_bytes):

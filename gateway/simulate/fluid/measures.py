@@ -8,15 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gateway.core.decide.profiler import FLOW_WEIGHT, RATE_MEMORY
 from policies.arrays import Array, BoolArray, IntArray
 from policies.signals import HOME, QuerySlot
 
 Index = slice | IntArray | tuple[slice, int]
 """Rows of arrays, or one column of some rows."""
 
-FLOW_WEIGHT = 0.4
-RATE_MEMORY = 0.8
-"""Both as in ``gateway.core.decide.profiler``."""
 _NO_LANES: frozenset[str] = frozenset()
 _HOME_ONLY = frozenset({HOME})
 

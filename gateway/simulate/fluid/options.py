@@ -15,7 +15,7 @@ from gateway.simulate.options import Faults, Machines
 from policies.arrays import Array, IntArray
 
 
-class Load(Protocol):
+class LoadSource(Protocol):
     """Says how many events come in each slot; asked for one block of slots after the other."""
 
     def block(self, first_slot: int, slots: int) -> Array:
@@ -34,6 +34,7 @@ class FluidQuery:
         run_events: see there.
         event_bytes: raw size.
         sent_part: what is left of it on the WAN.
+        disordered: part of the runs that hold an event out of order, and so go home.
         batch_s: what a micro-batch of one run costs however small it is; None: as the site's ``Machines`` say.
         further_run_s: what each further run in it costs.
         batch_runs: so many runs it takes at most.
@@ -46,6 +47,7 @@ class FluidQuery:
     run_events: int = 5000
     event_bytes: float = 1000.0
     sent_part: float = 0.3
+    disordered: float = 0.0
     batch_s: float | None = None
     further_run_s: float = 0.0
     batch_runs: int = 1
@@ -53,7 +55,7 @@ class FluidQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class FluidSite:
     """One gateway with its private host.
 
     Attributes:
@@ -88,8 +90,8 @@ class FluidOptions:
     """
 
     seed: int
-    sites: tuple[Site, ...]
-    load: Load
+    sites: tuple[FluidSite, ...]
+    load: LoadSource
     slots: int
     rest_slots: int = 86_400
     faults: Faults = field(default_factory=Faults)
@@ -123,7 +125,7 @@ class FromGenerators:
         self._slot_s = slot_s
 
     def block(self, first_slot: int, slots: int) -> Array:
-        """See ``Load``."""
+        """See ``LoadSource``."""
         s = self._slot_s
         return np.array(
             [[g.events(t * s, (t + 1) * s) for g in self._generators] for t in range(first_slot, first_slot + slots)]
@@ -163,7 +165,7 @@ class Spikes:
         self._day, self._every_s, self._for_s, self._times = day, every_s, for_s, times
 
     def block(self, first_slot: int, slots: int) -> Array:
-        """See ``Load``."""
+        """See ``LoadSource``."""
         at_s = (first_slot + np.arange(slots))[:, None] * self._slot_s
         means = self._per_slot * (1.0 - self._day * np.cos(2.0 * np.pi * at_s / 86_400.0))
         in_spike = (at_s + self._shift_s) % self._every_s < self._for_s

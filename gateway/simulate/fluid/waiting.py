@@ -12,7 +12,7 @@ MOST_BYTES = 768 * 2**20
 """Bound of the history. What waits for longer than it reaches back counts as come at its beginning."""
 
 
-class Waiting:
+class WaitingEvents:
     """Queues of fluid, one for each query: a ring of slots, as long as the oldest event needs.
 
     Args:

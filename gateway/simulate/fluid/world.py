@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gateway.fleet.fitting import fit
+from gateway.query.flow.delivery import PART_S
 from gateway.simulate.fluid import guards
 from gateway.simulate.fluid.brief import brief_slots
-from gateway.simulate.fluid.fleet import Vms
+from gateway.simulate.fluid.fleet import FluidVms
 from gateway.simulate.fluid.lanes import Flow
 from gateway.simulate.fluid.measures import query_slots
 from gateway.simulate.fluid.options import FluidOptions
@@ -127,10 +128,12 @@ class FluidWorld:
         self._schedulers = [options.make_scheduler(site.scheduler) for site in sites]
         self._policies = [Policies(site.scheduler.queries, site.scheduler.site) for site in sites]
         self._vms = [
-            Vms(f"cloud {options.seed} {at}", site.scheduler.boot_s, self._columns(at), site.machines, options.faults)
+            FluidVms(
+                f"cloud {options.seed} {at}", site.scheduler.boot_s, self._columns(at), site.machines, options.faults
+            )
             for at, site in enumerate(sites)
         ]
-        known = [guards.Site(rows, site.scheduler) for rows, site in zip(self._rows, sites, strict=True)]
+        known = [guards.GuardedSite(rows, site.scheduler) for rows, site in zip(self._rows, sites, strict=True)]
         self._looks_at_cpu = [one.plans for one in known]
         self._whole_records = [one.plans or options.every_slot for one in known]
         self._guards = guards.Guards(known, self._of_query, every_slot=options.every_slot)
@@ -161,7 +164,7 @@ class FluidWorld:
         """Live until all events are completed and all VMs given back."""
         options = self._options
         nothing = np.zeros(len(self._all))
-        slot, stopped = 0, False
+        slot, stopped, full_until = 0, False, options.slots
         slots = min(64, max(1, _BLOCK_EVENTS // len(self._all)))
         while True:
             if slot < options.slots:
@@ -174,9 +177,14 @@ class FluidWorld:
             slot += 1
             if slot == options.slots:
                 self._tell_all(slot, DrainAll)
-            if slot >= options.slots and not stopped and (self._empty or slot >= options.slots + options.rest_slots):
-                stopped = True
-                self._tell_all(slot, StopAll)
+            if slot >= options.slots and not stopped:
+                if not self._empty:
+                    full_until = slot
+                # The last runs are served and, as the daemon does, the sink has committed their results.
+                rested_s = (slot - full_until) * options.slot_s
+                stopped = rested_s >= self.flow.run_s + PART_S or slot >= options.slots + options.rest_slots
+                if stopped:
+                    self._tell_all(slot, StopAll)
             if stopped and all(vms.settled for vms in self._vms):
                 break
         return self._outcome(slot)
@@ -274,8 +282,11 @@ class FluidWorld:
             case TerminateVm():
                 self.flow.close(self._rows[site], self._vms[site].column(command.vm))
                 self._vms[site].obey(command, at_s)
-            case StartVm() | DrainVm():
+            case StartVm():
                 self._vms[site].obey(command, at_s)
+            case DrainVm():
+                lanes = self.flow.cloud.kept[self._rows[site], self._vms[site].column(command.vm)]
+                self._vms[site].obey(command, at_s, empty=not lanes.any())
 
     def _row(self, site: int, query: str) -> int:
         first: int = self._rows[site].start

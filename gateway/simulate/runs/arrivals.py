@@ -14,22 +14,25 @@ from gateway.simulate.options import QueryOptions
 from policies.switching.shedding import Sampler
 
 _ALMOST = 1e-6
+# A run that is full is closed late by no more than this part of ``run_s``.
+_LOOKS = 0.1
 _NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
 
 
 class Arrivals:
-    """What comes from the source of one query.
+    """What comes from the source of one query, cut into runs as ``Ingress`` does.
 
     Args:
         options: the query and its load.
         seed: of what it draws.
+        since_s: when the load begins.
 
     Attributes:
         sampler: says which part is shed.
         next_seq: the seq of the next event.
     """
 
-    def __init__(self, options: QueryOptions, seed: int) -> None:
+    def __init__(self, options: QueryOptions, seed: int, since_s: float) -> None:
         self.sampler = Sampler()
         self.next_seq = 0
         self._options = options
@@ -37,33 +40,53 @@ class Arrivals:
         self._draw = random.Random(f"query {seed} {name}")  # noqa: S311  # no secret
         draw = np.random.default_rng([seed, int.from_bytes(name.encode())])
         self._load = Poisson(options.load, draw) if options.poisson else options.load
-        self._due_events = 0.0
-        self._open_since_s: float | None = None
+        self._due_events = self._per_s = 0.0
+        self._open_since_s = self._read_s = since_s
         self._shed_since = 0
 
-    def arrive(self, from_s: float, to_s: float, linger_s: float) -> bool:
-        """Take what came in this time; return whether the open run is to be cut: it is full, or open for so long."""
-        self._due_events += self._load.events(from_s, to_s)
-        if self._open_since_s is None:
-            self._open_since_s = from_s
-        return to_s - self._open_since_s >= linger_s - _ALMOST or self._due_events >= self._options.run_events
+    @property
+    def unread(self) -> tuple[int, float]:
+        """How many events are due and in no run yet, and since when the first of them can be."""
+        return int(self._due_events + _ALMOST), self._open_since_s
 
-    def cut(self, to_s: float) -> Iterator[Run]:
-        """Yield what is open as runs."""
+    def full_runs(self, to_s: float) -> Iterator[Run]:
+        """Take what came since the last call, and yield the runs that are full."""
+        span_s, from_s, self._read_s = to_s - self._read_s, self._read_s, to_s
+        events = self._load.events(from_s, to_s)
+        self._per_s = events / span_s if span_s > 0 else 0.0
+        self._due_events += events
+        most = self._options.run_events
+        while self._due_events >= most:
+            over_s = (self._due_events - most) / self._per_s if self._per_s > 0 else 0.0
+            yield from self._cut(most, to_s - min(over_s, span_s))
+
+    def lingered(self, linger_s: float) -> bool:
+        """Return whether the open run has been open for so long."""
+        return self._read_s - self._open_since_s >= linger_s - _ALMOST
+
+    def rest(self) -> Iterator[Run]:
+        """Yield the open run, if anything is in it."""
+        return self._cut(self.unread[0], self._read_s)
+
+    def look_again_s(self, linger_s: float) -> float:
+        """Return when the open run will be full, at this rate, or will have lingered."""
         options = self._options
-        from_s = to_s if self._open_since_s is None else self._open_since_s
-        self._open_since_s = None
-        left = int(self._due_events + _ALMOST)
-        self._due_events -= left
-        shed = self.sampler.shed(left)
+        least_s, most_s = _LOOKS * options.run_s, self._open_since_s + linger_s - self._read_s
+        full_s = (options.run_events - self._due_events) / self._per_s if self._per_s > 0 else most_s
+        return self._read_s + min(max(full_s, least_s), max(most_s, least_s), options.run_s)
+
+    def _cut(self, due: int, until_s: float) -> Iterator[Run]:
+        """Yield a run of the oldest ``due`` events, the last of which came at ``until_s``, unless all are shed."""
+        options = self._options
+        from_s, self._open_since_s = self._open_since_s, until_s
+        self._due_events -= due
+        shed = self.sampler.shed(due)
         self._shed_since += shed
-        left -= shed
-        while left > 0:
-            events = min(left, options.run_events)
-            left -= events
+        events = due - shed
+        if events:
             shed, self._shed_since = self._shed_since, 0
             disordered = self._draw.random() < options.disordered
             first, last = self.next_seq, self.next_seq + events - 1
             self.next_seq += events
-            arrival_s, raw_bytes = (from_s + to_s) / 2, events * options.event_bytes
+            arrival_s, raw_bytes = (from_s + until_s) / 2, events * options.event_bytes
             yield Run(first, last, _NO_ROWS, arrival_s, raw_bytes, disordered, shed)

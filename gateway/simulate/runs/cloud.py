@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
-from gateway.simulate.runs.enginehosts import Host
+from gateway.simulate.runs.enginehosts import SimulatedEngineHost
 from gateway.simulate.runs.promises import promise
 from policies.money.billing import BillingTerms
 from policies.signals import Event, VmDrained, VmFailed, VmGone, VmLost, VmReady, VmReclaimed
 
-_DRAIN_POLL_S = 0.25
+DRAIN_POLL_S = 0.25
 _REFUSED_MOST = 3
 _RETRY_S = 2.0
 Tell = Callable[[Callable[[str, float], Event]], None]
@@ -67,7 +67,7 @@ class CloudBooks:
 class _Vm:
     name: str
     ordered_s: float
-    host: Host | None = None
+    host: SimulatedEngineHost | None = None
     launched: bool = False
     lost: bool = False
     draining: bool = False
@@ -95,13 +95,13 @@ class SimulatedFleet:
         trace: Trace,
         *,
         tell: Tell,
-        attach: Callable[[Host], None],
+        attach: Callable[[SimulatedEngineHost], None],
         detach: Callable[[str, str], None],
         idle: Callable[[str], bool],
-        make_host: Callable[[str], Host],
+        make_host: Callable[[str], SimulatedEngineHost],
     ) -> None:
         self.books = CloudBooks(options.scheduler.billing)
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, SimulatedEngineHost] = {}
         self._options = options
         self._agenda = agenda
         self._trace = trace
@@ -183,7 +183,7 @@ class SimulatedFleet:
         """Begin ``DrainVm``."""
         vm = self._vms[name]
         vm.draining = True
-        self._agenda.after(_DRAIN_POLL_S, lambda: self._see_drained(vm))
+        self._agenda.after(DRAIN_POLL_S, lambda: self._see_drained(vm))
 
     def _see_drained(self, vm: _Vm) -> None:
         if vm.ending or vm.lost:
@@ -191,7 +191,7 @@ class SimulatedFleet:
         if self._idle(vm.name):
             self._tell(lambda event_id, at_s: VmDrained(event_id=event_id, at_s=at_s, vm=vm.name))
         else:
-            self._agenda.after(_DRAIN_POLL_S, lambda: self._see_drained(vm))
+            self._agenda.after(DRAIN_POLL_S, lambda: self._see_drained(vm))
 
     def terminate(self, name: str) -> None:
         """Begin ``TerminateVm``."""

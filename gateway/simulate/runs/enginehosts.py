@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 import gateway.core.exchange.events as told
-from engines.simulated.server import Server
+from engines.simulated.server import Server, ServiceInterval
 from gateway.core.exchange.instructions import Pack, Send
 from gateway.query.flow.lane import LaneEvent
 from gateway.query.flow.run import Run
@@ -30,7 +31,7 @@ class Reply:
     batch_s: float
 
 
-class Host:
+class SimulatedEngineHost:
     """An engine host at the other end of a link; it serves runs of all queries in the order of their arrival."""
 
     def __init__(
@@ -47,7 +48,15 @@ class Host:
         self._draw = draw
         self._server = Server(machines.cores, agenda.now_s)
         self._batches = 0
+        self._worked: deque[ServiceInterval] = deque()
         self._link_free_s = agenda.now_s
+
+    def cpu(self, from_s: float, to_s: float) -> float:
+        """Return for which part of this time the cores were busy, in [0, 1]; what ended before is forgotten."""
+        while self._worked and self._worked[0].done_s <= from_s:
+            self._worked.popleft()
+        busy_s = sum(max(0.0, min(job.done_s, to_s) - max(job.begun_s, from_s)) for job in self._worked)
+        return busy_s / (self.machines.cores * (to_s - from_s)) if to_s > from_s else 0.0
 
     def send_s(self, sent_bytes: float) -> float:
         """Take the link for so many bytes and return how long that keeps the sender."""
@@ -101,6 +110,7 @@ class Host:
         if not self.alive:
             return
         served = self._server.serve(self._agenda.now_s, work_s)
+        self._worked.append(served)
         self._agenda.at(served.begun_s + self._delay_s, begun)
         done_s = served.done_s
         if self._faults.bad_rows and self._draw.random() < self._faults.bad_rows:
@@ -125,7 +135,7 @@ class Host:
             self._agenda.after(again_s, lambda: hear(reply))
 
 
-class LaneOwner(Protocol):
+class SimulatedLaneOwner(Protocol):
     """Who hears of a lane."""
 
     def tell(self, event: LaneEvent) -> None:
@@ -153,7 +163,7 @@ class LaneOwner(Protocol):
         ...
 
 
-class Lane:
+class SimulatedLane:
     """A lane of one query to a host: packs at once, sends over the host's link, and takes what the host says.
 
     Args:
@@ -164,7 +174,9 @@ class Lane:
             that it planned before it was lost.
     """
 
-    def __init__(self, host: Host, owner: LaneOwner, agenda: Agenda, whole: Iterable[int] = ()) -> None:
+    def __init__(
+        self, host: SimulatedEngineHost, owner: SimulatedLaneOwner, agenda: Agenda, whole: Iterable[int] = ()
+    ) -> None:
         self.host = host
         self.closed = False
         self._owner = owner

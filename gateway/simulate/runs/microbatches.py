@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import gateway.core.exchange.events as told
-from engines.simulated.generators import Uniform
-from engines.simulated.microbatches import Arrivals, Closed, MicroBatchedQuery
-from engines.simulated.placement import Vm
-from engines.simulated.query import Producer, Query
+from engines.simulated.generators import ConstantRate
+from engines.simulated.microbatches import Closed, MicroBatchedQuery, ProducedEvents
+from engines.simulated.placement import SimulatedVm
+from engines.simulated.query import Producer, QueryGraph
 from gateway.core.exchange import Exchange, ExchangeSettings
 from gateway.core.exchange.instructions import Pack, Release, Send
 from gateway.query.flow.delivery import HELD_BYTES_MAX, PART_S
@@ -25,7 +25,7 @@ from gateway.query.flow.linger import Linger
 from gateway.query.flow.run import BATCH_RUNS_MAX, Run
 from gateway.simulate.options import Faults, Machines
 from gateway.simulate.runs.agenda import Agenda, Trace
-from gateway.simulate.runs.enginehosts import Host, Lane, Reply
+from gateway.simulate.runs.enginehosts import Reply, SimulatedEngineHost, SimulatedLane
 from gateway.sources.schedule import Schedule
 from infra.link.credit import CREDIT_BYTES
 from policies.failures.overdue import Patience
@@ -74,7 +74,7 @@ class Visible:
     at_s: float
 
 
-class MicroBatchHost(Host):
+class MicroBatchHost(SimulatedEngineHost):
     """An engine host with one stateful query.
 
     Args:
@@ -117,7 +117,7 @@ class MicroBatchHost(Host):
         begun: Callable[[], None],  # noqa: ARG002  # a run takes no credit here
         aside: Callable[[], None],  # noqa: ARG002  # no row is bad here
     ) -> None:
-        """See ``Host.take``."""
+        """See ``SimulatedEngineHost.take``."""
         self._time.after(self._delay_s, lambda: self._fed(run, hear))
 
     def _fed(self, run: Run, hear: Callable[[Reply], None]) -> None:
@@ -137,7 +137,9 @@ class MicroBatchHost(Host):
             return
         self._busy = True
         taken = [self._feed.popleft() for _ in range(min(len(self._feed), BATCH_RUNS_MAX))]
-        arrivals = [Arrivals(run.events, self._due_s(run.first_seq), self._due_s(run.last_seq + 1)) for run, _ in taken]
+        arrivals = [
+            ProducedEvents(run.events, self._due_s(run.first_seq), self._due_s(run.last_seq + 1)) for run, _ in taken
+        ]
         batch = self._query.batch(arrivals)
         work_s = batch.instructions / (self._mips * _INSTRUCTIONS_PER_MI)
         work_s += self._costs.batch_s + self._costs.run_s * len(taken)
@@ -167,7 +169,7 @@ class Play:
         visible: the windows whose results the sink has, in order.
     """
 
-    def __init__(self, query: Query, vm: Vm, costs: EngineCosts, cutting: Cutting, seed: int = 0) -> None:
+    def __init__(self, query: QueryGraph, vm: SimulatedVm, costs: EngineCosts, cutting: Cutting, seed: int = 0) -> None:
         self.visible: list[Visible] = []
         self._agenda = Agenda()
         self._costs, self._cutting = costs, cutting
@@ -188,7 +190,7 @@ class Play:
             self._schedule.due_s,
             random.Random(seed),  # noqa: S311  # no secret
         )
-        self._lane = Lane(self.host, self, self._agenda)
+        self._lane = SimulatedLane(self.host, self, self._agenda)
         self._handle(told.LaneOpened(at_s=0.0, lane=HOME, credit_bytes=CREDIT_BYTES))
 
     def run(self, windows: int, until_s: float) -> list[Visible]:
@@ -224,7 +226,7 @@ class Play:
 
     # --------------------------------------------------------------------------------------------------- the exchange
 
-    def _handle(self, event: told.Event[Run, None]) -> None:
+    def _handle(self, event: told.ExchangeEvent[Run, None]) -> None:
         for what in self._exchange.handle(event):
             match what:
                 case Pack() | Send():
@@ -287,10 +289,10 @@ class Play:
         self._agenda.after(self._cutting.tick_s, self._tick)
 
 
-def _rate(query: Query) -> float:
+def _rate(query: QueryGraph) -> float:
     (name,) = query.named(Producer)
     producer = query.vertices[name]
     assert isinstance(producer, Producer)
-    if not isinstance(producer.generator, Uniform) or producer.generator.per_s <= 0:
+    if not isinstance(producer.generator, ConstantRate) or producer.generator.per_s <= 0:
         raise ValueError(f"{name}: only a uniform load can be played in micro-batches")
     return producer.generator.per_s

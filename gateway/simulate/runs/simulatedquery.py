@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import gateway.core.exchange.events as told
@@ -30,7 +30,7 @@ from gateway.query.flow.statistics import Tally
 from gateway.simulate.options import WAITING_PART, Machines, QueryOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.arrivals import Arrivals
-from gateway.simulate.runs.enginehosts import Host, Lane, Reply
+from gateway.simulate.runs.enginehosts import Reply, SimulatedEngineHost, SimulatedLane
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from gateway.simulate.runs.witness import Witness
 from policies.failures.overdue import Patience
@@ -73,7 +73,7 @@ class SimulatedQuery:
     ) -> None:
         self.options = options
         self.name = options.settings.name
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: dict[str, SimulatedLane] = {}
         self.tally = Tally()
         self._measures = Measures(self.name, profiler, self.tally)
         self._profiler = profiler
@@ -95,7 +95,7 @@ class SimulatedQuery:
         self.exchange: Exchange[Run, _Result] = Exchange(settings)
         self._outbox: list[tuple[int, int]] = []
         self._checks = 0
-        self._arrivals = Arrivals(options, seed)
+        self._arrivals = Arrivals(options, seed, agenda.now_s)
         self._linger = Linger(options.run_s)
         self._served_per_s = 0.0
         self._undone: dict[int, Run] = {}
@@ -117,24 +117,36 @@ class SimulatedQuery:
         """Says which part of the events is shed."""
         return self._arrivals.sampler
 
-    def arrive(self, from_s: float, to_s: float) -> None:
-        """Take what came from the source in this time, and close the run if it was open for long enough."""
-        if self._arrivals.arrive(from_s, to_s, self._linger_s):
-            self.cut(to_s)
+    def arrive(self, to_s: float) -> float:
+        """Take what came from the source since the last call; close the runs that are full or have lingered.
 
-    def cut(self, to_s: float) -> None:
-        """Close the run that is open."""
-        for run in self._arrivals.cut(to_s):
+        Returns:
+            When to look again.
+        """
+        self._log(self._arrivals.full_runs(to_s))
+        linger_s = self._linger_s
+        if self._arrivals.lingered(linger_s):
+            self._log(self._arrivals.rest())
+            linger_s = self._linger_s
+        return self._arrivals.look_again_s(linger_s)
+
+    def finish(self, to_s: float) -> None:
+        """Close the last run: nothing comes after it."""
+        self.arrive(to_s)
+        self._log(self._arrivals.rest())
+
+    def _log(self, runs: Iterable[Run]) -> None:
+        for run in runs:
             self._undone[run.first_seq] = run
             self._undone_events += run.events
             self._linger.cut(run.events)
             self._measures.arrived(run)
             self._witness.logged(run)
-            self._handle(told.RunLogged(at_s=to_s, run=run))
+            self._handle(told.RunLogged(at_s=self._agenda.now_s, run=run))
 
     # ---------------------------------------------------------------------------------------------------- the exchange
 
-    def _handle(self, event: told.Event[Run, _Result]) -> None:
+    def _handle(self, event: told.ExchangeEvent[Run, _Result]) -> None:
         for instruction in self.exchange.handle(event):
             self._carry_out(instruction)
 
@@ -169,10 +181,10 @@ class SimulatedQuery:
 
     # ---------------------------------------------------------------------------------------------------------- lanes
 
-    def add_lane(self, host: Host) -> None:
+    def add_lane(self, host: SimulatedEngineHost) -> None:
         """Let a host take part."""
         whole = sorted(self._planned & self._undone.keys())
-        self.lanes[host.name] = Lane(host, self, self._agenda, whole)
+        self.lanes[host.name] = SimulatedLane(host, self, self._agenda, whole)
         now_s, credit_bytes = self._agenda.now_s, self.options.credit_bytes
         self._witness.lane_opened(host.name, now_s)
         end_seq = self._undone[whole[-1]].last_seq + 1 if whole else 0
@@ -195,7 +207,7 @@ class SimulatedQuery:
             self.remove_lane(HOME, "runs are not answered")
             self._agenda.after(_REOPEN_S, lambda: self._opened_again(host))
 
-    def _opened_again(self, host: Host) -> None:
+    def _opened_again(self, host: SimulatedEngineHost) -> None:
         if host.alive and HOME not in self.lanes:  # else a new host opens it
             self.add_lane(host)
 
@@ -306,11 +318,13 @@ class SimulatedQuery:
         for lane in exchange.open_lanes:
             if exchange.waiting_events and not exchange.lane(lane).has_room:
                 self._profiler.no_credit(self.name, lane)
-        waiting_s = exchange.oldest_waiting_s
+        # As in the daemon, what is due and in no run yet waits, too.
+        unread_events, unread_since_s = self._arrivals.unread
+        since_s = (exchange.oldest_waiting_s, unread_since_s if unread_events else None)
         self._profiler.under_way(
             self.name,
-            waiting_events=exchange.waiting_events,
-            oldest_arrival_s=waiting_s,
+            waiting_events=exchange.waiting_events + unread_events,
+            oldest_arrival_s=min((at_s for at_s in since_s if at_s is not None), default=None),
             open_runs=exchange.open_by_lane(),
         )
 

@@ -13,7 +13,7 @@ from gateway.fleet.fitting import fit
 from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.cloud import SimulatedFleet
-from gateway.simulate.runs.enginehosts import Host
+from gateway.simulate.runs.enginehosts import SimulatedEngineHost
 from gateway.simulate.runs.promises import promise
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
 from policies.choose import Policies
@@ -118,9 +118,10 @@ class World:
         )
         self._draw = random.Random(f"faults {options.seed}")  # noqa: S311  # no secret
         self._event_ids = count(1)
-        self._home: Host | None = None
+        self._home: SimulatedEngineHost | None = None
         self._reading = True
         self._stopped = False
+        self._slot_began_s = 0.0
         self._slot_ends_s = options.scheduler.slot_s
         self._steps = 0
 
@@ -140,7 +141,7 @@ class World:
                     event_id=event_id, at_s=at_s, query=name, switchable=may
                 )
             )
-            self._agenda.after(query.options.run_s, lambda query=query: self._arrive(query, 0.0))  # type: ignore[misc]
+            self._agenda.after(query.options.run_s, lambda query=query: self._arrive(query))  # type: ignore[misc]
         self._agenda.at(self._options.load_s, self._drain_all)
         self._agenda.at(self._slot_ends_s, self._end_slot)
         self._expect(self._options.faults.clock_step_per_s, self._step_clock)
@@ -156,17 +157,14 @@ class World:
     def _at_rest(self) -> bool:
         return self._stopped and self._fleet.settled
 
-    def _arrive(self, query: SimulatedQuery, from_s: float) -> None:
-        if not self._reading:
-            return
-        now_s = self._agenda.now_s
-        query.arrive(from_s, now_s)
-        self._agenda.after(query.options.run_s, lambda: self._arrive(query, now_s))
+    def _arrive(self, query: SimulatedQuery) -> None:
+        if self._reading:
+            self._agenda.at(query.arrive(self._agenda.now_s), lambda: self._arrive(query))
 
     def _drain_all(self) -> None:
         self._reading = False
         for query in self._queries.values():
-            query.cut(self._agenda.now_s)
+            query.finish(self._agenda.now_s)
         self.trace.note("the source has ended")
         self._handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
 
@@ -176,8 +174,8 @@ class World:
             query.end_slot()
             query.check_slot()
             query.check_all()
-        slots = self._profiler.end_slot(now_s)
-        self._handle(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=slots))
+        slots, cpu = self._profiler.end_slot(now_s), self._cpu(now_s)
+        self._handle(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=slots, cpu=cpu))
         for decision in self._scheduler.last_decisions:
             self.trace.note(f"{decision.query}: L {decision.latency_s:.6f} s, {decision.verdict}")
         if not self._reading and not self._stopped and all(query.idle for query in self._queries.values()):
@@ -185,6 +183,12 @@ class World:
             self._handle(lambda event_id, at_s: StopAll(event_id=event_id, at_s=at_s))
         self._slot_ends_s = max(self._slot_ends_s + self._options.scheduler.slot_s, now_s)
         self._agenda.at(self._slot_ends_s, self._end_slot)
+
+    def _cpu(self, now_s: float) -> dict[str, float]:
+        """Return for which part of the last slot each host was busy, as their heartbeats tell the daemon."""
+        hosts = [*([] if self._home is None else [self._home]), *self._fleet.hosts.values()]
+        since_s, self._slot_began_s = self._slot_began_s, now_s
+        return {host.name: host.cpu(since_s, now_s) for host in hosts if host.alive and not host.hung}
 
     # ------------------------------------------------------------------------------------------------------- scheduler
 
@@ -234,10 +238,10 @@ class World:
 
     # ----------------------------------------------------------------------------------------------------------- hosts
 
-    def _make_host(self, name: str) -> Host:
+    def _make_host(self, name: str) -> SimulatedEngineHost:
         faults = self._options.faults
         draw = random.Random(f"host {self._options.seed} {name} {self._steps}")  # noqa: S311  # no secret
-        host = Host(name, self._options.machines, faults, self._agenda, self.trace, draw)
+        host = SimulatedEngineHost(name, self._options.machines, faults, self._agenda, self.trace, draw)
         self._expect(faults.crash_per_s, lambda: self._crash(host))
         self._expect(faults.hang_per_s, lambda: self._hang(host))
         self._expect(faults.slow_link_per_s, lambda: self._slow(host))
@@ -247,7 +251,7 @@ class World:
         self._home = self._make_host(HOME)
         self._attach(self._home)
 
-    def _attach(self, host: Host) -> None:
+    def _attach(self, host: SimulatedEngineHost) -> None:
         for query in self._queries.values():
             if host.name == HOME or query.options.settings.switchable:
                 query.add_lane(host)
@@ -268,7 +272,7 @@ class World:
         elif self._home is not None:
             self._lose_home(self._home)
 
-    def _lose_home(self, host: Host) -> None:
+    def _lose_home(self, host: SimulatedEngineHost) -> None:
         if self._home is not host:
             return
         host.alive = False
@@ -283,7 +287,7 @@ class World:
         if per_s > 0:
             self._agenda.after(self._draw.expovariate(per_s), fault)
 
-    def _crash(self, host: Host) -> None:
+    def _crash(self, host: SimulatedEngineHost) -> None:
         if not host.alive:
             return
         self.trace.note(f"fault: {host.name} dies")
@@ -294,12 +298,12 @@ class World:
         else:
             self._agenda.after(detect_s, lambda: self._fleet.lose(host.name, "no heartbeat"))
 
-    def _hang(self, host: Host) -> None:
+    def _hang(self, host: SimulatedEngineHost) -> None:
         if host.alive:
             self.trace.note(f"fault: {host.name} hangs")
             host.hung = True
 
-    def _slow(self, host: Host) -> None:
+    def _slow(self, host: SimulatedEngineHost) -> None:
         if host.alive:
             self.trace.note(f"fault: the link to {host.name} is slow")
             host.slow_link(self._draw.uniform(1, 30))

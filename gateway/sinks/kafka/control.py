@@ -36,7 +36,7 @@ _CONTROL_CONFIGS = {
 }
 
 
-class Progress(msgspec.Struct, frozen=True):
+class ControlRecord(msgspec.Struct, frozen=True):
     """A record of the control topic.
 
     Attributes:
@@ -89,7 +89,7 @@ class ControlTopic:
         finally:
             await close_client(admin.close())
 
-    async def last(self, *, settled: bool) -> Progress | None:
+    async def last(self, *, settled: bool) -> ControlRecord | None:
         """Return the query's last committed record; None when there is none.
 
         Args:
@@ -129,9 +129,9 @@ class ControlTopic:
                     found = record.value
         return found
 
-    def _decode(self, value: bytes) -> Progress:
+    def _decode(self, value: bytes) -> ControlRecord:
         try:
-            return msgspec.json.decode(value, type=Progress)
+            return msgspec.json.decode(value, type=ControlRecord)
         except msgspec.DecodeError as error:
             raise StateError(
                 f"the progress of query {self.key.decode()} in topic {self.topic} cannot be read ({error}): set "

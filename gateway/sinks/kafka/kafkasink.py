@@ -19,18 +19,18 @@ import msgspec
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
 
-from gateway.config.connectors.kafka import KafkaSink as KafkaSinkConfig
+from gateway.config.connectors.kafka import KafkaSinkConfig
 from gateway.connectors.kafkaclients import client_settings
 from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.base import FencedError, Rows, SinkUnavailableError
-from gateway.sinks.kafka.control import ControlTopic, Progress
+from gateway.sinks.base import FencedError, ReleasedRows, SinkUnavailableError
+from gateway.sinks.kafka.control import ControlRecord, ControlTopic
 from gateway.sinks.kafka.producer import (
     BATCH_BYTES,
     KAFKA_ERRORS,
+    BatchTooLargeError,
     BatchWriter,
-    TooLargeError,
     discard_producer,
     start_producer,
 )
@@ -117,7 +117,7 @@ class KafkaSink:
                 if last_try or not isinstance(error.__cause__, ProducerFenced | InvalidProducerEpoch):
                     raise
 
-    async def commit(self, releases: Sequence[Rows], source: Position) -> None:
+    async def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:
         """See ``Sink.commit``; large ones take several transactions, each with the progress up to it."""
         await self._settle()
         new = [release for release in releases if not self.committed.covers(release.first_seq, release.last_seq)]
@@ -131,12 +131,12 @@ class KafkaSink:
         if producer is not None:
             await discard_producer(producer)
 
-    async def _commit_group(self, group: Sequence[Rows], source: Position | None) -> None:
+    async def _commit_group(self, group: Sequence[ReleasedRows], source: Position | None) -> None:
         """Commit one transaction; with smaller batches if the brokers take none so large."""
         while True:
             try:
                 await self._transact(group, source)
-            except TooLargeError:
+            except BatchTooLargeError:
                 self._batch_bytes = max(1, self._batch_bytes // _SHRINK)
                 _LOG.warning(
                     "%s: topic %s does not accept a batch this large: retrying with at most %d bytes",
@@ -148,7 +148,7 @@ class KafkaSink:
             else:
                 return
 
-    async def _transact(self, group: Sequence[Rows], source: Position | None) -> None:
+    async def _transact(self, group: Sequence[ReleasedRows], source: Position | None) -> None:
         producer = self._producer
         assert producer is not None, "the sink is settled before it is written"
         committed = IntervalSet([*self.committed, *((release.first_seq, release.last_seq) for release in group)])
@@ -161,7 +161,7 @@ class KafkaSink:
             if source is not None:
                 await self._send_offsets(producer, source)
             # Last, so that it holds back other queries' readers of the control topic as briefly as can be.
-            progress = Progress(self._owner, self._epoch, self._writer, list(committed), position)
+            progress = ControlRecord(self._owner, self._epoch, self._writer, list(committed), position)
             await producer.send_and_wait(
                 self._control.topic, msgspec.json.encode(progress), key=self._control.key, partition=0
             )
@@ -174,7 +174,7 @@ class KafkaSink:
         self._settled = True
 
     async def _send_results(
-        self, producer: AIOKafkaProducer, group: Sequence[Rows], on_confirmed: Callable[[], None]
+        self, producer: AIOKafkaProducer, group: Sequence[ReleasedRows], on_confirmed: Callable[[], None]
     ) -> None:
         partitions = sorted(await producer.partitions_for(self._config.topic))
         writer = BatchWriter(
@@ -221,7 +221,7 @@ class KafkaSink:
             await self._transact([], None)
         self._settled = True
 
-    def _judge(self, last: Progress | None) -> None:
+    def _judge(self, last: ControlRecord | None) -> None:
         if last is None:
             return
         if last.owner != self._owner:

@@ -14,8 +14,8 @@ from aiokafka.errors import IllegalOperation, KafkaError, MessageSizeTooLargeErr
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from gateway.connectors.kafkaclients import close_client, start_client
-from gateway.sinks.base import Rows, SinkError
-from gateway.sinks.kafka.records import Partitioner, Record
+from gateway.sinks.base import ReleasedRows, SinkError
+from gateway.sinks.kafka.records import KafkaRecord, Partitioner
 
 _LOG = logging.getLogger(__name__)
 # What aiokafka raises when it cannot do what it is told; by assertion it says that a transaction is in another state
@@ -81,7 +81,7 @@ async def _try(action: Awaitable[None]) -> bool:
     return True
 
 
-class TooLargeError(Exception):
+class BatchTooLargeError(Exception):
     """The brokers refused a batch of several records for its size; smaller ones may pass."""
 
 
@@ -124,11 +124,11 @@ class BatchWriter:
         self._sent: deque[tuple[_OpenBatch, asyncio.Future[Any]]] = deque()
         self._held_bytes = 0
 
-    async def add(self, record: Record, release: Rows) -> None:
+    async def add(self, record: KafkaRecord, release: ReleasedRows) -> None:
         """Put a record into a batch.
 
         Raises:
-            SinkError: the brokers will not have a record of that size; TooLargeError: or a batch.
+            SinkError: the brokers will not have a record of that size; BatchTooLargeError: or a batch.
             KafkaError: they refuse it for another reason.
         """
         size_bytes = _size(record)
@@ -142,7 +142,7 @@ class BatchWriter:
         self._held_bytes += size_bytes
         await self._relieve(_IN_FLIGHT_BYTES_MAX)
 
-    async def _batch_for(self, record: Record, size_bytes: int) -> _OpenBatch:
+    async def _batch_for(self, record: KafkaRecord, size_bytes: int) -> _OpenBatch:
         """Return the open batch of the record's partition, with room for it."""
         partition = self._partitioner.choose(record.key, self._partitions)
         batch = self._open.get(partition)
@@ -157,7 +157,7 @@ class BatchWriter:
         """Send what is left, and wait until the brokers have everything.
 
         Raises:
-            SinkError, TooLargeError or KafkaError: as ``add``.
+            SinkError, BatchTooLargeError or KafkaError: as ``add``.
         """
         for partition in list(self._open):
             await self._send(partition)
@@ -187,7 +187,7 @@ class BatchWriter:
             await done
         except (MessageSizeTooLargeError, RecordListTooLargeError) as error:
             if batch.builder.record_count() > 1:
-                raise TooLargeError from error
+                raise BatchTooLargeError from error
             raise SinkError(
                 f"a result of the events {batch.first_seq} to {batch.last_seq} is too large for the topic "
                 f"{self._topic} ({batch.used_bytes} bytes): raise its max.message.bytes, or select less"
@@ -195,7 +195,7 @@ class BatchWriter:
         self._on_confirmed()
 
 
-def _size(record: Record) -> int:
+def _size(record: KafkaRecord) -> int:
     """The most that a record takes in a batch."""
     headers_bytes = sum(len(name.encode()) + len(text) + 10 for name, text in record.headers)
     return len(record.value) + len(record.key or b"") + headers_bytes + _RECORD_OVERHEAD_BYTES

@@ -10,13 +10,13 @@ import pyarrow as pa
 from aiokafka.partitioner import murmur2
 
 from gateway.config.connectors.kafka import LATE_HEADER
-from gateway.sinks.base import Rows, SinkError
+from gateway.sinks.base import ReleasedRows, SinkError
 from gateway.sinks.rows import json_rows
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
-class Record(NamedTuple):
+class KafkaRecord(NamedTuple):
     """What a topic keeps of a result."""
 
     key: bytes | None
@@ -36,7 +36,7 @@ class RecordMaker:
         self._key = key
         self._headers = dict(headers)
 
-    def records(self, release: Rows) -> list[Record]:
+    def records(self, release: ReleasedRows) -> list[KafkaRecord]:
         """Return a record for each row, in order; those of a late release have the header ``spillway-late``.
 
         Raises:
@@ -51,7 +51,7 @@ class RecordMaker:
         headers = [
             late + [(name, text) for name, texts in columns.items() if (text := texts[row]) is not None] for row in rows
         ]
-        return [Record(*parts) for parts in zip(keys, json_rows(batch), headers, strict=True)]
+        return [KafkaRecord(*parts) for parts in zip(keys, json_rows(batch), headers, strict=True)]
 
     def _texts(self, batch: pa.RecordBatch, setting: str, column: str) -> list[bytes | None]:
         if column not in batch.schema.names:
@@ -93,9 +93,9 @@ class Partitioner:
         self._turn += 1
 
 
-def split_by_size(releases: Sequence[Rows], max_bytes: int) -> list[list[Rows]]:
+def split_by_size(releases: Sequence[ReleasedRows], max_bytes: int) -> list[list[ReleasedRows]]:
     """Cut releases, in order, into groups of at most ``max_bytes`` of Arrow data, but at least one release each."""
-    groups: list[list[Rows]] = []
+    groups: list[list[ReleasedRows]] = []
     group_bytes = 0
     for release in releases:
         if not groups or group_bytes + release.item.nbytes > max_bytes:

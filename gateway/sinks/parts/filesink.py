@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.base import Rows
+from gateway.sinks.base import ReleasedRows
 from gateway.sinks.parts import manifest as manifests
 from gateway.sinks.rows import json_lines
 from infra.failpoints import reached
@@ -63,7 +63,7 @@ class FileSink:
         self._pending: manifests.PendingPart | None = None
         self.committed, self._next_release = manifests.recover(folder, owner)
 
-    def commit(self, releases: Sequence[Rows], source: Position) -> None:  # noqa: ARG002 -- a folder keeps no source position
+    def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:  # noqa: ARG002 -- a folder keeps no source position
         """Make ``releases`` (in order of release) durable and visible, with the intervals they cover.
 
         Raises:
@@ -75,7 +75,7 @@ class FileSink:
         for group in split_parts(new, contiguous=self._ordered):
             self._commit_part(group)
 
-    def _commit_part(self, group: Sequence[Rows]) -> None:
+    def _commit_part(self, group: Sequence[ReleasedRows]) -> None:
         intervals = IntervalSet((release.first_seq, release.last_seq) for release in group)
         name = str(
             PartName(
@@ -131,9 +131,9 @@ def write_part(file: BinaryIO, batches: Sequence[pa.RecordBatch], format: Litera
             file.write(json_lines(batch))
 
 
-def split_parts(releases: Sequence[Rows], *, contiguous: bool) -> list[list[Rows]]:
+def split_parts(releases: Sequence[ReleasedRows], *, contiguous: bool) -> list[list[ReleasedRows]]:
     """Cut releases into parts: late ones apart, and where asked a new part after every gap."""
-    parts: list[list[Rows]] = []
+    parts: list[list[ReleasedRows]] = []
     for release in releases:
         last = parts[-1][-1] if parts else None
         fits = last is not None and (

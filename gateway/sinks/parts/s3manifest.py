@@ -29,7 +29,7 @@ PAGE_PARTS: Final = 256
 _PAGE_BYTES_MAX: Final = 1_000_000
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class S3Manifest(msgspec.Struct, frozen=True):
     """The record that makes results visible.
 
     Attributes:
@@ -58,14 +58,14 @@ class Page(msgspec.Struct, frozen=True):
     parts: list[str]
 
 
-def parse(version: Version, where: str) -> Manifest:
+def parse(version: Version, where: str) -> S3Manifest:
     """Return the manifest that a version holds.
 
     Raises:
         StateError: it holds none.
     """
     try:
-        return msgspec.json.decode(version.data, type=Manifest)
+        return msgspec.json.decode(version.data, type=S3Manifest)
     except msgspec.DecodeError as error:
         raise StateError(
             f"{where}: {FOLDER}/{version.number:012d} cannot be read ({error}): choose another prefix, or restore it"

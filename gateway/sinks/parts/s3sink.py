@@ -14,10 +14,10 @@ import msgspec
 
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.base import FencedError, Rows, SinkError, SinkUnavailableError
+from gateway.sinks.base import FencedError, ReleasedRows, SinkError, SinkUnavailableError
 from gateway.sinks.parts import s3manifest as manifests
 from gateway.sinks.parts.filesink import PartName, split_parts, write_part
-from gateway.sinks.parts.s3manifest import PAGE_PARTS, PAGES, PARTS, Manifest, Page
+from gateway.sinks.parts.s3manifest import PAGE_PARTS, PAGES, PARTS, Page, S3Manifest
 from infra.failpoints import reached
 from infra.objectstore.base import ObjectStore, StoreRefusedError, StoreUnavailableError
 from infra.objectstore.versions import OvertakenError, Versions
@@ -35,7 +35,7 @@ class _Attempt:
 
     key: tuple[tuple[int, int, bool], ...]
     part: str
-    manifest: Manifest
+    manifest: S3Manifest
     uploaded: bool = False
 
 
@@ -85,7 +85,7 @@ class S3Sink:
             raise StateError(str(error)) from error
         self.committed = IntervalSet(self._manifest.committed)
 
-    def commit(self, releases: Sequence[Rows], source: Position) -> None:  # noqa: ARG002 -- parts keep no source position
+    def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:  # noqa: ARG002 -- parts keep no source position
         """See ``Sink.commit``."""
         with _in_sink_words():
             waiting = list(releases)
@@ -97,14 +97,14 @@ class S3Sink:
 
     # ------------------------------------------------------------------------------------------------------ opening
 
-    def _claim(self) -> tuple[int, Manifest]:
+    def _claim(self) -> tuple[int, S3Manifest]:
         """Write a version with our epoch, after which no earlier writer gets anything in; return it."""
         for _ in range(_CLAIMS_MAX):
             latest = self._versions.latest()
             if latest is None:
                 if next(self._store.list(f"{PARTS}/"), None) is not None:
                     raise StateError(f"{self._store} has result parts but no manifest: choose an empty prefix")
-                number, found = 0, Manifest(self._owner, self._epoch, self._writer, 0, [], [])
+                number, found = 0, S3Manifest(self._owner, self._epoch, self._writer, 0, [], [])
             else:
                 number, found = latest.number, manifests.parse(latest, str(self._store))
                 self._check_claim(found)
@@ -116,7 +116,7 @@ class S3Sink:
             return number + 1, claim
         raise SinkUnavailableError(f"{self._store}: others write there all the time")
 
-    def _check_claim(self, found: Manifest) -> None:
+    def _check_claim(self, found: S3Manifest) -> None:
         if found.owner != self._owner:
             raise StateError(
                 f"{self._store} holds results of a different state_dir: choose an empty prefix, or restore the state "
@@ -125,7 +125,7 @@ class S3Sink:
         if found.epoch > self._epoch or (found.epoch == self._epoch and found.writer != self._writer):
             self._fenced(found)
 
-    def _fenced(self, found: Manifest) -> NoReturn:
+    def _fenced(self, found: S3Manifest) -> NoReturn:
         raise FencedError(
             f"{self._store} was taken over by epoch {found.epoch} of the same state (this gateway is {self._epoch}): "
             "end this gateway; if no other runs, its state_dir is an old copy: restore the newest"
@@ -149,7 +149,7 @@ class S3Sink:
 
     # --------------------------------------------------------------------------------------------------- committing
 
-    def _commit_part(self, group: Sequence[Rows]) -> None:
+    def _commit_part(self, group: Sequence[ReleasedRows]) -> None:
         attempt = self._prepare(group)
         reached("sink.commit.prepared")
         try:
@@ -164,7 +164,7 @@ class S3Sink:
             reached("sink.commit.visible")
             self._take(self._number + 1, attempt.manifest)
 
-    def _take(self, number: int, manifest: Manifest) -> None:
+    def _take(self, number: int, manifest: S3Manifest) -> None:
         """Go on from a version that is in."""
         self._number, self._manifest = number, manifest
         # A new set, since the event loop may look at the old one meanwhile.
@@ -179,7 +179,7 @@ class S3Sink:
         except (StoreUnavailableError, StoreRefusedError) as error:
             _LOG.warning("an object that is no longer needed was not deleted: %s", error)
 
-    def _prepare(self, group: Sequence[Rows]) -> _Attempt:
+    def _prepare(self, group: Sequence[ReleasedRows]) -> _Attempt:
         """Upload a part, unless an earlier try did, and return what makes it visible."""
         key = tuple((release.first_seq, release.last_seq, release.late) for release in group)
         attempt = self._attempt
@@ -199,7 +199,7 @@ class S3Sink:
             attempt.uploaded = True
         return attempt
 
-    def _new_attempt(self, key: tuple[tuple[int, int, bool], ...], group: Sequence[Rows]) -> _Attempt:
+    def _new_attempt(self, key: tuple[tuple[int, int, bool], ...], group: Sequence[ReleasedRows]) -> _Attempt:
         """Return a new try; when the manifest is full its names go onto a page."""
         old, part = self._manifest, self._part_name(group)
         parts, page = [*old.parts, part], old.page
@@ -207,10 +207,10 @@ class S3Sink:
             page = f"{old.parts[0].partition('-')[0]}-{manifests.unique_name(self._epoch)}"
             parts = [part]
         intervals = list(IntervalSet([*old.committed, *((first, last) for first, last, _ in key)]))
-        manifest = Manifest(self._owner, self._epoch, self._writer, old.next_release + 1, intervals, parts, page)
+        manifest = S3Manifest(self._owner, self._epoch, self._writer, old.next_release + 1, intervals, parts, page)
         return _Attempt(key, part, manifest)
 
-    def _part_name(self, group: Sequence[Rows]) -> str:
+    def _part_name(self, group: Sequence[ReleasedRows]) -> str:
         name = PartName(
             self._manifest.next_release,
             min(release.first_seq for release in group),

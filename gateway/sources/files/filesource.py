@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.config.models import FileSource
+from gateway.config.models import FileSourceConfig
 from gateway.sources.base import Source
 from gateway.sources.files.folder import NOTES_NAME, FolderFiles
 from gateway.sources.files.formats.choosing import open_by_name
@@ -20,7 +20,7 @@ from gateway.sources.threaded import ThreadedSource
 from infra.clock import Clock
 
 
-def make_file_source(config: FileSource, folder: Path, clock: Clock, *, strict: bool) -> Source:
+def make_file_source(config: FileSourceConfig, folder: Path, clock: Clock, *, strict: bool) -> Source:
     """Return the source of ``config``, not opened yet.
 
     Args:
@@ -40,7 +40,7 @@ def make_file_source(config: FileSource, folder: Path, clock: Clock, *, strict: 
     return ThreadedSource(PassesSource(files, open_file, id_field=id_field, folder=True), files.acknowledge)
 
 
-def is_mail(config: FileSource, folder: Path) -> bool:
+def is_mail(config: FileSourceConfig, folder: Path) -> bool:
     """Whether the source is a mailbox, in a file or a folder; ``folder`` is the query's part of the state_dir."""
     if config.path.is_dir():
         # The files of a folder may have been removed since they were taken.
@@ -48,7 +48,7 @@ def is_mail(config: FileSource, folder: Path) -> bool:
     return config.path.name.endswith((".mbox", ".mbox.gz"))
 
 
-def make_schedule(config: FileSource, schema: pa.Schema, folder: Path, clock: Clock) -> DueTimes | None:
+def make_schedule(config: FileSourceConfig, schema: pa.Schema, folder: Path, clock: Clock) -> DueTimes | None:
     """Return when the records are due, once the source is open; None when they are taken as fast as possible.
 
     Blocks: for recorded times it reads one column of everything.
@@ -75,7 +75,7 @@ def make_schedule(config: FileSource, schema: pa.Schema, folder: Path, clock: Cl
     return RecordedSchedule(times, speed=replay.speed, loops=replay.loops)
 
 
-def _one_pass(config: FileSource, folder: Path, clock: Clock) -> PassesSource:
+def _one_pass(config: FileSourceConfig, folder: Path, clock: Clock) -> PassesSource:
     open_file = partial(open_by_name, strict=False)
     if not config.path.is_dir():
         return PassesSource(FixedFiles([config.path]), open_file)

@@ -16,7 +16,7 @@ _STEP_BYTES: Final = 128
 _BLANKS = b" \t\r\n"
 
 
-class TooLargeError(Exception):
+class BodyTooLargeError(Exception):
     """The body is larger than it may be; the message says by which bound."""
 
 
@@ -33,12 +33,12 @@ def unpack(data: bytes, encoding: str, max_bytes: int) -> bytes:
         max_bytes: the most that may come out.
 
     Raises:
-        TooLargeError: there is more.
+        BodyTooLargeError: there is more.
         BadBodyError: it is not packed so, or cut short.
     """
     unpacked = ENCODINGS[encoding](data, max_bytes)
     if len(unpacked) > max_bytes:
-        raise TooLargeError(f"the body is larger than {max_bytes} bytes when it is unpacked; send it in pieces")
+        raise BodyTooLargeError(f"the body is larger than {max_bytes} bytes when it is unpacked; send it in pieces")
     return unpacked
 
 
@@ -93,12 +93,12 @@ def split_lines(body: bytes) -> list[bytes]:
 
     Raises:
         BadBodyError: there is none.
-        TooLargeError: one is longer than a record may be.
+        BodyTooLargeError: one is longer than a record may be.
     """
     lines = [line.rstrip(b"\r") for line in body.split(b"\n") if line.strip(_BLANKS)]
     if not lines:
         raise BadBodyError("the body is empty; send JSON lines, one object a line")
     longest = max(map(len, lines))
     if longest > RECORD_BYTES_MAX:
-        raise TooLargeError(f"a line has {longest} bytes; one event may have {RECORD_BYTES_MAX}")
+        raise BodyTooLargeError(f"a line has {longest} bytes; one event may have {RECORD_BYTES_MAX}")
     return lines

@@ -16,11 +16,11 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from gateway.config.connectors.http import HttpSource
+from gateway.config.connectors.http import HttpSourceConfig
 from gateway.journal.journal import Journal, JournalFullError
 from gateway.sources.base import SourceError, SourceUnavailableError
-from gateway.sources.http.body import ENCODINGS, BadBodyError, TooLargeError, split_lines, unpack
-from gateway.sources.http.judging import Judge, Verdict
+from gateway.sources.http.body import ENCODINGS, BadBodyError, BodyTooLargeError, split_lines, unpack
+from gateway.sources.http.judging import Judge, RequestVerdict
 
 _LOG = logging.getLogger(__name__)
 KEY_CHARS_MAX: Final = 255
@@ -101,7 +101,7 @@ class HttpReceiver:
         dead_letters: the file that such lines go to when the source reads them.
     """
 
-    def __init__(self, config: HttpSource, journal: Journal, judge: Judge, dead_letters: Path) -> None:
+    def __init__(self, config: HttpSourceConfig, journal: Journal, judge: Judge, dead_letters: Path) -> None:
         self._config = config
         self._journal = journal
         self._judge = judge
@@ -175,7 +175,7 @@ class HttpReceiver:
             answer = await self._answer(request)
         except _Refused as refused:
             return _json({"error": str(refused)}, refused.status, refused.headers)
-        except TooLargeError as error:
+        except BodyTooLargeError as error:
             return _json({"error": str(error)}, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         except BadBodyError as error:
             return _json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
@@ -207,7 +207,7 @@ class HttpReceiver:
         finally:
             self._requests -= 1
 
-    def _told(self, verdict: Verdict, count: int) -> dict[str, object]:
+    def _told(self, verdict: RequestVerdict, count: int) -> dict[str, object]:
         """Return what an answer says of lines that are no events; nothing where all are."""
         told: dict[str, object] = {} if verdict.looked_at == count else {"looked_at": verdict.looked_at}
         if verdict.first is not None:
@@ -269,7 +269,7 @@ class HttpReceiver:
 
     async def _parts_of(self, request: web.Request, share: _Share) -> AsyncIterator[bytes]:
         limit_bytes = self._config.max_body_bytes
-        too_large = TooLargeError(f"the body is larger than {limit_bytes} bytes; send it in pieces")
+        too_large = BodyTooLargeError(f"the body is larger than {limit_bytes} bytes; send it in pieces")
         declared_bytes = request.content_length
         if declared_bytes is not None:
             if declared_bytes > limit_bytes:
@@ -313,7 +313,7 @@ def _json(content: dict[str, object], status: HTTPStatus, headers: dict[str, str
     )
 
 
-def _tls_context(config: HttpSource) -> ssl.SSLContext | None:
+def _tls_context(config: HttpSourceConfig) -> ssl.SSLContext | None:
     if config.tls is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

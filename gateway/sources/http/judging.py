@@ -21,7 +21,7 @@ _JUDGE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RequestVerdict:
     """What is known of a request's lines.
 
     Attributes:
@@ -39,12 +39,12 @@ class Verdict:
 class _Case:
     lines: list[bytes]
     ends_s: float
-    answer: asyncio.Future[Verdict]
+    answer: asyncio.Future[RequestVerdict]
     looked_at: int = 0
     dead: list[tuple[int, str]] = field(default_factory=list)
 
-    def verdict(self) -> Verdict:
-        return Verdict(self.looked_at, len(self.dead), self.dead[0] if self.dead else None)
+    def verdict(self) -> RequestVerdict:
+        return RequestVerdict(self.looked_at, len(self.dead), self.dead[0] if self.dead else None)
 
 
 class Judge:
@@ -61,7 +61,7 @@ class Judge:
         self._waiting: deque[_Case] = deque()
         self._work: asyncio.Task[None] | None = None
 
-    async def verdict(self, lines: list[bytes]) -> Verdict:
+    async def verdict(self, lines: list[bytes]) -> RequestVerdict:
         """Return what is known of the lines after a second at most, and the turn that is under way then."""
         case = _Case(lines, self._clock.now() + _JUDGE_S, asyncio.get_running_loop().create_future())
         self._waiting.append(case)

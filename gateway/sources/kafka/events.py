@@ -18,7 +18,7 @@ import fastavro
 import pyarrow as pa
 from aiokafka import ConsumerRecord
 
-from gateway.config.connectors.kafka import KafkaSource
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.sources.base import DeadRecord, SourceError
 from gateway.sources.rows.jsonlines import LineDecoder
 
@@ -61,7 +61,7 @@ class RecordDecoder:
         SourceError: the schema has a column that cannot be filled, or the Avro schema cannot be read.
     """
 
-    def __init__(self, config: KafkaSource, schema: pa.Schema, *, strict: bool = False) -> None:
+    def __init__(self, config: KafkaSourceConfig, schema: pa.Schema, *, strict: bool = False) -> None:
         self._schema = schema
         self._kept = [field for field in schema if field.name in _TYPES]
         for field in self._kept:
@@ -141,7 +141,7 @@ def _dead(record: ConsumerRecord, number: int, reason: str) -> DeadRecord:
     return DeadRecord(number, record.offset, reason, raw, place)
 
 
-def _values(config: KafkaSource, schema: pa.Schema, *, strict: bool) -> _Values:
+def _values(config: KafkaSourceConfig, schema: pa.Schema, *, strict: bool) -> _Values:
     if config.format == "raw":
         if schema.names != ["_value"] or schema.field("_value").type != pa.binary():
             raise SourceError(

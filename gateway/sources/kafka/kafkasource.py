@@ -19,7 +19,7 @@ import pyarrow as pa
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from gateway.config.connectors.kafka import KafkaSource as KafkaSourceConfig
+from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.connectors.kafkaclients import client_settings
 from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
@@ -45,16 +45,25 @@ class KafkaSource:
         query: the query's name, for the default of the group.
         owner: see ``SourceContext``.
         strict: see ``SourceContext``.
+        sink_commits: see ``SourceContext``.
     """
 
     def __init__(
-        self, config: KafkaSourceConfig, *, query: str, owner: str, clock: Clock, strict: bool = False
+        self,
+        config: KafkaSourceConfig,
+        *,
+        query: str,
+        owner: str,
+        clock: Clock,
+        strict: bool = False,
+        sink_commits: bool = False,
     ) -> None:
         self._config = config
         self._clock = clock
         self._group = config.group or f"spillway-{query}"
         self._instance = f"spillway-{owner}"
         self._strict = strict
+        self._sink_commits = sink_commits
         # aiokafka says why a login is refused in the log alone.
         self._brokers = config.brokers if config.sasl is None else f"{config.brokers} as {config.sasl.user}"
         self._position = Position()
@@ -169,7 +178,7 @@ class KafkaSource:
     # ------------------------------------------------------------------------------------------------ group and end
 
     async def acknowledge(self, position: Position) -> None:
-        """See ``Source.acknowledge``: the offsets are committed to the group."""
+        """See ``Source.acknowledge``: the offsets are committed to the group, if the sink has not done so already."""
         self._acked = position.offsets
         member = self._member
         if member is None:
@@ -190,7 +199,14 @@ class KafkaSource:
 
     async def _joined(self) -> Member:
         if self._member is None:
-            member = Member(self._settings, self._config.topics, self._group, self._instance, self._clock)
+            member = Member(
+                self._settings,
+                self._config.topics,
+                self._group,
+                self._instance,
+                self._clock,
+                sink_commits=self._sink_commits,
+            )
             self._member = member
             try:
                 await member.join(from_end=self._config.start == "latest" and not self._position.offsets)

@@ -57,15 +57,24 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         group: the consumer group.
         instance: name of this member; the same after a restart, so that it gets its partitions back at once.
         clock: time; aiokafka counts in wall time.
+        sink_commits: whether the sink's transactions commit the group's offsets, so that nothing is committed here.
     """
 
     def __init__(
-        self, settings: Mapping[str, Any], topics: Sequence[str], group: str, instance: str, clock: Clock
+        self,
+        settings: Mapping[str, Any],
+        topics: Sequence[str],
+        group: str,
+        instance: str,
+        clock: Clock,
+        *,
+        sink_commits: bool,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._topics = topics
         self._group = group
+        self._sink_commits = sink_commits
         self._consumer = AIOKafkaConsumer(
             **settings,
             **FETCHING,
@@ -304,11 +313,13 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         self._told.set()
 
     async def commit(self) -> None:
-        """Commit to the group what is acknowledged of the partitions that are this member's.
+        """Commit to the group what is acknowledged of the partitions that are this member's, unless the sink has.
 
         Raises:
             KafkaError: they belong to others now, or the brokers do not answer.
         """
+        if self._sink_commits:
+            return
         async with self._committing:
             later = {
                 each: self._acked[each] for each in self._delivered if self._acked[each] > self._committed.get(each, -1)

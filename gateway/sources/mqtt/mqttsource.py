@@ -13,9 +13,9 @@ import aiomqtt
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from gateway.config.connectors.mqtt import MqttSource as MqttSourceConfig
+from gateway.config.connectors.mqtt import MqttSourceConfig
 from gateway.connectors.mqttbroker import Broker, broker_of
-from gateway.connectors.mqttclient import Arrival, BrokerError, Client, Release, speaks_no_5
+from gateway.connectors.mqttclient import Arrival, BrokerError, MessageReleased, MqttClient, speaks_no_5
 from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.journal.journal import Journal, JournalFullError
@@ -26,6 +26,7 @@ from gateway.sources.mqtt.session import RECEIVE_MAX, Session
 from infra.clock import Clock
 from infra.statefiles import StateError
 from infra.threads import run_to_end
+from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 # So long the broker keeps what comes while the gateway is away.
@@ -47,7 +48,7 @@ class _StoppingError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class MqttNames:
     """What the broker and the disk know a query's source by.
 
     Attributes:
@@ -83,7 +84,7 @@ class MqttReceiver:
         clock: time.
     """
 
-    def __init__(self, config: MqttSourceConfig, names: Names, journal: Journal, clock: Clock) -> None:
+    def __init__(self, config: MqttSourceConfig, names: MqttNames, journal: Journal, clock: Clock) -> None:
         self._config = config
         self._names = names
         self._journal = journal
@@ -187,8 +188,7 @@ class _Connection:
         async with self._keeping:
             if self._task is not None:
                 self._task.cancel()
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def _run(self) -> None:
         wait_s = _FIRST_WAIT_S
@@ -214,7 +214,7 @@ class _Connection:
         self.trouble = trouble
 
     async def _connect(self) -> None:
-        client = Client(
+        client = MqttClient(
             self._broker,
             self._client_id,
             session_s=SESSION_S,
@@ -234,16 +234,16 @@ class _Connection:
                 async with self._keeping:
                     for task in work:
                         task.cancel()
-                await asyncio.gather(*work, return_exceptions=True)
+                await end_tasks(*work)
             for task in done:
                 task.result()
 
-    async def _begin(self, client: Client) -> None:
+    async def _begin(self, client: MqttClient) -> None:
         await self._subscribe(client)
         self._say("")
         self._tried.set()
 
-    async def _take_all(self, client: Client) -> None:
+    async def _take_all(self, client: MqttClient) -> None:
         while True:
             items = await client.take()
             async with self._keeping:
@@ -251,7 +251,7 @@ class _Connection:
                     raise _StoppingError
                 await self._keep(client, items)
 
-    async def _subscribe(self, client: Client) -> None:
+    async def _subscribe(self, client: MqttClient) -> None:
         """Let the session have these subscriptions and no other."""
         old = {topic: qos for topic, qos in self.session.filters.items() if topic not in self._filters}
         await self.session.note_filters(old | self._filters)
@@ -285,9 +285,9 @@ class _Connection:
 
     # ------------------------------------------------------------------------------------------- into the journal
 
-    async def _keep(self, client: Client, items: Sequence[Arrival | Release]) -> None:
+    async def _keep(self, client: MqttClient, items: Sequence[Arrival | MessageReleased]) -> None:
         """Append what is new, then answer everything, in order."""
-        releases = [item for item in items if isinstance(item, Release)]
+        releases = [item for item in items if isinstance(item, MessageReleased)]
         arrivals = [item for item in items if isinstance(item, Arrival)]
         fresh = [arrival for arrival in arrivals if not self.session.is_known(arrival)]
         key = await self._insist(
@@ -334,7 +334,7 @@ class MqttSource(JournaledSource):
     """
 
     def __init__(
-        self, config: MqttSourceConfig, names: Names, journal: Journal, clock: Clock, *, strict: bool = False
+        self, config: MqttSourceConfig, names: MqttNames, journal: Journal, clock: Clock, *, strict: bool = False
     ) -> None:
         receiver = MqttReceiver(config, names, journal, clock)
         super().__init__(journal, receiver, format=config.format, strict=strict)
@@ -352,4 +352,4 @@ def make_mqtt_source(
     """Return the source of a query whose state is in ``folder``."""
     kept = config.journal
     journal = Journal(folder / "journal", limit_bytes=kept.limit_bytes, segment_bytes=kept.segment_bytes, clock=clock)
-    return MqttSource(config, Names(folder / "mqtt", query, owner), journal, clock, strict=strict)
+    return MqttSource(config, MqttNames(folder / "mqtt", query, owner), journal, clock, strict=strict)

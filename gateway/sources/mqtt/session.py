@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.connectors.mqttclient import Arrival, Release
+from gateway.connectors.mqttclient import Arrival, MessageReleased
 from infra.statefiles import StateError, write_atomically
 from infra.threads import run_to_end
 
@@ -126,7 +126,7 @@ class Session:
             held = self._released.get(arrival.packet_id)
         return held == _digest(arrival)
 
-    async def note(self, fresh: Sequence[Arrival], releases: Sequence[Release], from_record: int) -> str:
+    async def note(self, fresh: Sequence[Arrival], releases: Sequence[MessageReleased], from_record: int) -> str:
         """Make durable that the ids of ``releases`` are free, and which messages the next append holds.
 
         Returns:
@@ -142,7 +142,7 @@ class Session:
         await self._write()
         return self._noted.key if self._noted is not None else ""
 
-    def _let_go(self, releases: Sequence[Release]) -> None:
+    def _let_go(self, releases: Sequence[MessageReleased]) -> None:
         for release in releases:
             earlier = self._released.pop(release.packet_id, None)
             if digest := self._ids.pop(release.packet_id, earlier):

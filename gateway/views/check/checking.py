@@ -13,8 +13,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.config import Config, Query
-from gateway.config.models import HttpSource, KafkaSource, MqttSource, Payload, QuerySource, Thresholds
+from gateway.config import Config, QueryConfig
+from gateway.config.models import (
+    HttpSourceConfig,
+    KafkaSourceConfig,
+    MqttSourceConfig,
+    PayloadConfig,
+    QuerySourceConfig,
+    ThresholdsConfig,
+)
 from gateway.config.words import units
 from infra.messages import OpenQuery, Predicate, QueryPlan
 
@@ -73,7 +80,7 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
     return found
 
 
-def opening(name: str, query: Query, code_path: str) -> OpenQuery:
+def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
     """Return what a host is asked for, to understand a query of the config."""
     return OpenQuery(
         query=name,
@@ -86,7 +93,7 @@ def opening(name: str, query: Query, code_path: str) -> OpenQuery:
     )
 
 
-def explain(query: Query, found: Analysed, max_vms: int, master: str = "local[1]") -> Iterator[tuple[str, str]]:
+def explain(query: QueryConfig, found: Analysed, max_vms: int, master: str = "local[1]") -> Iterator[tuple[str, str]]:
     """Yield label and text of each line about a query that Spark accepts.
 
     Args:
@@ -128,7 +135,7 @@ def _batching_text(plan: QueryPlan) -> str:
     )
 
 
-def goes_away(query: Query, plan: QueryPlan, max_vms: int) -> str:
+def goes_away(query: QueryConfig, plan: QueryPlan, max_vms: int) -> str:
     """Return why no event of the query will leave home; empty when events may."""
     if query.switching.mode == "off":
         return "stays at home: mode is off"
@@ -139,7 +146,7 @@ def goes_away(query: Query, plan: QueryPlan, max_vms: int) -> str:
     return "" if plan.switchable else "stays at home: splitting could change its answer"
 
 
-def columns_text(payload: Payload, plan: QueryPlan) -> str:
+def columns_text(payload: PayloadConfig, plan: QueryPlan) -> str:
     """Say which columns cross the WAN."""
     if not payload.trim:
         return "all (trim is off)"
@@ -155,7 +162,7 @@ def _column_text(field: pa.Field) -> str:
     return f"{field.name}({', '.join(_column_text(inner) for inner in field.type)})"
 
 
-def rows_text(payload: Payload, plan: QueryPlan) -> str:
+def rows_text(payload: PayloadConfig, plan: QueryPlan) -> str:
     """Say which rows cross the WAN, and which conditions are left to Spark."""
     if not payload.filter:
         return "all (filter is off)"
@@ -182,7 +189,7 @@ def predicate_text(predicate: Predicate) -> str:
             return f"{column} {_COMPARED.get(predicate.op) or _WORDED[predicate.op]} {predicate.value!r}"
 
 
-def codecs_text(payload: Payload) -> str:
+def codecs_text(payload: PayloadConfig) -> str:
     """Say how fields are packed."""
     if payload.compress == "auto":
         return "auto: each field with the codec that costs least, measured while it runs"
@@ -191,7 +198,7 @@ def codecs_text(payload: Payload) -> str:
     return ", ".join(f"{field} {codec}" for field, codec in payload.compress.items()) + ", all others none"
 
 
-def thresholds_text(limits: Thresholds) -> str:
+def thresholds_text(limits: ThresholdsConfig) -> str:
     """Say when VMs are launched, used and terminated."""
     spell = units.DURATION.format
     return (
@@ -201,7 +208,7 @@ def thresholds_text(limits: Thresholds) -> str:
     )
 
 
-def order_text(query: Query) -> str:
+def order_text(query: QueryConfig) -> str:
     """Say in which order results leave."""
     if query.order is None:
         return "off: results are released as they are completed"
@@ -221,16 +228,16 @@ def files_text(files: Sequence[str], master: str) -> str:
     )
 
 
-def source_text(query: Query) -> str:
+def source_text(query: QueryConfig) -> str:
     """Say where events come from, and when."""
     match query.source:
-        case QuerySource():
+        case QuerySourceConfig():
             return f"results of {query.source.name}"
-        case KafkaSource():
+        case KafkaSourceConfig():
             return f"Kafka topics {', '.join(query.source.topics)} at {query.source.brokers}"
-        case MqttSource():
+        case MqttSourceConfig():
             return f"MQTT topics {', '.join(query.source.topics)} at {query.source.host}"
-        case HttpSource():
+        case HttpSourceConfig():
             return f"POST to {query.source.listen}{query.source.path}"
     replay = query.source.replay
     if query.source.follow:
@@ -249,6 +256,6 @@ def source_text(query: Query) -> str:
     return f"{query.source.path}, {pace}, {replay.loops} time{'s' if replay.loops > 1 else ''}"
 
 
-def _share_text(query: Query) -> str:
+def _share_text(query: QueryConfig) -> str:
     share = query.switching.share
     return share if isinstance(share, str) else units.SHARE.format(share)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engines.query.code import CodeError
 from gateway.config.codepath import code_path_for
-from gateway.config.models import Config, FileSink, KafkaSource, Query, QuerySource
+from gateway.config.models import Config, FileSinkConfig, KafkaSourceConfig, QueryConfig, QuerySourceConfig
 from gateway.query.flow.runlog import LogHead, RunRecord, peek
 from gateway.query.identity import Identity, holds_state, read_identity
 from gateway.query.looking import look_here
@@ -53,7 +53,7 @@ class _State:
     """The state of one query, as it lies on the disk."""
 
     name: str
-    query: Query
+    query: QueryConfig
     folder: Path
     identity: Identity
     head: LogHead
@@ -74,7 +74,7 @@ class _State:
 
     def _outstanding(self) -> tuple[list[RunRecord], bool]:
         """Return the runs that the sink does not have, and whether that is sure: only a folder is asked."""
-        if not isinstance(self.query.sink, FileSink):
+        if not isinstance(self.query.sink, FileSinkConfig):
             return self.runs, False
         done = manifest.peek(self.query.sink.path, self.identity.owner)
         return (self.runs if done is None else not_in(done, self.runs)), True
@@ -113,9 +113,9 @@ class _State:
         """Compare the source with what was read; None where only a broker knows."""
         source, known = self.query.source, self.head.source
         position = self.runs[-1].end if self.runs else self.head.position
-        if isinstance(source, KafkaSource):
+        if isinstance(source, KafkaSourceConfig):
             return None
-        if isinstance(source, QuerySource):
+        if isinstance(source, QuerySourceConfig):
             upstream = read_identity(config.gateway.state_dir / "queries" / source.name)
             return None if upstream is None else look_at_results(source.name, upstream.owner, known)
         needed = outstanding[0].start if outstanding else position

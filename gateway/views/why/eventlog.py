@@ -34,7 +34,7 @@ class LogError(Exception):
     """A file is no log of events that can be replayed; the message says why and what to do."""
 
 
-class Step(NamedTuple):
+class LoggedEvent(NamedTuple):
     """An event, and the commands that it led to as JSON texts."""
 
     event: Event
@@ -90,7 +90,7 @@ def _line(line: object) -> bytes:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def read_log(path: Path) -> tuple[SchedulerSettings, Iterator[Step]]:
+def read_log(path: Path) -> tuple[SchedulerSettings, Iterator[LoggedEvent]]:
     """Return the settings of a log and its steps from the beginning to the end of a file.
 
     Args:
@@ -108,7 +108,7 @@ def read_log(path: Path) -> tuple[SchedulerSettings, Iterator[Step]]:
     return settings, _steps(path, lines)
 
 
-def _steps(path: Path, lines: Iterable[bytes]) -> Iterator[Step]:
+def _steps(path: Path, lines: Iterable[bytes]) -> Iterator[LoggedEvent]:
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):
             return  # the gateway was killed while it wrote this line, or is writing it
@@ -123,7 +123,7 @@ def _steps(path: Path, lines: Iterable[bytes]) -> Iterator[Step]:
                 f"{path}: event {found} follows event {number - 1}, those in between were not written (the gateway's "
                 "own log says why): replay the log of another start"
             )
-        yield Step(event, commands)
+        yield LoggedEvent(event, commands)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -154,7 +154,7 @@ def _text(value: object) -> str:
 # ----------------------------------------------------------------------------------------------------------- replaying
 
 
-def replay(settings: SchedulerSettings, steps: Iterable[Step]) -> Replayed:
+def replay(settings: SchedulerSettings, steps: Iterable[LoggedEvent]) -> Replayed:
     """Give a log to a fresh scheduler and compare what it commands; stops at the first difference."""
     scheduler = Scheduler(settings)
     events = commands = 0

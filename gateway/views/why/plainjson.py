@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 _TAG = "$"
+_WRITTEN_AS = {"LedgerEntry": "Entry", "PolicyAnswer": "Answer"}
+"""Classes whose names in logs are older than their names in the code."""
 
 
 def dumps(value: object) -> str:
@@ -51,7 +53,8 @@ def _plain(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         told = {each.name: getattr(value, each.name) for each in fields(value)}
         left = {each.name: _plain(told[each.name]) for each in fields(value) if not _is_default(each, told[each.name])}
-        return {_TAG: type(value).__name__, **left}
+        name = type(value).__name__
+        return {_TAG: _WRITTEN_AS.get(name, name), **left}
     if isinstance(value, frozenset):
         return {_TAG: "set", "of": sorted(value)}
     if isinstance(value, np.ndarray):
@@ -99,4 +102,4 @@ def _classes() -> Mapping[str, Callable[..., Any]]:
     learned = (forecaster, kernels, likelihood, queueing)
     found: dict[str, Any] = {name: each for module in (*ours, *learned) for name, each in vars(module).items()}
     found["SchedulerSettings"] = SchedulerSettings
-    return {name: found[name] for name in found if is_dataclass(found[name])}
+    return {_WRITTEN_AS.get(name, name): found[name] for name in found if is_dataclass(found[name])}

@@ -12,7 +12,7 @@ from infra.clouds.providers.profiles import Profile, Provider
 
 
 @dataclass(frozen=True)
-class Spot:
+class SpotTerms:
     """Spare machines are asked for, which the provider takes back when it likes.
 
     Attributes:
@@ -63,12 +63,12 @@ class Account:
     security_groups: tuple[str, ...] = ()
     address: Literal["public", "private"] = "public"
     port: int
-    spot: Spot | None = None
+    spot: SpotTerms | None = None
     machine_account: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class VmOrder:
     """A machine that is wanted.
 
     Attributes:
@@ -97,7 +97,7 @@ class Dialect(Protocol):
         """Return a driver of libcloud; may ask the provider who we are."""
         ...
 
-    def create(self, driver: Any, order: Order) -> Machine:
+    def create(self, driver: Any, order: VmOrder) -> Machine:
         """Order a machine with its tags and user data."""
         ...
 

@@ -13,7 +13,7 @@ from libcloud.compute.base import NodeImage, NodeLocation, NodeSize
 from libcloud.compute.drivers.digitalocean import DigitalOceanNodeDriver
 from libcloud.compute.types import NodeState as MachineState
 
-from infra.clouds.providers.account import Account, Order
+from infra.clouds.providers.account import Account, VmOrder
 from infra.clouds.providers.profiles import PROFILES
 
 _CALL_S: Final = 20.0
@@ -40,7 +40,7 @@ class DigitalOcean:
         driver.connection = connection
         return driver
 
-    def create(self, driver: Any, order: Order) -> Machine:
+    def create(self, driver: Any, order: VmOrder) -> Machine:
         """See ``Dialect.create``."""
         region = order.zone or ""
         return driver.create_node(  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ from libcloud.compute.drivers.ec2 import (
 )
 
 from infra.clouds.base import OrderError
-from infra.clouds.providers.account import Account, Order
+from infra.clouds.providers.account import Account, VmOrder
 from infra.clouds.providers.profiles import PROFILES
 
 _CALL_S: Final = 20.0
@@ -95,7 +95,7 @@ class Ec2:
         driver.path = url.path or "/"
         return driver
 
-    def create(self, driver: Any, order: Order) -> Machine:
+    def create(self, driver: Any, order: VmOrder) -> Machine:
         """See ``Dialect.create``; the machine ends for good when it shuts down."""
         account = self._account
         groups = list(account.security_groups)

@@ -9,7 +9,7 @@ from libcloud.common.google import GoogleBaseError
 from libcloud.compute.base import Node as Machine
 from libcloud.compute.drivers.gce import GCEConnection, GCENodeDriver, GCEResponse
 
-from infra.clouds.providers.account import Account, Order
+from infra.clouds.providers.account import Account, VmOrder
 from infra.clouds.providers.profiles import PROFILES
 
 _CALL_S: Final = 20.0
@@ -57,7 +57,7 @@ class Gce:
             timeout=_CALL_S,
         )
 
-    def create(self, driver: Any, order: Order) -> Machine:
+    def create(self, driver: Any, order: VmOrder) -> Machine:
         """See ``Dialect.create``; its name there is the host's, as it has to be unique."""
         account = self._account
         spare = {} if account.spot is None else {"ex_preemptible": True, "ex_on_host_maintenance": "TERMINATE"}

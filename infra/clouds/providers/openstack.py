@@ -9,7 +9,7 @@ from libcloud.compute.drivers.openstack import OpenStack_2_NodeDriver, OpenStack
 from libcloud.compute.types import NodeState as MachineState
 
 from infra.clouds.base import OrderError
-from infra.clouds.providers.account import Account, Order
+from infra.clouds.providers.account import Account, VmOrder
 from infra.clouds.providers.profiles import PROFILES
 
 _CALL_S: Final = 20.0
@@ -39,7 +39,7 @@ class OpenStack:
         driver.connection.timeout = _CALL_S
         return driver
 
-    def create(self, driver: Any, order: Order) -> Machine:
+    def create(self, driver: Any, order: VmOrder) -> Machine:
         """See ``Dialect.create``."""
         account = self._account
         networks = [OpenStackNetwork(account.network, account.network, None, driver)] if account.network else []

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from exchange_shell import FakeRun
-
 from gateway.core.exchange import instructions as ins
 from policies.signals import HOME
+from tests.core.exchange.exchange_shell import FakeRun
 
 
 @dataclass

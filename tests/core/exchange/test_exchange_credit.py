@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.core.exchange.lanes.credit import Window
+from gateway.core.exchange.lanes.credit import CreditWindow
 
 
 class CreditMachine(RuleBasedStateMachine):
@@ -13,7 +13,7 @@ class CreditMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.window = Window(1000)
+        self.window = CreditWindow(1000)
         self.in_flight: list[int] = []
 
     @rule(payload_bytes=st.integers(0, 1500))
@@ -46,7 +46,7 @@ TestCreditMachine = CreditMachine.TestCase
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
 def test_an_oversized_payload_goes_alone(window_bytes: int, more_bytes: int) -> None:
-    window = Window(window_bytes)
+    window = CreditWindow(window_bytes)
     assert window.take(window_bytes + more_bytes)
     assert not window.take(1)
     window.give(window_bytes + more_bytes)
@@ -54,11 +54,11 @@ def test_an_oversized_payload_goes_alone(window_bytes: int, more_bytes: int) -> 
 
 
 def test_less_than_nothing_is_refused() -> None:
-    window = Window(10)
+    window = CreditWindow(10)
     assert window.take(5)
     with pytest.raises(ValueError, match="given back"):
         window.give(-1)
     with pytest.raises(ValueError, match="a payload of -1 bytes"):
         window.take(-1)
     with pytest.raises(ValueError, match="a credit of -1 bytes"):
-        Window(-1)
+        CreditWindow(-1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from exchange_shell import FakeRun, Shell, of
 
 from gateway.core.exchange import events as ev
 from gateway.core.exchange import instructions as ins
 from policies.signals import HOME
+from tests.core.exchange.exchange_shell import FakeRun, Shell, of
 
 
 def at_home(credit_bytes: int = 1 << 20, **kw: object) -> Shell:

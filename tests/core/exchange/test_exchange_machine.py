@@ -6,8 +6,6 @@ import random
 from typing import Any
 
 import pytest
-from exchange_oracle import Host, Oracle
-from exchange_shell import PATIENCE, FakeRun
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +13,8 @@ from gateway.core.exchange import Exchange, ExchangeSettings
 from gateway.core.exchange import events as ev
 from gateway.core.exchange import instructions as ins
 from policies.signals import HOME
+from tests.core.exchange.exchange_oracle import Host, Oracle
+from tests.core.exchange.exchange_shell import PATIENCE, FakeRun
 
 LANES = (HOME, "vm1", "vm2")
 BEFORE = 4

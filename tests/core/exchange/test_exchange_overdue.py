@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from exchange_shell import Shell, of
 
 from gateway.core.exchange import events as ev
 from gateway.core.exchange import instructions as ins
 from policies.signals import HOME
+from tests.core.exchange.exchange_shell import Shell, of
 
 
 def with_overdue_runs() -> Shell:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from exchange_shell import FakeRun, Shell, of
 
 from gateway.core.exchange import events as ev
 from gateway.core.exchange import instructions as ins
 from policies.signals import HOME
+from tests.core.exchange.exchange_shell import FakeRun, Shell, of
 
 
 def with_two_in_home(**kw: Any) -> Shell:

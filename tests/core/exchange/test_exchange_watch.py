@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from exchange_shell import PATIENCE
 
 from gateway.core.exchange.lanes.watch import LaneWatch
+from tests.core.exchange.exchange_shell import PATIENCE
 
 
 def watch(usual_s: float | None = None) -> LaneWatch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Window:
+class CreditWindow:
     """A window of bytes in flight, for one lane.
 
     A payload larger than the whole window may go alone, when nothing else is in flight; else it could never go.

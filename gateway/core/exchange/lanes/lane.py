@@ -12,11 +12,11 @@ from policies.failures.overdue import Patience
 
 # A lane gets as many events as it can serve in this time: enough to keep the engine busy while it plans its next
 # micro-batch and a round trip passes, and not more, since what a lane holds can no longer be switched.
-_HORIZON_S = 1.5
-_LEAST_RUNS = 2
+HORIZON_S = 1.5
+LEAST_RUNS = 2
 
 
-class Lane:
+class LaneState:
     """The books of one open lane.
 
     Args:
@@ -46,10 +46,10 @@ class Lane:
 
     def has_room(self, now_s: float) -> bool:
         """Return whether the lane may take another run now; runs in which bad rows are looked for take no room."""
-        if self.open_runs - self._isolating_runs < _LEAST_RUNS:
+        if self.open_runs - self._isolating_runs < LEAST_RUNS:
             return not self._isolating_runs or self.outlet.has_credit
         events = self.open_events - self._isolating_events
-        return self.outlet.empty and self.outlet.has_credit and events < self.rate.per_s(now_s) * _HORIZON_S
+        return self.outlet.empty and self.outlet.has_credit and events < self.rate.per_s(now_s) * HORIZON_S
 
     def takes(self, first_seq: int, attempt: int, now_s: float) -> bool:
         """Return whether the lane may take this run now: it has room, or no more than credit for one waited for.

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 
-from gateway.core.exchange.lanes.credit import Window
+from gateway.core.exchange.lanes.credit import CreditWindow
 
 
 class Phase(Enum):
@@ -34,7 +34,7 @@ class Outlet:
 
     def __init__(self, name: str, credit_bytes: int) -> None:
         self._name = name
-        self.credit = Window(credit_bytes)
+        self.credit = CreditWindow(credit_bytes)
         self._queue: OrderedDict[int, None] = OrderedDict()
         self._outgoing: _Outgoing | None = None
 

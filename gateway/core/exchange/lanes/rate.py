@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # What is left of a slot's weight in the service rate one slot later: a micro-batch may last longer than a slot.
-_RATE_MEMORY = 0.8
+RATE_MEMORY = 0.8
 
 
 class ServiceRate:
@@ -38,5 +38,5 @@ class ServiceRate:
         if self._busy_since_s is not None:
             self._busy_s += now_s - self._busy_since_s
             self._busy_since_s = now_s
-        self._served_events *= _RATE_MEMORY
-        self._busy_s *= _RATE_MEMORY
+        self._served_events *= RATE_MEMORY
+        self._busy_s *= RATE_MEMORY

@@ -1,0 +1,145 @@
+"""A pipeline with hosts and a sink that its tests drive."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.connectors.position import Position
+from gateway.core.decide.profiler import Profiler
+from gateway.journal.deadletters import DeadLetterFile
+from gateway.query.flow.pipeline import Pipeline
+from gateway.query.flow.run import Run
+from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
+from gateway.query.flow.statistics import Tally
+from gateway.sinks.parts.filesink import FileSink
+from infra.gate import ByteGate
+from policies.failures.poison import BadRows
+from tests.support.file_parts import parts
+from tests.support.gateway_doubles import FakeHost, ManualClock, events, opened, until
+
+
+class Query:
+    """A pipeline with hosts in the test's hand, its sink and log on a disk."""
+
+    def __init__(
+        self, folder: Path, *, stateful: bool = False, flush_s: float | None = 30.0, ordered: bool = True
+    ) -> None:
+        self.folder = folder
+        self.clock = ManualClock()
+        self.gate = ByteGate(1 << 30)
+        self.log = RunLog(folder / "runs.log", LogHead("me", self.clock.wall()))
+        self.sink = FileSink(folder / "out", owner="me", format="jsonl", ordered=ordered)
+        self.letters = DeadLetterFile(folder / "dead.jsonl")
+        self.profiler = Profiler(1.0, {"q": "mean"})
+        self.committed: list[int] = []
+        self.acknowledged: list[int] = []
+        self.failed: list[tuple[str, str]] = []
+        self.broken: list[str] = []
+        self.hosts: dict[str, FakeHost] = {}
+        self.all_hosts: list[FakeHost] = []
+        self.pipeline = Pipeline(
+            "q",
+            stateful=stateful,
+            log=self.log,
+            sink=opened(self.sink),
+            dead_letters=self.letters,
+            bad_rows=BadRows(0.2),
+            flush_s=flush_s,
+            ordered=ordered,
+            gate=self.gate,
+            profiler=self.profiler,
+            tally=Tally(),
+            clock=self.clock,
+            on_acknowledge=self._acknowledge,
+            on_commit=self.committed.append,
+            on_failed=lambda lane, reason: self.failed.append((lane, reason)),
+            on_broken=self.broken.append,
+        )
+
+    async def _acknowledge(self, position: Position) -> None:
+        self.acknowledged.append(position.record)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.pipeline.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await self.pipeline.close()
+            for host in self.all_hosts:
+                await host.connection.close("test over")
+
+    def add_host(self, name: str, **kwargs: Any) -> FakeHost:
+        host = FakeHost(name, **kwargs)
+        self.hosts[name] = host
+        self.all_hosts.append(host)
+        self.pipeline.add_lane(host.lane(self.pipeline, self.clock))
+        return host
+
+    def offer(self, first: int, last: int, *, disordered: bool = False) -> None:
+        """What the ingress does with a run."""
+        batch = events(first, last)
+        run = Run(first, last, batch, self.clock.now(), batch.nbytes, disordered=disordered)
+        if first >= self.log.next_seq:
+            self.log.append([RunRecord(first, last, Position(first), Position(last + 1), self.clock.wall())])
+        self.gate.take(run.raw_bytes)
+        self.pipeline.offer(run)
+
+    def offer_unlogged(self, first: int, last: int) -> None:
+        """The same on a disk that takes nothing."""
+        batch = events(first, last)
+        run = Run(first, last, batch, self.clock.now(), batch.nbytes)
+        self.gate.take(run.raw_bytes)
+        self.pipeline.offer(run)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let the pipeline tick through so much time."""
+        end_s = self.clock.now() + seconds
+        await until(lambda: self.clock.now() >= end_s, self.clock, 0.1)
+
+    async def all_committed(self) -> None:
+        await until(lambda: self.pipeline.idle, self.clock, 0.1)
+
+    def rows(self) -> list[dict[str, Any]]:
+        folder = self.folder / "out"
+        return [json.loads(text) for name in parts(folder) for text in (folder / name).read_text().splitlines()]
+
+    def ids(self) -> list[int]:
+        return [row["id"] for row in self.rows()]
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Query:
+    return Query(tmp_path)
+
+
+async def serve(host: FakeHost, *, consume: bool = True) -> None:
+    """Answer every run as it comes."""
+    served = 0
+    while True:
+        await until(lambda served=served: len(host.runs) > served)  # type: ignore[misc]
+        run = host.runs[served]
+        served += 1
+        if consume:
+            host.consume(run)
+        host.answer(run.first_seq, run.last_seq)
+
+
+@asynccontextmanager
+async def serving(*hosts: FakeHost) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(serve(host)) for host in hosts]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,61 @@
+"""Both models of the simulator come to the same: the worlds of ``options.drawn`` without faults, on the same events."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from tests.simulated.agreement import Pair, always_rented, both, calm
+
+WORLDS = range(1, 41)
+NEAR = 0.10
+RENTING = "when VMs are rented or events shed is decided by thresholds: with VMs always there, both models agree"
+UNKNOWN = "unknown: the models are as far apart with VMs always there"
+APART = {
+    5: (0.15, 0.20, RENTING),
+    15: (0.30, 0.05, RENTING),
+    21: (0.17, 0.05, RENTING),
+    22: (0.35, 0.05, RENTING),
+    24: (0.35, 0.05, RENTING),
+    28: (0.05, 1.00, RENTING),
+    32: (0.20, 0.30, RENTING),
+    34: (0.45, 0.05, UNKNOWN),
+    36: (0.60, 0.20, UNKNOWN),
+}
+"""The worlds in which the models differ by more, by how much at most in latency and in cost, and why (decision 0090).
+
+The bounds are what was measured and about a fifth more: they keep it from becoming worse.
+"""
+BARELY = {24: 0.13}
+"""With VMs always there, this world is a little more than ``NEAR`` apart."""
+
+
+def apart(of_runs: float, of_fluid: float) -> float:
+    return abs(of_fluid - of_runs) / of_runs if of_runs else float(of_fluid > 0)
+
+
+def by_how_much(pair: Pair) -> tuple[float, float]:
+    return apart(pair.runs_mean_s, pair.fluid.mean_s), apart(pair.runs.usd, pair.fluid.usd)
+
+
+def test_latency_and_cost_agree_in_both_models() -> None:
+    found = {seed: by_how_much(both(calm(seed))) for seed in WORLDS}
+    latency, cost = ([one[at] for one in found.values()] for at in (0, 1))
+    assert median(latency) <= 0.03
+    assert median(cost) <= 0.01
+    assert sum(one <= NEAR for one in latency) >= 31
+    assert sum(one <= NEAR for one in cost) >= 35
+    for seed, (most_latency, most_cost, why) in APART.items():
+        assert found[seed][0] <= most_latency, (seed, found[seed], why)
+        assert found[seed][1] <= most_cost, (seed, found[seed], why)
+    unknown = {seed for seed, one in found.items() if max(one) > NEAR} - APART.keys()
+    # What stands at a threshold may stand at its other side where floating point differs.
+    assert len(unknown) <= 1, {seed: found[seed] for seed in unknown}
+
+
+@pytest.mark.parametrize("seed", [seed for seed, (_, _, why) in APART.items() if why == RENTING])
+def test_worlds_apart_agree_when_nothing_is_decided_about_vms(seed: int) -> None:
+    latency, cost = by_how_much(both(always_rented(calm(seed))))
+    assert latency <= BARELY.get(seed, NEAR)
+    assert cost <= NEAR
