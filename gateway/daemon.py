@@ -19,7 +19,7 @@ from gateway.fleet.actuator import Actuator
 from gateway.fleet.books import Books
 from gateway.fleet.clouds import make_cloud
 from gateway.fleet.ownership import Ownership
-from gateway.hosts.enrol import prepare_warm
+from gateway.hosts.enrol import Dial, dial, prepare_warm
 from gateway.hosts.mastercheck import see_master
 from gateway.hosts.rotation import Rotation, RotationRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
@@ -48,9 +48,18 @@ _TAG = "spillway-gateway"
 
 
 class Daemon:
-    """One gateway from start to end; ``ownership`` is of its fleet, if the config names one."""
+    """One gateway from start to end; ``ownership`` is of its fleet, if the config names one; ``dial`` links to VMs."""
 
-    def __init__(self, config: Config, clock: Clock, *, keep_hosts: bool, ownership: Ownership | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        *,
+        keep_hosts: bool,
+        ownership: Ownership | None = None,
+        dial: Dial = dial,
+    ) -> None:
+        self._dial = dial
         self._config = config
         self._clock = clock
         self._keep_hosts = keep_hosts
@@ -321,6 +330,7 @@ class Daemon:
             paid=self._books.save,
             inherited=self._books.inherited,
             size_prices=self._config.cloud.size_prices,
+            dial=self._dial,
         )
 
     @property

@@ -15,6 +15,7 @@ from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.hosts.enrol import (
     DIAL_S,
     READY_DEADLINE_S,
+    Dial,
     InService,
     NotSettledError,
     dial,
@@ -67,6 +68,7 @@ class Actuator:
         emit: takes events; called on the event loop.
         paid: returns once what a launch costs is written down; OSError if it cannot be.
         size_prices: USD by the hour, of sizes that have a price of their own.
+        dial: links up with a VM.
         inherited: the VMs for which an earlier gateway had reserved money; its machines of other names are ended.
 
     Attributes:
@@ -91,7 +93,9 @@ class Actuator:
         paid: Callable[[], Awaitable[None]],
         inherited: Collection[str] = (),
         size_prices: Mapping[str, float] | None = None,
+        dial: Dial = dial,
     ) -> None:
+        self._link_up = dial
         self._cloud = cloud
         self._authority = authority
         self._queries = queries
@@ -310,7 +314,9 @@ class Actuator:
             if self._shape is not None:
                 vm.relay = ShapedRelay(vm.address, *self._shape, self._clock)
                 vm.address = await vm.relay.start()
-        vm.connection = await dial(vm.name, node.host, vm.address, self._authority, token, self._clock, within_s)
+        vm.connection = await self._link_up(
+            vm.name, node.host, vm.address, self._authority, token, self._clock, within_s
+        )
         return vm.connection
 
     async def _open_queries(self, vm: Vm, connection: Connection) -> None:

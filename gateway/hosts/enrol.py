@@ -6,6 +6,7 @@ import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from gateway.hosts.connection import Connection
 from infra.clock import Clock
@@ -57,6 +58,22 @@ def new_host_name(prefix: str) -> str:
     return f"{prefix}-{secrets.token_hex(6)}"
 
 
+class Dial(Protocol):
+    """What links up with an engine host: ``dial``, or a double of a test."""
+
+    async def __call__(
+        self,
+        name: str,
+        host: str,
+        address: Address,
+        authority: Authority,
+        token: bytes | None,
+        clock: Clock,
+        within_s: float = ...,
+    ) -> Connection:
+        """See ``dial``."""
+
+
 async def dial(
     name: str,
     host: str,
@@ -89,7 +106,7 @@ async def dial(
     return Connection(name, link)
 
 
-async def prepare_warm(cloud: Cloud, authority: Authority, clock: Clock) -> None:
+async def prepare_warm(cloud: Cloud, authority: Authority, clock: Clock, dial: Dial = dial) -> None:
     """Start and enrol the warm hosts that ``cloud`` wants; nothing when it wants none, or knows none.
 
     Raises:
@@ -112,7 +129,7 @@ async def prepare_warm(cloud: Cloud, authority: Authority, clock: Clock) -> None
             if node.host in usable:
                 continue
             try:
-                await _see_ready(node, authority, tokens.get(node.host), clock)
+                await _see_ready(node, authority, tokens.get(node.host), clock, dial)
             except (LinkLost, TrustError, TimeoutError) as error:
                 if node.host in tokens:
                     raise
@@ -122,7 +139,7 @@ async def prepare_warm(cloud: Cloud, authority: Authority, clock: Clock) -> None
                 usable.add(node.host)
 
 
-async def _see_ready(node: Node, authority: Authority, token: bytes | None, clock: Clock) -> None:
+async def _see_ready(node: Node, authority: Authority, token: bytes | None, clock: Clock, dial: Dial) -> None:
     connection = await dial(node.name, node.host, (node.address, node.port), authority, token, clock)
     try:
         await connection.wait_ready(READY_DEADLINE_S)
@@ -140,6 +157,7 @@ class HomeHost:
         clock: time.
         taken: ids of the hosts that this gateway has; others like this one share it.
         role: what the host is for; one with another role is neither taken nor ended.
+        dial: links up with a host.
     """
 
     def __init__(
@@ -150,7 +168,9 @@ class HomeHost:
         clock: Clock,
         taken: set[str],
         role: str = HOME,
+        dial: Dial = dial,
     ) -> None:
+        self._dial = dial
         self._taken = taken
         self._role = {_ROLE: role}
         self._machines = machines
@@ -175,7 +195,7 @@ class HomeHost:
                 continue
             if node.state == "running" and dict(node.tags) == wanted:
                 try:
-                    connection = await dial(
+                    connection = await self._dial(
                         HOME, node.host, (node.address, node.port), self._authority, None, self._clock
                     )
                 except (LinkLost, TrustError) as error:
@@ -189,7 +209,7 @@ class HomeHost:
         node = await self._machines.create(HOME, wanted, text)
         self._hold(node)
         try:
-            return await dial(HOME, node.host, (node.address, node.port), self._authority, token, self._clock)
+            return await self._dial(HOME, node.host, (node.address, node.port), self._authority, token, self._clock)
         except TrustError as error:
             raise CloudError(f"the new engine host did not prove itself: {error}") from error
         except LinkLost as error:

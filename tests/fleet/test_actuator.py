@@ -33,8 +33,8 @@ START, DRAIN, END = StartVm(vm="vm-1", cause=WHY), DrainVm(vm="vm-1", cause=WHY)
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    fleet = Fleet(tmp_path, monkeypatch)
+def fleet(tmp_path: Path) -> Fleet:
+    fleet = Fleet(tmp_path)
     fleet.listener = lambda event: _as_the_scheduler(fleet, event)
     return fleet
 
@@ -255,11 +255,9 @@ async def test_a_vm_that_was_cut_off_is_linked_again(fleet: Fleet, cause: Except
     assert (fleet.kinds("vm-1"), fleet.cloud.created) == (["VmReady", "VmGone"], 1)
 
 
-async def test_a_vm_that_stays_away_is_lost_when_its_host_has_ended_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_vm_that_stays_away_is_lost_when_its_host_has_ended_itself(tmp_path: Path) -> None:
     clock = ManualClock()
-    fleet = Fleet(tmp_path, monkeypatch, clock)
+    fleet = Fleet(tmp_path, clock)
     fleet.listener = lambda event: _as_the_scheduler(fleet, event)
     await ready(fleet)
     fleet.dialler.refusal = LinkLost("vm-1 did not answer within 3 s")
@@ -272,11 +270,9 @@ async def test_a_vm_that_stays_away_is_lost_when_its_host_has_ended_itself(
     await over(fleet)
 
 
-async def test_a_cut_of_ten_minutes_costs_the_vm_and_those_ordered_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cut_of_ten_minutes_costs_the_vm_and_those_ordered_meanwhile(tmp_path: Path) -> None:
     clock = ManualClock()
-    fleet = Fleet(tmp_path, monkeypatch, clock)
+    fleet = Fleet(tmp_path, clock)
     fleet.listener = lambda event: _as_the_scheduler(fleet, event)
     await ready(fleet)
     fleet.dialler.refusal = LinkLost("it did not answer within 3 s")
@@ -328,9 +324,9 @@ async def test_a_vm_that_is_given_back_while_it_is_away(fleet: Fleet) -> None:
     assert fleet.kinds("vm-1") == ["VmReady", "VmGone"]
 
 
-async def test_draining_waits_for_what_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_draining_waits_for_what_is_open(tmp_path: Path) -> None:
     clock = ManualClock()
-    fleet = Fleet(tmp_path, monkeypatch, clock)
+    fleet = Fleet(tmp_path, clock)
     await ready(fleet)
     fleet.queries["b"].busy.add("vm-1")
     fleet.actuator.execute([DRAIN])
@@ -344,8 +340,8 @@ async def test_draining_waits_for_what_is_open(tmp_path: Path, monkeypatch: pyte
     await over(fleet)
 
 
-async def test_a_drain_that_does_not_end_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet(tmp_path, monkeypatch)
+async def test_a_drain_that_does_not_end_is_broken_off(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
     await ready(fleet)
     fleet.queries["b"].busy.add("vm-1")
     fleet.actuator.execute([DRAIN, END])
@@ -457,9 +453,9 @@ async def test_whatever_happens_every_machine_is_given_back(fleet: Fleet, seed: 
 
 @pytest.mark.parametrize(("size", "usd_per_hour"), [("small", 0.05), ("unheard of", None), ("", None)])
 async def test_the_price_of_the_size_that_was_had_is_told(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, size: str, usd_per_hour: float | None
+    tmp_path: Path, size: str, usd_per_hour: float | None
 ) -> None:
-    monkeypatch.setattr(fleet.actuator, "_size_prices", {"small": 0.05, "large": 0.1})
+    fleet = Fleet(tmp_path, size_prices={"small": 0.05, "large": 0.1})
     fleet.cloud.size = size
     await ready(fleet)
     (event,) = fleet.events

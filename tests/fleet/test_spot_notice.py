@@ -6,10 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from gateway.core.decide.scheduler import Scheduler, SchedulerSettings
-from gateway.fleet import actuator as actuator_module
 from gateway.hosts.enrol import dial
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import Node
@@ -72,32 +69,27 @@ class LinkedCloud(MemoryCloud):
             await server.close("the test is over")
 
 
-async def test_a_vm_that_is_taken_back_is_drained_first_and_its_events_come_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_vm_that_is_taken_back_is_drained_first_and_its_events_come_home(tmp_path: Path) -> None:
     clock = SystemClock()
-    fleet = Fleet(tmp_path, monkeypatch, clock)
-    scheduler = Scheduler(
-        SchedulerSettings(
-            queries=(QuerySettings(name="a", switching=SWITCHING, latency_qos_s=2.0, share=0.5),),
-            max_vms=1,
-            billing=BillingTerms(3600.0, 3600.0, 0.1, 0.0),
-            budget=Budget(),
-            boot_s=5.0,
-            slot_s=1.0,
-        )
-    )
-    fleet.listener = lambda event: fleet.actuator.execute(scheduler.handle(event))
-
-    def slot() -> None:
-        latency = (QuerySlot(query="a", latency_s=3.0),)
-        fleet._emit(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=latency))
-
     async with MetadataServer() as metadata:
         cloud = LinkedCloud(metadata.url, clock)
-        monkeypatch.setattr(fleet.actuator, "_cloud", cloud)
-        monkeypatch.setattr(fleet.actuator.reaper, "_cloud", cloud)
-        monkeypatch.setattr(actuator_module, "dial", dial)
+        fleet = Fleet(tmp_path, clock, dial=dial, cloud=cloud)
+        scheduler = Scheduler(
+            SchedulerSettings(
+                queries=(QuerySettings(name="a", switching=SWITCHING, latency_qos_s=2.0, share=0.5),),
+                max_vms=1,
+                billing=BillingTerms(3600.0, 3600.0, 0.1, 0.0),
+                budget=Budget(),
+                boot_s=5.0,
+                slot_s=1.0,
+            )
+        )
+        fleet.listener = lambda event: fleet.actuator.execute(scheduler.handle(event))
+
+        def slot() -> None:
+            latency = (QuerySlot(query="a", latency_s=3.0),)
+            fleet._emit(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=latency))
+
         slot()
         await until(lambda: fleet.kinds("vm-1") == ["VmReady"])
         slot()
@@ -118,7 +110,7 @@ async def test_a_vm_that_is_taken_back_is_drained_first_and_its_events_come_home
         assert fleet.queries["a"].lanes == set()
         await fleet.actuator.give_back_all()
         await cloud.close()
-    assert fleet.actuator.failure is None
+        assert fleet.actuator.failure is None
 
 
 def _address(cloud: LinkedCloud) -> tuple[str, int]:

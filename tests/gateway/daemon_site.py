@@ -15,7 +15,7 @@ from gateway import daemon as daemon_module
 from gateway.config import Config, load
 from gateway.daemon import Daemon
 from gateway.hosts.connection import Connection
-from gateway.hosts.enrol import InService
+from gateway.hosts.enrol import Dial, InService, dial
 from infra.clock import Clock, SystemClock
 from infra.link.client import HostLink
 from infra.messages import QueryPlan
@@ -152,9 +152,17 @@ class Home:
 class Site:
     """A daemon, and what it did in order."""
 
-    def __init__(self, folder: Path, *, keep_hosts: bool = False, clock: Clock | None = None, more: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        keep_hosts: bool = False,
+        clock: Clock | None = None,
+        more: str = "",
+        dial: Dial = dial,
+    ) -> None:
         self.said: list[str] = []
-        self.daemon = Daemon(configured(folder, more=more), clock or SystemClock(), keep_hosts=keep_hosts)
+        self.daemon = Daemon(configured(folder, more=more), clock or SystemClock(), keep_hosts=keep_hosts, dial=dial)
         self.home = Home(self.said)
         self.query = Query(self.said)
         daemon: Any = self.daemon

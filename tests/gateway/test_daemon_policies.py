@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from gateway import daemon as daemon_module
 from gateway.cli import main
-from gateway.fleet import actuator as actuator_module
 from policies.signals import HOME, QuerySlot
 from tests.gateway import daemon_site as parts
 from tests.support.fleet_doubles import Dialler, MemoryCloud
@@ -56,8 +55,7 @@ async def running(
     monkeypatch.setattr(daemon_module, "tallies_text", lambda _: "")
     written = policy.replace("{", "{{").replace("}", "}}")
     monkeypatch.setattr(parts, "CONFIG", f"{parts.CONFIG}    policy: {written}\n")
-    monkeypatch.setattr(actuator_module, "dial", Dialler())
-    site = parts.Site(folder)
+    site = parts.Site(folder, dial=Dialler())
     daemon: Any = site.daemon
     daemon._profiler.end_slot = load_of(rates)
     cloud = MemoryCloud()

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.hosts import enrol
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import HomeHost
 from gateway.hosts.hostkeeper import HostKeeper
@@ -17,29 +16,18 @@ from gateway.hosts.mastercheck import MasterAwayError
 from gateway.hosts.standby import Standby
 from infra.link.keys.trust import Authority
 from tests.leaping_clock import LeapingClock
-from tests.support.fleet_doubles import Dialler, MemoryCloud, boot_error
-from tests.support.gateway_doubles import FakeLink, until
+from tests.support.fleet_doubles import KeptLinks, MemoryCloud, boot_error
+from tests.support.gateway_doubles import until
 
 TAGS = {"master": "local[1]"}
-
-
-class Links(Dialler):
-    """Keeps every link, oldest first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.all: list[FakeLink] = []
-
-    async def __call__(self, *arguments: Any) -> Connection:
-        connection = await super().__call__(*arguments)
-        self.all.append(self.links["home"])
-        return connection
 
 
 class Site:
     """A keeper of one host, over machines in memory; ``warmed`` counts how often a standby was warmed up."""
 
-    def __init__(self, folder: Path, *, cloud: MemoryCloud | None = None, keep_standby: bool = True) -> None:
+    def __init__(
+        self, folder: Path, links: KeptLinks, *, cloud: MemoryCloud | None = None, keep_standby: bool = True
+    ) -> None:
         self.cloud = cloud or MemoryCloud()
         self.warmed = 0
         self.refusals: list[Exception] = []
@@ -49,7 +37,7 @@ class Site:
         self.disk_is_full = self.master_is_away = False
         self.clock = LeapingClock()
         authority, taken = Authority.open(folder / "trust"), set[str]()
-        make_host = lambda: HomeHost(self.cloud, authority, 60.0, self.clock, taken)  # noqa: E731
+        make_host = lambda: HomeHost(self.cloud, authority, 60.0, self.clock, taken, dial=links)  # noqa: E731
         self.keeper = HostKeeper(
             "the private engine host",
             make_host,
@@ -82,7 +70,7 @@ class Site:
         """Return the link of the host that is ready, or will be."""
         return (await self.keeper.ready()).link
 
-    async def lose(self, links: Links, number: int, reason: str = "kill -9") -> None:
+    async def lose(self, links: KeptLinks, number: int, reason: str = "kill -9") -> None:
         """Let a link be lost, and see that the keeper has noticed it."""
         link = links.all[number]
         link.lose(reason)
@@ -94,15 +82,13 @@ class Site:
 
 
 @pytest.fixture
-def links(monkeypatch: pytest.MonkeyPatch) -> Links:
-    links = Links()
-    monkeypatch.setattr(enrol, "dial", links)
-    return links
+def links() -> KeptLinks:
+    return KeptLinks()
 
 
 @pytest.fixture
-async def site(tmp_path: Path, links: Links) -> AsyncIterator[Site]:
-    site = Site(tmp_path)
+async def site(tmp_path: Path, links: KeptLinks) -> AsyncIterator[Site]:
+    site = Site(tmp_path, links)
     await site.begin()
     await until(lambda: site.warmed == 1)
     yield site
@@ -111,7 +97,7 @@ async def site(tmp_path: Path, links: Links) -> AsyncIterator[Site]:
     assert site.cloud.nodes == {}, "no host is left"
 
 
-async def test_the_host_that_stands_by_takes_over_and_another_stands_by(site: Site, links: Links) -> None:
+async def test_the_host_that_stands_by_takes_over_and_another_stands_by(site: Site, links: KeptLinks) -> None:
     first, second = list(site.cloud.nodes)
     await site.lose(links, 0)
     assert await site.on() is links.all[1]
@@ -123,8 +109,8 @@ async def test_the_host_that_stands_by_takes_over_and_another_stands_by(site: Si
     assert await site.on() is links.all[2]
 
 
-async def test_a_standby_that_is_on_its_way_is_waited_for(tmp_path: Path, links: Links) -> None:
-    site = Site(tmp_path)
+async def test_a_standby_that_is_on_its_way_is_waited_for(tmp_path: Path, links: KeptLinks) -> None:
+    site = Site(tmp_path, links)
     site.cold.clear()
     await site.begin()
     await until(lambda: len(links.all) == 2)
@@ -135,15 +121,15 @@ async def test_a_standby_that_is_on_its_way_is_waited_for(tmp_path: Path, links:
     assert site.cloud.nodes == {}
 
 
-async def test_a_standby_that_dies_is_replaced(site: Site, links: Links) -> None:
+async def test_a_standby_that_dies_is_replaced(site: Site, links: KeptLinks) -> None:
     links.all[1].lose("kill -9")
     await until(lambda: site.warmed == 2)
     await site.lose(links, 0)
     assert await site.on() is links.all[2]
 
 
-async def test_without_a_standby_that_starts_the_host_is_started_anew(tmp_path: Path, links: Links) -> None:
-    site = Site(tmp_path)
+async def test_without_a_standby_that_starts_the_host_is_started_anew(tmp_path: Path, links: KeptLinks) -> None:
+    site = Site(tmp_path, links)
     await site.keeper.connect()
     site.cloud.refusals = [boot_error("home") for _ in range(3)]
     site.keeper.watch()
@@ -154,9 +140,9 @@ async def test_without_a_standby_that_starts_the_host_is_started_anew(tmp_path: 
 
 
 async def test_a_host_that_cannot_be_launched_is_tried_again_and_it_is_told_why(
-    tmp_path: Path, links: Links, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, links: KeptLinks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site = Site(tmp_path, keep_standby=False)
+    site = Site(tmp_path, links, keep_standby=False)
     await site.begin()
     site.cloud.refusals = [boot_error("home") for _ in range(4)]
     site.cloud.nodes.clear()  # its process is gone
@@ -170,15 +156,15 @@ async def test_a_host_that_cannot_be_launched_is_tried_again_and_it_is_told_why(
 
 
 async def test_the_next_gateway_finds_both_and_the_older_one_has_the_queries(
-    tmp_path: Path, links: Links, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, links: KeptLinks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = Site(tmp_path)
+    before = Site(tmp_path, links)
     await before.begin()
     await until(lambda: before.warmed == 1)
     await before.end(keep=True)
     assert "is lost" not in caplog.text, "a link that is closed in order is no loss: no other host is started for it"
     old = list(before.cloud.nodes)
-    after = Site(tmp_path, cloud=before.cloud)
+    after = Site(tmp_path, links, cloud=before.cloud)
     await after.begin()
     await until(lambda: after.warmed == 1)
     assert (list(after.cloud.nodes), after.cloud.created) == (old, 2)
@@ -186,22 +172,22 @@ async def test_the_next_gateway_finds_both_and_the_older_one_has_the_queries(
     assert after.cloud.nodes == {}
 
 
-async def test_a_gateway_without_standby_ends_the_one_of_an_earlier_gateway(tmp_path: Path, links: Links) -> None:
-    before = Site(tmp_path)
+async def test_a_gateway_without_standby_ends_the_one_of_an_earlier_gateway(tmp_path: Path, links: KeptLinks) -> None:
+    before = Site(tmp_path, links)
     await before.begin()
     await until(lambda: before.warmed == 1)
     await before.end(keep=True)
     first = next(iter(before.cloud.nodes))
-    after = Site(tmp_path, cloud=before.cloud, keep_standby=False)
+    after = Site(tmp_path, links, cloud=before.cloud, keep_standby=False)
     await after.begin()
     assert list(after.cloud.nodes) == [first]
     await after.end()
 
 
-async def test_hosts_of_other_roles_are_left_alone(tmp_path: Path, links: Links) -> None:
-    site = Site(tmp_path, keep_standby=False)
+async def test_hosts_of_other_roles_are_left_alone(tmp_path: Path, links: KeptLinks) -> None:
+    site = Site(tmp_path, links, keep_standby=False)
     authority = Authority.open(tmp_path / "trust")
-    other = HomeHost(site.cloud, authority, 60.0, site.clock, set(), "trial")
+    other = HomeHost(site.cloud, authority, 60.0, site.clock, set(), "trial", dial=KeptLinks())
     connection = await other.connect(TAGS)
     await site.begin()
     assert len(site.cloud.nodes) == 2
@@ -210,8 +196,8 @@ async def test_hosts_of_other_roles_are_left_alone(tmp_path: Path, links: Links)
     await other.end(connection)
 
 
-async def test_a_gateway_told_to_stop_while_the_standby_starts_leaves_none(tmp_path: Path, links: Links) -> None:
-    site = Site(tmp_path)
+async def test_a_gateway_told_to_stop_while_the_standby_starts_leaves_none(tmp_path: Path, links: KeptLinks) -> None:
+    site = Site(tmp_path, links)
     site.cold.clear()
     await site.begin()
     await until(lambda: len(links.all) == 2)
@@ -220,9 +206,9 @@ async def test_a_gateway_told_to_stop_while_the_standby_starts_leaves_none(tmp_p
 
 
 async def test_losses_between_which_queries_got_on_cost_no_pause_and_others_do(
-    tmp_path: Path, links: Links, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, links: KeptLinks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site = Site(tmp_path, keep_standby=False)
+    site = Site(tmp_path, links, keep_standby=False)
     await site.begin()
     for _ in range(8):
         await site.lose(links, -1)
@@ -240,8 +226,8 @@ async def test_losses_between_which_queries_got_on_cost_no_pause_and_others_do(
     await site.end()
 
 
-async def test_a_full_disk_is_waited_out_before_the_host_is_started_again(tmp_path: Path, links: Links) -> None:
-    site = Site(tmp_path, keep_standby=False)
+async def test_a_full_disk_is_waited_out_before_the_host_is_started_again(tmp_path: Path, links: KeptLinks) -> None:
+    site = Site(tmp_path, links, keep_standby=False)
     await site.begin()
     site.got_on = False
     for losses in range(7):
@@ -255,8 +241,8 @@ async def test_a_full_disk_is_waited_out_before_the_host_is_started_again(tmp_pa
     await site.end()
 
 
-async def test_a_master_that_is_away_is_waited_for_and_costs_no_host(tmp_path: Path, links: Links) -> None:
-    site = Site(tmp_path, keep_standby=False)
+async def test_a_master_that_is_away_is_waited_for_and_costs_no_host(tmp_path: Path, links: KeptLinks) -> None:
+    site = Site(tmp_path, links, keep_standby=False)
     await site.begin()
     site.got_on = False
     for number in range(8):  # more often than a host may be lost in a short time

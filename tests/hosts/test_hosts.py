@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.hosts import enrol
 from gateway.hosts.enrol import HomeHost, prepare_warm
 from infra.clouds.base import CloudError, Node
 from infra.link.channel import LinkLost
+from infra.link.client import Address
 from infra.link.keys.trust import Authority, TrustError, UserData
 from infra.messages import Shutdown
 from tests.leaping_clock import LeapingClock
@@ -27,18 +27,25 @@ class Tokens(Dialler):
         self.dialled: list[tuple[str, bool]] = []
         self.strange: dict[str, Exception] = {}
 
-    async def __call__(self, name: str, host: str, address: Any, authority: Any, token: Any, *rest: Any) -> Any:
+    async def __call__(
+        self,
+        name: str,
+        host: str,
+        address: Address,
+        authority: Authority,
+        token: bytes | None,
+        *rest: Any,
+        **named: Any,
+    ) -> Any:
         self.dialled.append((host, token is not None))
         if host in self.strange:
             raise self.strange[host]
-        return await super().__call__(name, host, address, authority, token, *rest)
+        return await super().__call__(name, host, address, authority, token, *rest, **named)
 
 
 @pytest.fixture
-def dialler(monkeypatch: pytest.MonkeyPatch) -> Tokens:
-    dialler = Tokens()
-    monkeypatch.setattr(enrol, "dial", dialler)
-    return dialler
+def dialler() -> Tokens:
+    return Tokens()
 
 
 @pytest.fixture
@@ -47,10 +54,10 @@ def cloud() -> MemoryCloud:
 
 
 @pytest.fixture
-def home(tmp_path: Path, cloud: MemoryCloud) -> Callable[[], HomeHost]:
+def home(tmp_path: Path, cloud: MemoryCloud, dialler: Tokens) -> Callable[[], HomeHost]:
     """A gateway's view of the same machines, each time another gateway's."""
     authority = Authority.open(tmp_path / "trust")
-    return lambda: HomeHost(cloud, authority, 60.0, LeapingClock(), set())
+    return lambda: HomeHost(cloud, authority, 60.0, LeapingClock(), set(), dial=dialler)
 
 
 async def test_the_first_gateway_starts_a_host_and_the_next_one_finds_it(
@@ -130,17 +137,17 @@ class Pool(MemoryCloud):
 async def test_warm_hosts_are_enrolled_once(tmp_path: Path, dialler: Tokens) -> None:
     pool, authority = Pool(), Authority.open(tmp_path)
     for _ in range(2):
-        await prepare_warm(cast("Any", pool), authority, LeapingClock())
+        await prepare_warm(cast("Any", pool), authority, LeapingClock(), dialler)
     assert dialler.dialled == [("warm-0", True), ("warm-0", False)]
     assert dialler.links["warm"].closed_with == "warm"
 
 
 async def test_a_warm_host_that_a_killed_gateway_did_not_enrol_is_replaced(tmp_path: Path, dialler: Tokens) -> None:
     pool, authority = Pool(), Authority.open(tmp_path)
-    await prepare_warm(cast("Any", pool), authority, LeapingClock())
+    await prepare_warm(cast("Any", pool), authority, LeapingClock(), dialler)
     dialler.strange["warm-0"] = TrustError("not ours")
     dialler.dialled.clear()
-    await prepare_warm(cast("Any", pool), authority, LeapingClock())
+    await prepare_warm(cast("Any", pool), authority, LeapingClock(), dialler)
     assert dialler.dialled == [("warm-0", False), ("warm-1", True)]
     assert [node.host for node in pool.nodes.values()] == ["warm-1"]
 
@@ -148,4 +155,4 @@ async def test_a_warm_host_that_a_killed_gateway_did_not_enrol_is_replaced(tmp_p
 async def test_a_new_warm_host_that_is_not_ours_stops_the_start(tmp_path: Path, dialler: Tokens) -> None:
     dialler.strange["warm-0"] = TrustError("not ours")
     with pytest.raises(TrustError):
-        await prepare_warm(cast("Any", Pool()), Authority.open(tmp_path), LeapingClock())
+        await prepare_warm(cast("Any", Pool()), Authority.open(tmp_path), LeapingClock(), dialler)

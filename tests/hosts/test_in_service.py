@@ -22,10 +22,8 @@ from tests.support.gateway_doubles import until
 WHY = Cause("e0", "the test says so")
 
 
-async def test_a_vm_is_there_once_it_is_ready_and_until_it_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet = Fleet(tmp_path, monkeypatch)
+async def test_a_vm_is_there_once_it_is_ready_and_until_it_is_ended(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
     assert fleet.actuator.in_service() == []
     fleet.cloud.boots.clear()
     fleet.actuator.execute([StartVm(vm="vm-1", cause=WHY)])
@@ -42,10 +40,9 @@ async def test_a_vm_is_there_once_it_is_ready_and_until_it_is_ended(
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[MemoryCloud], HomeHost]:
-    monkeypatch.setattr(enrol, "dial", Dialler())
+def home(tmp_path: Path) -> Callable[[MemoryCloud], HomeHost]:
     authority, taken = Authority.open(tmp_path / "trust"), set[str]()
-    return lambda cloud: HomeHost(cloud, authority, 60.0, LeapingClock(), taken)
+    return lambda cloud: HomeHost(cloud, authority, 60.0, LeapingClock(), taken, dial=Dialler())
 
 
 async def test_a_host_at_home_is_there_while_its_link_is(home: Callable[[MemoryCloud], HomeHost]) -> None:

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.hosts import enrol
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.hosts.enrol import HomeHost
 from gateway.query.querystate import BrokenQueryError, LaneFailedError
@@ -21,23 +20,10 @@ from gateway.sources.base import SourceError
 from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority
 from policies.failures.restarts import RestartTerms
-from tests.support.fleet_doubles import Dialler, MemoryCloud
+from tests.support.fleet_doubles import KeptLinks, MemoryCloud
 from tests.support.gateway_doubles import FakeLink, ManualClock, until
 
 TERMS = RestartTerms(first_s=5.0, most_s=40.0)
-
-
-class Links(Dialler):
-    """Keeps every link, oldest first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.all: list[FakeLink] = []
-
-    async def __call__(self, *arguments: Any) -> Connection:
-        connection = await super().__call__(*arguments)
-        self.all.append(self.links["home"])
-        return connection
 
 
 class Query:
@@ -105,14 +91,14 @@ class Query:
 class Site:
     """Two queries, their supervisors, and private hosts in memory."""
 
-    def __init__(self, folder: Path, links: Links, *, own_hosts: bool = False) -> None:
+    def __init__(self, folder: Path, links: KeptLinks, *, own_hosts: bool = False) -> None:
         self.links = links
         self.clock = ManualClock()
         self.cloud = MemoryCloud()
         authority, taken = Authority.open(folder / "trust"), set[str]()
         self.queries = {name: Query(name) for name in ("a", "b")}
         self.home = Home(
-            lambda role: HomeHost(self.cloud, authority, 60.0, self.clock, taken, role),
+            lambda role: HomeHost(self.cloud, authority, 60.0, self.clock, taken, role, links),
             {"master": "local[1]"},
             cast("Any", self.queries),
             self.clock,
@@ -162,14 +148,12 @@ class Site:
 
 
 @pytest.fixture
-def links(monkeypatch: pytest.MonkeyPatch) -> Links:
-    links = Links()
-    monkeypatch.setattr(enrol, "dial", links)
-    return links
+def links() -> KeptLinks:
+    return KeptLinks()
 
 
 @pytest.fixture
-async def site(tmp_path: Path, links: Links) -> AsyncIterator[Site]:
+async def site(tmp_path: Path, links: KeptLinks) -> AsyncIterator[Site]:
     site = Site(tmp_path, links)
     await site.begin()
     await site.state("a", "running")
@@ -221,7 +205,7 @@ async def test_a_query_that_was_fenced_is_not_opened_again(site: Site) -> None:
     assert site.supervisors["b"].state == "running"
 
 
-async def test_a_refused_query_is_tried_again(tmp_path: Path, links: Links) -> None:
+async def test_a_refused_query_is_tried_again(tmp_path: Path, links: KeptLinks) -> None:
     site = Site(tmp_path, links)
     site.a.refusals = [QueryRefusedError("no such column"), ValueError("a mistake that nobody expected")]
     await site.begin()
@@ -240,7 +224,9 @@ async def test_a_lost_host_is_no_failure(site: Site) -> None:
     assert site.opened == [("a", False), ("b", False)] * 2
 
 
-async def test_a_host_that_is_lost_just_after_the_query_was_opened_is_let_go_of(tmp_path: Path, links: Links) -> None:
+async def test_a_host_that_is_lost_just_after_the_query_was_opened_is_let_go_of(
+    tmp_path: Path, links: KeptLinks
+) -> None:
     site = Site(tmp_path, links)
     site.a.loses_host = True
     await site.begin()
@@ -327,7 +313,7 @@ async def test_a_query_that_ends_the_host_while_it_is_opened_is_found_too(site: 
     assert ("b", True) not in site.opened, "it had nothing to do with it"
 
 
-async def test_with_hosts_of_their_own_only_the_query_of_the_lost_one_fails(tmp_path: Path, links: Links) -> None:
+async def test_with_hosts_of_their_own_only_the_query_of_the_lost_one_fails(tmp_path: Path, links: KeptLinks) -> None:
     site = Site(tmp_path, links, own_hosts=True)
     await site.begin()
     await site.state("a", "running")

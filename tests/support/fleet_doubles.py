@@ -9,11 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
-from gateway.fleet import actuator as actuator_module
 from gateway.fleet.actuator import Actuator
 from gateway.hosts.connection import Connection
+from gateway.hosts.enrol import Dial
 from infra.clock import Clock
 from infra.clouds.base import BootError, Cloud, CloudError, Node
 from infra.link.channel import LinkLost
@@ -161,17 +159,32 @@ class Dialler:
         return Connection(name, cast("HostLink", link))
 
 
+class KeptLinks(Dialler):
+    """Keeps every link, oldest first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[FakeLink] = []
+
+    async def __call__(self, *arguments: Any, **named: Any) -> Connection:
+        connection = await super().__call__(*arguments, **named)
+        self.all.append(self.links["home"])
+        return connection
+
+
 class Fleet:
     """An actuator over a cloud in memory; ``events`` are what it emitted."""
 
     def __init__(
         self,
         folder: Path,
-        monkeypatch: pytest.MonkeyPatch,
         clock: Clock | None = None,
         inherited: Collection[str] = (),
+        dial: Dial | None = None,
+        cloud: MemoryCloud | None = None,
+        size_prices: Mapping[str, float] | None = None,
     ) -> None:
-        self.cloud = MemoryCloud()
+        self.cloud = cloud or MemoryCloud()
         self.queries = {"a": FakeQuery(), "b": FakeQuery()}
         self.dialler = Dialler()
         self.events: list[Event] = []
@@ -179,7 +192,6 @@ class Fleet:
         self.unpaid: OSError | None = None
         self.listener: Callable[[Event], None] = lambda _: None
         self.clock = clock or LeapingClock()
-        monkeypatch.setattr(actuator_module, "dial", self.dialler)
         self.actuator = Actuator(
             self.cloud,
             Authority.open(folder / "trust"),
@@ -193,6 +205,8 @@ class Fleet:
             emit=self._emit,
             paid=self._pay,
             inherited=inherited,
+            dial=dial or self.dialler,
+            size_prices=size_prices,
         )
 
     async def _pay(self) -> None:

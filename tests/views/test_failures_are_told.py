@@ -31,9 +31,9 @@ SWITCHING = SwitchingSettings(
 class Site:
     """A scheduler, an actuator and a ledger, as the daemon joins them."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, boot_within_s: float = 0.0) -> None:
+    def __init__(self, folder: Path, boot_within_s: float = 0.0) -> None:
         self.clock = ManualClock()
-        self.fleet = Fleet(folder, monkeypatch, self.clock)
+        self.fleet = Fleet(folder, self.clock)
         self.fleet.listener = self._between_slots
         self.log = DecisionLog(folder / "decisions")
         self._slots = 0
@@ -94,10 +94,10 @@ def told(error: Exception) -> Exception:
     ids=["quota", "no capacity", "storm", "credentials", "unreachable", "never boots"],
 )
 async def test_a_launch_that_fails_is_told_with_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception, kind: type[Exception], says: str
+    tmp_path: Path, failure: Exception, kind: type[Exception], says: str
 ) -> None:
     assert isinstance(failure, kind)
-    site = Site(tmp_path, monkeypatch)
+    site = Site(tmp_path)
     site.fleet.cloud.refusals.append(failure)
     assert [action["what"] for action in site.slot()["actions"]] == ["StartVm"]
     await until(lambda: site.fleet.kinds("vm-1") == ["VmFailed", "VmGone"])
@@ -120,9 +120,9 @@ async def test_a_launch_that_fails_is_told_with_what_to_do(
     ids=["no machine", "a machine that never booted", "nobody knows"],
 )
 async def test_what_a_failed_launch_costs_at_the_provider_is_booked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception, usd: float
+    tmp_path: Path, failure: Exception, usd: float
 ) -> None:
-    site = Site(tmp_path, monkeypatch)
+    site = Site(tmp_path)
     site.fleet.cloud.refusals.append(failure)
     site.slot()
     await until(lambda: site.fleet.kinds("vm-1") == ["VmFailed", "VmGone"])
@@ -130,10 +130,8 @@ async def test_what_a_failed_launch_costs_at_the_provider_is_booked(
     await site.end()
 
 
-async def test_the_next_launch_waits_as_long_as_the_provider_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(tmp_path, monkeypatch)
+async def test_the_next_launch_waits_as_long_as_the_provider_said(tmp_path: Path) -> None:
+    site = Site(tmp_path)
     site.fleet.cloud.refusals.append(ThrottledError("come back in an hour", 3600.0))
     assert [action["what"] for action in site.slot()["actions"]] == ["StartVm"]
     await until(lambda: site.fleet.kinds("vm-1") == ["VmFailed", "VmGone"])
@@ -146,10 +144,8 @@ async def test_the_next_launch_waits_as_long_as_the_provider_said(
     await site.end()
 
 
-async def test_a_machine_that_boots_the_wrong_thing_is_told_with_the_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(tmp_path, monkeypatch)
+async def test_a_machine_that_boots_the_wrong_thing_is_told_with_the_difference(tmp_path: Path) -> None:
+    site = Site(tmp_path)
     site.fleet.dialler.runtime = msgspec.structs.replace(RUNTIME, java="11")
     site.slot()
     await until(lambda: site.fleet.kinds("vm-1") == ["VmFailed", "VmGone"])
@@ -160,10 +156,8 @@ async def test_a_machine_that_boots_the_wrong_thing_is_told_with_the_difference(
     await site.end()
 
 
-async def test_what_had_to_be_passed_over_is_told_when_a_vm_is_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(tmp_path, monkeypatch)
+async def test_what_had_to_be_passed_over_is_told_when_a_vm_is_ready(tmp_path: Path) -> None:
+    site = Site(tmp_path)
     site.fleet.cloud.setbacks = ("m5.large in a: none left: name more sizes or zones",)
     site.slot()
     await until(lambda: site.fleet.kinds("vm-1") == ["VmReady"])
@@ -176,10 +170,8 @@ async def test_what_had_to_be_passed_over_is_told_when_a_vm_is_ready(
     await site.end()
 
 
-async def test_a_boot_of_ten_minutes_is_waited_for_and_told_each_minute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(tmp_path, monkeypatch, boot_within_s=900.0)
+async def test_a_boot_of_ten_minutes_is_waited_for_and_told_each_minute(tmp_path: Path) -> None:
+    site = Site(tmp_path, boot_within_s=900.0)
     site.fleet.cloud.boots.clear()
     for _ in range(600):
         assert site.slot()["verdict"].startswith("stays home")
