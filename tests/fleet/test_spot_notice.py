@@ -21,7 +21,7 @@ from policies.switching.query import QuerySettings
 from policies.switching.switching import SwitchingSettings
 from tests.clouds.metadata_server import MetadataServer
 from tests.support.fleet_doubles import RUNTIME, Fleet, MemoryCloud
-from tests.support.gateway_doubles import until
+from tests.support.waiting import until
 
 SWITCHING = SwitchingSettings(
     start_vm_above_s=3.0, send_above_s=2.0, keep_vm_above_s=1.0, keep_vm_bytes=1000, tolerance_s=0.0

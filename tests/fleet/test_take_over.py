@@ -19,7 +19,8 @@ from infra.link.keys.trust import Authority, TrustError, UserData, new_token
 from infra.link.server import HostServer
 from policies.signals import Cause, Event, StartVm, TerminateVm, VmAdopted, VmLost
 from tests.support.fleet_doubles import RUNTIME, TAGS, Fleet, MemoryCloud, nobody_there
-from tests.support.gateway_doubles import ManualClock, until
+from tests.support.gateway_doubles import ManualClock
+from tests.support.waiting import until
 
 WHY = Cause("e0", "the test says so")
 HOST = "vm-7-0a"

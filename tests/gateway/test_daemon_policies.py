@@ -17,7 +17,7 @@ from gateway.cli import main
 from policies.signals import HOME, QuerySlot
 from tests.gateway import daemon_site as parts
 from tests.support.fleet_doubles import Dialler, MemoryCloud
-from tests.support.gateway_doubles import until
+from tests.support.waiting import until
 
 TRAINED_WITHIN_S = 240.0
 """A process is started for it, on a machine that may be busy."""

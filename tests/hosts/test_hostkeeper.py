@@ -17,7 +17,7 @@ from gateway.hosts.standby import Standby
 from infra.link.keys.trust import Authority
 from tests.leaping_clock import LeapingClock
 from tests.support.fleet_doubles import KeptLinks, MemoryCloud, boot_error
-from tests.support.gateway_doubles import until
+from tests.support.waiting import until
 
 TAGS = {"master": "local[1]"}
 

@@ -15,6 +15,7 @@ from infra.link.keys.trust import Authority, TrustError, UserData
 from infra.messages import Shutdown
 from tests.leaping_clock import LeapingClock
 from tests.support.fleet_doubles import Dialler, MemoryCloud
+from tests.support.waiting import until
 
 TAGS = {"master": "local[1]", "cpus": ""}
 
@@ -115,8 +116,7 @@ async def test_a_gateway_told_to_stop_while_its_host_starts_leaves_none(
     cloud.boots.clear()
     started = home()
     connecting = asyncio.create_task(started.connect(TAGS))
-    while not cloud.nodes:
-        await asyncio.sleep(0)
+    await until(lambda: cloud.nodes)
     connecting.cancel()
     await asyncio.gather(connecting, return_exceptions=True)
     await started.end(None)

@@ -17,7 +17,7 @@ from infra.link.keys.trust import Authority
 from policies.signals import Cause, StartVm, TerminateVm
 from tests.leaping_clock import LeapingClock
 from tests.support.fleet_doubles import Dialler, Fleet, MemoryCloud
-from tests.support.gateway_doubles import until
+from tests.support.waiting import until
 
 WHY = Cause("e0", "the test says so")
 
@@ -58,6 +58,14 @@ async def test_a_host_at_home_is_there_while_its_link_is(home: Callable[[MemoryC
         host.in_service(connection)
 
 
+def is_settled(standby: Standby) -> bool:
+    try:
+        standby.in_service()
+    except NotSettledError:
+        return False
+    return True
+
+
 async def test_a_standby_is_waited_for_and_then_there(home: Callable[[MemoryCloud], HomeHost]) -> None:
     cloud = MemoryCloud()
     cloud.boots.clear()
@@ -72,7 +80,7 @@ async def test_a_standby_is_waited_for_and_then_there(home: Callable[[MemoryClou
     with pytest.raises(NotSettledError, match="standby host is being started"):
         standby.in_service()
     cloud.boots.set()
-    await until(lambda: standby._ready is not None)
+    await until(lambda: is_settled(standby))
     (host,) = standby.in_service()
     assert host.host == next(iter(cloud.nodes.values())).host
     await standby.end(keep=False)

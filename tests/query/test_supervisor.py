@@ -21,7 +21,8 @@ from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority
 from policies.failures.restarts import RestartTerms
 from tests.support.fleet_doubles import KeptLinks, MemoryCloud
-from tests.support.gateway_doubles import FakeLink, ManualClock, until
+from tests.support.gateway_doubles import FakeLink, ManualClock
+from tests.support.waiting import until
 
 TERMS = RestartTerms(first_s=5.0, most_s=40.0)
 

@@ -29,7 +29,7 @@ from infra.messages import (
     RunMessage,
 )
 from infra.payload import CodecPolicy, Decoder, Encoder
-from tests.support.waiting import until as until
+from tests.support.waiting import until
 
 
 class ManualClock:

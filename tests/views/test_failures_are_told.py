@@ -21,7 +21,8 @@ from policies.signals import Event, QuerySlot, SlotEnded
 from policies.switching.query import QuerySettings
 from policies.switching.switching import SwitchingSettings
 from tests.support.fleet_doubles import RUNTIME, Fleet
-from tests.support.gateway_doubles import ManualClock, until
+from tests.support.gateway_doubles import ManualClock
+from tests.support.waiting import until
 
 SWITCHING = SwitchingSettings(
     start_vm_above_s=3.0, send_above_s=2.0, keep_vm_above_s=1.0, keep_vm_bytes=1000, tolerance_s=0.0
