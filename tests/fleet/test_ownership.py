@@ -18,6 +18,7 @@ from infra.clock import SystemClock
 from infra.objectstore.base import StoreUnavailableError
 from infra.objectstore.folder import FolderStore
 from infra.statefiles import StateError
+from tests.support.waiting import until
 
 LEASE_S = 10.0
 DEADLINE_S = 60.0
@@ -157,7 +158,9 @@ def contender(store: FolderStore, name: str, lease_s: float = 1.5) -> Ownership:
     return Ownership(store, "town", name, SystemClock(), lease_s)
 
 
-async def test_the_next_owner_comes_at_once_after_an_orderly_end(tmp_path: Path) -> None:
+async def test_the_next_owner_comes_at_once_after_an_orderly_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = FolderStore(tmp_path)
     second = contender(store, "second", 3.0)
     config = GatewayConfig(state_dir=tmp_path, fleet="town", object_store=BucketFolderConfig(folder=tmp_path))
@@ -165,7 +168,7 @@ async def test_the_next_owner_comes_at_once_after_an_orderly_end(tmp_path: Path)
         assert first is not None
         assert first.holds
         waiting = asyncio.create_task(second.take())
-        await asyncio.sleep(0)
+        await until(lambda: "waiting until the owner stops" in caplog.text)
         assert not second.holds
     await asyncio.wait_for(waiting, DEADLINE_S)
     assert (first.epoch, second.epoch) == (1, 2)
