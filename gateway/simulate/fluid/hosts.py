@@ -109,13 +109,50 @@ class Served:
 
     Attributes:
         events: how many.
+        runs: in how many runs.
         came_s: when they came on average.
         first_s: when the first of them came.
     """
 
     events: Array
+    runs: Array
     came_s: Array
     first_s: Array
+
+
+class RunCosts:
+    """What a private host needs for the runs of some lanes; all arrays can be broadcast to one shape.
+
+    Args:
+        event_s: for an event.
+        batch_s: for a run, be it small.
+        runs_each: how many runs an event is, in the lanes.
+        offered_runs: the same of what comes into them.
+        batch_runs: how many runs a micro-batch takes.
+    """
+
+    def __init__(
+        self, event_s: Array, batch_s: Array, runs_each: Array, offered_runs: Array, batch_runs: Array
+    ) -> None:
+        self._event_s = event_s
+        self._batch_s = batch_s
+        self.offered_runs = offered_runs
+        self.kept_s: Array = event_s + batch_s * runs_each
+        self.offered_s: Array = event_s + batch_s * offered_runs
+        self.run: Array = 1.0 / runs_each
+        # A micro-batch is done as one, and a fluid passes through it: an event waits for the service of so many runs.
+        self.run_s: Array = self.run * self.kept_s * 0.5 * (batch_runs + 1.0)
+
+    def served(self, granted_s: Array, kept: Array, put_runs: Array) -> Array:
+        """Return how many events are served in so long: what is kept first, then what is put, so many runs each."""
+        old = np.minimum(kept, granted_s / self.kept_s)
+        most: Array = old + np.maximum(0.0, granted_s - kept * self.kept_s) / (self._event_s + self._batch_s * put_runs)
+        return most
+
+    def work_s(self, served: Served) -> Array:
+        """Return how long a host works for what was served."""
+        work_s: Array = served.events * self._event_s + served.runs * self._batch_s
+        return work_s
 
 
 class Lanes:
@@ -126,44 +163,61 @@ class Lanes:
 
     Attributes:
         kept: events.
+        runs: in how many runs.
         mean_s: when they came on average.
         first_s: when the first of them came.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.kept: Array = np.zeros(shape)
+        self.runs: Array = np.zeros(shape)
         self.mean_s: Array = np.zeros(shape)
         self.first_s: Array = np.zeros(shape)
 
     def of(self, rows: IntArray) -> Lanes:
         """Return a copy of some of the lanes."""
         part = Lanes.__new__(Lanes)
-        part.kept, part.mean_s, part.first_s = self.kept[rows], self.mean_s[rows], self.first_s[rows]
+        part.kept, part.runs = self.kept[rows], self.runs[rows]
+        part.mean_s, part.first_s = self.mean_s[rows], self.first_s[rows]
         return part
 
     def put(self, rows: IntArray, part: Lanes) -> None:
         """Take such a copy back."""
-        self.kept[rows], self.mean_s[rows], self.first_s[rows] = part.kept, part.mean_s, part.first_s
+        self.kept[rows], self.runs[rows] = part.kept, part.runs
+        self.mean_s[rows], self.first_s[rows] = part.mean_s, part.first_s
 
-    def pass_through(self, put: Array, put_mean_s: Array, put_first_s: Array, most: Array) -> Served:
+    def forget(self, at: tuple[slice, int]) -> None:
+        """Forget what is in some of the lanes."""
+        self.kept[at] = self.runs[at] = 0.0
+
+    def runs_each(self, at: slice | IntArray, otherwise: Array) -> Array:
+        """Return how many runs an event in the lanes ``at`` is, ``otherwise`` where there is none."""
+        kept = self.kept[at]
+        return np.where(kept > 0, self.runs[at] / np.maximum(kept, _NOTHING), otherwise)
+
+    def pass_through(
+        self, put: Array, put_runs: Array, put_mean_s: Array, put_first_s: Array, most: Array
+    ) -> Served:
         """Put events into the lanes and take at most ``most`` out, first come, first out.
 
         Args:
             put: events that come into the lanes.
+            put_runs: in how many runs these are.
             put_mean_s: when these came to the gateway on average.
             put_first_s: when the first of them did.
             most: what the hosts can serve.
         """
-        served = Served(put.copy(), put_mean_s.copy(), put_first_s.copy())
+        served = Served(put.copy(), put_runs.copy(), put_mean_s.copy(), put_first_s.copy())
         busy = ((self.kept > 0) | (put > most)).nonzero()
         if len(busy[0]):
-            self._queue(busy, put[busy], put_mean_s[busy], put_first_s[busy], most[busy], served)
+            self._queue(busy, put[busy], put_runs[busy], put_mean_s[busy], put_first_s[busy], most[busy], served)
         return served
 
     def _queue(
         self,
         at: tuple[IntArray, ...],
         put: Array,
+        put_runs: Array,
         put_mean_s: Array,
         put_first_s: Array,
         most: Array,
@@ -179,6 +233,8 @@ class Lanes:
         events = old + new
         came_s = 0.5 * (old * (first_s + until_s) + new * (put_first_s + put_until_s)) / np.maximum(events, _NOTHING)
         served.events[at] = events
+        all_runs = self.runs[at] + put_runs
+        served.runs[at] = runs = part * self.runs[at] + put_part * put_runs
         served.came_s[at] = came_s
         served.first_s[at] = np.where(old > _NOTHING, first_s, put_first_s)
         old_left, new_left = kept - old, put - new
@@ -189,6 +245,7 @@ class Lanes:
         self.mean_s[at] = (old_sum_s + new_sum_s) / np.maximum(left, _NOTHING)
         self.first_s[at] = np.where(old_left > _NOTHING, until_s, put_until_s)
         self.kept[at] = left
+        self.runs[at] = np.where(left > 0, all_runs - runs, 0.0)
 
     @property
     def since_s(self) -> Array:

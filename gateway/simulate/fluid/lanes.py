@@ -22,7 +22,7 @@ import numpy as np
 
 from gateway.query.flow.linger import FACTOR_MAX, RUN_WORK_S
 from gateway.query.flow.run import BATCH_RUNS_MAX
-from gateway.simulate.fluid.hosts import Lanes, Served, ServiceRates, divided, served_in_turn
+from gateway.simulate.fluid.hosts import Lanes, RunCosts, Served, ServiceRates, divided, served_in_turn
 from gateway.simulate.fluid.measures import LaneMeasures, SlotArrays
 from gateway.simulate.fluid.options import FluidSite
 from gateway.simulate.fluid.waiting import WaitingEvents
@@ -32,11 +32,6 @@ from policies.arrays import Array, IntArray
 _NOTHING = 1e-9
 _P95 = 0.45
 """The 95th percentile of what came evenly lies so far from its mean, in parts of its whole span."""
-
-
-def _until_done(batch_runs: Array) -> Array:
-    """Return how many runs' service an event waits for: a micro-batch is done as one, and a fluid passes through it."""
-    return 0.5 * (batch_runs + 1.0)
 
 
 def _of(sites: Sequence[FluidSite], get: object, of_query: IntArray) -> Array:
@@ -107,6 +102,7 @@ class Flow:
         self.shed: Array = np.zeros(count)
         self.shed_events: Array = np.zeros(count)
         self._runs_each: Array = np.ones(count)
+        self._taken: Array = np.zeros(count)
         self._no_bound: Array = np.full(count, np.inf)
         self._service_s: Array = np.zeros(count)
         self._now = -1
@@ -133,15 +129,14 @@ class Flow:
         if np.count_nonzero(self.shed):
             came = due * (1.0 - self.shed)
             self.shed_events += due - came
-        run = self._cut(came, in_cloud)
-        self.waiting.add(self._now, came)
-        cost_s, batch_runs = self._cost_s(slice(None), run, self.home.kept)
-        self.slot.run_events, self.slot.event_s = run, cost_s
+        self.waiting.add(self._now, came, self._cut(came, in_cloud))
+        runs_each = self._seen_runs_each()
+        at_home = self._in_lanes(slice(None), self.home, runs_each)
         waiting = self.waiting.events.copy()
         shares = self._cloud_shares(in_cloud)
-        cost_c, batch_runs_c = self._cloud_cost_s(in_cloud, run)
-        lane_c = self._cloud_lane_s(in_cloud, run, cost_c, batch_runs_c)
-        most_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, run, cost_c, lane_c)
+        of_vms = self._in_lanes(in_cloud, self.cloud, runs_each[in_cloud, None])
+        lane_c = self._cloud_lane_s(in_cloud, of_vms)
+        granted_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, of_vms, lane_c)
         offered = waiting.copy()
         home_share = np.ones(len(came))
         if len(in_cloud):
@@ -149,35 +144,40 @@ class Flow:
             offered[in_cloud] -= np.minimum(room_c, shares * waiting[in_cloud, None]).sum(axis=1)
             none = in_cloud[share < _NOTHING]
             offered[none] = self._disordered[none] * waiting[none]
-        self._service_s = run_s = run * cost_s * _until_done(batch_runs)
-        most_h, room_h = self._home_takes(offered, run, cost_s, run_s)
+        self._service_s = run_s = at_home.run_s
+        granted_h, room_h = self._home_takes(offered, at_home)
         put_h, put_c = self._dealt(waiting, home_share, in_cloud, shares, room_h, room_c)
         taken = put_h.copy()
         taken[in_cloud] += put_c.sum(axis=1)
-        mean_s, first_s = self.waiting.take(np.minimum(taken, self.waiting.events))
-        home = self.home.pass_through(put_h, mean_s, first_s, most_h)
-        self._measure_home(put_h, home, run_s, cost_s)
+        self._taken = np.minimum(taken, self.waiting.events)
+        mean_s, first_s, runs = self.waiting.take(self._taken)
+        runs_each = np.where(self._taken > _NOTHING, runs / np.maximum(self._taken, _NOTHING), runs_each)
+        most_h = at_home.served(granted_h, self.home.kept, runs_each)
+        home = self.home.pass_through(put_h, put_h * runs_each, mean_s, first_s, most_h)
+        self._measure_home(put_h, home, run_s, at_home)
         if len(in_cloud):
-            times_s = cost_c / self._vm_speed[in_cloud, None], lane_c
-            self._serve_cloud(in_cloud, put_c, mean_s[in_cloud], first_s[in_cloud], most_c, run[in_cloud], times_s)
+            came_s = mean_s[in_cloud], first_s[in_cloud]
+            self._serve_cloud(in_cloud, put_c, runs_each[in_cloud, None], came_s, granted_c, of_vms, lane_c)
         self._measure(due, home, in_cloud)
 
     def _cut(self, came: Array, in_cloud: IntArray) -> Array:
-        """Cut into runs what came; return the mean size of all runs that wait or are in lanes, shape (queries,)."""
-        before = self.waiting.events + self.home.kept
-        before[in_cloud] += self.cloud.kept[in_cloud].sum(axis=1)
-        events = before + came
+        """Return how many runs what came is cut into, shape (queries,)."""
         linger_s = self._linger_s(came, in_cloud)
         new = np.minimum(np.maximum(came * (linger_s / self._slot_s), 1.0), self._run_most)
         self._open_s = np.minimum(linger_s, self._run_most * self._slot_s / np.maximum(came, _NOTHING))
-        runs = before * self._runs_each + came / new
-        self._runs_each = np.where(events > _NOTHING, runs / np.maximum(events, _NOTHING), self._runs_each)
-        return 1.0 / self._runs_each
+        return came / new
+
+    def _seen_runs_each(self) -> Array:
+        """Return how many runs an event is of those that are taken next: as many as in the last slot, or all."""
+        ahead = np.where(self._taken > _NOTHING, np.minimum(self._taken, self.waiting.events), self.waiting.events)
+        runs = self.waiting.ahead(ahead)
+        self._runs_each = np.where(ahead > _NOTHING, runs / np.maximum(ahead, _NOTHING), self._runs_each)
+        return self._runs_each
 
     def _linger_s(self, came: Array, in_cloud: IntArray) -> Array:
         """Return how long runs linger, as ``Linger`` says: longer while more wait than a micro-batch takes."""
         least_s = self._run_s
-        batches = self.waiting.events * self._runs_each / BATCH_RUNS_MAX
+        batches = self.waiting.runs / BATCH_RUNS_MAX
         if not np.count_nonzero(batches > 1.0):
             return least_s
         rate = self._home_rates.per_s(slice(None))
@@ -198,72 +198,64 @@ class Flow:
         kept: Array = shares * np.minimum(1.0, most / np.maximum(total, _NOTHING))[:, None]
         return kept
 
-    def _cost_s(self, rows: slice | IntArray, run: Array, kept: Array) -> tuple[Array, Array]:
-        """Return what an event costs in lanes that hold so much, and how many runs a micro-batch takes there."""
-        if self._one_run:
-            return self._event_s[rows] + self._batch_s[rows] / run[rows], self._each[:1]
-        wide = kept.ndim - 1
-        run, event_s, batch_s, further_s, most = (
+    def _in_lanes(self, rows: slice | IntArray, lanes: Lanes, offered_runs: Array) -> RunCosts:
+        """Return what runs cost in lanes of these rows; what comes into them is so many runs an event."""
+        wide = lanes.kept.ndim - 1
+        event_s, batch_s, further_s, most = (
             of[rows].reshape(-1, *(1,) * wide)
-            for of in (run, self._event_s, self._batch_s, self._further_run_s, self._batch_runs)
+            for of in (self._event_s, self._batch_s, self._further_run_s, self._batch_runs)
         )
-        runs = np.minimum(np.maximum(1.0, WAITING_PART * kept / run), most)
-        return event_s + (batch_s + (runs - 1.0) * further_s) / (runs * run), runs
+        runs_each = lanes.runs_each(rows, offered_runs)
+        if self._one_run:
+            return RunCosts(event_s, batch_s, runs_each, offered_runs, self._each[:1])
+        runs = np.minimum(np.maximum(1.0, WAITING_PART * lanes.runs[rows]), most)
+        return RunCosts(event_s, (batch_s + (runs - 1.0) * further_s) / runs, runs_each, offered_runs, runs)
 
-    def _cloud_cost_s(self, rows: IntArray, run: Array) -> tuple[Array, Array]:
-        """Return the same for the lanes of VMs as if they were private hosts, shapes (rows, VMs) or (rows, 1)."""
-        cost_s, runs = self._cost_s(rows, run, self.cloud.kept[rows])
-        return (cost_s[:, None] if cost_s.ndim == 1 else cost_s), runs
-
-    def _home_takes(self, offered: Array, run: Array, cost_s: Array, run_s: Array) -> tuple[Array, Array]:
-        """Return what each lane at home can complete in this slot, and what it can take."""
-        wanted = self.home.kept + offered
-        wanted_s = wanted * cost_s
-        over = np.bincount(self._of_query, wanted_s, len(self._host_s)) > self._host_s
+    def _home_takes(self, offered: Array, costs: RunCosts) -> tuple[Array, Array]:
+        """Return how long the host works for each lane at home in this slot, and what the lane can take."""
+        kept_s, offered_s = self.home.kept * costs.kept_s, offered * costs.offered_s
+        over = np.bincount(self._of_query, kept_s + offered_s, len(self._host_s)) > self._host_s
         if not np.count_nonzero(over):
             return self._no_bound, self._no_bound
         rows = np.flatnonzero(over[self._of_query])
-        wanted, cost_s, run, kept = wanted[rows], cost_s[rows], run[rows], self.home.kept[rows]
         # What is served now is open, too: the queue before it is so much shorter.
-        queue = self._home_rates.hold(rows, run) - self._home_rates.per_s(rows) * run_s[rows]
-        kept_s, hold = kept * cost_s, np.maximum(0.0, queue)
-        granted_s = served_in_turn(kept_s, wanted_s[rows] - kept_s, hold * cost_s, self._of_query[rows], self._host_s)
-        most = np.minimum(granted_s / cost_s, wanted)
-        all_most, all_room = self._no_bound.copy(), self._no_bound.copy()
-        all_most[rows] = most
-        all_room[rows] = np.maximum(0.0, most + hold - kept)
-        return all_most, all_room
+        queue = self._home_rates.hold(rows, costs.run[rows]) - self._home_rates.per_s(rows) * costs.run_s[rows]
+        hold = np.maximum(0.0, queue)
+        hold_s = hold * costs.offered_s[rows]
+        granted_s, room = self._no_bound.copy(), self._no_bound.copy()
+        granted_s[rows] = served_in_turn(kept_s[rows], offered_s[rows], hold_s, self._of_query[rows], self._host_s)
+        most = costs.served(granted_s, self.home.kept, costs.offered_runs)[rows]
+        room[rows] = np.maximum(0.0, most + hold - self.home.kept[rows])
+        return granted_s, room
 
-    def _cloud_lane_s(self, rows: IntArray, run: Array, cost_s: Array, batch_runs: Array) -> Array:
-        """Return how long a run is in an empty lane of a VM, shape (rows, VMs) or (rows, 1)."""
-        carried_s = run[rows] * self._sent_event_bytes[rows] / self._link_bytes_per_s[rows]
-        service_s = run[rows, None] * cost_s / self._vm_speed[rows, None] * _until_done(batch_runs)
-        lane_s: Array = service_s + (self._there_and_back_s[rows] + carried_s)[:, None]
+    def _cloud_lane_s(self, rows: IntArray, costs: RunCosts) -> Array:
+        """Return how long a run is in an empty lane of a VM, shape (rows, VMs)."""
+        carried_s = costs.run * (self._sent_event_bytes[rows] / self._link_bytes_per_s[rows])[:, None]
+        lane_s: Array = costs.run_s / self._vm_speed[rows, None] + self._there_and_back_s[rows, None] + carried_s
         return lane_s
 
     def _cloud_takes(
-        self, rows: IntArray, waiting: Array, shares: Array, run: Array, cost_s: Array, lane_s: Array
+        self, rows: IntArray, waiting: Array, shares: Array, costs: RunCosts, lane_s: Array
     ) -> tuple[Array, Array]:
         """Return the same for the lanes of VMs, shapes (rows, VMs); links bound what they can take."""
         if not len(rows):
             none = np.zeros((0, self._vms))
             return none, none
-        kept, run = self.cloud.kept[rows], run[rows, None]
+        kept, run = self.cloud.kept[rows], costs.run
         hosts = (self._of_query[rows, None] * self._vms + self._columns).ravel()
         offered = shares * waiting[:, None]
         size = self._sent_event_bytes[rows, None]
-        weights = (run * size * self._each).ravel()
-        carried = divided((offered * size).ravel(), weights, hosts, self._links_bytes)
+        carried = divided((offered * size).ravel(), (run * size).ravel(), hosts, self._links_bytes)
         put_most = np.minimum(offered, carried.reshape(offered.shape) / np.maximum(size, _NOTHING))
-        wanted = kept + put_most
         most_open = self._cloud_rates.hold(rows, run)
         hold = np.maximum(0.0, most_open - self._cloud_rates.per_s(rows) * lane_s)
-        kept_s, put_s, hold_s = ((of * cost_s).ravel() for of in (kept, put_most, hold))
-        granted_s = served_in_turn(kept_s, put_s, hold_s, hosts, self._vms_s).reshape(wanted.shape)
-        most = np.minimum(granted_s / cost_s, wanted)
+        works_s = kept * costs.kept_s, put_most * costs.offered_s, hold * costs.offered_s
+        kept_s, put_s, hold_s = (of.ravel() for of in works_s)
+        granted_s = served_in_turn(kept_s, put_s, hold_s, hosts, self._vms_s).reshape(kept.shape)
+        most = costs.served(granted_s, kept, costs.offered_runs)
         # What is open goes through the lane no sooner than its link and its host let it.
         put_most = np.minimum(put_most, most_open * np.maximum(1.0, self._slot_s / lane_s))
-        return most, np.minimum(put_most, np.maximum(0.0, most + hold - kept))
+        return granted_s, np.minimum(put_most, np.maximum(0.0, most + hold - kept))
 
     def _dealt(
         self, waiting: Array, home_share: Array, rows: IntArray, shares: Array, room_h: Array, room_c: Array
@@ -287,7 +279,7 @@ class Flow:
     def _latency_s(self, served: Served, base_s: Array) -> Array:
         return np.maximum(0.0, (self._now + 0.5) * self._slot_s - served.came_s) + base_s
 
-    def _measure_home(self, put: Array, served: Served, run_s: Array, cost_s: Array) -> None:
+    def _measure_home(self, put: Array, served: Served, run_s: Array, costs: RunCosts) -> None:
         slot, kept = self.slot, self.home.kept
         slot.home_s = self._latency_s(served, 0.5 * self._open_s + run_s)
         slot.home_completed = served.events
@@ -295,7 +287,9 @@ class Flow:
         slot.home_open = kept + served.events / self._slot_s * run_s
         slot.home_full = self.waiting.events > 0
         self._span_s = 2.0 * np.maximum(0.0, served.came_s - served.first_s)
-        busy_s = served.events * cost_s
+        busy_s = costs.work_s(served)
+        slot.run_events = costs.run
+        slot.event_s = np.where(served.events > 0, busy_s / np.maximum(served.events, _NOTHING), costs.kept_s)
         self.home_measures.end_slot(slice(None), slot.home_open, served.events, busy_s)
         had_work_s = np.where(kept > 0, self._slot_s, np.minimum(busy_s, self._slot_s))
         self._home_rates.end_slot(slice(None), served.events, had_work_s)
@@ -304,18 +298,23 @@ class Flow:
         self,
         rows: IntArray,
         put: Array,
-        mean_s: Array,
-        first_s: Array,
-        most: Array,
-        run: Array,
-        times_s: tuple[Array, Array],
+        runs_each: Array,
+        came_s: tuple[Array, Array],
+        granted_s: Array,
+        costs: RunCosts,
+        lane_s: Array,
     ) -> None:
-        """Serve the lanes of VMs; all but ``rows`` is of these rows, ``times_s``: of an event, and of a run."""
+        """Serve the lanes of VMs; all but ``rows`` is of these rows, ``came_s``: what came, on average and first."""
         part = self.cloud.of(rows)
-        each, (event_s, lane_s) = self._each, times_s
-        self.slot.vm_event_s[rows] = event_s
-        served = part.pass_through(put, mean_s[:, None] * each, first_s[:, None] * each, most)
+        mean_s, first_s = (of[:, None] * self._each for of in came_s)
+        most = costs.served(granted_s, part.kept, runs_each)
+        served = part.pass_through(put, put * runs_each, mean_s, first_s, most)
         self.cloud.put(rows, part)
+        busy_s = costs.work_s(served) / self._vm_speed[rows, None]
+        event_s = costs.kept_s / self._vm_speed[rows, None]
+        self.slot.vm_event_s[rows] = np.where(
+            served.events > 0, busy_s / np.maximum(served.events, _NOTHING), event_s
+        )
         slot = self.slot
         slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._open_s[rows, None] + lane_s)
         slot.cloud_completed[rows] = served.events
@@ -325,8 +324,8 @@ class Flow:
         slot.sent_bytes[rows] = sent = put * self._sent_event_bytes[rows, None]
         slot.cloud_full[rows] = (part.kept > 0) & (self.waiting.events[rows, None] > 0)
         self.sent_bytes[rows] += sent.sum(axis=1)
-        self.cloud_measures.end_slot(rows, now_open, served.events, served.events * event_s)
-        had_work_s = np.minimum(served.events / run[:, None] * lane_s, self._slot_s)
+        self.cloud_measures.end_slot(rows, now_open, served.events, busy_s)
+        had_work_s = np.minimum(served.runs * lane_s, self._slot_s)
         self._cloud_rates.end_slot(rows, served.events, np.where(part.kept > 0, self._slot_s, had_work_s))
 
     def _measure(self, due: Array, home: Served, rows: IntArray) -> None:
@@ -368,8 +367,9 @@ class Flow:
         """Take a VM's lane away from some queries; what is in it waits again."""
         at = (rows, column)
         ids = np.arange(rows.start, rows.stop)
-        self.waiting.put_back(ids, self.cloud.kept[at].copy(), self.cloud.mean_s[at])
-        self.cloud.kept[at] = 0.0
+        kept, runs, mean_s = (of[at].copy() for of in (self.cloud.kept, self.cloud.runs, self.cloud.mean_s))
+        self.waiting.put_back(ids, kept, runs, mean_s)
+        self.cloud.forget(at)
         self.shares[at] = 0.0
         self.cloud_measures.forget(at)
         self._cloud_rates.forget(at)
