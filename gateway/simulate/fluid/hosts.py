@@ -70,6 +70,27 @@ def served_in_turn(kept_s: Array, offered_s: Array, hold_s: Array, host: IntArra
     return kept_s * part[host] + divided(offered_s, weight, host, left_s)
 
 
+def rest_of_others_s(work_s: Array, run_s: Array, host: IntArray, capacity_s: Array, cores: IntArray) -> Array:
+    """Return how long a run waits on average for what its host serves of other lanes when it gets there.
+
+    A host is busy with a lane for a part of the time, and then, on average, half of a run is left; of several cores, the
+    first is free sooner, and only if all are busy does a run wait. A lane's own runs do not come while one is served
+    unless they queue, and the fluid knows the queue.
+
+    Args:
+        work_s: how long the host worked for each lane in a slot, shape (lanes,).
+        run_s: how long it works for one run.
+        host: its host.
+        capacity_s: of the hosts in a slot, shape (hosts,).
+        cores: of the hosts.
+    """
+    hosts = len(capacity_s)
+    part = work_s / capacity_s[host]
+    served_s, busy = part * run_s, np.minimum(1.0, np.bincount(host, part, hosts))
+    rest_s: Array = (np.bincount(host, served_s, hosts)[host] - served_s) * (busy ** (cores - 1) / (cores + 1))[host]
+    return rest_s
+
+
 class ServiceRates:
     """``ServiceRate`` of many lanes: what they serve a second while they have work, and what they hold by it.
 
@@ -129,6 +150,14 @@ class RunCosts:
         runs_each: how many runs an event is, in the lanes.
         offered_runs: the same of what comes into them.
         batch_runs: how many runs a micro-batch takes.
+
+    Attributes:
+        offered_runs: see above.
+        kept_s: what an event in the lanes costs.
+        offered_s: what an event that comes into them costs.
+        run: how many events a run in the lanes has.
+        one_run_s: how long a run is served.
+        run_s: how long an event is in service.
     """
 
     def __init__(
@@ -140,8 +169,9 @@ class RunCosts:
         self.kept_s: Array = event_s + batch_s * runs_each
         self.offered_s: Array = event_s + batch_s * offered_runs
         self.run: Array = 1.0 / runs_each
+        self.one_run_s: Array = self.run * self.kept_s
         # A micro-batch is done as one, and a fluid passes through it: an event waits for the service of so many runs.
-        self.run_s: Array = self.run * self.kept_s * 0.5 * (batch_runs + 1.0)
+        self.run_s: Array = self.one_run_s * 0.5 * (batch_runs + 1.0)
 
     def served(self, granted_s: Array, kept: Array, put_runs: Array) -> Array:
         """Return how many events are served in so long: what is kept first, then what is put, so many runs each."""

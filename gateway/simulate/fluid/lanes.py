@@ -22,7 +22,7 @@ import numpy as np
 
 from gateway.query.flow.linger import FACTOR_MAX, RUN_WORK_S
 from gateway.query.flow.run import BATCH_RUNS_MAX
-from gateway.simulate.fluid.hosts import Lanes, RunCosts, Served, ServiceRates, divided, served_in_turn
+from gateway.simulate.fluid.hosts import Lanes, RunCosts, Served, ServiceRates, divided, rest_of_others_s, served_in_turn
 from gateway.simulate.fluid.measures import LaneMeasures, SlotArrays
 from gateway.simulate.fluid.options import FluidSite
 from gateway.simulate.fluid.waiting import WaitingEvents
@@ -103,6 +103,9 @@ class Flow:
         self.shed_events: Array = np.zeros(count)
         self._runs_each: Array = np.ones(count)
         self._taken: Array = np.zeros(count)
+        self._cores: IntArray = np.array([site.machines.cores for site in sites])
+        self._home_rest_s: Array = np.zeros(count)
+        self._cloud_rest_s: Array = np.zeros((count, vms))
         self._no_bound: Array = np.full(count, np.inf)
         self._service_s: Array = np.zeros(count)
         self._now = -1
@@ -144,7 +147,6 @@ class Flow:
             offered[in_cloud] -= np.minimum(room_c, shares * waiting[in_cloud, None]).sum(axis=1)
             none = in_cloud[share < _NOTHING]
             offered[none] = self._disordered[none] * waiting[none]
-        self._service_s = run_s = at_home.run_s
         granted_h, room_h = self._home_takes(offered, at_home)
         put_h, put_c = self._dealt(waiting, home_share, in_cloud, shares, room_h, room_c)
         taken = put_h.copy()
@@ -154,7 +156,7 @@ class Flow:
         runs_each = np.where(self._taken > _NOTHING, runs / np.maximum(self._taken, _NOTHING), runs_each)
         most_h = at_home.served(granted_h, self.home.kept, runs_each)
         home = self.home.pass_through(put_h, put_h * runs_each, mean_s, first_s, most_h)
-        self._measure_home(put_h, home, run_s, at_home)
+        self._measure_home(put_h, home, at_home)
         if len(in_cloud):
             came_s = mean_s[in_cloud], first_s[in_cloud]
             self._serve_cloud(in_cloud, put_c, runs_each[in_cloud, None], came_s, granted_c, of_vms, lane_c)
@@ -219,7 +221,8 @@ class Flow:
             return self._no_bound, self._no_bound
         rows = np.flatnonzero(over[self._of_query])
         # What is served now is open, too: the queue before it is so much shorter.
-        queue = self._home_rates.hold(rows, costs.run[rows]) - self._home_rates.per_s(rows) * costs.run_s[rows]
+        served_s = costs.run_s[rows] + self._home_rest_s[rows]
+        queue = self._home_rates.hold(rows, costs.run[rows]) - self._home_rates.per_s(rows) * served_s
         hold = np.maximum(0.0, queue)
         hold_s = hold * costs.offered_s[rows]
         granted_s, room = self._no_bound.copy(), self._no_bound.copy()
@@ -231,7 +234,8 @@ class Flow:
     def _cloud_lane_s(self, rows: IntArray, costs: RunCosts) -> Array:
         """Return how long a run is in an empty lane of a VM, shape (rows, VMs)."""
         carried_s = costs.run * (self._sent_event_bytes[rows] / self._link_bytes_per_s[rows])[:, None]
-        lane_s: Array = costs.run_s / self._vm_speed[rows, None] + self._there_and_back_s[rows, None] + carried_s
+        served_s = costs.run_s / self._vm_speed[rows, None] + self._cloud_rest_s[rows]
+        lane_s: Array = served_s + self._there_and_back_s[rows, None] + carried_s
         return lane_s
 
     def _cloud_takes(
@@ -242,7 +246,7 @@ class Flow:
             none = np.zeros((0, self._vms))
             return none, none
         kept, run = self.cloud.kept[rows], costs.run
-        hosts = (self._of_query[rows, None] * self._vms + self._columns).ravel()
+        hosts = self._vm_hosts(rows)
         offered = shares * waiting[:, None]
         size = self._sent_event_bytes[rows, None]
         carried = divided((offered * size).ravel(), (run * size).ravel(), hosts, self._links_bytes)
@@ -256,6 +260,10 @@ class Flow:
         # What is open goes through the lane no sooner than its link and its host let it.
         put_most = np.minimum(put_most, most_open * np.maximum(1.0, self._slot_s / lane_s))
         return granted_s, np.minimum(put_most, np.maximum(0.0, most + hold - kept))
+
+    def _vm_hosts(self, rows: IntArray) -> IntArray:
+        hosts: IntArray = (self._of_query[rows, None] * self._vms + self._columns).ravel()
+        return hosts
 
     def _dealt(
         self, waiting: Array, home_share: Array, rows: IntArray, shares: Array, room_h: Array, room_c: Array
@@ -279,15 +287,16 @@ class Flow:
     def _latency_s(self, served: Served, base_s: Array) -> Array:
         return np.maximum(0.0, (self._now + 0.5) * self._slot_s - served.came_s) + base_s
 
-    def _measure_home(self, put: Array, served: Served, run_s: Array, costs: RunCosts) -> None:
-        slot, kept = self.slot, self.home.kept
+    def _measure_home(self, put: Array, served: Served, costs: RunCosts) -> None:
+        slot, kept, busy_s = self.slot, self.home.kept, costs.work_s(served)
+        self._home_rest_s = rest_of_others_s(busy_s, costs.one_run_s, self._of_query, self._host_s, self._cores)
+        self._service_s = run_s = costs.run_s + self._home_rest_s
         slot.home_s = self._latency_s(served, 0.5 * self._open_s + run_s)
         slot.home_completed = served.events
         slot.home_dispatched = put
         slot.home_open = kept + served.events / self._slot_s * run_s
         slot.home_full = self.waiting.events > 0
         self._span_s = 2.0 * np.maximum(0.0, served.came_s - served.first_s)
-        busy_s = costs.work_s(served)
         slot.run_events = costs.run
         slot.event_s = np.where(served.events > 0, busy_s / np.maximum(served.events, _NOTHING), costs.kept_s)
         self.home_measures.end_slot(slice(None), slot.home_open, served.events, busy_s)
@@ -310,7 +319,12 @@ class Flow:
         most = costs.served(granted_s, part.kept, runs_each)
         served = part.pass_through(put, put * runs_each, mean_s, first_s, most)
         self.cloud.put(rows, part)
-        busy_s = costs.work_s(served) / self._vm_speed[rows, None]
+        work_s, run_s = costs.work_s(served), costs.one_run_s / self._vm_speed[rows, None]
+        rest_s = rest_of_others_s(
+            work_s.ravel(), run_s.ravel(), self._vm_hosts(rows), self._vms_s, np.repeat(self._cores, self._vms)
+        )
+        self._cloud_rest_s[rows] = rest_s.reshape(work_s.shape)
+        busy_s = work_s / self._vm_speed[rows, None]
         event_s = costs.kept_s / self._vm_speed[rows, None]
         self.slot.vm_event_s[rows] = np.where(
             served.events > 0, busy_s / np.maximum(served.events, _NOTHING), event_s
@@ -373,6 +387,7 @@ class Flow:
         self.shares[at] = 0.0
         self.cloud_measures.forget(at)
         self._cloud_rates.forget(at)
+        self._cloud_rest_s[at] = 0.0
         for values in (self.slot.cloud_s, self.slot.cloud_completed, self.slot.cloud_dispatched):
             values[at] = 0.0
         for values in (self.slot.cloud_open, self.slot.raw_bytes, self.slot.sent_bytes):
