@@ -30,6 +30,7 @@ from gateway.simulate.options import WAITING_PART
 from policies.arrays import Array, IntArray
 
 _NOTHING = 1e-9
+_ALMOST_ALL = 0.999
 _P95 = 0.45
 """The 95th percentile of what came evenly lies so far from its mean, in parts of its whole span."""
 
@@ -103,6 +104,7 @@ class Flow:
         self.shed_events: Array = np.zeros(count)
         self._runs_each: Array = np.ones(count)
         self._taken: Array = np.zeros(count)
+        self._owed: Array = np.zeros(count)
         self._cores: IntArray = np.array([site.machines.cores for site in sites])
         self._home_rest_s: Array = np.zeros(count)
         self._cloud_rest_s: Array = np.zeros((count, vms))
@@ -136,7 +138,8 @@ class Flow:
         runs_each = self._seen_runs_each()
         at_home = self._in_lanes(slice(None), self.home, runs_each)
         waiting = self.waiting.events.copy()
-        shares = self._cloud_shares(in_cloud)
+        apart = self._apart(in_cloud, waiting, runs_each)
+        shares = self._cloud_shares(in_cloud, apart)
         of_vms = self._in_lanes(in_cloud, self.cloud, runs_each[in_cloud, None])
         lane_c = self._cloud_lane_s(in_cloud, of_vms)
         granted_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, of_vms, lane_c)
@@ -146,11 +149,12 @@ class Flow:
             home_share[in_cloud] = share = np.maximum(0.0, 1.0 - self.shares[in_cloud].sum(axis=1))
             offered[in_cloud] -= np.minimum(room_c, shares * waiting[in_cloud, None]).sum(axis=1)
             none = in_cloud[share < _NOTHING]
-            offered[none] = self._disordered[none] * waiting[none]
+            offered[none] = apart[share < _NOTHING] * waiting[none]
         granted_h, room_h = self._home_takes(offered, at_home)
-        put_h, put_c = self._dealt(waiting, home_share, in_cloud, shares, room_h, room_c)
+        put_h, put_c = self._dealt(waiting, home_share, apart, in_cloud, shares, room_h, room_c)
         taken = put_h.copy()
         taken[in_cloud] += put_c.sum(axis=1)
+        self._owed[in_cloud] += self._disordered[in_cloud] * taken[in_cloud] - put_h[in_cloud]
         self._taken = np.minimum(taken, self.waiting.events)
         mean_s, first_s, runs = self.waiting.take(self._taken)
         runs_each = np.where(self._taken > _NOTHING, runs / np.maximum(self._taken, _NOTHING), runs_each)
@@ -191,12 +195,24 @@ class Flow:
         enough_s = RUN_WORK_S * rate / np.maximum(came, _NOTHING) * self._slot_s
         return np.maximum(least_s, np.where(rate > 0, np.minimum(wanted_s, enough_s), wanted_s))
 
-    def _cloud_shares(self, rows: IntArray) -> Array:
+    def _apart(self, rows: IntArray, waiting: Array, runs_each: Array) -> Array:
+        """Return which part of what waits is out of order and goes home, of rows with VMs.
+
+        Where home gets nothing else, that is a whole run now and then, and in most slots nothing: L_t is then that of VMs.
+        """
+        apart, whole = self._disordered[rows], self.shares[rows].sum(axis=1) > 1.0 - _NOTHING
+        if np.count_nonzero(whole & (apart > 0)):
+            owed = np.where(self._owed[rows] * runs_each[rows] >= 1.0, self._owed[rows], 0.0)
+            apart = np.where(whole, np.minimum(_ALMOST_ALL, owed / np.maximum(waiting[rows], _NOTHING)), apart)
+        self._owed[rows[~whole]] = 0.0
+        return apart
+
+    def _cloud_shares(self, rows: IntArray, apart: Array) -> Array:
         """Return the shares of cloud lanes, less where more than the rest is out of order and goes home."""
         shares = self.shares[rows]
         if not self._some_disordered:
             return shares
-        most, total = 1.0 - self._disordered[rows], shares.sum(axis=1)
+        most, total = 1.0 - apart, shares.sum(axis=1)
         kept: Array = shares * np.minimum(1.0, most / np.maximum(total, _NOTHING))[:, None]
         return kept
 
@@ -266,12 +282,19 @@ class Flow:
         return hosts
 
     def _dealt(
-        self, waiting: Array, home_share: Array, rows: IntArray, shares: Array, room_h: Array, room_c: Array
+        self,
+        waiting: Array,
+        home_share: Array,
+        apart: Array,
+        rows: IntArray,
+        shares: Array,
+        room_h: Array,
+        room_c: Array,
     ) -> tuple[Array, Array]:
         """Return what goes into each lane, as ``gateway.core.exchange.routing`` deals in the long run."""
         if not len(rows):
             return np.minimum(waiting, room_h), room_c
-        here, apart = waiting[rows], self._disordered[rows]
+        here = waiting[rows]
         some = home_share[rows] >= _NOTHING
         # All wait behind a run that finds no room at home.
         share = np.maximum(home_share[rows], apart)
