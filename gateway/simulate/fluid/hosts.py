@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gateway.core.exchange.lanes.lane import HORIZON_S, LEAST_RUNS
 from gateway.core.exchange.lanes.rate import RATE_MEMORY
+from gateway.simulate.fluid.options import FluidQuery
+from gateway.simulate.options import WAITING_PART, Machines
 from policies.arrays import Array, IntArray
 
 _ROUNDS_MOST = 32
@@ -73,9 +76,9 @@ def served_in_turn(kept_s: Array, offered_s: Array, hold_s: Array, host: IntArra
 def rest_of_others_s(work_s: Array, run_s: Array, host: IntArray, capacity_s: Array, cores: IntArray) -> Array:
     """Return how long a run waits on average for what its host serves of other lanes when it gets there.
 
-    A host is busy with a lane for a part of the time, and then, on average, half of a run is left; of several cores, the
-    first is free sooner, and only if all are busy does a run wait. A lane's own runs do not come while one is served
-    unless they queue, and the fluid knows the queue.
+    A host is busy with a lane for a part of the time, and then half of a run is left on average. A run waits only if
+    all cores are busy, and the first of several is free sooner. A lane's own runs come while one of them is served only
+    if they queue, and the fluid knows the queue.
 
     Args:
         work_s: how long the host worked for each lane in a slot, shape (lanes,).
@@ -185,6 +188,43 @@ class RunCosts:
         return work_s
 
 
+class QueryCosts:
+    """What events and runs of each query cost a private host.
+
+    Args:
+        queries: what is known of each.
+        machines: of its gateway, for what is not known of it.
+    """
+
+    def __init__(self, queries: Sequence[FluidQuery], machines: Sequence[Machines]) -> None:
+        both = list(zip(queries, machines, strict=True))
+        self._event_s: Array = np.array([1.0 / m.events_per_s if q.event_s is None else q.event_s for q, m in both])
+        self._batch_s: Array = np.array([m.batch_s if q.batch_s is None else q.batch_s for q, m in both])
+        self._further_run_s: Array = np.array([query.further_run_s for query in queries])
+        self._batch_runs: Array = np.array([float(query.batch_runs) for query in queries])
+        self._one_run = all(query.batch_runs == 1 for query in queries)
+        self._one: Array = np.ones(1)
+
+    def serve(self, per_s: float) -> None:
+        """From now on an event costs what this rate says, however large a micro-batch is."""
+        self._event_s.fill(1.0 / per_s)
+        self._batch_s.fill(0.0)
+        self._further_run_s.fill(0.0)
+
+    def in_lanes(self, rows: slice | IntArray, lanes: Lanes, offered_runs: Array) -> RunCosts:
+        """Return what runs cost in lanes of these rows; what comes into them is so many runs an event."""
+        wide = lanes.kept.ndim - 1
+        event_s, batch_s, further_s, most = (
+            of[rows].reshape(-1, *(1,) * wide)
+            for of in (self._event_s, self._batch_s, self._further_run_s, self._batch_runs)
+        )
+        runs_each = lanes.runs_each(rows, offered_runs)
+        if self._one_run:
+            return RunCosts(event_s, batch_s, runs_each, offered_runs, self._one)
+        runs = np.minimum(np.maximum(1.0, WAITING_PART * lanes.runs[rows]), most)
+        return RunCosts(event_s, (batch_s + (runs - 1.0) * further_s) / runs, runs_each, offered_runs, runs)
+
+
 class Lanes:
     """What is in some lanes between two slots: a fluid that came evenly between its first and its last event.
 
@@ -225,9 +265,7 @@ class Lanes:
         kept = self.kept[at]
         return np.where(kept > 0, self.runs[at] / np.maximum(kept, _NOTHING), otherwise)
 
-    def pass_through(
-        self, put: Array, put_runs: Array, put_mean_s: Array, put_first_s: Array, most: Array
-    ) -> Served:
+    def pass_through(self, put: Array, put_runs: Array, put_mean_s: Array, put_first_s: Array, most: Array) -> Served:
         """Put events into the lanes and take at most ``most`` out, first come, first out.
 
         Args:

@@ -9,9 +9,10 @@ The model, for each query of a gateway:
 * A host serves the runs of its queries in turn (``hosts.divided``). A micro-batch costs a fixed time, a time for each
   further run and a time for each event; it takes one run, or of some queries what waits in the lane.
 * A link carries so many bytes a second to each VM.
-* An event takes: half the time that a run is open, the wait for a lane, the time in it, and the service of its own run;
-  in the cloud the link's delay there and back and its run's bytes besides. Nothing else varies: below saturation a
-  fluid does not queue.
+* Runs are cut as they come (``cutting``), keep their size while they wait, and are served in this order.
+* An event takes: half the time that a run is open, the wait for a lane, the time in it, the rest of the run of another
+  query that the host serves just then, and the service of its own run; in the cloud the link's delay there and back and
+  its run's bytes besides. Nothing else varies: below saturation a fluid does not queue.
 """
 
 from __future__ import annotations
@@ -20,13 +21,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gateway.query.flow.linger import FACTOR_MAX, RUN_WORK_S
-from gateway.query.flow.run import BATCH_RUNS_MAX
-from gateway.simulate.fluid.hosts import Lanes, RunCosts, Served, ServiceRates, divided, rest_of_others_s, served_in_turn
+from gateway.simulate.fluid.cutting import Cutting
+from gateway.simulate.fluid.hosts import (
+    Lanes,
+    QueryCosts,
+    RunCosts,
+    Served,
+    ServiceRates,
+    divided,
+    rest_of_others_s,
+    served_in_turn,
+)
 from gateway.simulate.fluid.measures import LaneMeasures, SlotArrays
 from gateway.simulate.fluid.options import FluidSite
 from gateway.simulate.fluid.waiting import WaitingEvents
-from gateway.simulate.options import WAITING_PART
 from policies.arrays import Array, IntArray
 
 _NOTHING = 1e-9
@@ -63,22 +71,12 @@ class Flow:
         self._of_query = of_query
         self._slot_s = slot_s = sites[0].scheduler.slot_s
         self._vms = vms
-        self._run_s: Array = np.array([query.run_s for query in queries])
-        self._run_most: Array = np.array([float(query.run_events) for query in queries])
         self._event_bytes: Array = np.array([query.event_bytes for query in queries])
         self._sent_event_bytes: Array = self._event_bytes * [query.sent_part for query in queries]
         self._p95: Array = np.array([_P95 if query.statistic == "p95" else 0.0 for query in queries])
-        any_s = 1.0 / _of(sites, lambda m: m.events_per_s, of_query)
-        any_batch_s = _of(sites, lambda m: m.batch_s, of_query)
-        self._event_s: Array = np.array([any_s[q] if o.event_s is None else o.event_s for q, o in enumerate(queries)])
-        self._batch_s: Array = np.array(
-            [any_batch_s[q] if o.batch_s is None else o.batch_s for q, o in enumerate(queries)]
-        )
-        self._further_run_s: Array = np.array([query.further_run_s for query in queries])
-        self._batch_runs: Array = np.array([float(query.batch_runs) for query in queries])
+        self._costs = QueryCosts(queries, [sites[site].machines for site in of_query])
         self._disordered: Array = np.array([query.disordered for query in queries])
         self._some_disordered = bool(np.count_nonzero(self._disordered))
-        self._one_run = all(query.batch_runs == 1 for query in queries)
         self._there_and_back_s: Array = 2.0 * _of(sites, lambda m: m.link_delay_s, of_query)
         self._link_bytes_per_s: Array = _of(sites, lambda m: m.link_bytes_per_s, of_query)
         self._host_s: Array = np.array([site.machines.cores * slot_s for site in sites])
@@ -95,7 +93,7 @@ class Flow:
         self.shares: Array = np.zeros((count, vms))
         self._home_rates = ServiceRates((count,))
         self._cloud_rates = ServiceRates((count, vms))
-        self._open_s: Array = self._run_s
+        self._cutting = Cutting(queries, slot_s, self._home_rates, self._cloud_rates)
         self.home_measures = LaneMeasures((count,), slot_s)
         self.cloud_measures = LaneMeasures((count, vms), slot_s)
         self.slot = SlotArrays(count, vms)
@@ -116,9 +114,7 @@ class Flow:
 
     def serve(self, home_per_s: float, vm_per_s: float) -> None:
         """From now on an event costs what these rates say, however large a micro-batch is."""
-        self._event_s.fill(1.0 / home_per_s)
-        self._batch_s.fill(0.0)
-        self._further_run_s.fill(0.0)
+        self._costs.serve(home_per_s)
         self._vm_speed.fill(vm_per_s / home_per_s)
         self._vms_s = np.repeat(self._host_s * (vm_per_s / home_per_s), self._vms)
 
@@ -134,13 +130,13 @@ class Flow:
         if np.count_nonzero(self.shed):
             came = due * (1.0 - self.shed)
             self.shed_events += due - came
-        self.waiting.add(self._now, came, self._cut(came, in_cloud))
+        self.waiting.add(self._now, came, self._cutting.cut(came, self.waiting.runs, in_cloud))
         runs_each = self._seen_runs_each()
-        at_home = self._in_lanes(slice(None), self.home, runs_each)
+        at_home = self._costs.in_lanes(slice(None), self.home, runs_each)
         waiting = self.waiting.events.copy()
         apart = self._apart(in_cloud, waiting, runs_each)
         shares = self._cloud_shares(in_cloud, apart)
-        of_vms = self._in_lanes(in_cloud, self.cloud, runs_each[in_cloud, None])
+        of_vms = self._costs.in_lanes(in_cloud, self.cloud, runs_each[in_cloud, None])
         lane_c = self._cloud_lane_s(in_cloud, of_vms)
         granted_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, of_vms, lane_c)
         offered = waiting.copy()
@@ -166,13 +162,6 @@ class Flow:
             self._serve_cloud(in_cloud, put_c, runs_each[in_cloud, None], came_s, granted_c, of_vms, lane_c)
         self._measure(due, home, in_cloud)
 
-    def _cut(self, came: Array, in_cloud: IntArray) -> Array:
-        """Return how many runs what came is cut into, shape (queries,)."""
-        linger_s = self._linger_s(came, in_cloud)
-        new = np.minimum(np.maximum(came * (linger_s / self._slot_s), 1.0), self._run_most)
-        self._open_s = np.minimum(linger_s, self._run_most * self._slot_s / np.maximum(came, _NOTHING))
-        return came / new
-
     def _seen_runs_each(self) -> Array:
         """Return how many runs an event is of those that are taken next: as many as in the last slot, or all."""
         ahead = np.where(self._taken > _NOTHING, np.minimum(self._taken, self.waiting.events), self.waiting.events)
@@ -180,25 +169,11 @@ class Flow:
         self._runs_each = np.where(ahead > _NOTHING, runs / np.maximum(ahead, _NOTHING), self._runs_each)
         return self._runs_each
 
-    def _linger_s(self, came: Array, in_cloud: IntArray) -> Array:
-        """Return how long runs linger, as ``Linger`` says: longer while more wait than a micro-batch takes."""
-        least_s = self._run_s
-        batches = self.waiting.runs / BATCH_RUNS_MAX
-        if not np.count_nonzero(batches > 1.0):
-            return least_s
-        rate = self._home_rates.per_s(slice(None))
-        if len(in_cloud):
-            of_cloud = self._cloud_rates.per_s(in_cloud)
-            slowest = np.where(of_cloud > 0, of_cloud, np.inf).min(axis=1)
-            rate[in_cloud] = np.where(rate[in_cloud] > 0, np.minimum(rate[in_cloud], slowest), 0.0)
-        wanted_s = least_s * np.clip(batches, 1.0, FACTOR_MAX)
-        enough_s = RUN_WORK_S * rate / np.maximum(came, _NOTHING) * self._slot_s
-        return np.maximum(least_s, np.where(rate > 0, np.minimum(wanted_s, enough_s), wanted_s))
-
     def _apart(self, rows: IntArray, waiting: Array, runs_each: Array) -> Array:
         """Return which part of what waits is out of order and goes home, of rows with VMs.
 
-        Where home gets nothing else, that is a whole run now and then, and in most slots nothing: L_t is then that of VMs.
+        Where home gets nothing else, that is a whole run now and then. In most slots it is nothing, so L_t is that of
+        the VMs.
         """
         apart, whole = self._disordered[rows], self.shares[rows].sum(axis=1) > 1.0 - _NOTHING
         if np.count_nonzero(whole & (apart > 0)):
@@ -215,19 +190,6 @@ class Flow:
         most, total = 1.0 - apart, shares.sum(axis=1)
         kept: Array = shares * np.minimum(1.0, most / np.maximum(total, _NOTHING))[:, None]
         return kept
-
-    def _in_lanes(self, rows: slice | IntArray, lanes: Lanes, offered_runs: Array) -> RunCosts:
-        """Return what runs cost in lanes of these rows; what comes into them is so many runs an event."""
-        wide = lanes.kept.ndim - 1
-        event_s, batch_s, further_s, most = (
-            of[rows].reshape(-1, *(1,) * wide)
-            for of in (self._event_s, self._batch_s, self._further_run_s, self._batch_runs)
-        )
-        runs_each = lanes.runs_each(rows, offered_runs)
-        if self._one_run:
-            return RunCosts(event_s, batch_s, runs_each, offered_runs, self._each[:1])
-        runs = np.minimum(np.maximum(1.0, WAITING_PART * lanes.runs[rows]), most)
-        return RunCosts(event_s, (batch_s + (runs - 1.0) * further_s) / runs, runs_each, offered_runs, runs)
 
     def _home_takes(self, offered: Array, costs: RunCosts) -> tuple[Array, Array]:
         """Return how long the host works for each lane at home in this slot, and what the lane can take."""
@@ -314,7 +276,7 @@ class Flow:
         slot, kept, busy_s = self.slot, self.home.kept, costs.work_s(served)
         self._home_rest_s = rest_of_others_s(busy_s, costs.one_run_s, self._of_query, self._host_s, self._cores)
         self._service_s = run_s = costs.run_s + self._home_rest_s
-        slot.home_s = self._latency_s(served, 0.5 * self._open_s + run_s)
+        slot.home_s = self._latency_s(served, 0.5 * self._cutting.open_s + run_s)
         slot.home_completed = served.events
         slot.home_dispatched = put
         slot.home_open = kept + served.events / self._slot_s * run_s
@@ -349,11 +311,9 @@ class Flow:
         self._cloud_rest_s[rows] = rest_s.reshape(work_s.shape)
         busy_s = work_s / self._vm_speed[rows, None]
         event_s = costs.kept_s / self._vm_speed[rows, None]
-        self.slot.vm_event_s[rows] = np.where(
-            served.events > 0, busy_s / np.maximum(served.events, _NOTHING), event_s
-        )
+        self.slot.vm_event_s[rows] = np.where(served.events > 0, busy_s / np.maximum(served.events, _NOTHING), event_s)
         slot = self.slot
-        slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._open_s[rows, None] + lane_s)
+        slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._cutting.open_s[rows, None] + lane_s)
         slot.cloud_completed[rows] = served.events
         slot.cloud_dispatched[rows] = put
         slot.cloud_open[rows] = now_open = part.kept + served.events / self._slot_s * lane_s
