@@ -89,8 +89,11 @@ def rest_of_others_s(work_s: Array, run_s: Array, host: IntArray, capacity_s: Ar
     """
     hosts = len(capacity_s)
     part = work_s / capacity_s[host]
-    served_s, busy = part * run_s, np.minimum(1.0, np.bincount(host, part, hosts))
-    rest_s: Array = (np.bincount(host, served_s, hosts)[host] - served_s) * (busy ** (cores - 1) / (cores + 1))[host]
+    served_s = part * run_s
+    waits: Array = 1.0 / (cores + 1)
+    if cores.max() > 1:
+        waits *= np.minimum(1.0, np.bincount(host, part, hosts)) ** (cores - 1)
+    rest_s: Array = (np.bincount(host, served_s, hosts)[host] - served_s) * waits[host]
     return rest_s
 
 
@@ -170,7 +173,7 @@ class RunCosts:
         self._batch_s = batch_s
         self.offered_runs = offered_runs
         self.kept_s: Array = event_s + batch_s * runs_each
-        self.offered_s: Array = event_s + batch_s * offered_runs
+        self.offered_s: Array = self.kept_s if offered_runs is runs_each else event_s + batch_s * offered_runs
         self.run: Array = 1.0 / runs_each
         self.one_run_s: Array = self.run * self.kept_s
         # A micro-batch is done as one, and a fluid passes through it: an event waits for the service of so many runs.
@@ -263,6 +266,8 @@ class Lanes:
     def runs_each(self, at: slice | IntArray, otherwise: Array) -> Array:
         """Return how many runs an event in the lanes ``at`` is, ``otherwise`` where there is none."""
         kept = self.kept[at]
+        if kept.shape == otherwise.shape and not np.count_nonzero(kept):
+            return otherwise
         return np.where(kept > 0, self.runs[at] / np.maximum(kept, _NOTHING), otherwise)
 
     def pass_through(self, put: Array, put_runs: Array, put_mean_s: Array, put_first_s: Array, most: Array) -> Served:

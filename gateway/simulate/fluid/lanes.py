@@ -154,7 +154,8 @@ class Flow:
         self._taken = np.minimum(taken, self.waiting.events)
         mean_s, first_s, runs = self.waiting.take(self._taken)
         runs_each = np.where(self._taken > _NOTHING, runs / np.maximum(self._taken, _NOTHING), runs_each)
-        most_h = at_home.served(granted_h, self.home.kept, runs_each)
+        bound = granted_h is not self._no_bound
+        most_h = at_home.served(granted_h, self.home.kept, runs_each) if bound else self._no_bound
         home = self.home.pass_through(put_h, put_h * runs_each, mean_s, first_s, most_h)
         self._measure_home(put_h, home, at_home)
         if len(in_cloud):
@@ -164,7 +165,9 @@ class Flow:
 
     def _seen_runs_each(self) -> Array:
         """Return how many runs an event is of those that are taken next: as many as in the last slot, or all."""
-        ahead = np.where(self._taken > _NOTHING, np.minimum(self._taken, self.waiting.events), self.waiting.events)
+        ahead = self.waiting.events
+        if self.waiting.oldest.min() < self._now:
+            ahead = np.where(self._taken > _NOTHING, np.minimum(self._taken, ahead), ahead)
         runs = self.waiting.ahead(ahead)
         self._runs_each = np.where(ahead > _NOTHING, runs / np.maximum(ahead, _NOTHING), self._runs_each)
         return self._runs_each
@@ -283,7 +286,7 @@ class Flow:
         slot.home_full = self.waiting.events > 0
         self._span_s = 2.0 * np.maximum(0.0, served.came_s - served.first_s)
         slot.run_events = costs.run
-        slot.event_s = np.where(served.events > 0, busy_s / np.maximum(served.events, _NOTHING), costs.kept_s)
+        slot.event_s = busy_s / np.maximum(served.events, _NOTHING)
         self.home_measures.end_slot(slice(None), slot.home_open, served.events, busy_s)
         had_work_s = np.where(kept > 0, self._slot_s, np.minimum(busy_s, self._slot_s))
         self._home_rates.end_slot(slice(None), served.events, had_work_s)
