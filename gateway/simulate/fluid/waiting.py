@@ -69,7 +69,9 @@ class WaitingEvents:
 
     def ahead(self, events: Array) -> Array:
         """Return how many runs each query's next ``events`` are in, or all that wait where these are fewer."""
-        row, run_row = (ring[self._now % len(self._ring)] for ring in (self._ring, self._run_ring))
+        at = self._now % len(self._ring)
+        row: Array = self._ring[at]
+        run_row: Array = self._run_ring[at]
         if events is self.events and self.oldest.min() >= self._now:
             return run_row
         runs: Array = run_row * np.minimum(1.0, events / np.maximum(row, _NOTHING))
