@@ -6,29 +6,27 @@ from statistics import median
 
 import pytest
 
-from tests.simulated.agreement import Pair, always_rented, both, calm
+from tests.simulated.agreement import Pair, always_rented, always_sending, both, calm
 
 WORLDS = range(1, 41)
 NEAR = 0.10
-RENTING = "when VMs are rented or events shed is decided by thresholds: with VMs always there, both models agree"
-UNKNOWN = "unknown: the models are as far apart with VMs always there"
+RENTING = "thresholds decide when VMs are rented or events shed: with VMs always there, both models agree"
+SENDING = "thresholds decide which queries send events to VMs: if these always want to, both models agree"
 APART = {
-    5: (0.15, 0.20, RENTING),
+    5: (0.26, 0.18, RENTING),
     15: (0.30, 0.05, RENTING),
-    21: (0.17, 0.05, RENTING),
-    22: (0.35, 0.05, RENTING),
-    24: (0.35, 0.05, RENTING),
-    28: (0.05, 1.00, RENTING),
-    32: (0.20, 0.30, RENTING),
-    34: (0.45, 0.05, UNKNOWN),
-    36: (0.60, 0.20, UNKNOWN),
+    21: (0.15, 0.05, RENTING),
+    22: (0.24, 0.05, RENTING),
+    24: (0.13, 0.05, SENDING),
+    32: (0.25, 0.28, RENTING),
+    34: (0.16, 0.39, RENTING),
+    36: (0.87, 0.16, SENDING),
 }
 """The worlds in which the models differ by more, by how much at most in latency and in cost, and why (decision 0090).
 
 The bounds are what was measured and about a fifth more: they keep it from becoming worse.
 """
-BARELY = {24: 0.13}
-"""With VMs always there, this world is a little more than ``NEAR`` apart."""
+CALMED = {RENTING: always_rented, SENDING: always_sending}
 
 
 def apart(of_runs: float, of_fluid: float) -> float:
@@ -42,7 +40,7 @@ def by_how_much(pair: Pair) -> tuple[float, float]:
 def test_latency_and_cost_agree_in_both_models() -> None:
     found = {seed: by_how_much(both(calm(seed))) for seed in WORLDS}
     latency, cost = ([one[at] for one in found.values()] for at in (0, 1))
-    assert median(latency) <= 0.03
+    assert median(latency) <= 0.023
     assert median(cost) <= 0.01
     assert sum(one <= NEAR for one in latency) >= 31
     assert sum(one <= NEAR for one in cost) >= 35
@@ -54,8 +52,8 @@ def test_latency_and_cost_agree_in_both_models() -> None:
     assert len(unknown) <= 1, {seed: found[seed] for seed in unknown}
 
 
-@pytest.mark.parametrize("seed", [seed for seed, (_, _, why) in APART.items() if why == RENTING])
-def test_worlds_apart_agree_when_nothing_is_decided_about_vms(seed: int) -> None:
-    latency, cost = by_how_much(both(always_rented(calm(seed))))
-    assert latency <= BARELY.get(seed, NEAR)
+@pytest.mark.parametrize(("seed", "why"), [(seed, why) for seed, (_, _, why) in APART.items()])
+def test_worlds_apart_agree_when_nothing_is_decided_about_vms(seed: int, why: str) -> None:
+    latency, cost = by_how_much(both(CALMED[why](calm(seed))))
+    assert latency <= NEAR
     assert cost <= NEAR

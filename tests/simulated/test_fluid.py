@@ -16,7 +16,7 @@ from engines.simulated.boot import MeasuredTimes
 from engines.simulated.generators import Bursts, ConstantRate, Generator, Poisson
 from gateway.core.decide.profiler import Profiler
 from gateway.core.decide.scheduler import Scheduler
-from gateway.simulate.fluid.hosts import Lanes, divided
+from gateway.simulate.fluid.hosts import Lanes, divided, rest_of_others_s
 from gateway.simulate.fluid.lanes import Flow
 from gateway.simulate.fluid.measures import LaneMeasures
 from gateway.simulate.fluid.options import FluidOptions, FromGenerators
@@ -138,9 +138,37 @@ def test_runs_are_as_large_as_what_came_while_they_were_open() -> None:
     large = min(far_behind * each, query.run_events)
     assert run_after(far_behind) == pytest.approx(large)
     assert run_after(0.0) == pytest.approx(large), "what waits was cut when it came"
-    waits = float(flow.waiting.events[0] + flow.home.kept[0])
-    runs = waits / large + 100 / (100 * each)
-    assert run_after(100.0) == pytest.approx((waits + 100) / runs)
+    assert run_after(100.0) == pytest.approx(large), "smaller runs came later: they are not served yet"
+    while flow.waiting.events[0] + flow.home.kept[0] > 0:
+        last = run_after(0.0)
+    assert 100 * each < last < 0.5 * large, "the smaller runs are served last"
+
+
+def test_a_run_waits_for_half_of_what_its_host_serves_of_other_queries() -> None:
+    host, run_s = np.array([0, 0, 1]), np.array([0.5, 0.2, 0.3])
+    work_s = np.array([0.8, 0.2, 1.0])
+    one = rest_of_others_s(work_s, run_s, host, np.array([1.0, 1.0]), np.array([1, 1]))
+    assert one == pytest.approx([0.2 * 0.2 / 2, 0.8 * 0.5 / 2, 0.0])
+    # Both cores are busy for half of the time, and the first of them is free after a third of a run.
+    two = rest_of_others_s(work_s, run_s, host, np.array([2.0, 2.0]), np.array([2, 2]))
+    assert two[1] == pytest.approx(0.4 * 0.5 * 0.5 / 3)
+
+
+def test_what_is_out_of_order_comes_home_in_whole_runs() -> None:
+    (site,) = day().sites
+    (query,) = site.queries
+    disordered = replace(site, queries=(replace(query, disordered=0.1),))
+    flow, in_cloud = Flow([disordered], np.array([0])), np.array([0])
+    flow.shares[0, 0] = 1.0
+    at_home = []
+    for _ in range(200):
+        flow.step(np.array([100.0]), in_cloud)
+        at_home.append(float(flow.slot.home_dispatched[0]))
+    run = 100.0 * query.run_s / site.scheduler.slot_s
+    came_home = [events for events in at_home if events > 0]
+    assert sum(at_home) == pytest.approx(0.1 * 200 * 100, abs=run)
+    assert min(came_home) >= run - 1e-6
+    assert len(came_home) < 100, "most slots see nothing at home"
 
 
 # ---------------------------------------------------------------------------------------------------------- fluid
@@ -153,31 +181,38 @@ AMOUNTS = st.floats(0.0, 50.0).map(lambda x: round(x, 2))
 def test_what_waits_leaves_in_the_order_of_its_coming(slots: list[tuple[float, float]]) -> None:
     waiting, queue = WaitingEvents(1, 1.0), deque[list[float]]()
     for now, (came, wanted) in enumerate(slots):
-        waiting.add(now, np.array([came]))
-        queue.append([now + 0.5, came])
+        each = 1.0 / (1 + now % 7)
+        waiting.add(now, np.array([came]), np.array([came * each]))
+        queue.append([now + 0.5, came, each])
         take = min(wanted, float(waiting.events[0]))
-        mean_s, _ = waiting.take(np.array([take]))
-        left, moment = take, 0.0
+        ahead = waiting.ahead(np.array([take]))
+        mean_s, _, taken_runs = waiting.take(np.array([take]))
+        left, moment, runs = take, 0.0, 0.0
         while left > 1e-9 and queue:
             got = min(left, queue[0][1])
             moment, left, queue[0][1] = moment + got * queue[0][0], left - got, queue[0][1] - got
+            runs += got * queue[0][2]
             if queue[0][1] <= 1e-9:
                 queue.popleft()
         if take > 1e-6:
             assert float(mean_s[0]) == pytest.approx((moment) / take, abs=0.01)
-        assert float(waiting.events[0]) == pytest.approx(sum(left for _, left in queue), abs=1e-6)
+        assert float(ahead[0]) == pytest.approx(runs, abs=1e-6)
+        assert float(taken_runs[0]) == pytest.approx(runs, abs=1e-6)
+        assert float(waiting.events[0]) == pytest.approx(sum(left for _, left, _ in queue), abs=1e-6)
+        assert float(waiting.runs[0]) == pytest.approx(sum(left * each for _, left, each in queue), abs=1e-6)
 
 
 def test_a_history_without_room_takes_what_is_older_for_its_beginning() -> None:
-    waiting = WaitingEvents(1, 1.0, most_bytes=12 * 10)
+    waiting = WaitingEvents(1, 1.0, most_bytes=20 * 10)
     for now in range(30):
-        waiting.add(now, np.array([1.0]))
+        waiting.add(now, np.array([1.0]), np.array([0.5]))
         waiting.take(np.array([0.0]))
     assert float(waiting.events[0]) == 30
     assert 18 <= float(waiting.since_s[0]) <= 23
-    waiting.put_back(np.array([0]), np.array([5.0]), np.array([2.0]))
-    waiting.add(30, np.array([0.0]))
-    mean_s, _ = waiting.take(np.array([35.0]))
+    waiting.put_back(np.array([0]), np.array([5.0]), np.array([2.5]), np.array([2.0]))
+    waiting.add(30, np.array([0.0]), np.array([0.0]))
+    mean_s, _, runs = waiting.take(np.array([35.0]))
+    assert float(runs[0]) == pytest.approx(17.5)
     assert float(waiting.events[0]) == 0
     assert float(mean_s[0]) >= 20
 
@@ -205,12 +240,13 @@ def test_hosts_are_divided_in_turn(lanes: list[tuple[float, float, int]], capaci
 
 def test_a_lane_is_first_come_first_out() -> None:
     lanes = Lanes((1,))
-    put, mean_s, first_s = np.array([10.0]), np.array([5.0]), np.array([0.0])
-    served = lanes.pass_through(put, mean_s, first_s, np.array([4.0]))
+    put, runs, mean_s, first_s = np.array([10.0]), np.array([5.0]), np.array([5.0]), np.array([0.0])
+    served = lanes.pass_through(put, runs, mean_s, first_s, np.array([4.0]))
+    assert (served.runs[0], lanes.runs[0]) == pytest.approx((2.0, 3.0))
     assert (served.events[0], served.came_s[0], lanes.kept[0]) == pytest.approx((4.0, 2.0, 6.0))
     assert lanes.mean_s[0] == pytest.approx(7.0)
     assert lanes.since_s[0] == pytest.approx(4.0)
-    served = lanes.pass_through(np.zeros(1), np.array([11.0]), np.array([11.0]), np.array([100.0]))
+    served = lanes.pass_through(np.zeros(1), np.zeros(1), np.array([11.0]), np.array([11.0]), np.array([100.0]))
     assert (served.events[0], served.came_s[0], lanes.kept[0]) == pytest.approx((6.0, 7.0, 0.0))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gateway.core.exchange.lanes.lane import HORIZON_S, LEAST_RUNS
 from gateway.core.exchange.lanes.rate import RATE_MEMORY
+from gateway.simulate.fluid.options import FluidQuery
+from gateway.simulate.options import WAITING_PART, Machines
 from policies.arrays import Array, IntArray
 
 _ROUNDS_MOST = 32
@@ -70,6 +73,30 @@ def served_in_turn(kept_s: Array, offered_s: Array, hold_s: Array, host: IntArra
     return kept_s * part[host] + divided(offered_s, weight, host, left_s)
 
 
+def rest_of_others_s(work_s: Array, run_s: Array, host: IntArray, capacity_s: Array, cores: IntArray) -> Array:
+    """Return how long a run waits on average for what its host serves of other lanes when it gets there.
+
+    A host is busy with a lane for a part of the time, and then half of a run is left on average. A run waits only if
+    all cores are busy, and the first of several is free sooner. A lane's own runs come while one of them is served only
+    if they queue, and the fluid knows the queue.
+
+    Args:
+        work_s: how long the host worked for each lane in a slot, shape (lanes,).
+        run_s: how long it works for one run.
+        host: its host.
+        capacity_s: of the hosts in a slot, shape (hosts,).
+        cores: of the hosts.
+    """
+    hosts = len(capacity_s)
+    part = work_s / capacity_s[host]
+    served_s = part * run_s
+    waits: Array = 1.0 / (cores + 1)
+    if cores.max() > 1:
+        waits *= np.minimum(1.0, np.bincount(host, part, hosts)) ** (cores - 1)
+    rest_s: Array = (np.bincount(host, served_s, hosts)[host] - served_s) * waits[host]
+    return rest_s
+
+
 class ServiceRates:
     """``ServiceRate`` of many lanes: what they serve a second while they have work, and what they hold by it.
 
@@ -109,13 +136,96 @@ class Served:
 
     Attributes:
         events: how many.
+        runs: in how many runs.
         came_s: when they came on average.
         first_s: when the first of them came.
     """
 
     events: Array
+    runs: Array
     came_s: Array
     first_s: Array
+
+
+class RunCosts:
+    """What a private host needs for the runs of some lanes; all arrays can be broadcast to one shape.
+
+    Args:
+        event_s: for an event.
+        batch_s: for a run, be it small.
+        runs_each: how many runs an event is, in the lanes.
+        offered_runs: the same of what comes into them.
+        batch_runs: how many runs a micro-batch takes.
+
+    Attributes:
+        offered_runs: see above.
+        kept_s: what an event in the lanes costs.
+        offered_s: what an event that comes into them costs.
+        run: how many events a run in the lanes has.
+        one_run_s: how long a run is served.
+        run_s: how long an event is in service.
+    """
+
+    def __init__(
+        self, event_s: Array, batch_s: Array, runs_each: Array, offered_runs: Array, batch_runs: Array
+    ) -> None:
+        self._event_s = event_s
+        self._batch_s = batch_s
+        self.offered_runs = offered_runs
+        self.kept_s: Array = event_s + batch_s * runs_each
+        self.offered_s: Array = self.kept_s if offered_runs is runs_each else event_s + batch_s * offered_runs
+        self.run: Array = 1.0 / runs_each
+        self.one_run_s: Array = self.run * self.kept_s
+        # A micro-batch is done as one, and a fluid passes through it: an event waits for the service of so many runs.
+        self.run_s: Array = self.one_run_s * 0.5 * (batch_runs + 1.0)
+
+    def served(self, granted_s: Array, kept: Array, put_runs: Array) -> Array:
+        """Return how many events are served in so long: what is kept first, then what is put, so many runs each."""
+        old = np.minimum(kept, granted_s / self.kept_s)
+        most: Array = old + np.maximum(0.0, granted_s - kept * self.kept_s) / (self._event_s + self._batch_s * put_runs)
+        return most
+
+    def work_s(self, served: Served) -> Array:
+        """Return how long a host works for what was served."""
+        work_s: Array = served.events * self._event_s + served.runs * self._batch_s
+        return work_s
+
+
+class QueryCosts:
+    """What events and runs of each query cost a private host.
+
+    Args:
+        queries: what is known of each.
+        machines: of its gateway, for what is not known of it.
+    """
+
+    def __init__(self, queries: Sequence[FluidQuery], machines: Sequence[Machines]) -> None:
+        both = list(zip(queries, machines, strict=True))
+        self._event_s: Array = np.array([1.0 / m.events_per_s if q.event_s is None else q.event_s for q, m in both])
+        self._batch_s: Array = np.array([m.batch_s if q.batch_s is None else q.batch_s for q, m in both])
+        self._further_run_s: Array = np.array([query.further_run_s for query in queries])
+        self._batch_runs: Array = np.array([float(query.batch_runs) for query in queries])
+        self._one_run = all(query.batch_runs == 1 for query in queries)
+        self._one: Array = np.ones(1)
+
+    def serve(self, per_s: float) -> None:
+        """From now on an event costs what this rate says, however large a micro-batch is."""
+        self._event_s.fill(1.0 / per_s)
+        self._batch_s.fill(0.0)
+        self._further_run_s.fill(0.0)
+
+    def in_lanes(self, rows: slice | IntArray, lanes: Lanes, offered_runs: Array) -> RunCosts:
+        """Return what runs cost in lanes of these rows; what comes into them is so many runs an event."""
+        wide = lanes.kept.ndim - 1
+        event_s, batch_s, further_s, most = (
+            of[rows].reshape(-1, *(1,) * wide)
+            for of in (self._event_s, self._batch_s, self._further_run_s, self._batch_runs)
+        )
+        runs_each = lanes.runs_each(rows, offered_runs)
+        if self._one_run:
+            return RunCosts(event_s, batch_s, runs_each, offered_runs, self._one)
+        runs = np.minimum(np.maximum(1.0, WAITING_PART * lanes.runs[rows]), most)
+        return RunCosts(event_s, (batch_s + (runs - 1.0) * further_s) / runs, runs_each, offered_runs, runs)
 
 
 class Lanes:
@@ -126,44 +236,61 @@ class Lanes:
 
     Attributes:
         kept: events.
+        runs: in how many runs.
         mean_s: when they came on average.
         first_s: when the first of them came.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.kept: Array = np.zeros(shape)
+        self.runs: Array = np.zeros(shape)
         self.mean_s: Array = np.zeros(shape)
         self.first_s: Array = np.zeros(shape)
 
     def of(self, rows: IntArray) -> Lanes:
         """Return a copy of some of the lanes."""
         part = Lanes.__new__(Lanes)
-        part.kept, part.mean_s, part.first_s = self.kept[rows], self.mean_s[rows], self.first_s[rows]
+        part.kept, part.runs = self.kept[rows], self.runs[rows]
+        part.mean_s, part.first_s = self.mean_s[rows], self.first_s[rows]
         return part
 
     def put(self, rows: IntArray, part: Lanes) -> None:
         """Take such a copy back."""
-        self.kept[rows], self.mean_s[rows], self.first_s[rows] = part.kept, part.mean_s, part.first_s
+        self.kept[rows], self.runs[rows] = part.kept, part.runs
+        self.mean_s[rows], self.first_s[rows] = part.mean_s, part.first_s
 
-    def pass_through(self, put: Array, put_mean_s: Array, put_first_s: Array, most: Array) -> Served:
+    def forget(self, at: tuple[slice, int]) -> None:
+        """Forget what is in some of the lanes."""
+        self.kept[at] = self.runs[at] = 0.0
+
+    def runs_each(self, at: slice | IntArray, otherwise: Array) -> Array:
+        """Return how many runs an event in the lanes ``at`` is, ``otherwise`` where there is none."""
+        kept = self.kept[at]
+        if kept.shape == otherwise.shape and not np.count_nonzero(kept):
+            return otherwise
+        return np.where(kept > 0, self.runs[at] / np.maximum(kept, _NOTHING), otherwise)
+
+    def pass_through(self, put: Array, put_runs: Array, put_mean_s: Array, put_first_s: Array, most: Array) -> Served:
         """Put events into the lanes and take at most ``most`` out, first come, first out.
 
         Args:
             put: events that come into the lanes.
+            put_runs: in how many runs these are.
             put_mean_s: when these came to the gateway on average.
             put_first_s: when the first of them did.
             most: what the hosts can serve.
         """
-        served = Served(put.copy(), put_mean_s.copy(), put_first_s.copy())
+        served = Served(put.copy(), put_runs.copy(), put_mean_s.copy(), put_first_s.copy())
         busy = ((self.kept > 0) | (put > most)).nonzero()
         if len(busy[0]):
-            self._queue(busy, put[busy], put_mean_s[busy], put_first_s[busy], most[busy], served)
+            self._queue(busy, put[busy], put_runs[busy], put_mean_s[busy], put_first_s[busy], most[busy], served)
         return served
 
     def _queue(
         self,
         at: tuple[IntArray, ...],
         put: Array,
+        put_runs: Array,
         put_mean_s: Array,
         put_first_s: Array,
         most: Array,
@@ -179,6 +306,8 @@ class Lanes:
         events = old + new
         came_s = 0.5 * (old * (first_s + until_s) + new * (put_first_s + put_until_s)) / np.maximum(events, _NOTHING)
         served.events[at] = events
+        all_runs = self.runs[at] + put_runs
+        served.runs[at] = runs = part * self.runs[at] + put_part * put_runs
         served.came_s[at] = came_s
         served.first_s[at] = np.where(old > _NOTHING, first_s, put_first_s)
         old_left, new_left = kept - old, put - new
@@ -189,6 +318,7 @@ class Lanes:
         self.mean_s[at] = (old_sum_s + new_sum_s) / np.maximum(left, _NOTHING)
         self.first_s[at] = np.where(old_left > _NOTHING, until_s, put_until_s)
         self.kept[at] = left
+        self.runs[at] = np.where(left > 0, all_runs - runs, 0.0)
 
     @property
     def since_s(self) -> Array:

@@ -9,9 +9,10 @@ The model, for each query of a gateway:
 * A host serves the runs of its queries in turn (``hosts.divided``). A micro-batch costs a fixed time, a time for each
   further run and a time for each event; it takes one run, or of some queries what waits in the lane.
 * A link carries so many bytes a second to each VM.
-* An event takes: half the time that a run is open, the wait for a lane, the time in it, and the service of its own run;
-  in the cloud the link's delay there and back and its run's bytes besides. Nothing else varies: below saturation a
-  fluid does not queue.
+* Runs are cut as they come (``cutting``), keep their size while they wait, and are served in this order.
+* An event takes: half the time that a run is open, the wait for a lane, the time in it, the rest of the run of another
+  query that the host serves just then, and the service of its own run; in the cloud the link's delay there and back and
+  its run's bytes besides. Nothing else varies: below saturation a fluid does not queue.
 """
 
 from __future__ import annotations
@@ -20,23 +21,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gateway.query.flow.linger import FACTOR_MAX, RUN_WORK_S
-from gateway.query.flow.run import BATCH_RUNS_MAX
-from gateway.simulate.fluid.hosts import Lanes, Served, ServiceRates, divided, served_in_turn
+from gateway.simulate.fluid.cutting import Cutting
+from gateway.simulate.fluid.hosts import (
+    Lanes,
+    QueryCosts,
+    RunCosts,
+    Served,
+    ServiceRates,
+    divided,
+    rest_of_others_s,
+    served_in_turn,
+)
 from gateway.simulate.fluid.measures import LaneMeasures, SlotArrays
 from gateway.simulate.fluid.options import FluidSite
 from gateway.simulate.fluid.waiting import WaitingEvents
-from gateway.simulate.options import WAITING_PART
 from policies.arrays import Array, IntArray
 
 _NOTHING = 1e-9
+_ALMOST_ALL = 0.999
 _P95 = 0.45
 """The 95th percentile of what came evenly lies so far from its mean, in parts of its whole span."""
-
-
-def _until_done(batch_runs: Array) -> Array:
-    """Return how many runs' service an event waits for: a micro-batch is done as one, and a fluid passes through it."""
-    return 0.5 * (batch_runs + 1.0)
 
 
 def _of(sites: Sequence[FluidSite], get: object, of_query: IntArray) -> Array:
@@ -67,22 +71,12 @@ class Flow:
         self._of_query = of_query
         self._slot_s = slot_s = sites[0].scheduler.slot_s
         self._vms = vms
-        self._run_s: Array = np.array([query.run_s for query in queries])
-        self._run_most: Array = np.array([float(query.run_events) for query in queries])
         self._event_bytes: Array = np.array([query.event_bytes for query in queries])
         self._sent_event_bytes: Array = self._event_bytes * [query.sent_part for query in queries]
         self._p95: Array = np.array([_P95 if query.statistic == "p95" else 0.0 for query in queries])
-        any_s = 1.0 / _of(sites, lambda m: m.events_per_s, of_query)
-        any_batch_s = _of(sites, lambda m: m.batch_s, of_query)
-        self._event_s: Array = np.array([any_s[q] if o.event_s is None else o.event_s for q, o in enumerate(queries)])
-        self._batch_s: Array = np.array(
-            [any_batch_s[q] if o.batch_s is None else o.batch_s for q, o in enumerate(queries)]
-        )
-        self._further_run_s: Array = np.array([query.further_run_s for query in queries])
-        self._batch_runs: Array = np.array([float(query.batch_runs) for query in queries])
+        self._costs = QueryCosts(queries, [sites[site].machines for site in of_query])
         self._disordered: Array = np.array([query.disordered for query in queries])
         self._some_disordered = bool(np.count_nonzero(self._disordered))
-        self._one_run = all(query.batch_runs == 1 for query in queries)
         self._there_and_back_s: Array = 2.0 * _of(sites, lambda m: m.link_delay_s, of_query)
         self._link_bytes_per_s: Array = _of(sites, lambda m: m.link_bytes_per_s, of_query)
         self._host_s: Array = np.array([site.machines.cores * slot_s for site in sites])
@@ -99,7 +93,7 @@ class Flow:
         self.shares: Array = np.zeros((count, vms))
         self._home_rates = ServiceRates((count,))
         self._cloud_rates = ServiceRates((count, vms))
-        self._open_s: Array = self._run_s
+        self._cutting = Cutting(queries, slot_s, self._home_rates, self._cloud_rates)
         self.home_measures = LaneMeasures((count,), slot_s)
         self.cloud_measures = LaneMeasures((count, vms), slot_s)
         self.slot = SlotArrays(count, vms)
@@ -107,6 +101,11 @@ class Flow:
         self.shed: Array = np.zeros(count)
         self.shed_events: Array = np.zeros(count)
         self._runs_each: Array = np.ones(count)
+        self._taken: Array = np.zeros(count)
+        self._owed: Array = np.zeros(count)
+        self._cores: IntArray = np.array([site.machines.cores for site in sites])
+        self._home_rest_s: Array = np.zeros(count)
+        self._cloud_rest_s: Array = np.zeros((count, vms))
         self._no_bound: Array = np.full(count, np.inf)
         self._service_s: Array = np.zeros(count)
         self._now = -1
@@ -115,9 +114,7 @@ class Flow:
 
     def serve(self, home_per_s: float, vm_per_s: float) -> None:
         """From now on an event costs what these rates say, however large a micro-batch is."""
-        self._event_s.fill(1.0 / home_per_s)
-        self._batch_s.fill(0.0)
-        self._further_run_s.fill(0.0)
+        self._costs.serve(home_per_s)
         self._vm_speed.fill(vm_per_s / home_per_s)
         self._vms_s = np.repeat(self._host_s * (vm_per_s / home_per_s), self._vms)
 
@@ -133,145 +130,136 @@ class Flow:
         if np.count_nonzero(self.shed):
             came = due * (1.0 - self.shed)
             self.shed_events += due - came
-        run = self._cut(came, in_cloud)
-        self.waiting.add(self._now, came)
-        cost_s, batch_runs = self._cost_s(slice(None), run, self.home.kept)
-        self.slot.run_events, self.slot.event_s = run, cost_s
+        self.waiting.add(self._now, came, self._cutting.cut(came, self.waiting.runs, in_cloud))
+        runs_each = self._seen_runs_each()
+        at_home = self._costs.in_lanes(slice(None), self.home, runs_each)
         waiting = self.waiting.events.copy()
-        shares = self._cloud_shares(in_cloud)
-        cost_c, batch_runs_c = self._cloud_cost_s(in_cloud, run)
-        lane_c = self._cloud_lane_s(in_cloud, run, cost_c, batch_runs_c)
-        most_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, run, cost_c, lane_c)
+        apart = self._apart(in_cloud, waiting, runs_each)
+        shares = self._cloud_shares(in_cloud, apart)
+        of_vms = self._costs.in_lanes(in_cloud, self.cloud, runs_each[in_cloud, None])
+        lane_c = self._cloud_lane_s(in_cloud, of_vms)
+        granted_c, room_c = self._cloud_takes(in_cloud, waiting[in_cloud], shares, of_vms, lane_c)
         offered = waiting.copy()
         home_share = np.ones(len(came))
         if len(in_cloud):
             home_share[in_cloud] = share = np.maximum(0.0, 1.0 - self.shares[in_cloud].sum(axis=1))
             offered[in_cloud] -= np.minimum(room_c, shares * waiting[in_cloud, None]).sum(axis=1)
             none = in_cloud[share < _NOTHING]
-            offered[none] = self._disordered[none] * waiting[none]
-        self._service_s = run_s = run * cost_s * _until_done(batch_runs)
-        most_h, room_h = self._home_takes(offered, run, cost_s, run_s)
-        put_h, put_c = self._dealt(waiting, home_share, in_cloud, shares, room_h, room_c)
+            offered[none] = apart[share < _NOTHING] * waiting[none]
+        granted_h, room_h = self._home_takes(offered, at_home)
+        put_h, put_c = self._dealt(waiting, home_share, apart, in_cloud, shares, room_h, room_c)
         taken = put_h.copy()
         taken[in_cloud] += put_c.sum(axis=1)
-        mean_s, first_s = self.waiting.take(np.minimum(taken, self.waiting.events))
-        home = self.home.pass_through(put_h, mean_s, first_s, most_h)
-        self._measure_home(put_h, home, run_s, cost_s)
+        self._owed[in_cloud] += self._disordered[in_cloud] * taken[in_cloud] - put_h[in_cloud]
+        self._taken = np.minimum(taken, self.waiting.events)
+        mean_s, first_s, runs = self.waiting.take(self._taken)
+        runs_each = np.where(self._taken > _NOTHING, runs / np.maximum(self._taken, _NOTHING), runs_each)
+        bound = granted_h is not self._no_bound
+        most_h = at_home.served(granted_h, self.home.kept, runs_each) if bound else self._no_bound
+        home = self.home.pass_through(put_h, put_h * runs_each, mean_s, first_s, most_h)
+        self._measure_home(put_h, home, at_home)
         if len(in_cloud):
-            times_s = cost_c / self._vm_speed[in_cloud, None], lane_c
-            self._serve_cloud(in_cloud, put_c, mean_s[in_cloud], first_s[in_cloud], most_c, run[in_cloud], times_s)
+            came_s = mean_s[in_cloud], first_s[in_cloud]
+            self._serve_cloud(in_cloud, put_c, runs_each[in_cloud, None], came_s, granted_c, of_vms, lane_c)
         self._measure(due, home, in_cloud)
 
-    def _cut(self, came: Array, in_cloud: IntArray) -> Array:
-        """Cut into runs what came; return the mean size of all runs that wait or are in lanes, shape (queries,)."""
-        before = self.waiting.events + self.home.kept
-        before[in_cloud] += self.cloud.kept[in_cloud].sum(axis=1)
-        events = before + came
-        linger_s = self._linger_s(came, in_cloud)
-        new = np.minimum(np.maximum(came * (linger_s / self._slot_s), 1.0), self._run_most)
-        self._open_s = np.minimum(linger_s, self._run_most * self._slot_s / np.maximum(came, _NOTHING))
-        runs = before * self._runs_each + came / new
-        self._runs_each = np.where(events > _NOTHING, runs / np.maximum(events, _NOTHING), self._runs_each)
-        return 1.0 / self._runs_each
+    def _seen_runs_each(self) -> Array:
+        """Return how many runs an event is of those that are taken next: as many as in the last slot, or all."""
+        ahead = self.waiting.events
+        if self.waiting.oldest.min() < self._now:
+            ahead = np.where(self._taken > _NOTHING, np.minimum(self._taken, ahead), ahead)
+        runs = self.waiting.ahead(ahead)
+        self._runs_each = np.where(ahead > _NOTHING, runs / np.maximum(ahead, _NOTHING), self._runs_each)
+        return self._runs_each
 
-    def _linger_s(self, came: Array, in_cloud: IntArray) -> Array:
-        """Return how long runs linger, as ``Linger`` says: longer while more wait than a micro-batch takes."""
-        least_s = self._run_s
-        batches = self.waiting.events * self._runs_each / BATCH_RUNS_MAX
-        if not np.count_nonzero(batches > 1.0):
-            return least_s
-        rate = self._home_rates.per_s(slice(None))
-        if len(in_cloud):
-            of_cloud = self._cloud_rates.per_s(in_cloud)
-            slowest = np.where(of_cloud > 0, of_cloud, np.inf).min(axis=1)
-            rate[in_cloud] = np.where(rate[in_cloud] > 0, np.minimum(rate[in_cloud], slowest), 0.0)
-        wanted_s = least_s * np.clip(batches, 1.0, FACTOR_MAX)
-        enough_s = RUN_WORK_S * rate / np.maximum(came, _NOTHING) * self._slot_s
-        return np.maximum(least_s, np.where(rate > 0, np.minimum(wanted_s, enough_s), wanted_s))
+    def _apart(self, rows: IntArray, waiting: Array, runs_each: Array) -> Array:
+        """Return which part of what waits is out of order and goes home, of rows with VMs.
 
-    def _cloud_shares(self, rows: IntArray) -> Array:
+        Where home gets nothing else, that is a whole run now and then. In most slots it is nothing, so L_t is that of
+        the VMs.
+        """
+        apart, whole = self._disordered[rows], self.shares[rows].sum(axis=1) > 1.0 - _NOTHING
+        if np.count_nonzero(whole & (apart > 0)):
+            owed = np.where(self._owed[rows] * runs_each[rows] >= 1.0, self._owed[rows], 0.0)
+            apart = np.where(whole, np.minimum(_ALMOST_ALL, owed / np.maximum(waiting[rows], _NOTHING)), apart)
+        self._owed[rows[~whole]] = 0.0
+        return apart
+
+    def _cloud_shares(self, rows: IntArray, apart: Array) -> Array:
         """Return the shares of cloud lanes, less where more than the rest is out of order and goes home."""
         shares = self.shares[rows]
         if not self._some_disordered:
             return shares
-        most, total = 1.0 - self._disordered[rows], shares.sum(axis=1)
+        most, total = 1.0 - apart, shares.sum(axis=1)
         kept: Array = shares * np.minimum(1.0, most / np.maximum(total, _NOTHING))[:, None]
         return kept
 
-    def _cost_s(self, rows: slice | IntArray, run: Array, kept: Array) -> tuple[Array, Array]:
-        """Return what an event costs in lanes that hold so much, and how many runs a micro-batch takes there."""
-        if self._one_run:
-            return self._event_s[rows] + self._batch_s[rows] / run[rows], self._each[:1]
-        wide = kept.ndim - 1
-        run, event_s, batch_s, further_s, most = (
-            of[rows].reshape(-1, *(1,) * wide)
-            for of in (run, self._event_s, self._batch_s, self._further_run_s, self._batch_runs)
-        )
-        runs = np.minimum(np.maximum(1.0, WAITING_PART * kept / run), most)
-        return event_s + (batch_s + (runs - 1.0) * further_s) / (runs * run), runs
-
-    def _cloud_cost_s(self, rows: IntArray, run: Array) -> tuple[Array, Array]:
-        """Return the same for the lanes of VMs as if they were private hosts, shapes (rows, VMs) or (rows, 1)."""
-        cost_s, runs = self._cost_s(rows, run, self.cloud.kept[rows])
-        return (cost_s[:, None] if cost_s.ndim == 1 else cost_s), runs
-
-    def _home_takes(self, offered: Array, run: Array, cost_s: Array, run_s: Array) -> tuple[Array, Array]:
-        """Return what each lane at home can complete in this slot, and what it can take."""
-        wanted = self.home.kept + offered
-        wanted_s = wanted * cost_s
-        over = np.bincount(self._of_query, wanted_s, len(self._host_s)) > self._host_s
+    def _home_takes(self, offered: Array, costs: RunCosts) -> tuple[Array, Array]:
+        """Return how long the host works for each lane at home in this slot, and what the lane can take."""
+        kept_s, offered_s = self.home.kept * costs.kept_s, offered * costs.offered_s
+        over = np.bincount(self._of_query, kept_s + offered_s, len(self._host_s)) > self._host_s
         if not np.count_nonzero(over):
             return self._no_bound, self._no_bound
         rows = np.flatnonzero(over[self._of_query])
-        wanted, cost_s, run, kept = wanted[rows], cost_s[rows], run[rows], self.home.kept[rows]
         # What is served now is open, too: the queue before it is so much shorter.
-        queue = self._home_rates.hold(rows, run) - self._home_rates.per_s(rows) * run_s[rows]
-        kept_s, hold = kept * cost_s, np.maximum(0.0, queue)
-        granted_s = served_in_turn(kept_s, wanted_s[rows] - kept_s, hold * cost_s, self._of_query[rows], self._host_s)
-        most = np.minimum(granted_s / cost_s, wanted)
-        all_most, all_room = self._no_bound.copy(), self._no_bound.copy()
-        all_most[rows] = most
-        all_room[rows] = np.maximum(0.0, most + hold - kept)
-        return all_most, all_room
+        served_s = costs.run_s[rows] + self._home_rest_s[rows]
+        queue = self._home_rates.hold(rows, costs.run[rows]) - self._home_rates.per_s(rows) * served_s
+        hold = np.maximum(0.0, queue)
+        hold_s = hold * costs.offered_s[rows]
+        granted_s, room = self._no_bound.copy(), self._no_bound.copy()
+        granted_s[rows] = served_in_turn(kept_s[rows], offered_s[rows], hold_s, self._of_query[rows], self._host_s)
+        most = costs.served(granted_s, self.home.kept, costs.offered_runs)[rows]
+        room[rows] = np.maximum(0.0, most + hold - self.home.kept[rows])
+        return granted_s, room
 
-    def _cloud_lane_s(self, rows: IntArray, run: Array, cost_s: Array, batch_runs: Array) -> Array:
-        """Return how long a run is in an empty lane of a VM, shape (rows, VMs) or (rows, 1)."""
-        carried_s = run[rows] * self._sent_event_bytes[rows] / self._link_bytes_per_s[rows]
-        service_s = run[rows, None] * cost_s / self._vm_speed[rows, None] * _until_done(batch_runs)
-        lane_s: Array = service_s + (self._there_and_back_s[rows] + carried_s)[:, None]
+    def _cloud_lane_s(self, rows: IntArray, costs: RunCosts) -> Array:
+        """Return how long a run is in an empty lane of a VM, shape (rows, VMs)."""
+        carried_s = costs.run * (self._sent_event_bytes[rows] / self._link_bytes_per_s[rows])[:, None]
+        served_s = costs.run_s / self._vm_speed[rows, None] + self._cloud_rest_s[rows]
+        lane_s: Array = served_s + self._there_and_back_s[rows, None] + carried_s
         return lane_s
 
     def _cloud_takes(
-        self, rows: IntArray, waiting: Array, shares: Array, run: Array, cost_s: Array, lane_s: Array
+        self, rows: IntArray, waiting: Array, shares: Array, costs: RunCosts, lane_s: Array
     ) -> tuple[Array, Array]:
         """Return the same for the lanes of VMs, shapes (rows, VMs); links bound what they can take."""
         if not len(rows):
             none = np.zeros((0, self._vms))
             return none, none
-        kept, run = self.cloud.kept[rows], run[rows, None]
-        hosts = (self._of_query[rows, None] * self._vms + self._columns).ravel()
+        kept, run = self.cloud.kept[rows], costs.run
+        hosts = self._vm_hosts(rows)
         offered = shares * waiting[:, None]
         size = self._sent_event_bytes[rows, None]
-        weights = (run * size * self._each).ravel()
-        carried = divided((offered * size).ravel(), weights, hosts, self._links_bytes)
+        carried = divided((offered * size).ravel(), (run * size).ravel(), hosts, self._links_bytes)
         put_most = np.minimum(offered, carried.reshape(offered.shape) / np.maximum(size, _NOTHING))
-        wanted = kept + put_most
         most_open = self._cloud_rates.hold(rows, run)
         hold = np.maximum(0.0, most_open - self._cloud_rates.per_s(rows) * lane_s)
-        kept_s, put_s, hold_s = ((of * cost_s).ravel() for of in (kept, put_most, hold))
-        granted_s = served_in_turn(kept_s, put_s, hold_s, hosts, self._vms_s).reshape(wanted.shape)
-        most = np.minimum(granted_s / cost_s, wanted)
+        works_s = kept * costs.kept_s, put_most * costs.offered_s, hold * costs.offered_s
+        kept_s, put_s, hold_s = (of.ravel() for of in works_s)
+        granted_s = served_in_turn(kept_s, put_s, hold_s, hosts, self._vms_s).reshape(kept.shape)
+        most = costs.served(granted_s, kept, costs.offered_runs)
         # What is open goes through the lane no sooner than its link and its host let it.
         put_most = np.minimum(put_most, most_open * np.maximum(1.0, self._slot_s / lane_s))
-        return most, np.minimum(put_most, np.maximum(0.0, most + hold - kept))
+        return granted_s, np.minimum(put_most, np.maximum(0.0, most + hold - kept))
+
+    def _vm_hosts(self, rows: IntArray) -> IntArray:
+        hosts: IntArray = (self._of_query[rows, None] * self._vms + self._columns).ravel()
+        return hosts
 
     def _dealt(
-        self, waiting: Array, home_share: Array, rows: IntArray, shares: Array, room_h: Array, room_c: Array
+        self,
+        waiting: Array,
+        home_share: Array,
+        apart: Array,
+        rows: IntArray,
+        shares: Array,
+        room_h: Array,
+        room_c: Array,
     ) -> tuple[Array, Array]:
         """Return what goes into each lane, as ``gateway.core.exchange.routing`` deals in the long run."""
         if not len(rows):
             return np.minimum(waiting, room_h), room_c
-        here, apart = waiting[rows], self._disordered[rows]
+        here = waiting[rows]
         some = home_share[rows] >= _NOTHING
         # All wait behind a run that finds no room at home.
         share = np.maximum(home_share[rows], apart)
@@ -287,15 +275,18 @@ class Flow:
     def _latency_s(self, served: Served, base_s: Array) -> Array:
         return np.maximum(0.0, (self._now + 0.5) * self._slot_s - served.came_s) + base_s
 
-    def _measure_home(self, put: Array, served: Served, run_s: Array, cost_s: Array) -> None:
-        slot, kept = self.slot, self.home.kept
-        slot.home_s = self._latency_s(served, 0.5 * self._open_s + run_s)
+    def _measure_home(self, put: Array, served: Served, costs: RunCosts) -> None:
+        slot, kept, busy_s = self.slot, self.home.kept, costs.work_s(served)
+        self._home_rest_s = rest_of_others_s(busy_s, costs.one_run_s, self._of_query, self._host_s, self._cores)
+        self._service_s = run_s = costs.run_s + self._home_rest_s
+        slot.home_s = self._latency_s(served, 0.5 * self._cutting.open_s + run_s)
         slot.home_completed = served.events
         slot.home_dispatched = put
         slot.home_open = kept + served.events / self._slot_s * run_s
         slot.home_full = self.waiting.events > 0
         self._span_s = 2.0 * np.maximum(0.0, served.came_s - served.first_s)
-        busy_s = served.events * cost_s
+        slot.run_events = costs.run
+        slot.event_s = busy_s / np.maximum(served.events, _NOTHING)
         self.home_measures.end_slot(slice(None), slot.home_open, served.events, busy_s)
         had_work_s = np.where(kept > 0, self._slot_s, np.minimum(busy_s, self._slot_s))
         self._home_rates.end_slot(slice(None), served.events, had_work_s)
@@ -304,20 +295,28 @@ class Flow:
         self,
         rows: IntArray,
         put: Array,
-        mean_s: Array,
-        first_s: Array,
-        most: Array,
-        run: Array,
-        times_s: tuple[Array, Array],
+        runs_each: Array,
+        came_s: tuple[Array, Array],
+        granted_s: Array,
+        costs: RunCosts,
+        lane_s: Array,
     ) -> None:
-        """Serve the lanes of VMs; all but ``rows`` is of these rows, ``times_s``: of an event, and of a run."""
+        """Serve the lanes of VMs; all but ``rows`` is of these rows, ``came_s``: what came, on average and first."""
         part = self.cloud.of(rows)
-        each, (event_s, lane_s) = self._each, times_s
-        self.slot.vm_event_s[rows] = event_s
-        served = part.pass_through(put, mean_s[:, None] * each, first_s[:, None] * each, most)
+        mean_s, first_s = (of[:, None] * self._each for of in came_s)
+        most = costs.served(granted_s, part.kept, runs_each)
+        served = part.pass_through(put, put * runs_each, mean_s, first_s, most)
         self.cloud.put(rows, part)
+        work_s, run_s = costs.work_s(served), costs.one_run_s / self._vm_speed[rows, None]
+        rest_s = rest_of_others_s(
+            work_s.ravel(), run_s.ravel(), self._vm_hosts(rows), self._vms_s, np.repeat(self._cores, self._vms)
+        )
+        self._cloud_rest_s[rows] = rest_s.reshape(work_s.shape)
+        busy_s = work_s / self._vm_speed[rows, None]
+        event_s = costs.kept_s / self._vm_speed[rows, None]
+        self.slot.vm_event_s[rows] = np.where(served.events > 0, busy_s / np.maximum(served.events, _NOTHING), event_s)
         slot = self.slot
-        slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._open_s[rows, None] + lane_s)
+        slot.cloud_s[rows] = self._latency_s(served, 0.5 * self._cutting.open_s[rows, None] + lane_s)
         slot.cloud_completed[rows] = served.events
         slot.cloud_dispatched[rows] = put
         slot.cloud_open[rows] = now_open = part.kept + served.events / self._slot_s * lane_s
@@ -325,8 +324,8 @@ class Flow:
         slot.sent_bytes[rows] = sent = put * self._sent_event_bytes[rows, None]
         slot.cloud_full[rows] = (part.kept > 0) & (self.waiting.events[rows, None] > 0)
         self.sent_bytes[rows] += sent.sum(axis=1)
-        self.cloud_measures.end_slot(rows, now_open, served.events, served.events * event_s)
-        had_work_s = np.minimum(served.events / run[:, None] * lane_s, self._slot_s)
+        self.cloud_measures.end_slot(rows, now_open, served.events, busy_s)
+        had_work_s = np.minimum(served.runs * lane_s, self._slot_s)
         self._cloud_rates.end_slot(rows, served.events, np.where(part.kept > 0, self._slot_s, had_work_s))
 
     def _measure(self, due: Array, home: Served, rows: IntArray) -> None:
@@ -368,11 +367,13 @@ class Flow:
         """Take a VM's lane away from some queries; what is in it waits again."""
         at = (rows, column)
         ids = np.arange(rows.start, rows.stop)
-        self.waiting.put_back(ids, self.cloud.kept[at].copy(), self.cloud.mean_s[at])
-        self.cloud.kept[at] = 0.0
+        kept, runs, mean_s = (of[at].copy() for of in (self.cloud.kept, self.cloud.runs, self.cloud.mean_s))
+        self.waiting.put_back(ids, kept, runs, mean_s)
+        self.cloud.forget(at)
         self.shares[at] = 0.0
         self.cloud_measures.forget(at)
         self._cloud_rates.forget(at)
+        self._cloud_rest_s[at] = 0.0
         for values in (self.slot.cloud_s, self.slot.cloud_completed, self.slot.cloud_dispatched):
             values[at] = 0.0
         for values in (self.slot.cloud_open, self.slot.raw_bytes, self.slot.sent_bytes):

@@ -1,15 +1,23 @@
-"""Events that no lane has yet, of many queries: how many, and from which slots; first come, first out."""
+"""Events that no lane has yet, of many queries: how many, in how many runs, from which slots; first in, first out."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from policies.arrays import Array, IntArray
+from policies.arrays import Array, BoolArray, IntArray
 
 _FIRST_ROWS = 64
 _NOTHING = 1e-9
 MOST_BYTES = 768 * 2**20
 """Bound of the history. What waits for longer than it reaches back counts as come at its beginning."""
+
+
+def _grown(ring: Array, slots: IntArray) -> Array:
+    """Return a ring twice as long with the same content in these slots."""
+    rows, queries = ring.shape
+    grown = np.zeros((2 * rows, queries))
+    grown[slots % (2 * rows)] = ring[slots % rows]
+    return grown
 
 
 class WaitingEvents:
@@ -22,101 +30,142 @@ class WaitingEvents:
 
     Attributes:
         events: how many wait, shape (queries,).
+        runs: in how many runs, shape (queries,).
         oldest: the slot from which the oldest one is, shape (queries,); the next slot where none waits.
     """
 
     def __init__(self, queries: int, slot_s: float, most_bytes: int = MOST_BYTES) -> None:
         self.events: Array = np.zeros(queries)
+        self.runs: Array = np.zeros(queries)
         self.oldest: IntArray = np.zeros(queries, dtype=np.intp)
         self._slot_s = slot_s
-        # While it is doubled, the old ring stands beside the new one.
-        self._most_rows = max(2, most_bytes // (12 * queries))
+        # Two rings; while one is doubled, the old one stands beside the new one.
+        self._most_rows = max(2, most_bytes // (20 * queries))
         self._ring: Array = np.zeros((min(_FIRST_ROWS, self._most_rows), queries))
+        self._run_ring: Array = np.zeros(self._ring.shape)
         self._now = -1
 
-    def add(self, now: int, events: Array) -> None:
-        """Let events of slot ``now``, the one after the last, wait."""
+    def add(self, now: int, events: Array, runs: Array) -> None:
+        """Let events of slot ``now``, the one after the last, wait; they are in so many runs."""
         self._now = now
         self._make_room(now)
         self._ring[now % len(self._ring)] = events
+        self._run_ring[now % len(self._ring)] = runs
         self.events += events
+        self.runs += runs
 
     def _make_room(self, now: int) -> None:
         rows = len(self._ring)
         if now - int(self.oldest.min()) < rows:
             return
         if 2 * rows <= self._most_rows:
-            grown = np.zeros((2 * rows, self._ring.shape[1]))
             slots = np.arange(max(0, now - rows), now)
-            grown[slots % (2 * rows)] = self._ring[slots % rows]
-            self._ring = grown
+            self._ring, self._run_ring = (_grown(ring, slots) for ring in (self._ring, self._run_ring))
             return
         old = np.flatnonzero(self.oldest == now - rows)
-        self._ring[(now - rows + 1) % rows, old] += self._ring[(now - rows) % rows, old]
+        for ring in (self._ring, self._run_ring):
+            ring[(now - rows + 1) % rows, old] += ring[(now - rows) % rows, old]
         self.oldest[old] += 1
 
-    def take(self, events: Array) -> tuple[Array, Array]:
-        """Take so many of each query's oldest events, not more than wait.
-
-        Returns:
-            When they came on average, and when the first of them came, each of shape (queries,); events of a slot count
-            as come evenly over it. The end of the slot where none is taken.
-        """
-        now, s = self._now, self._slot_s
-        if self.oldest.min() >= now and np.array_equal(events, self.events):
-            self._ring[now % len(self._ring)] = 0.0
-            self.events[:] = 0.0
-            self.oldest[:] = now + 1
-            some = events > 0
-            return np.where(some, (now + 0.5) * s, (now + 1) * s), np.where(some, now * s, (now + 1) * s)
-        first_s = np.where(events > 0, self.oldest * s, (now + 1) * s)
-        mean_s = np.where(events > 0, (now + 0.5) * s, (now + 1) * s)
-        row = self._ring[now % len(self._ring)]
-        self.events -= events
-        old = (self.oldest < now).nonzero()[0]
-        before = row[old]
-        row -= events
+    def ahead(self, events: Array) -> Array:
+        """Return how many runs each query's next ``events`` are in, or all that wait where these are fewer."""
+        at = self._now % len(self._ring)
+        row: Array = self._ring[at]
+        run_row: Array = self._run_ring[at]
+        if events is self.events and self.oldest.min() >= self._now:
+            return run_row
+        runs: Array = run_row * np.minimum(1.0, events / np.maximum(row, _NOTHING))
+        old = (self.oldest < self._now).nonzero()[0]
         if len(old):
-            row[old] = before
-            self._take_old(old, events, mean_s)
-        empty = self.events <= _NOTHING
-        self.events[empty] = 0.0
-        row[empty] = 0.0
-        self.oldest[empty] = now + 1
-        return mean_s, first_s
+            runs[old] = 0.0
+            self._look_ahead(old, events, runs)
+        return runs
 
-    def _take_old(self, old: IntArray, events: Array, mean_s: Array) -> None:
-        """Take from slots before this one, a slot of each query at a time."""
+    def _look_ahead(self, at: IntArray, events: Array, runs: Array) -> None:
         ring, rows = self._ring, len(self._ring)
-        came, at = np.zeros(len(self.events)), old
-        slots, wanted = self.oldest[old], events[old]
+        slots, wanted = self.oldest[at], np.minimum(events, self.events)[at]
         while len(at):
             place = slots % rows, at
             here = ring[place]
             got = np.minimum(here, wanted)
-            left = here - got
+            runs[at] += self._run_ring[place] * (got / np.maximum(here, _NOTHING))
+            more = (wanted > here) & (slots < self._now)
+            at, slots, wanted = at[more], slots[more] + 1, (wanted - got)[more]
+
+    def take(self, events: Array) -> tuple[Array, Array, Array]:
+        """Take so many of each query's oldest events, not more than wait.
+
+        Returns:
+            When they came on average, when the first of them came, and in how many runs they are, each of shape
+            (queries,); events of a slot count as come evenly over it. The end of the slot where none is taken.
+        """
+        now, s = self._now, self._slot_s
+        if self.oldest.min() >= now and np.array_equal(events, self.events):
+            runs = self.runs.copy()
+            self._forget(slice(None))
+            some = events > 0
+            return np.where(some, (now + 0.5) * s, (now + 1) * s), np.where(some, now * s, (now + 1) * s), runs
+        first_s = np.where(events > 0, self.oldest * s, (now + 1) * s)
+        mean_s = np.where(events > 0, (now + 0.5) * s, (now + 1) * s)
+        row, run_row = (ring[now % len(self._ring)] for ring in (self._ring, self._run_ring))
+        self.events -= events
+        old = (self.oldest < now).nonzero()[0]
+        before, runs_before = row[old], run_row[old]
+        runs = run_row * (events / np.maximum(row, _NOTHING))
+        row -= events
+        run_row -= runs
+        if len(old):
+            row[old], run_row[old] = before, runs_before
+            self._take_old(old, events, mean_s, runs)
+        self.runs -= runs
+        self._forget(self.events <= _NOTHING)
+        return mean_s, first_s, runs
+
+    def _forget(self, empty: BoolArray | slice) -> None:
+        """Let no rounding be left of queries of which nothing waits."""
+        self._ring[self._now % len(self._ring), empty] = 0.0
+        self._run_ring[self._now % len(self._ring), empty] = 0.0
+        self.events[empty] = self.runs[empty] = 0.0
+        self.oldest[empty] = self._now + 1
+
+    def _take_old(self, old: IntArray, events: Array, mean_s: Array, runs: Array) -> None:
+        """Take from slots before this one, a slot of each query at a time."""
+        ring, rows = self._ring, len(self._ring)
+        came, at = np.zeros(len(self.events)), old
+        slots, wanted = self.oldest[old], events[old]
+        runs[old] = 0.0
+        while len(at):
+            place = slots % rows, at
+            here, runs_here = ring[place], self._run_ring[place]
+            got = np.minimum(here, wanted)
+            left, runs_got = here - got, runs_here * (got / np.maximum(here, _NOTHING))
             came[at] += got * (slots + 0.5)
+            runs[at] += runs_got
             over = (left <= _NOTHING) & (slots < self._now)
             ring[place] = np.where(over, 0.0, left)
+            self._run_ring[place] = np.where(over, 0.0, runs_here - runs_got)
             at, slots, wanted = at[over], slots[over] + 1, (wanted - got)[over]
             self.oldest[at] = slots
         taken = old[events[old] > 0]
         mean_s[taken] = came[taken] / events[taken] * self._slot_s
 
-    def put_back(self, rows: IntArray, events: Array, came_s: Array) -> None:
+    def put_back(self, rows: IntArray, events: Array, runs: Array, came_s: Array) -> None:
         """Let events wait again that came on average at ``came_s``; between two slots only.
 
         Args:
             rows: of which queries, each once.
             events: how many, shape (rows,).
+            runs: in how many runs, shape (rows,).
             came_s: when, shape (rows,).
         """
         ring_rows = len(self._ring)
         slots = np.clip((came_s / self._slot_s).astype(np.intp), max(0, self._now - ring_rows + 1), self._now)
         some = events > 0
-        rows, slots, events = rows[some], slots[some], events[some]
+        rows, slots, events, runs = rows[some], slots[some], events[some], runs[some]
         self._ring[slots % ring_rows, rows] += events
+        self._run_ring[slots % ring_rows, rows] += runs
         self.events[rows] += events
+        self.runs[rows] += runs
         self.oldest[rows] = np.minimum(self.oldest[rows], slots)
 
     @property
