@@ -68,7 +68,7 @@ def test_what_is_simulated_and_what_is_seen_are_measured_alike(bench: ModuleType
     costs = bench.Costs(0.2, 0.1, 3e-4, 1e-5, 0.1, 0.02)
     engine = bench.EngineCosts(costs.batch_s, costs.run_s, costs.between_s, costs.commit_s)
     cutting = bench.Cutting(bench.LINGER_S, bench.RUN_EVENTS_MAX, bench.SLOT_S)
-    play = bench.Play(bench.use_case(200, costs), bench.Vm("host", bench.PAPER_MIPS), engine, cutting)
+    play = bench.Play(bench.use_case(200, costs), bench.SimulatedVm("host", bench.PAPER_MIPS), engine, cutting)
     windows = [bench.SeenWindow(one.closed.number, one.at_s, 200, 0) for one in play.run(bench.WINDOWS + 1, 1e4)]
     alike, outcome = bench.seen(200, costs, windows), bench.simulated(200, costs)
     assert alike.latency_s == pytest.approx(outcome.latency_s)
