@@ -15,7 +15,7 @@ from policies.arrays import Array, IntArray
 _NOTHING = 1e-9
 
 
-class Cutting:
+class FluidCutting:
     """Cuts the events of many queries into runs, as ``gateway.query.flow`` does.
 
     Args:

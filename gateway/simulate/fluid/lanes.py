@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gateway.simulate.fluid.cutting import Cutting
+from gateway.simulate.fluid.cutting import FluidCutting
 from gateway.simulate.fluid.hosts import (
     Lanes,
     QueryCosts,
@@ -93,7 +93,7 @@ class Flow:
         self.shares: Array = np.zeros((count, vms))
         self._home_rates = ServiceRates((count,))
         self._cloud_rates = ServiceRates((count, vms))
-        self._cutting = Cutting(queries, slot_s, self._home_rates, self._cloud_rates)
+        self._cutting = FluidCutting(queries, slot_s, self._home_rates, self._cloud_rates)
         self.home_measures = LaneMeasures((count,), slot_s)
         self.cloud_measures = LaneMeasures((count, vms), slot_s)
         self.slot = SlotArrays(count, vms)
