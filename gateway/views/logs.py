@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 # They report each try, several a second while a broker is away; what that means for a query we say ourselves.
-_TALKATIVE = ("aiokafka", "botocore", "boto3", "urllib3", "aiohttp", "paho")
+_TALKATIVE = ("aiokafka", "botocore", "boto3", "urllib3", "aiohttp", "aiomqtt", "paho")
 _SELDOM_S = 30.0
 
 

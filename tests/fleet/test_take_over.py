@@ -169,7 +169,7 @@ async def worker(tmp_path: Path) -> AsyncIterator[tuple[HostServer, int]]:
 async def test_over_a_real_link_the_certificate_of_the_earlier_enrolment_is_enough(
     tmp_path: Path, worker: tuple[HostServer, int]
 ) -> None:
-    _, port = worker
+    server, port = worker
     cloud = OneMachine()
     cloud.port = port
     fleet = Fleet(tmp_path, SystemClock(), inherited={"vm-7"}, dial=dial, cloud=cloud)
@@ -177,5 +177,7 @@ async def test_over_a_real_link_the_certificate_of_the_earlier_enrolment_is_enou
     fleet.actuator.deal_with_leftovers()
     fleet.actuator.queries_are_open()
     await until(lambda: fleet.kinds(HOST) == ["VmAdopted"])
+    before_s = server.last_gateway_s
+    await until(lambda: server.last_gateway_s > before_s, what="a heartbeat of the gateway")
     await fleet.actuator.give_back_all()
     assert cloud.nodes == {}
