@@ -45,7 +45,7 @@ from policies.signals import (
 from policies.switching.query import QuerySettings
 from policies.switching.switching import SwitchingSettings
 
-SEEDS = range(1, 31)
+SEEDS = range(1, 36)
 LOAD_S = 90.0
 Told = Sequence[tuple[Event, Sequence[Command]]]
 
@@ -365,4 +365,4 @@ def test_policies_that_are_asked_the_same_again_answer_the_same(worlds: dict[int
             held += all(answer.advice is None for answer in logged)
             learned += any(question.training is not None for question in ask.questions)
     assert 100 < asked < 4 * held  # advice is told again only when it is new
-    assert learned >= 3
+    assert learned > 3
