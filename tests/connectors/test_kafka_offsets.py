@@ -87,9 +87,9 @@ async def test_each_offset_is_committed_once(tmp_path: Path, broker: Broker, sin
                 start, end = chunk.start.record, chunk.end.record
                 assert end - start == count
                 await written.commit([release(start, end - 1)], chunk.end)
-                by_sink = await commits(broker, topic)
-                assert by_sink[-1:] == ([end] if sink == "kafka" and not stateful else [start] if start else []), (
-                    by_sink
-                )
+                expected = [end] if sink == "kafka" and not stateful else [start] if start else []
+                # A broker acknowledges a transaction before its marker is in the topic of the offsets.
+                while (by_sink := await commits(broker, topic))[-1:] != expected:
+                    assert by_sink[-1:] < expected, by_sink
                 await source.acknowledge(chunk.end)
     assert await commits(broker, topic) == [4, 10]
