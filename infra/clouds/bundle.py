@@ -42,7 +42,7 @@ def make_bundle(code: Mapping[str, bytes]) -> bytes:
     size_bytes = sum(len(content) for content in code.values())
     if size_bytes > CODE_BYTES_MAX:
         raise BundleError(
-            f"the code beside the config has {size_bytes} bytes and {CODE_BYTES_MAX} may be sent to each machine: "
+            f"the code beside the config has {size_bytes} bytes and {CODE_BYTES_MAX} may be sent to each VM: "
             "put the functions into a folder of their own"
         )
     name, wheel = spillway_wheel()
