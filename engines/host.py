@@ -237,7 +237,7 @@ class Host:
         if provider is None:
             return
         in_s = await reclaimed_in_s(provider, self._clock)
-        _log.warning("the provider takes this machine back in %.0f s", in_s)
+        _log.warning("the provider reclaims this VM in %.0f s", in_s)
         await self._server.mark_reclaimed(in_s)
 
     async def _serve(self) -> None:

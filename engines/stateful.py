@@ -92,7 +92,7 @@ class StatefulStream:
             ValueError: it is not the next one.
         """
         if first_seq != self.feed.next_position:
-            raise ValueError(f"run {first_seq}-{end_seq - 1} came where seq {self.feed.next_position} is next")
+            raise ValueError(f"run {first_seq}-{end_seq - 1} arrived, but seq {self.feed.next_position} is next")
         self.feed.put(parts, tag, end_seq - first_seq)
 
     @property
@@ -127,7 +127,7 @@ class StatefulStream:
         master = str(self.query.base.sparkContext.master)
         if not spec.checkpoint_dir:
             raise RefusedError(
-                f"query {spec.query} holds state ({self.query.plan.reason}) and got no checkpoint folder"
+                f"query {spec.query} is stateful ({self.query.plan.reason}) and has no checkpoint folder"
             )
         if no := why_no_state_there(master, spec.query, self.query.plan):
             raise RefusedError(no)
@@ -154,7 +154,9 @@ class StatefulStream:
         with self._committed:
             self._committed.wait_for(lambda: self._abandoned or self._committed_seq >= last_seq)
             if self._committed_seq < last_seq:
-                raise RuntimeError(f"the gateway left before its sink held seq {last_seq}: the batch is not committed")
+                raise RuntimeError(
+                    f"the gateway disconnected before its sink held seq {last_seq}: the batch is not committed"
+                )
 
     def _warm_up(self) -> None:
         warmth = Warmth()

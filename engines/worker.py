@@ -54,7 +54,7 @@ def exit_within(within_s: float, code: int) -> None:
     """Make sure that this process exits within a time limit, whatever hangs: its machine ends with it."""
 
     def leave() -> None:
-        _log.error("cleaning up took more than %g s: left as it is", within_s)
+        _log.error("cleaning up took more than %g s: not completed", within_s)
         os._exit(code)
 
     timer = threading.Timer(within_s, leave)

@@ -65,7 +65,7 @@ class Failpoints:
             rule = _RULE.fullmatch(word)
             if rule is None or rule["name"] not in NAMES:
                 raise ValueError(
-                    f'"{word}" is no failpoint; write <name>=kill@3 with one of {", ".join(sorted(NAMES))}'
+                    f'"{word}" is not a failpoint; write <name>=kill@3 with one of {", ".join(sorted(NAMES))}'
                 )
             first = int(rule["first"])
             self._rules.setdefault(rule["name"], []).append((rule["what"], first, int(rule["last"] or first)))

@@ -215,7 +215,7 @@ class Isolation:
         try:
             self._asked(held, lambda: self._verdicts.results(rows.slice(0, 0)))
         except EVALUATION_ERRORS as error:
-            raise BrokenError(f"it fails even without rows: {why(error)}") from error
+            raise BrokenError(f"the query fails even without rows: {why(error)}") from error
         bad: dict[int, str] = {}
         reason = ""
         for _ in range(_ROUNDS):
@@ -229,7 +229,7 @@ class Isolation:
             else:
                 self._answer(held, results, bad)
                 return
-        raise BrokenError(f"rows that pass one by one fail together: {reason}")
+        raise BrokenError(f"rows that pass alone fail together: {reason}")
 
     def _bad_rows(self, held: _Held, rows: pa.RecordBatch) -> dict[int, str]:
         def judge(spans: Sequence[Span]) -> Sequence[str]:

@@ -67,7 +67,7 @@ def check(query: OpenQuery) -> str:
         where = f" below {query.code_path}" if query.code_path else ""
         raise CodeError(
             f"query {query.query}: this host has other code{where} (sha256 {mine[:12]}, the gateway's is "
-            f"{query.code_hash[:12]}); bring the same files to both places"
+            f"{query.code_hash[:12]}); copy the same files to both places"
         )
     return mine
 

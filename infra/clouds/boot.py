@@ -110,7 +110,7 @@ def _deleting(told: DeleteSelf) -> str:
 
 def _file(path: str, content: str, *, mode: str) -> str:
     if _END in content:
-        raise ValueError(f"{path}: its content has the line that ends it")
+        raise ValueError(f"{path}: its content contains the end-of-file marker of the script")
     body = content if content.endswith("\n") else f"{content}\n"
     return f"install -D -m {mode} /dev/stdin {path} <<'{_END}'\n{body}{_END}\n"
 

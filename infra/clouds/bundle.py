@@ -43,7 +43,7 @@ def make_bundle(code: Mapping[str, bytes], code_bytes_max: int = CODE_BYTES_MAX)
     size_bytes = sum(len(content) for content in code.values())
     if size_bytes > code_bytes_max:
         raise BundleError(
-            f"the code beside the config has {size_bytes} bytes and {code_bytes_max} may be sent to each machine: "
+            f"the code beside the config has {size_bytes} bytes and {code_bytes_max} may be sent to each VM: "
             "put the functions into a folder of their own"
         )
     name, wheel = spillway_wheel()

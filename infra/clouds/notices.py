@@ -35,7 +35,7 @@ async def reclaimed_in_s(provider: str, clock: Clock, metadata: str = METADATA) 
         ValueError: the provider gives no notice.
     """
     if provider not in _ASKS:
-        raise ValueError(f"provider {provider} gives no notice before it takes a machine back")
+        raise ValueError(f"provider {provider} gives no notice before it reclaims a VM")
     silent = False
     timeout = ClientTimeout(total=_ANSWER_S)
     async with ClientSession(metadata, timeout=timeout) as session:

@@ -124,7 +124,9 @@ class ProcessCloud(Cloud):
         """Start a worker, or hand out a warm one; see ``Cloud.create``."""
         vms = [record for record in self._registry.all() if record.stage != "pool"]
         if len(vms) >= self._max_vms:
-            raise CapacityError(f"{name}: {len(vms)} process VMs run and max_vms is {self._max_vms}; destroy one first")
+            raise CapacityError(
+                f"{name}: {len(vms)} process VMs run and max_vms is {self._max_vms}; terminate one first"
+            )
         pool = [record for record in self._registry.all() if record.stage == "pool" and self._runs(record)]
         if pool:
             return await self._hand_out(pool[0], name, tags)
@@ -178,7 +180,7 @@ class ProcessCloud(Cloud):
             raise
         if not self._runs(record):
             await self._end(record)
-            raise BootError(f"{name}: the warm host {host.host} ended while it was waited for; try again")
+            raise BootError(f"{name}: the warm host {host.host} exited before it was ready; try again")
         record = msgspec.structs.replace(record, stage="running")
         self._registry.put(record)
         return record.node(runs=True)
@@ -254,10 +256,12 @@ class ProcessCloud(Cloud):
         while (found := _read_host_file(file)) is None:
             if not self._runs(record):
                 tail = self._registry.log_tail(record.id) or "it wrote nothing"
-                raise BootError(f"{record.name}: the worker ended before it listened; its last words: {tail}")
+                raise BootError(f"{record.name}: the worker exited before it listened; the end of its log: {tail}")
             if self._clock.now() > deadline_s:
                 tail = self._registry.log_tail(record.id) or "it wrote nothing"
-                raise BootError(f"{record.name}: no word within {self._listen_within_s:g} s; its last words: {tail}")
+                raise BootError(
+                    f"{record.name}: the worker did not listen within {self._listen_within_s:g} s; its log ends: {tail}"
+                )
             await self._clock.sleep_until(self._clock.now() + _POLL_S)
         stage = "running" if record.stage == "starting" else record.stage
         record = msgspec.structs.replace(record, address=found.address, port=found.port, stage=stage)
@@ -274,7 +278,7 @@ class ProcessCloud(Cloud):
                 await self._clock.sleep_until(self._clock.now() + _POLL_S)
             processes.kill_session(record.pid, record.mark)
             if not await asyncio.to_thread(processes.wait_empty, record.pid, record.mark, _KILL_S):
-                raise CapacityError(f"{record.id}: process {record.pid} does not end; end it by hand, then try again")
+                raise CapacityError(f"{record.id}: process {record.pid} does not exit; kill it by hand, then try again")
         self._registry.forget(record.id)
 
     def _runs(self, record: VmRecord) -> bool:

@@ -52,9 +52,9 @@ class Lab:
 
     def __init__(self, folder: Path) -> None:
         if os.geteuid() != 0:
-            raise LabError("the lab makes network namespaces: run it as root")
+            raise LabError("the lab creates network namespaces: run it as root")
         if importlib.util.find_spec("moto") is None:
-            raise LabError("the lab's provider is moto's server: pip install 'moto[ec2,s3,server]'")
+            raise LabError("the lab needs moto's server: pip install 'moto[ec2,s3,server]'")
         self._folder = folder.absolute()
         self.address = f"198.18.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}"
         self.endpoint = ""

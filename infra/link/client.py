@@ -294,7 +294,7 @@ async def _have_it_prove_itself(
     if not same_mac(proof.mac, enrol_mac(token, certificate_der, nonce)):
         raise TrustError(f"{host_name} does not have its token, or the connection is intercepted")
     if not same_key(requested_key(proof.csr_pem), x509.load_der_x509_certificate(certificate_der)):
-        raise TrustError(f"{host_name} asks to sign another key than the one it shows")
+        raise TrustError(f"{host_name} requests a signature for another key than the one it presents")
     await channel.send(EnrolGrant(certificate_pem=authority.sign(proof.csr_pem, host_name)))
     done = (await channel.receive()).message
     if not isinstance(done, Enrolled):

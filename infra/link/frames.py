@@ -167,15 +167,15 @@ class FrameDecoder:
         if magic != MAGIC:
             raise FrameError(f"not a Spillway frame: it begins with {magic!r}")
         if version != PROTOCOL:
-            raise FrameError(f"protocol {version} there, {PROTOCOL} here")
+            raise FrameError(f"the peer uses protocol {version}, this side uses {PROTOCOL}")
         if zlib.crc32(data[: _FIELDS.size]) != _CRC.unpack_from(data, _FIELDS.size)[0]:
             raise FrameError("the frame's header is damaged: wrong checksum")
         if kind != (_KIND_MESSAGE_AND_PAYLOAD if payload_bytes else _KIND_MESSAGE) or zero:
             raise FrameError(f"unknown kind of frame: {kind} with {payload_bytes} payload bytes")
         if message_bytes > self.max_message_bytes:
-            raise FrameError(f"a message of {message_bytes} bytes; at most {self.max_message_bytes} are taken")
+            raise FrameError(f"a message of {message_bytes} bytes; at most {self.max_message_bytes} are accepted")
         if payload_bytes > self.max_payload_bytes:
-            raise FrameError(f"a payload of {payload_bytes} bytes; at most {self.max_payload_bytes} are taken")
+            raise FrameError(f"a payload of {payload_bytes} bytes; at most {self.max_payload_bytes} are accepted")
         return _Header(message_bytes, HEADER_BYTES + message_bytes + payload_bytes, body_crc)
 
     def _read_body(self, header: _Header, frame: memoryview) -> Frame:

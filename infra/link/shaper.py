@@ -112,7 +112,7 @@ class ShapedRelay:
 
     def __init__(self, target: tuple[str, int], delay_s: float, rate_bytes_per_s: float, clock: Clock) -> None:
         if delay_s < 0 or rate_bytes_per_s <= 0:
-            raise ValueError(f"a delay of {delay_s} s and a rate of {rate_bytes_per_s} bytes/s make no WAN")
+            raise ValueError(f"a delay of {delay_s} s and a rate of {rate_bytes_per_s} bytes/s are not valid for a WAN")
         self.counts = RelayCounts()
         self._target = target
         self._clock = clock
@@ -190,7 +190,7 @@ class ShapedRelay:
             due_s, chunk = flow.under_way.popleft()
             await self._clock.sleep_until(due_s)
             if chunk is None:
-                raise ConnectionResetError("passed on from the other side")
+                raise ConnectionResetError("the other side closed the connection")
             try:
                 if not chunk:
                     sink.write_eof()

@@ -74,5 +74,7 @@ def checked_name(name: str) -> str:
         ValueError: it is not.
     """
     if len(name) > _NAME_LENGTH_MAX or _NAME.fullmatch(name) is None:
-        raise ValueError(f'"{name}" is no name of an object: parts of letters, digits, dots and dashes, joined by /')
+        raise ValueError(
+            f'"{name}" is not a valid object name: use parts of letters, digits, dots and dashes, joined by /'
+        )
     return name

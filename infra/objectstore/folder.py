@@ -49,7 +49,7 @@ class FolderStore:
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 return None
         if len(data) > bytes_max:
-            raise StoreRefusedError(f"{self._path(name)} is larger than {bytes_max} bytes: it is not what we wrote")
+            raise StoreRefusedError(f"{self._path(name)} is larger than {bytes_max} bytes: another program wrote it")
         return Stored(data, _etag(data))
 
     def put(self, name: str, data: bytes) -> str:

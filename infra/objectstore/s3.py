@@ -89,7 +89,7 @@ class S3Store:
         except _AbsentError:
             return None
         if len(stored.data) > bytes_max:
-            raise StoreRefusedError(f"{self._where}{name} is larger than {bytes_max} bytes: it is not what we wrote")
+            raise StoreRefusedError(f"{self._where}{name} is larger than {bytes_max} bytes: another program wrote it")
         return stored
 
     def put(self, name: str, data: bytes) -> str:

@@ -106,7 +106,7 @@ class Versions:
     def _sure_latest(self) -> Version:
         latest = self.latest()
         if latest is None:
-            raise StoreRefusedError(f"the versions in {self._folder} were deleted by somebody else: restore them")
+            raise StoreRefusedError(f"the versions in {self._folder} were deleted by another program: restore them")
         return latest
 
     def _name(self, number: int) -> str:

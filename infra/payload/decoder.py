@@ -40,7 +40,7 @@ class Decoder:
             PayloadError: when the field does not exist or the dictionary is none.
         """
         if self._schema.get_field_index(field) < 0:
-            raise PayloadError(f"a dictionary came for field {field!r}, which the schema does not have")
+            raise PayloadError(f"received a dictionary for field {field!r}, which the schema does not have")
         kept = self._dictionaries.setdefault(field, {})
         kept[dictionary_id] = codecs.dictionary_decompressor(dictionary_id, data)
         if len(kept) > MAX_DICTIONARIES:
@@ -59,11 +59,11 @@ class Decoder:
         budget.take(header.rows, f"{header.rows} rows")
         most_bytes = wire.most_unpacked_bytes(len(payload))
         if (unpacked_bytes := sum(field.raw_bytes for field in header.fields)) > most_bytes:
-            raise PayloadError(f"{len(payload)} bytes may hold {most_bytes} at most, but promise {unpacked_bytes}")
+            raise PayloadError(f"{len(payload)} bytes may unpack to {most_bytes} at most, but declare {unpacked_bytes}")
         came: dict[int, tuple[wire.FieldHeader, pa.Array]] = {}
         for field, packed in zip(header.fields, bodies, strict=True):
             if field.column >= len(self._schema) or field.column in came:
-                raise PayloadError(f"field {field.column} is unknown or comes twice")
+                raise PayloadError(f"field {field.column} is unknown or occurs twice")
             came[field.column] = field, self._column(field, packed, header.rows, budget)
         # Only now, when all that came was found to be well, is memory taken for what did not come.
         columns = {
@@ -88,7 +88,7 @@ class Decoder:
     def _unpack(self, field: wire.FieldHeader, name: str, packed: memoryview) -> bytes | memoryview:
         if field.codec == "none":
             if field.raw_bytes != field.packed_bytes:
-                raise PayloadError(f"{field.packed_bytes} bytes came plain where {field.raw_bytes} were promised")
+                raise PayloadError(f"{field.packed_bytes} plain bytes instead of {field.raw_bytes}")
             return packed
         if field.codec == "gzip":
             return codecs.unpack_gzip(packed, field.raw_bytes)
@@ -96,7 +96,7 @@ class Decoder:
         if field.codec == "zstd-dict":
             decompressor = self._dictionaries.get(name, {}).get(field.dictionary_id)
         if decompressor is None:
-            raise PayloadError(f"dictionary {field.dictionary_id} has not come")
+            raise PayloadError(f"dictionary {field.dictionary_id} was not received")
         return codecs.unpack_zstd(decompressor, packed, field.raw_bytes)
 
     def _assemble(self, columns: dict[int, pa.Array], rows: int, budget: trim.AllocationBudget) -> pa.RecordBatch:

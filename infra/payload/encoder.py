@@ -82,7 +82,7 @@ class Encoder:
             ValueError: when the batch has another schema.
         """
         if not batch.schema.equals(self._schema):
-            raise ValueError(f"the batch's schema is not the encoder's: {batch.schema} instead of {self._schema}")
+            raise ValueError(f"the batch has schema {batch.schema}, but the encoder expects {self._schema}")
         selected = self._selection(batch)
         rows = batch.num_rows if selected is None else int(selected.true_count)
         headers: list[wire.FieldHeader] = []

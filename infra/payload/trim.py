@@ -29,7 +29,7 @@ class AllocationBudget:
         """Spend ``count`` bytes, or raise PayloadError."""
         self._left_bytes -= count
         if self._left_bytes < 0:
-            raise PayloadError(f"{what} would take the payload over its limit of {self._limit_bytes} bytes")
+            raise PayloadError(f"{what} would exceed the payload's limit of {self._limit_bytes} bytes")
 
 
 def kept_members(full: pa.DataType, needed: pa.DataType, path: str) -> bytes:
@@ -69,7 +69,7 @@ def pruned_type(full: pa.DataType, kept: bytes) -> pa.DataType:
     try:
         pruned = _pruned(full, bits)
     except StopIteration as error:
-        raise PayloadError(f"the kept members of {full} are cut short") from error
+        raise PayloadError(f"the kept members of {full} are truncated") from error
     if next(bits, None) is not None or max(kept) > 1:
         raise PayloadError(f"the kept members do not fit {full}")
     return pruned

@@ -108,7 +108,7 @@ def split(payload: bytes | memoryview) -> tuple[Header, list[memoryview]]:
         raise PayloadError(f"a payload of {len(view)} bytes has no prefix")
     magic, header_bytes = _PREFIX.unpack_from(view, 0)
     if magic != _MAGIC:
-        raise PayloadError("the payload does not begin as a payload does")
+        raise PayloadError("the payload has a wrong magic number")
     if header_bytes > min(MAX_HEADER_BYTES, len(view) - _PREFIX.size):
         raise PayloadError(f"a header of {header_bytes} bytes does not fit a payload of {len(view)}")
     at = _PREFIX.size + header_bytes

@@ -79,7 +79,7 @@ async def passing(namespace: str) -> None:
                     return
                 await asyncio.sleep(0.01)
     except TimeoutError as error:
-        raise WanError(f"{', '.join(waiting)} in {namespace} are up, but let nothing through") from error
+        raise WanError(f"{', '.join(waiting)} in {namespace} are up, but carry no traffic") from error
 
 
 def _passes(link: dict[str, Any]) -> bool:

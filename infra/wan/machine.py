@@ -48,7 +48,7 @@ class MachineLine:
         """See ``Line``."""
         for name in ("kernel", "initramfs"):
             if not (self._image / name).is_file():
-                raise WanUnavailableError(f"there is no {self._image / name}; .ci/wan makes it")
+                raise WanUnavailableError(f"{self._image / name} is missing; .ci/wan creates it")
         command = self._command()
         for bridge, tap in _TAPS.items():
             await ip(namespace, f"tuntap add dev {tap} mode tap", f"link set {tap} master {bridge} up")

@@ -72,7 +72,7 @@ async def remove(name: str) -> None:
     deadline_s = loop.time() + _EMPTY_S
     while pids := (await run("ip", "netns", "pids", name)).split():
         if loop.time() > deadline_s:
-            raise WanError(f"processes {', '.join(pids)} in {name} do not end")
+            raise WanError(f"processes {', '.join(pids)} in {name} do not exit")
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)

@@ -46,13 +46,15 @@ class WanSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.delay_s < math.inf:
-            raise ValueError(f"a delay of {self.delay_s} s: it is finite and not negative")
+            raise ValueError(f"a delay of {self.delay_s} s: it must be finite and not negative")
         if not 0 <= self.jitter_s <= self.delay_s:
-            raise ValueError(f"a jitter of {self.jitter_s} s: it is not negative and at most the delay")
+            raise ValueError(f"a jitter of {self.jitter_s} s: it must not be negative, and at most the delay")
         if not 0 <= self.loss <= 1:
-            raise ValueError(f"a loss of {self.loss}: it is a share from 0 to 1")
+            raise ValueError(f"a loss of {self.loss}: it must be a share from 0 to 1")
         if self.rate_bits_per_s is not None and not 1 <= self.rate_bits_per_s < math.inf:
-            raise ValueError(f"a rate of {self.rate_bits_per_s} bit/s: it is finite and at least 1; None for no limit")
+            raise ValueError(
+                f"a rate of {self.rate_bits_per_s} bit/s: it must be finite and at least 1; None means no limit"
+            )
 
     def netem(self, *, is_cut: bool) -> list[str]:
         """Return netem's arguments for these settings; all of them, since netem keeps what it is not told."""

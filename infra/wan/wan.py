@@ -90,7 +90,7 @@ class Wan:
         try:
             await namespaces.add(self._namespace)
         except WanError as error:
-            raise WanUnavailableError(f"this root may not make network namespaces: {error}") from error
+            raise WanUnavailableError(f"this root user may not create network namespaces: {error}") from error
         for bridge in (HOME_BRIDGE, CLOUD_BRIDGE):
             await ip(self._namespace, f"link add {bridge} type bridge", f"link set {bridge} up")
         await self._start_line()
@@ -142,9 +142,9 @@ class Wan:
         """
         async with self._turn:
             if name in self._sites:
-                raise WanError(f"there is a site {name} already")
+                raise WanError(f"site {name} already exists")
             if self._sites_made >= SITES_MAX:
-                raise WanError(f"{SITES_MAX} sites were made; addresses are not used again")
+                raise WanError(f"{SITES_MAX} sites were created; addresses are not reused")
             self._sites_made += 1
             site = WanSite(name, self._names.of(name), self._sites_made)
             self._sites[name] = site
@@ -211,6 +211,6 @@ class Wan:
 
 def _refuse_others() -> None:
     if sys.platform != "linux":
-        raise WanUnavailableError("network namespaces are Linux's")
+        raise WanUnavailableError("network namespaces need Linux")
     if os.geteuid() != 0:
-        raise WanUnavailableError("only root may make network namespaces; run it as root, or with sudo")
+        raise WanUnavailableError("only root may create network namespaces; run it as root, or with sudo")

@@ -110,7 +110,7 @@ async def refusal(gateway: Gateway, spec: OpenQuery) -> str:
     [
         ({"sql": "SELECT nothing FROM events"}, "nothing"),
         ({"sql": "SELEKT 1"}, "SELEKT"),
-        ({"sql": "SELECT id, id FROM events"}, "two columns of one name"),
+        ({"sql": "SELECT id, id FROM events"}, "two columns with the same name"),
         ({"sql": "SELECT INTERVAL '1' MONTH AS i FROM events"}, "its result"),
         ({"sql": "SELECT 1 AS one"}, "does not read the view events"),
         ({"sql": "SELECT id FROM events", "code_hash": "0" * 64}, "other code"),

@@ -178,7 +178,7 @@ def test_a_query_that_fails_without_rows_is_broken(bench: Bench, monkeypatch: py
     noted = Noted(running)
     running.put("bad", rows_of({1}, 3))
     assert noted.told.wait(DEADLINE_S)
-    assert noted.broken == ["it fails even without rows: no engine for 0 rows"]
+    assert noted.broken == ["the query fails even without rows: no engine for 0 rows"]
     assert running.collected.answers == []
 
 

@@ -213,7 +213,7 @@ async def test_a_bad_dictionary_fails_the_query(site: Site) -> None:
 
 
 async def test_a_run_out_of_turn_fails_a_stateful_query(site: Site) -> None:
-    site.engine.refusal = ValueError("run 5-6 came where seq 0 is next")
+    site.engine.refusal = ValueError("run 5-6 arrived, but seq 0 is next")
     site.send(5, 1, 2)
     _, failed, _ = await site.link.next()
     assert isinstance(failed, QueryFailed)

@@ -212,7 +212,7 @@ async def test_a_target_that_is_not_there_resets() -> None:
 
 @pytest.mark.parametrize(("delay_s", "rate_bytes_per_s"), [(0.0, 0.0), (-1.0, 1.0)])
 async def test_an_impossible_wan_is_refused(delay_s: float, rate_bytes_per_s: float) -> None:
-    with pytest.raises(ValueError, match="make no WAN"):
+    with pytest.raises(ValueError, match="are not valid for a WAN"):
         ShapedRelay(("127.0.0.1", 1), delay_s, rate_bytes_per_s, SystemClock())
 
 

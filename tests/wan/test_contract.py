@@ -193,7 +193,7 @@ async def test_machines_of_the_cloud_are_beside_one_another(wan: Wan, cloud: Wan
 
 
 async def test_a_name_is_used_once_at_a_time(wan: Wan) -> None:
-    with pytest.raises(WanError, match="there is a site cloud-1 already"):
+    with pytest.raises(WanError, match="site cloud-1 already exists"):
         await wan.add("cloud-1")
 
 

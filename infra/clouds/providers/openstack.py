@@ -77,4 +77,4 @@ def _named(found: list[Any], wanted: str, what: str) -> Any:
         if wanted in (each.id, each.name):
             return each
     names = ", ".join(sorted(str(each.name) for each in found)[:20])
-    raise OrderError(f'OpenStack has no {what} "{wanted}": correct it in cloud; there are {names or "none"}')
+    raise OrderError(f'OpenStack has no {what} "{wanted}": correct it in cloud; it has {names or "none"}')

@@ -152,7 +152,7 @@ class Authority:
             _rename(directory, _NEXT_GATEWAY, _GATEWAY)  # it was killed in the middle of ``give_way``
         ca = _load_or_create(directory / _CA, lambda: new_authority(now))
         if ca.certificate.not_valid_after_utc <= now:
-            raise TrustError(f"the authority in {directory} expired; remove the folder and enrol all hosts anew")
+            raise TrustError(f"the authority in {directory} expired; remove the folder and enrol all hosts again")
 
         def new_gateway() -> Credential:
             key = new_key()

@@ -53,19 +53,19 @@ def dictionary_decompressor(given_id: int, data: bytes) -> zstandard.ZstdDecompr
     """Check a dictionary from outside and return a decompressor that uses it.
 
     Raises:
-        PayloadError: when it is too long, is no zstd dictionary, or its id is not that of its bytes.
+        PayloadError: when it is too long, is not a zstd dictionary, or its id is not that of its bytes.
     """
     if len(data) > MAX_DICTIONARY_BYTES:
         raise PayloadError(f"a dictionary of {len(data)} bytes is longer than {MAX_DICTIONARY_BYTES}")
     if given_id != dictionary_id(data):
-        raise PayloadError(f"dictionary {given_id} does not hold the bytes its id stands for")
+        raise PayloadError(f"dictionary {given_id} does not match its id")
     try:
         dictionary = zstandard.ZstdCompressionDict(data, dict_type=zstandard.DICT_TYPE_FULLDICT)
         decompressor = zstandard.ZstdDecompressor(dict_data=dictionary)
         # zstandard parses the dictionary at first use only; a broken one must be refused here.
         decompressor.decompress(_empty_frame())
     except (zstandard.ZstdError, ValueError) as error:
-        raise PayloadError(f"dictionary {given_id} is no zstd dictionary: {error}") from error
+        raise PayloadError(f"dictionary {given_id} is not a zstd dictionary: {error}") from error
     return decompressor
 
 
@@ -109,7 +109,7 @@ def unpack_zstd(decompressor: zstandard.ZstdDecompressor, packed: memoryview, ra
     try:
         declared = zstandard.frame_content_size(packed)
         if declared != raw_bytes:
-            raise PayloadError(f"zstd: the frame declares {declared} bytes where {raw_bytes} were promised")
+            raise PayloadError(f"zstd: the frame declares {declared} bytes instead of {raw_bytes}")
         too_much = why_too_much(packed, raw_bytes)
         if too_much:
             raise PayloadError(f"zstd: {too_much}")
@@ -119,7 +119,7 @@ def unpack_zstd(decompressor: zstandard.ZstdDecompressor, packed: memoryview, ra
             raise
         raise PayloadError(f"zstd: {error}") from error
     if len(raw) != raw_bytes:
-        raise PayloadError(f"zstd: the frame holds {len(raw)} bytes where {raw_bytes} were promised")
+        raise PayloadError(f"zstd: the frame holds {len(raw)} bytes instead of {raw_bytes}")
     return raw
 
 
