@@ -49,17 +49,17 @@ from infra.messages import (
 _log = logging.getLogger("spillway.host")
 _FROM_THE_START = ResumePoint()
 _BOOT_S = 240.0
-# Spark gives a Python worker 10 s to come up and has no setting for it: on a busy machine that is no fault of a query.
+# Spark gives a Python worker 10 s to start and has no setting for it. On a busy machine that is not the query's fault.
 _WORKER_LATE = "Python worker failed to connect back"
 _OPEN_TRIES = 6
 _OPEN_S = 150.0
 _OUT_OF_MEMORY = 52  # Spark's own code, SparkExitCode.OOM
-# By somebody else, as a process or as Java says it: that is no query's doing.
+# Ended by somebody else, as a process or as Java reports it: not the fault of a query.
 _KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT})
-# Where Spark has stopped, its JVM ends, or else the host does.
+# After Spark has stopped, its JVM must end within this time; otherwise the host ends.
 _JVM_ENDS_S = 10.0
 _LOOK_S = 0.25
-"""How often the host looks whether its JVM runs and whether a gateway was here."""
+"""How often the host checks whether its JVM runs and whether a gateway is connected."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class HostSettings:
 
 
 class HostFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``host.json`` says once the host listens.
+    """The content of ``host.json``, written once the host listens.
 
     Attributes:
         host: its name.
@@ -120,7 +120,7 @@ class Host:
         user_data: name, authority, token, where to listen.
         settings: how it runs.
         clock: measures boot, batches and absence of the gateway.
-        on_end: hears that it ends, before it cleans up, which may take long.
+        on_end: called when the host begins to end, before it cleans up, which may take long.
     """
 
     def __init__(
@@ -204,17 +204,17 @@ class Host:
                 await self._jvm_ended(self._session.result())
 
     async def _jvm_ended(self, session: SparkSession) -> None:
-        """End; where the JVM ended by itself, tell the gateway first which queries Spark ran then."""
+        """End the host; if the JVM exited by itself, first report to the gateway which queries Spark was running."""
         code = exit_code(session)
         if code not in _KILLED:
-            await self._server.tell(HostEnding(suspects=self._suspects()))
+            await self._server.notify(HostEnding(suspects=self._suspects()))
         why = " (out of memory)" if code == _OUT_OF_MEMORY else ""
         self._stop(f"Spark's JVM ended with exit code {code}{why}", code=1)
 
     def _suspects(self) -> tuple[str, ...]:
-        """Return the queries that ran out of memory; if none did, those that Spark ran just now or was opening.
+        """Return the queries that ran out of memory; if none did, those that Spark was running or opening just now.
 
-        The one that Spark has run for longest comes first: its micro-batch is the one that did not end.
+        The query that Spark has run for longest comes first: its micro-batch is the one that did not end.
         """
         found = {name: slot.opened.activity for name, slot in self._slots.items() if slot.opened is not None}
         known = {name: activity for name, activity in found.items() if activity is not None}
@@ -224,7 +224,7 @@ class Host:
         return fatal or (*opening, *sorted(running, key=lambda name: known[name].since_s))
 
     def _died(self, opened: Opened, reason: str) -> None:
-        """Tell the owner of a query that it died, unless Spark ends: then the host does. Called on any thread."""
+        """Report to a query's owner that it failed, unless Spark ends: then the host reports. Any thread may call."""
         if is_ending(self._session.result()):
             stop = partial(self._stop, f"Spark has stopped: {reason}", 1)
             self._loop.call_soon_threadsafe(self._loop.call_later, _JVM_ENDS_S, stop)
@@ -232,7 +232,7 @@ class Host:
             opened.died(reason)
 
     async def _hear_notice(self) -> None:
-        """Tell the gateway when the provider says that it takes this machine back, if it is one of that kind."""
+        """Notify the gateway when the provider announces that it reclaims this VM, if it is a spot VM."""
         provider = self._user_data.extra.get(NOTICE)
         if provider is None:
             return
@@ -269,9 +269,9 @@ class Host:
             case SessionStarted() | SessionEnded():
                 self._forget_owners()
             case Shutdown():
-                self._stop("the gateway said so")
+                self._stop("the gateway asked for it")
             case _:
-                pass  # heartbeats and farewells are the link's business
+                pass  # the link handles heartbeats and goodbyes
 
     def _owned(self, session: str, query: str, epoch: int) -> Opened | None:
         slot = self._slots.get(query)
@@ -285,7 +285,7 @@ class Host:
                 slot.opened.detach()
 
     def _found_here(self, spec: OpenQuery) -> OpenQuery:
-        """Return what is to be opened, its user's code where this machine has it."""
+        """Return the query to open, with the path of the user's code on this machine."""
         code_path = self._user_data.extra.get(CODE_PATH)
         return msgspec.structs.replace(spec, code_path=code_path) if code_path and spec.code_path else spec
 
@@ -301,7 +301,7 @@ class Host:
                 await self._server.send(session, QueryRefused(query=spec.query, epoch=spec.epoch, reason=reason))
             except Exception as error:
                 if await in_thread(is_ending, base):
-                    return  # the host ends, whatever the query is like
+                    return  # the host ends, so the query does not matter
                 reason = str(error) if isinstance(error, RefusedError) else f"query {spec.query}: {why(error)}"
                 _log.warning("refused: %s", reason)
                 await self._server.send(session, QueryRefused(query=spec.query, epoch=spec.epoch, reason=reason))

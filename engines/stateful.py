@@ -1,4 +1,4 @@
-"""A query that holds state: its offsets are seq, and its checkpoint goes on only when the sink holds the results."""
+"""A stateful query: its offsets are seq, and its checkpoint advances only when the sink holds the results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from infra.messages import QueryPlan
 
 
 def why_no_state_there(master: str, query: str, plan: QueryPlan) -> str:
-    """Say why a query cannot run on a Spark; empty if it can."""
+    """Return why a query cannot run on a Spark master; empty if it can."""
     if plan.switch_class != "whole" or is_local(master):
         return ""
     return (
@@ -40,18 +40,18 @@ class StatefulStream:
     """A stateful query, open, for one gateway session.
 
     Args:
-        query: what runs.
+        query: the query.
         server: where Spark asks for runs.
         clock: measures micro-batches.
-        on_answers: gets one answer for each micro-batch.
-        on_death: gets the reason when the query cannot go on.
+        on_answers: called with one answer for each micro-batch.
+        on_death: called with the reason when the query has failed.
 
     Attributes:
-        activity: what Spark does for it.
-        progress: where it goes on; runs must be put from ``progress.resume_seq`` on, without gaps.
+        activity: the record of Spark's work for it.
+        progress: where it continues; runs must be put from ``progress.resume_seq`` on, without gaps.
 
     Raises:
-        RefusedError: it has no checkpoint folder, a damaged one, or the executors are other machines.
+        RefusedError: it has no checkpoint folder, a damaged one, or the executors run on other machines.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class StatefulStream:
         self._stream = Stream(query, server, self.feed, folder, self._batch, on_death)
 
     def open(self) -> None:
-        """Start, on a host where it never ran after an empty micro-batch over a checkpoint that is thrown away.
+        """Start; if it never ran on this host, first run an empty micro-batch over a temporary checkpoint.
 
         Raises:
-            RefusedError: Spark does not run it as a stream in append mode, or not even without events.
+            RefusedError: Spark cannot run it as a stream in append mode, or it fails even without events.
         """
         if not self.query.warm:
             self._warm_up()
@@ -85,7 +85,7 @@ class StatefulStream:
             raise
 
     def put(self, parts: Sequence[pa.Buffer], tag: object, first_seq: int, end_seq: int) -> None:
-        """Append a run; blocks while too much waits.
+        """Append a run; blocks while the feed is full.
 
         Raises:
             FeedClosed: the query was stopped.
@@ -97,22 +97,22 @@ class StatefulStream:
 
     @property
     def death(self) -> str:
-        """Return why it cannot go on; empty while it can."""
+        """Return why it ended; empty while it lives."""
         return self._stream.death
 
     @property
     def can_change_owner(self) -> bool:
-        """Tell that no other session may go on: what this one's sink holds is not known to the next."""
+        """Return False: another session cannot know what this session's sink holds."""
         return False
 
     def committed(self, last_seq: int) -> None:
-        """Hear that the sink holds all results up to and with ``last_seq``."""
+        """Note that the sink holds all results up to and including ``last_seq``."""
         with self._committed:
             self._committed_seq = max(self._committed_seq, last_seq)
             self._committed.notify_all()
 
     def drop_waiting(self) -> None:
-        """End the micro-batch that waits for the sink: nobody will say that it has the results."""
+        """End the micro-batch that waits for the sink: nobody will report that the sink has the results."""
         with self._committed:
             self._abandoned = True
             self._committed.notify_all()
@@ -141,7 +141,7 @@ class StatefulStream:
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         items = self.feed.planned
         if not items:
-            # Spark plans a first micro-batch even if nothing has come; without the state of this one there is no next.
+            # Spark plans a first micro-batch even without runs; the second needs the state that this one makes.
             frame.toArrow()
             return
         with self.activity.running():

@@ -26,10 +26,10 @@ _QUERY = OpenQuery(
 
 
 def warm_up(session: SparkSession, feeds: FeedServer, clock: Clock) -> None:
-    """Run a small query through the whole streaming path, and return when its answer has come back.
+    """Run a small query through the whole streaming path, and return when its answer has arrived.
 
     Raises:
-        RefusedError: it did not come back, or was wrong.
+        RefusedError: no answer arrived, or a wrong one.
     """
     answered = threading.Event()
     rows: list[int] = []

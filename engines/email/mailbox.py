@@ -1,6 +1,6 @@
 """Mail as rows: readers for mbox files (plain or gzip) and for folder trees with one raw message a file.
 
-A mail that cannot be read becomes a counted, reported reason in a ``MailReport``; it never ends the reading.
+A mail that cannot be read never ends the reading: a ``MailReport`` counts it and keeps the reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_LINE_BYTES = 1024 * 1024
 MAX_REASONS = 100
 GZIP_MAGIC = b"\x1f\x8b"
 
-# Writers that quote badly leave "From " in bodies; a true separator follows a blank line and carries a time of day.
+# Some writers leave "From " unquoted in bodies; a real separator follows a blank line and carries a time of day.
 _SEPARATOR = re.compile(rb"From \S.*\d\d:\d\d")
 _QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
 _ADDRESS = re.compile(r"[^\s<>,;:\"()']+@[^\s<>,;:\"()']+")
@@ -45,7 +45,7 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MailReport:
-    """Counts what a reader met; keeps the first ``MAX_REASONS`` reasons, each with its place."""
+    """Counts the mails of a reader; keeps the first ``MAX_REASONS`` reasons, each with its place."""
 
     def __init__(self) -> None:
         self.mails = 0
@@ -63,7 +63,7 @@ def read_mail(path: Path, report: MailReport | None = None) -> Iterator[Mail]:
     """Yield the mails of an mbox file (plain or gzip) in file order, or of a folder tree in order of path.
 
     Raises:
-        FileNotFoundError: there is nothing at ``path``.
+        FileNotFoundError: ``path`` does not exist.
     """
     report = report or MailReport()
     raw = _tree_messages(path, report) if path.is_dir() else _mbox_messages(path, report)
@@ -110,7 +110,7 @@ def _mbox_messages(path: Path, report: MailReport) -> Iterator[tuple[str, bytes]
 
 
 def _split_mbox(stream: BinaryIO, name: str, report: MailReport) -> Iterator[tuple[str, bytes]]:
-    """Yield (place, raw message) for what stands between separator lines."""
+    """Yield (place, raw message) for the text between separator lines."""
     place, message, after_blank = "", _Collected(), True
     for number, line in enumerate(_lines(stream, name, report), start=1):
         if after_blank and _SEPARATOR.match(line):
@@ -141,7 +141,7 @@ class _Collected:
             self._lines.append(line)
 
     def finish(self, place: str, report: MailReport) -> Iterator[tuple[str, bytes]]:
-        """Yield the message, its quoted ``From `` lines and its closing blank line undone."""
+        """Yield the message without quoting of ``From `` lines and without the closing blank line."""
         if not place or self._refused:
             return
         if self._bytes > MAX_MAIL_BYTES:
@@ -168,7 +168,7 @@ def _lines(stream: BinaryIO, name: str, report: MailReport) -> Iterator[bytes]:
 def _tree_messages(folder: Path, report: MailReport) -> Iterator[tuple[str, bytes]]:
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder)
-        # A maildir's tmp holds what is still being written; hidden files are the mail program's own.
+        # A maildir's tmp holds unfinished mails; hidden files belong to the mail program.
         if place.parent.name == "tmp" or path.name.startswith(".") or not path.is_file():
             continue
         size = path.stat().st_size
@@ -191,7 +191,7 @@ def _header(message: Message, name: str) -> str:
 
 
 def _addresses(message: Message, name: str) -> list[str]:
-    """Return the addresses in a header in their order; the usual parser first, a plain search where it gives up."""
+    """Return the addresses in a header in order; use the standard parser, or a plain search where it fails."""
     text = _header(message, name)
     found = [one for _, one in getaddresses([text]) if "@" in one and " " not in one and not one.startswith("'")]
     return found or [match[-1] for piece in text.split(",") if (match := _ADDRESS.findall(piece))]

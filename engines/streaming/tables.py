@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a table as a single batch of exactly ``schema``; columns go by place."""
+    """Return a table as a single batch of exactly ``schema``; columns match by position."""
     columns = [
         pa.concat_arrays([chunk.cast(field.type) for chunk in column.chunks])
         if column.num_chunks

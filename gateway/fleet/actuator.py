@@ -242,7 +242,7 @@ class Actuator:
                 vm=vm.name,
                 billing_since_s=vm.ordered_s,
                 usd_per_hour=self._usd_per_hour(vm),
-                setbacks=() if vm.node is None else vm.node.setbacks,
+                setbacks=() if vm.node is None else vm.node.failures,
             ),
         )
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from gateway.hosts.connection import Connection
 from infra.clock import Clock
-from infra.clouds.base import Cloud, CloudError, Node, Overheard, Warms
+from infra.clouds.base import Cloud, CloudError, Node, ReadsLogs, Warms
 from infra.link.channel import LinkLost
 from infra.link.client import Address, HostLink, enrol
 from infra.link.keys.trust import Authority, TrustError, UserData, new_token
@@ -240,9 +240,9 @@ class HomeHost:
             raise TimeoutError(await self._with_last_words(str(error))) from error
 
     async def _with_last_words(self, why: str) -> str:
-        if self._node is None or not isinstance(self._machines, Overheard):
+        if self._node is None or not isinstance(self._machines, ReadsLogs):
             return why
-        words = await self._machines.last_words(self._node.id)
+        words = await self._machines.log_tail(self._node.id)
         return f"{why}; its last words: {words or 'it wrote nothing'}"
 
     async def end(self, connection: Connection | None) -> None:

@@ -1,4 +1,4 @@
-"""What has arrived on a link and waits for its reader; bounded, and control never waits behind data."""
+"""The queue of received messages of a link. It is bounded, and control messages never wait behind data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_CONTROL_FRAMES = 4096
 
 
 class _Lane:
-    """A first-in first-out queue that knows its bytes."""
+    """A first-in first-out queue that counts its bytes."""
 
     def __init__(self, max_bytes: int, max_frames: int) -> None:
         self._max_bytes = max_bytes
@@ -27,7 +27,7 @@ class _Lane:
         return len(self._frames)
 
     def has_room(self, frame: Frame) -> bool:
-        """One frame always fits into an empty lane, however large it is."""
+        """Return whether a frame fits. One frame always fits into an empty lane, however large it is."""
         fits = self._held_bytes + frame.wire_bytes <= self._max_bytes and len(self._frames) < self._max_frames
         return fits or not self._frames
 
@@ -46,7 +46,7 @@ class _Lane:
 
 
 class Inbox:
-    """Two bounded lanes with one outlet that takes from control first."""
+    """Two bounded lanes with one outlet, which returns control messages first."""
 
     def __init__(self) -> None:
         self._control = _Lane(MAX_CONTROL_BYTES, MAX_CONTROL_FRAMES)
@@ -56,10 +56,10 @@ class Inbox:
         self._end: str | None = None
 
     def put_control(self, frame: Frame) -> None:
-        """Take a control frame at once, so that the heartbeats behind it are seen.
+        """Add a control frame at once, so that the heartbeats behind it are read.
 
         Raises:
-            LinkLost: far more came than any conversation needs while nobody read.
+            LinkLost: far too many control messages wait unread.
         """
         if not self._control.has_room(frame):
             raise LinkLost(f"{len(self._control)} control messages wait unread: the other end floods, or nobody reads")
@@ -67,7 +67,7 @@ class Inbox:
         self._readable.set()
 
     async def put_data(self, frame: Frame) -> None:
-        """Take a data frame once there is room for it; that wait is the back-pressure."""
+        """Add a data frame once there is room for it; that wait is the back-pressure."""
         while not self._data.has_room(frame) and self._end is None:
             self._room.clear()
             await self._room.wait()
@@ -75,7 +75,7 @@ class Inbox:
         self._readable.set()
 
     def end(self, reason: str, *, keep_data: bool) -> None:
-        """Let the reader have what is there, then ``LinkLost``; the first reason given counts."""
+        """Let the reader take what is left, then raise ``LinkLost``; the first reason counts."""
         if self._end is None:
             self._end = reason
         if not keep_data:

@@ -1,4 +1,4 @@
-"""The two connections of one link as one thing: what the gateway's and the host's end have in common."""
+"""The two connections of one link as a unit: the code that the gateway's and the host's end share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ChannelPair:
     Args:
         control: the connection for everything small.
         data: the connection for bulk.
-        on_heartbeat: is shown each control message first and returns True if it dealt with it.
+        on_heartbeat: called first with each control message; returns True if it handled the message.
         keep_data: whether data that had arrived is still delivered after the link was lost.
     """
 
@@ -42,8 +42,8 @@ class ChannelPair:
         """Run ``work`` as long as the link lives; a ``LinkLost`` or ``FrameError`` from it ends the link."""
         self._tasks.append(asyncio.create_task(self._guard(work)))
 
-    def was_heard(self) -> bool:
-        """Return whether anything came on the control connection since the last call."""
+    def has_received(self) -> bool:
+        """Return whether anything arrived on the control connection since the last call."""
         heard, self._heard = self._heard, False
         return heard
 
@@ -94,7 +94,7 @@ class ChannelPair:
         except (LinkLost, FrameError) as error:
             self.lose(error.reason)
         except Exception as error:
-            # Our own mistake: asyncio reports it, but a link with one deaf ear must not live on.
+            # A bug of ours: asyncio reports it, but a link with only one working reader must not stay open.
             self.lose(f"internal error: {error!r}"[:500])
             raise
 

@@ -1,4 +1,4 @@
-"""One column as an Arrow IPC message, and back from bytes that nobody vouches for."""
+"""One column as an Arrow IPC message, and back from untrusted bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REFUSED = (pa.types.is_dictionary, pa.types.is_string_view, pa.types.is_binary_
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Raise ValueError when a schema has no columns, two of one name, or types that frames do not carry."""
+    """Raise ValueError if a schema has no columns, two with the same name, or types that frames do not support."""
     if not len(schema):
         raise ValueError("the schema has no columns")
     if len(set(schema.names)) != len(schema.names):
@@ -53,7 +53,7 @@ def _spell(kind: pa.DataType) -> str:
 
 
 def write_body(column: pa.Array) -> memoryview:
-    """Return a column's values as one Arrow IPC message; of a slice only its own bytes."""
+    """Return a column's values as one Arrow IPC message; for a slice only the bytes of the slice."""
     return memoryview(pa.RecordBatch.from_arrays([column], names=[""]).serialize())
 
 
@@ -77,7 +77,7 @@ def read_body(body: bytes | memoryview, kind: pa.DataType, rows: int) -> pa.Arra
 
 
 def _check_message(body: memoryview, rows: int) -> None:
-    """Refuse what Arrow's reader would believe: compressed buffers (they allocate what they declare) and row counts."""
+    """Check what Arrow's reader would trust: compressed buffers (it allocates the size they declare) and row counts."""
     continuation, metadata_bytes = _PREFIX.unpack_from(body, 0)
     if continuation != _CONTINUATION or metadata_bytes > len(body) - _PREFIX.size:
         raise PayloadError("the body is not an Arrow message: bad prefix")
@@ -96,7 +96,7 @@ def _check_message(body: memoryview, rows: int) -> None:
 
 
 def _slot(table: memoryview, at: int, field: int) -> int:
-    """Return where a flatbuffer table keeps a field, 0 when it leaves it out."""
+    """Return where a flatbuffer table stores a field, 0 if the field is absent."""
     vtable = at - int(struct.unpack_from("<i", table, at)[0])
     entry = 4 + 2 * field
     if entry + 2 > struct.unpack_from("<H", table, vtable)[0]:
@@ -110,5 +110,5 @@ def _u32(table: memoryview, at: int) -> int:
 
 
 def _i64(table: memoryview, at: int) -> int:
-    """Return a long field's value; one that is left out is 0."""
+    """Return the value of a long field; 0 if it is absent."""
     return int(struct.unpack_from("<q", table, at)[0]) if at else 0

@@ -1,4 +1,4 @@
-"""From bytes that crossed the WAN to a record batch of exactly the schema both sites agreed on."""
+"""Decodes bytes that crossed the WAN into a record batch with exactly the schema both sites agreed on."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from infra.payload.errors import PayloadError
 
 DEFAULT_MAX_BYTES = 128 << 20
 MAX_DICTIONARIES = 4
-"""Dictionaries kept for a field; the oldest goes first, since an encoder uses only its newest."""
+"""Dictionaries kept for a field; the oldest is dropped first, since an encoder uses only its newest."""
 
 
 class Decoder:
-    """Decodes the payloads of one query; not for two threads at once.
+    """Decodes the payloads of one query; not thread-safe.
 
-    Nothing in a payload is believed: sizes are compared with the limit before anything is allocated, and Arrow data is
-    validated in full before it is touched.
+    Payloads are not trusted: sizes are compared with the limit before anything is allocated, and Arrow data is
+    validated in full before it is used.
 
     Args:
-        schema: of every batch returned; what was not sent is null in it.
-        max_bytes: most that one payload may become.
+        schema: of every batch returned; columns that were not sent are null.
+        max_bytes: the largest size that one payload may unpack to.
     """
 
     def __init__(self, schema: pa.Schema, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
@@ -34,10 +34,10 @@ class Decoder:
         self._dictionaries: dict[str, dict[int, zstandard.ZstdDecompressor]] = {}
 
     def add_dictionary(self, field: str, dictionary_id: int, data: bytes) -> None:
-        """Take a dictionary of a field.
+        """Add a dictionary for a field.
 
         Raises:
-            PayloadError: when the field does not exist or the dictionary is none.
+            PayloadError: the field does not exist, or the dictionary is invalid.
         """
         if self._schema.get_field_index(field) < 0:
             raise PayloadError(f"received a dictionary for field {field!r}, which the schema does not have")
@@ -50,7 +50,7 @@ class Decoder:
         """Return the rows of a payload; its arrays may refer to the payload's memory.
 
         Raises:
-            PayloadError: when anything about the payload is wrong; nothing else is raised for bad bytes.
+            PayloadError: anything about the payload is wrong; bad bytes cause no other error.
         """
         header, bodies = wire.split(payload)
         if header.fingerprint != self._fingerprint:
@@ -65,7 +65,7 @@ class Decoder:
             if field.column >= len(self._schema) or field.column in came:
                 raise PayloadError(f"field {field.column} is unknown or occurs twice")
             came[field.column] = field, self._column(field, packed, header.rows, budget)
-        # Only now, when all that came was found to be well, is memory taken for what did not come.
+        # Memory for the columns that were not sent is allocated only now, after all others proved valid.
         columns = {
             index: trim.restore(column, self._schema.field(index).type, field.kept, budget)
             for index, (field, column) in came.items()

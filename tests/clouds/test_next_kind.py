@@ -44,7 +44,7 @@ async def test_after_a_machine_that_never_boots_the_next_zone_is_tried_and_then_
             seen.add(host)
         return False
 
-    cloud = ec2.cloud(knock=note_and_never, account={"zones": ZONES}, boot_within_s=1.0)
+    cloud = ec2.cloud(is_host=note_and_never, account={"zones": ZONES}, boot_within_s=1.0)
     for number in range(4):
         with pytest.raises(BootError, match="nothing listens"):
             await cloud.create(f"vm-{number}", TAGS, user_data(f"vm-{number}"))
@@ -85,7 +85,7 @@ async def test_a_restarted_gateway_does_not_pay_for_the_same_boot_again(
 ) -> None:
     memory = tmp_path / "unfit-kinds.json"
     with pytest.raises(BootError):
-        await ec2.cloud(knock=never, boot_within_s=1.0, memory=memory).create("vm-1", TAGS, user_data("vm-1"))
+        await ec2.cloud(is_host=never, boot_within_s=1.0, memory=memory).create("vm-1", TAGS, user_data("vm-1"))
     assert await ordered_size(ec2.cloud(memory=memory)) == "m5.xlarge"
     assert await ordered_size(ec2.cloud()) == "m5.large", "without the file it would"
     await clock.sleep_until(clock.now() + 3601.0)
@@ -96,7 +96,7 @@ async def test_a_kind_that_came_up_again_is_as_good_as_before(ec2: Ec2Lab, tmp_p
     memory = tmp_path / "unfit-kinds.json"
     only = {"sizes": ("m5.large",)}
     with pytest.raises(BootError):
-        await ec2.cloud(knock=never, boot_within_s=1.0, memory=memory).create("vm-1", TAGS, user_data("vm-1"))
+        await ec2.cloud(is_host=never, boot_within_s=1.0, memory=memory).create("vm-1", TAGS, user_data("vm-1"))
     assert await ordered_size(ec2.cloud(memory=memory, account=only)) == "m5.large"
     assert await ordered_size(ec2.cloud(memory=memory)) == "m5.large"
 
@@ -128,10 +128,10 @@ async def test_what_went_wrong_before_is_told_with_the_machine(
     cloud = ec2.cloud(endpoint=proxy.endpoint)
     node = await cloud.create("vm-1", TAGS, user_data("vm-1"))
     assert node.size == "m5.xlarge"
-    assert len(node.setbacks) == 2
-    assert node.setbacks[0].startswith("m5.large: EC2")
-    assert "name more sizes or zones" in node.setbacks[0]
-    assert "wants fewer requests; retry in 7 s" in node.setbacks[1].replace("retry in 8 s", "retry in 7 s")
+    assert len(node.failures) == 2
+    assert node.failures[0].startswith("m5.large: EC2")
+    assert "name more sizes or zones" in node.failures[0]
+    assert "asks for fewer requests; retry in 7 s" in node.failures[1].replace("retry in 8 s", "retry in 7 s")
     await cloud.destroy(node.id)
     proxy.stop()
 

@@ -167,7 +167,7 @@ class TestTrouble:
     def test_no_bucket_is_said(self, s3_server: S3Server, bucket: str) -> None:
         store = S3Store(f"{bucket}-not", endpoint=s3_server.endpoint)
         for ask in (lambda: store.put("x", b""), lambda: list(store.list("")), lambda: store.get("x", bytes_max=1)):
-            with pytest.raises(StoreRefusedError, match="there is no such bucket: make it"):
+            with pytest.raises(StoreRefusedError, match="the bucket does not exist: create it"):
                 ask()
 
     def test_no_credentials_are_said(

@@ -81,7 +81,7 @@ def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     said = CliRunner().invoke(main, ["demo", "--wan", "70ms,50mbit", "--out", str(tmp_path)])
     assert said.exit_code == 1
-    assert "only root may make network namespaces" in said.output
+    assert "only root may create network namespaces" in said.output
     assert list(tmp_path.iterdir()) == []
 
 

@@ -235,7 +235,7 @@ async def test_killed_it_leaves_no_process_behind_and_its_state_goes_on_elsewher
         await gateway.link.send(Shutdown())
         await ended(host, family)
     assert host.process.returncode == 0
-    assert "ended: the gateway said so" in (tmp_path / "second" / "log").read_text()
+    assert "ended: the gateway asked for it" in (tmp_path / "second" / "log").read_text()
 
 
 async def test_when_its_jvm_dies_it_ends_and_says_so(tmp_path: Path) -> None:

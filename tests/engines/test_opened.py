@@ -194,7 +194,7 @@ async def test_a_gateway_beyond_its_credit_loses_the_query(site: Site) -> None:
     site.opened.take_run(run, bytes(CREDIT_BYTES))
     _, failed, _ = await site.link.next()
     assert isinstance(failed, QueryFailed)
-    assert "overran its credit" in failed.reason
+    assert "exceeded its credit" in failed.reason
     assert not site.opened.is_owned_by("s1", 1)
 
 

@@ -38,4 +38,4 @@ async def test_a_host_that_ends_while_it_boots_leaves_its_last_words(
 
 
 async def test_of_a_machine_that_nobody_knows_there_are_no_last_words(tmp_path: Path) -> None:
-    assert await ProcessCloud(tmp_path, SystemClock(), max_vms=1).last_words("vm-0") == ""
+    assert await ProcessCloud(tmp_path, SystemClock(), max_vms=1).log_tail("vm-0") == ""

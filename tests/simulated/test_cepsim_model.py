@@ -71,7 +71,7 @@ def test_poisson_arrivals_vary_as_much_as_their_mean() -> None:
         (lambda: Edge("a", "b", -0.5), "selectivity"),
         (lambda: SimulatedVm("v", 0), "MIPS"),
         (lambda: chain(producer("p"), operator("p"), consumer("c")), "same name"),
-        (lambda: QueryGraph("q", [producer("p"), consumer("c")], [Edge("p", "x")]), "no vertex"),
+        (lambda: QueryGraph("q", [producer("p"), consumer("c")], [Edge("p", "x")]), "not a vertex"),
         (lambda: QueryGraph("q", [producer("p"), operator("o")], [Edge("p", "o")]), "lacks an output"),
         (lambda: QueryGraph("q", [producer("p"), consumer("c")], [Edge("p", "c")] * 2), "two edges"),
         (
@@ -80,7 +80,7 @@ def test_poisson_arrivals_vary_as_much_as_their_mean() -> None:
                 [producer("p"), operator("a"), operator("b"), consumer("c")],
                 [Edge("p", "a"), Edge("a", "b"), Edge("b", "a"), Edge("b", "c")],
             ),
-            "circle",
+            "cycle",
         ),
         (
             lambda: Simulation([chain(producer("p"), consumer("c"))], [SimulatedVm("a", 1)], {"p": "a"}),

@@ -85,7 +85,7 @@ def test_networks_are_those_between_the_places() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(ValueError, match="one name"):
+    with pytest.raises(ValueError, match="same name"):
         SimulatedCloud([Datacentre("a", (SimulatedHost("h", 1.0),)), Datacentre("b", (SimulatedHost("h", 1.0),))])
     with pytest.raises(ValueError, match="MIPS"):
         SimulatedHost("h", 0.0)

@@ -39,7 +39,7 @@ class MemoryCloud(Cloud):
         self.refusals: list[Exception] = []
         self.stubborn = 0
         self.size = ""
-        self.setbacks: tuple[str, ...] = ()
+        self.failures: tuple[str, ...] = ()
         self.given_up: list[str] = []
         self.created = 0
         self.boots = asyncio.Event()
@@ -61,7 +61,7 @@ class MemoryCloud(Cloud):
             created_at_s=0.0,
             tags=dict(tags),
             size=self.size,
-            setbacks=self.setbacks,
+            failures=self.failures,
         )
         self.nodes[identity] = node
         self.created += 1

@@ -1,7 +1,7 @@
-"""Blocking calls to a provider: in threads of their own, each with a deadline, tried again a few times.
+"""Blocking calls to a provider: each in its own thread, with a deadline and a few retries.
 
-libcloud has no deadline for a whole call and its drivers are for one thread at a time. So each thread has a driver of
-its own, and whoever waits for a call stops waiting when its time is over, though the thread cannot be stopped.
+libcloud has no deadline for a whole call, and one driver serves one thread at a time. So each thread has its own
+driver. When the deadline is over, the caller stops waiting, although the thread cannot be stopped.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _TRIES: Final = 6
 _PAUSE_S: Final = 1.0
 _PAUSE_MAX_S: Final = 20.0
 _TOLD_MAX_S: Final = 120.0
-"""A provider that wants to be left alone for longer than this is believed at once: nobody waits for it."""
+"""If a provider asks for a longer pause than this, the call fails at once instead of waiting."""
 
 
 class Calls:
     """Calls to one provider.
 
     Args:
-        connect: makes a driver; called once for each thread.
+        connect: creates a driver; called once for each thread.
         where: provider and place, for people.
         clock: measures pauses.
-        call_s: how long a call is waited for.
+        call_s: the deadline of a call.
     """
 
     def __init__(self, connect: Callable[[], Any], where: str, clock: Clock, call_s: float) -> None:
@@ -49,12 +49,12 @@ class Calls:
         self._running: set[asyncio.Future[Any]] = set()
 
     async def ask(self, what: str, call: Callable[[Any], T], on_retry: Callable[[str], None] | None = None) -> T:
-        """Return what ``call`` returns, given a driver; throttled and failed calls are tried again.
+        """Return what ``call`` returns, given a driver; throttled and failed calls are retried.
 
         Args:
             what: for people.
-            call: must do no harm when it is made twice.
-            on_retry: hears why it is made again.
+            call: must be safe to repeat.
+            on_retry: called with the reason of each retry.
 
         Raises:
             CloudError: of the kind that fits, after the last try.
@@ -73,7 +73,8 @@ class Calls:
         """Return what ``call`` returns, given a driver.
 
         Raises:
-            CloudError: of the kind that fits; UnavailableError too when it takes too long, and then it may go on.
+            CloudError: of the kind that fits; also UnavailableError after the deadline, and then the call may still
+                run.
         """
 
         def work() -> T:
@@ -92,19 +93,19 @@ class Calls:
             raise UnavailableError(f"{self._where} did not answer within {self._call_s:g} s") from error
 
     async def quiet(self, within_s: float) -> bool:
-        """Wait until no call runs in any thread, those included for which nobody waits; return whether that is so."""
+        """Wait until no call runs in any thread, abandoned calls included; return whether that is so."""
         if self._running:
             await asyncio.wait(tuple(self._running), timeout=within_s)
         return not self._running
 
     def close(self) -> None:
-        """Take no more calls; those that run end by themselves."""
+        """Accept no more calls; those that run end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _ended(self, future: asyncio.Future[Any]) -> None:
         self._running.discard(future)
         if not future.cancelled():
-            future.exception()  # somebody stopped waiting for it; that was said then
+            future.exception()  # its caller stopped waiting for it, and logged that
 
     async def _sleep(self, pause_s: float) -> None:
         await self._clock.sleep_until(self._clock.now() + pause_s)
@@ -122,7 +123,7 @@ def _worth_trying_again(error: BaseException) -> bool:
 
 
 def _pause_s(state: RetryCallState) -> float:
-    """Return how long to wait: as long as the provider said, else longer each time and never the same for two."""
+    """Return how long to wait: as long as the provider said, otherwise longer each time, with jitter."""
     error = None if state.outcome is None else state.outcome.exception()
     own_s = wait_random_exponential(multiplier=_PAUSE_S, max=_PAUSE_MAX_S)(state)
     return max(own_s, error.after_s) if isinstance(error, ThrottledError | UnavailableError) else own_s
