@@ -48,7 +48,7 @@ _TAG = "spillway-gateway"
 
 
 class Daemon:
-    """One gateway from start to end; ``ownership`` is of its fleet, if the config names one; ``dial`` links to VMs."""
+    """One gateway from start to end; ``ownership`` is that of its fleet, if it has one; ``dial`` connects to VMs."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Daemon:
         return 0 if self._failure is None else 1
 
     def _told_to_stop(self) -> None:
-        """Drain; at the second signal, do not wait for results that cannot be delivered now."""
+        """Drain; at the second signal, stop waiting for results that cannot be delivered now."""
         if self._stop.is_set():
             self._fail("stopped by a second signal: undelivered results are delivered after the next start")
         self._stop.set()
@@ -152,7 +152,7 @@ class Daemon:
         self._actuator.queries_are_open()
 
     async def _begin_unless_stopped(self) -> bool:
-        """Begin, which takes as long as Spark does; return False if the gateway was stopped meanwhile."""
+        """Start, which takes as long as Spark does; return False if the gateway was stopped meanwhile."""
         begin = asyncio.create_task(self._begin(), name="begin")
         stop = asyncio.create_task(self._stop.wait(), name="stop")
         await asyncio.wait((begin, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -168,7 +168,7 @@ class Daemon:
         return self._supervision.drained
 
     async def _keep_time(self, over: Callable[[], bool], *, despite_failure: bool = False) -> None:
-        """End each slot when its time has come, until ``over`` or, unless that is known already, a failure."""
+        """End each slot at its time, until ``over`` or, unless that is known already, a failure."""
         while not over() and (despite_failure or self._failure is None):
             await self._clock.sleep_until(min(self._slot_ends_s, self._clock.now() + _POLL_S))
             self._check()
@@ -212,7 +212,7 @@ class Daemon:
             self._fail(why)
 
     def _tell_failed(self, *, until_drained: bool) -> None:
-        """Say which queries have failed; a gateway that was to run until everything is drained has failed then."""
+        """Log which queries have failed; a gateway that runs until drained has then failed, too."""
         for name, reason in self._supervision.failed.items():
             why = f"query {name} failed, its undelivered events are kept: {reason}"
             if until_drained:
@@ -225,8 +225,8 @@ class Daemon:
     async def _wind_down(self) -> None:
         """Deliver what was read, and terminate every VM.
 
-        Slots go on meanwhile: a VM that cannot be drained is still ended before its next billing period, but what is
-        left is no reason to start one.
+        Slots continue meanwhile: a VM that cannot be drained is still terminated before its next billing period, but
+        the remaining events are no reason to start one.
         """
         self._deciding.handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
         for query in self._queries.values():
@@ -236,7 +236,7 @@ class Daemon:
         await self._keep_time(lambda: self._actuator.settled, despite_failure=True)
 
     async def _let_go(self) -> None:
-        """End all that still runs; after a failure that is more than after an orderly end."""
+        """End everything that still runs; after a failure there is more to end than after an orderly stop."""
         await self._supervision.end()
         await self._home.stop_watching()
         await self._deciding.stop_learning()
@@ -251,7 +251,7 @@ class Daemon:
             await self._end_hosts()
 
     async def _stop_queries(self) -> None:
-        """Stop all queries; one that cannot be stopped in order does not keep the others from it."""
+        """Stop all queries; a query that cannot be stopped cleanly does not prevent the others from stopping."""
         names = list(self._queries)
         ends = await asyncio.gather(*(self._queries[name].stop() for name in names), return_exceptions=True)
         for name, error in zip(names, ends, strict=True):
@@ -261,7 +261,7 @@ class Daemon:
                 self._fail(f"query {name} could not be stopped cleanly: {error!r}")
 
     async def _end_hosts(self) -> None:
-        """End the engine hosts, or leave them to the next gateway."""
+        """End the engine hosts, or leave them for the next gateway."""
         try:
             await self._home.end(keep=self._keep_hosts)
         finally:
@@ -366,7 +366,7 @@ class Daemon:
         return json.dumps(self._deciding.decisions.last)
 
     def status(self) -> str:
-        """Return what the gateway is doing, as JSON."""
+        """Return the state of the gateway, as JSON."""
         running = self.phase in ("running", "stopping")
         spent = money(self._scheduler, self._clock.now(), self._clock.wall())
         supervisors = self._supervision.of if running else {}

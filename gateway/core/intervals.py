@@ -21,7 +21,7 @@ class IntervalSet:
             self.add(first, last)
 
     def add(self, first: int, last: int) -> None:
-        """Add every number from ``first`` to ``last``; numbers that are in already stay in."""
+        """Add every number from ``first`` to ``last``; numbers that are in the set already stay."""
         if last < first:
             raise ValueError(f"interval [{first}, {last}] ends before it starts")
         left = bisect_right(self._ends, first - 2)

@@ -21,11 +21,11 @@ KeptHost = tuple[HomeHost, Connection]
 
 
 class Standby:
-    """Starts a host in the background, lets queries warm it up, and replaces it when it is lost.
+    """Launches a host in the background, lets queries warm it up, and replaces it when it is lost.
 
     Args:
-        make_host: makes the care for one more host.
-        tags: what the host must have been started with.
+        make_host: creates the object for one more host.
+        tags: what the host must have been launched with.
         warm: lets every query run once on a new host.
         clock: time.
     """
@@ -49,14 +49,14 @@ class Standby:
         self._changed = asyncio.Event()
 
     def begin(self, retired: KeptHost | None) -> None:
-        """Keep a host ready from now on; ``retired``, the one before the present one, is ended first."""
+        """Keep a host ready from now on; first end ``retired``, the host before the present one."""
         self._starting = True
         self._retired = retired
         self._keeper = asyncio.create_task(self._keep(), name="keep a standby host")
 
     @property
     def mistake(self) -> BaseException | None:
-        """What ended the care although nothing of the kind can happen to a host; None while all is well."""
+        """The internal error that ended this task; None if nothing is wrong."""
         keeper = self._keeper
         return keeper.exception() if keeper is not None and keeper.done() and not keeper.cancelled() else None
 
@@ -64,7 +64,7 @@ class Standby:
         """Return the host if there is one.
 
         Raises:
-            NotSettledError: it is being started.
+            NotSettledError: it is being launched.
         """
         if self._ready is None and self._held is None:
             return []
@@ -73,7 +73,7 @@ class Standby:
         return [self._ready[0].in_service(self._ready[1])]
 
     async def take(self) -> KeptHost | None:
-        """Hand the host over; one that is on its way is waited for. None when there is none."""
+        """Return the host and stop keeping it; wait for one that is being launched. None if there is none."""
         while self._ready is None and self._starting and self.mistake is None:
             self._changed.clear()
             await self._changed.wait()
@@ -91,7 +91,7 @@ class Standby:
         if kept is not None:
             self._held = None
         await self._stop()
-        if kept is not None:  # only now: its keeper would take the end of the link for a loss, and start another host
+        if kept is not None:  # only now: its keeper would treat the closed link as a loss, and launch another host
             await kept[1].close("the gateway stops")
 
     async def _stop(self) -> None:
@@ -99,7 +99,7 @@ class Standby:
         await end_tasks(self._keeper)
         self._keeper = self._ready = None
         self._starting = False
-        await self._end_retired()  # it may have been broken off
+        await self._end_retired()  # it may have been cancelled
         if self._held is not None:
             await self._let_go()
 
@@ -128,7 +128,7 @@ class Standby:
             self._changed.set()
 
     async def _hold_one(self) -> str | None:
-        """Start a host and hold it until it is lost; return why there was none, or None when there was one."""
+        """Launch a host and keep it until it is lost; return why there was none, or None if there was one."""
         host = self._make_host()
         self._held = (host, None)
         try:

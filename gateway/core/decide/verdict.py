@@ -1,4 +1,4 @@
-"""What was decided for each query, as a sentence."""
+"""The decision about each query, as a sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def decisions(
     vms: Mapping[str, VmState],
     slow: tuple[str, ...],
 ) -> tuple[Decision, ...]:
-    """Say what was decided for each query, as ``_decision`` does; ``refused`` is by query."""
+    """Return the decision about each query, as ``_decision`` does; ``refused`` is by query."""
     return tuple(
         _decision(
             query,
@@ -51,18 +51,18 @@ def _decision(
     vms: Mapping[str, VmState],
     slow: tuple[str, ...],
 ) -> Decision:
-    """Say what was decided for a query, and why or why not.
+    """Return the decision about a query, with its reason.
 
     Args:
-        query: with its route of now.
+        query: with its present route.
         at_s: end of the slot.
-        policy: who says when VMs start and are kept.
-        advice: what that said.
+        policy: the policy that decides when VMs start and are kept.
+        advice: its answer.
         asks: whether equation 1 asks for a VM.
         refused: why the ranking did not let it go; empty if it did.
-        vm_note: how things stand with the next VM.
+        vm_note: the state of the next VM.
         vms: state of each live VM.
-        slow: of VMs that take long to start.
+        slow: VMs that take long to start.
     """
     latency_s, switching = query.slot.latency_s, query.settings.switching
     sent = [lane for lane, _ in query.route[1:]]

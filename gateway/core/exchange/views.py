@@ -1,4 +1,4 @@
-"""What an exchange shows: read-only views of its lanes, its runs and its results, and the check of all invariants."""
+"""Read-only views of an exchange's lanes, runs and results, and the check of all invariants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from policies.signals import HOME
 
 @dataclass(frozen=True, slots=True)
 class OpenRuns:
-    """What is open in a lane as the profiler counts it; ``oldest_arrival_s`` is the earliest mean arrival of a run."""
+    """The open runs of a lane as the profiler counts them; ``oldest_arrival_s`` is a run's earliest mean arrival."""
 
     events: int
     runs: int
@@ -28,7 +28,7 @@ class OpenRuns:
 
 
 class LaneView:
-    """One open lane, always as it is now."""
+    """One open lane, always in its present state."""
 
     def __init__(self, lane: LaneState, now_s: float) -> None:
         self._lane = lane
@@ -36,12 +36,12 @@ class LaneView:
 
     @property
     def open_events(self) -> int:
-        """Events that are in the lane; those of overdue runs are not."""
+        """Events in the lane; those of overdue runs do not count."""
         return self._lane.open_events
 
     @property
     def open_runs(self) -> int:
-        """Runs that are in the lane; overdue ones are not."""
+        """Runs in the lane; overdue ones do not count."""
         return self._lane.open_runs
 
     @property
@@ -51,7 +51,7 @@ class LaneView:
 
     @property
     def has_credit(self) -> bool:
-        """Whether the host takes any more bytes."""
+        """Whether the host accepts more bytes."""
         return self._lane.outlet.has_credit
 
     @property
@@ -60,23 +60,23 @@ class LaneView:
         return self._lane.draining
 
     def rate_per_s(self, now_s: float) -> float:
-        """Return how many events a second the lane serves while it has some; 0 before the first."""
+        """Return how many events per second the lane serves while it has work; 0 before the first."""
         return self._lane.rate.per_s(now_s)
 
     def isolating_s(self, now_s: float) -> float:
-        """Return for how long the host has looked for bad rows in runs of the lane."""
+        """Return how long the host has looked for bad rows in runs of the lane."""
         return self._lane.isolating_s(now_s)
 
     def waiting_s(self, now_s: float) -> float | None:
-        """Return for how long the lane has had work and answered nothing; None while it has no work."""
+        """Return how long the lane has had work and answered nothing; None while it has no work."""
         return self._lane.watch.waiting_s(now_s)
 
 
 class ExchangeViews(Generic[R, A]):
-    """The state of an exchange, and all that is read of it.
+    """The state of an exchange, and all read-only views of it.
 
     Args:
-        settings: how it works.
+        settings: its settings.
         committed: the closed ranges of seq that the sink has (by an earlier gateway).
     """
 
@@ -118,7 +118,7 @@ class ExchangeViews(Generic[R, A]):
 
     @property
     def duplicate_count(self) -> int:
-        """Answers for what was done before."""
+        """Answers for runs that were done before."""
         return self._duplicate_count
 
     def is_done(self, first_seq: int, last_seq: int) -> bool:
@@ -126,16 +126,16 @@ class ExchangeViews(Generic[R, A]):
         return self._runs.done.covers(first_seq, last_seq)
 
     def asked(self, lane: str, first_seq: int, last_seq: int) -> tuple[R, ...]:
-        """Return the runs that make up this range and were asked for in this lane: open there, or overdue.
+        """Return the runs that make up this range and were dispatched to this lane: open there, or overdue.
 
-        Empty if it is done, or is not made of such runs: then ``Answered`` refuses it.
+        Empty if the range is done, or does not consist of such runs: then ``Answered`` is refused.
         """
         if self.is_done(first_seq, last_seq):
             return ()
         return tuple(entry.held_run for entry in self._runs.asked(lane, first_seq, last_seq))
 
     def story(self, seq: int) -> list[str]:
-        """Return the life of the run that has this seq, as sentences; only the last steps are kept."""
+        """Return the life of the run that contains this seq, as sentences; only the last steps are kept."""
         entry = self._runs.at(seq)
         if entry is not None:
             return entry.story()
@@ -157,14 +157,14 @@ class ExchangeViews(Generic[R, A]):
         return LaneView(self._lanes[name], self._now_s)
 
     def rested(self, lane: str) -> bool:
-        """Return whether nothing of the query is open in a lane; so it is with one that is not open."""
+        """Return whether nothing of the query is open in a lane; also True for a lane that is not open."""
         return lane not in self._lanes or not self._lanes[lane].open_runs
 
     def open_by_lane(self) -> Mapping[str, OpenRuns]:
-        """Return what is in each lane as the profiler counts it; lanes without any are left out.
+        """Return the open runs of each lane as the profiler counts them; empty lanes are left out.
 
-        A run counts from ``Dispatched`` on, in the lane that this named last, until it is answered or the lane is
-        lost: also while it is overdue. One in which bad rows are looked for does not count.
+        A run counts from ``Dispatched`` on, in the lane that this named last, until it is answered or the lane is lost;
+        also while it is overdue. A run in which the host looks for bad rows does not count.
         """
         counted: dict[str, OpenRuns] = {}
         for name, lane in self._lanes.items():
@@ -177,12 +177,12 @@ class ExchangeViews(Generic[R, A]):
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """The shares that are followed, by lane; they sum to 1."""
+        """The effective shares, by lane; they sum to 1."""
         return self._router.shares
 
     @property
     def cloud_share(self) -> float:
-        """R: the part of the events that cloud lanes are to get."""
+        """R: the part of the events that cloud lanes should get."""
         return 1.0 - self._router.shares.get(HOME, 0.0)
 
     # ------------------------------------------------------------------------------------------------------- results
@@ -205,7 +205,7 @@ class ExchangeViews(Generic[R, A]):
     # --------------------------------------------------------------------------------------------------------- check
 
     def validate(self) -> None:
-        """Assert every invariant of the state. It costs as much as there are runs: for tests and simulations.
+        """Assert every invariant of the state. The cost grows with the number of runs: for tests and simulations.
 
         Raises:
             AssertionError: one is broken.
