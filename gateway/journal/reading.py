@@ -83,7 +83,7 @@ class PositionReader:
         at = bisect_right(segments, position.record, key=lambda segment: segment.first_record) - 1
         if at < 0:
             raise StateError(
-                f"{self._folder} begins with record {segments[0].first_record}; record {position.record} does not exist "
+                f"{self._folder} begins with record {segments[0].first_record}; record {position.record} is not there "
                 "any more: restore the folder together with the files beside it"
             )
         segment = segments[at]

@@ -1,4 +1,4 @@
-"""The source over a journal: a receiver feeds it, and the query reads it."""
+"""The source over a journal: a receiver writes to it, and the query reads from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Receiver(Protocol):
-    """Takes records from senders and answers each of them once the journal has them."""
+    """Receives records from senders and answers each sender once the journal has its records."""
 
     async def start(self) -> None:
         """Begin to receive; the journal is open.
@@ -38,23 +38,23 @@ class Receiver(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Receive nothing more, and answer what was taken; the journal is closed afterwards."""
+        """Stop receiving, and answer what was received; the journal is closed afterwards."""
         ...
 
     @property
     def failure(self) -> SourceError | SourceUnavailableError | None:
-        """Why nothing is received now; None when all is well."""
+        """Why nothing is received now; None if nothing is wrong."""
         ...
 
 
 class JournaledSource:
-    """The ``Source`` of what a receiver puts into a journal.
+    """The ``Source`` of the records that a receiver writes to a journal.
 
     ``Position.part`` is the first record of a segment, ``offset`` the byte in it at which a frame begins.
 
     Args:
         journal: of this query; the source opens and closes it.
-        receiver: feeds it; the source starts and stops it.
+        receiver: writes to it; the source starts and stops it.
         format: ``json`` decodes each record as one object; ``raw`` puts it into ``_value``.
         strict: see ``LineDecoder``.
     """
@@ -74,7 +74,7 @@ class JournaledSource:
         self._position = Position()
         self._last: Chunk | None = None
         self._acknowledged = 0
-        # Stretches without any event, by the record that they begin with: no run will ever acknowledge them.
+        # Ranges without any event, by their first record: no run will ever acknowledge them.
         self._barren: deque[tuple[int, Position]] = deque()
         self._opened = False
 
@@ -105,7 +105,7 @@ class JournaledSource:
         return chunk
 
     async def seek(self, position: Position) -> None:
-        """See ``Source.seek``; what was acknowledged and is gone is passed over."""
+        """See ``Source.seek``; records that were acknowledged and deleted are skipped."""
         if position.record > self._journal.next_record:
             raise SourceError(
                 f"{self._journal.folder} ends before record {self._journal.next_record}, but records up to "
@@ -113,7 +113,7 @@ class JournaledSource:
             )
         first = self._journal.first_record
         self._last = None
-        # Records that were no events may be acknowledged without the run log knowing how far they went.
+        # Records that were not events may be acknowledged although the run log does not cover them.
         self._position = position if position.record >= first else Position(first, first)
 
     async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
@@ -159,7 +159,7 @@ class JournaledSource:
         )
 
     def dead_among(self, records: list[bytes]) -> list[tuple[int, str]]:
-        """Return number and reason of each record that is no event; the source is open. Blocks."""
+        """Return number and reason of each record that is not an event; the source is open. Blocks."""
         return self._decoder.dead_among(records)
 
     async def finished(self) -> bool:
@@ -173,7 +173,7 @@ class JournaledSource:
         return Backlog(unread, oldest_s)
 
     async def acknowledge(self, position: Position) -> None:
-        """See ``Source.acknowledge``; what follows and holds no event is acknowledged with it."""
+        """See ``Source.acknowledge``; following records without any event are acknowledged with it."""
         while self._barren and self._barren[0][0] <= position.record:
             _, end = self._barren.popleft()
             position = end if end.record > position.record else position
@@ -181,7 +181,7 @@ class JournaledSource:
         try:
             await self._journal.release(position)
         except OSError as error:
-            raise SourceUnavailableError(f"the journal {self._journal.folder} cannot be shortened ({error})") from error
+            raise SourceUnavailableError(f"the journal {self._journal.folder} cannot be truncated ({error})") from error
 
     async def close(self) -> None:
         """See ``Source.close``."""
@@ -195,7 +195,7 @@ class JournaledSource:
 
 
 class _JsonDecoder:
-    """Records that are JSON objects, with the topic beside them where the schema asks for it."""
+    """Records that are JSON objects, with the topic added if the schema asks for it."""
 
     def __init__(self, schema: pa.Schema, *, strict: bool) -> None:
         self._schema = schema
@@ -221,7 +221,7 @@ class _JsonDecoder:
         for i, line in enumerate(lines):
             problem = _problem(line)
             if problem:
-                # A blank line is neither an event nor dead to the decoder.
+                # The decoder counts a blank line neither as an event nor as dead.
                 lines[i] = b""
                 dead.append((i, problem))
         batch, undecodable = self._lines.decode(lines)
@@ -229,7 +229,7 @@ class _JsonDecoder:
 
 
 class _RawDecoder:
-    """Records as they are."""
+    """Records without decoding."""
 
     def __init__(self, schema: pa.Schema) -> None:
         for field in schema:

@@ -37,7 +37,7 @@ class Router:
         self._shares = dict(shares)
 
     def pick(self, events: int, with_room: Collection[str], *, home_only: bool = False) -> str | None:
-        """Return the lane for a run of ``events`` events, None if it must wait. The caller then calls ``dispatched``."""
+        """Return the lane for a run of ``events`` events, None if it must wait. Then call ``dispatched``."""
         if home_only:
             return HOME if HOME in with_room else None
         owed = {

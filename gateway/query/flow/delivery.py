@@ -117,7 +117,7 @@ class Delivery:
         reached("sink.commit.after")
 
     async def close(self) -> None:
-        """Commit what is released, and close the sink; what it does not accept now is delivered after the next start."""
+        """Commit what is released, and close the sink; what it does not accept now is delivered at the next start."""
         try:
             if self._outbox:
                 await self._keep_letters(self._outbox)

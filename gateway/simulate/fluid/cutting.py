@@ -1,4 +1,4 @@
-"""Into how many runs the ingress cuts what comes, and how long a run stays open."""
+"""Into how many runs the ingress cuts arriving events, and how long a run stays open."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class FluidCutting:
     """Cuts the events of many queries into runs, as ``gateway.query.flow`` does.
 
     Args:
-        queries: what is known of each.
+        queries: the parameters of each.
         slot_s: length of a slot.
-        home: what lanes at home serve, shape (queries,).
-        cloud: what lanes of VMs serve, shape (queries, VMs).
+        home: the service rates of lanes at home, shape (queries,).
+        cloud: the service rates of lanes of VMs, shape (queries, VMs).
 
     Attributes:
         open_s: how long runs were open in the last slot, shape (queries,).
@@ -37,10 +37,10 @@ class FluidCutting:
         self.open_s: Array = self._run_s
 
     def cut(self, came: Array, waiting_runs: Array, in_cloud: IntArray) -> Array:
-        """Return how many runs what came is cut into, shape (queries,).
+        """Return into how many runs the arriving events are cut, shape (queries,).
 
         Args:
-            came: events, shape (queries,).
+            came: arriving events, shape (queries,).
             waiting_runs: runs that wait for a lane, shape (queries,).
             in_cloud: rows of the queries whose gateway has a VM that can serve.
         """

@@ -1,18 +1,18 @@
-"""One slot of all lanes: who gets how many events, what hosts complete of them, and how long that took.
+"""One slot of all lanes: how many events each gets, what hosts complete of them, and how long that took.
 
 The model, for each query of a gateway:
 
-* Events wait in the gateway until a lane has room (``waiting``); lanes hold little, as those of the daemon do: what
-  they complete in ``HORIZON_S``, but two runs at least.
-* They are dispatched as by ``gateway.core.exchange.routing``: a cloud lane never gets more than its share; home takes
-  what cloud lanes cannot, unless its share is 0.
+* Events wait in the gateway until a lane has room (``waiting``). Lanes hold little, as in the daemon: what they
+complete in ``HORIZON_S``, but at least two runs.
+* Dispatch follows ``gateway.core.exchange.routing``: a cloud lane never gets more than its share; home takes what cloud
+lanes cannot, unless its share is 0.
 * A host serves the runs of its queries in turn (``hosts.divided``). A micro-batch costs a fixed time, a time for each
   further run and a time for each event; it takes one run, or of some queries what waits in the lane.
-* A link carries so many bytes a second to each VM.
-* Runs are cut as they come (``cutting``), keep their size while they wait, and are served in this order.
-* An event takes: half the time that a run is open, the wait for a lane, the time in it, the rest of the run of another
-  query that the host serves just then, and the service of its own run; in the cloud the link's delay there and back and
-  its run's bytes besides. Nothing else varies: below saturation a fluid does not queue.
+* A link carries a fixed number of bytes per second to each VM.
+* Runs are cut when they arrive (``cutting``), keep their size while they wait, and are served in this order.
+* The latency of an event is: half the time that a run is open, the wait for a lane, the time in it, the rest of the run
+of another query that the host is serving, and the service of its own run; in the cloud also the link's delay there and
+back and the transfer of its run. Nothing else varies: below saturation a fluid does not queue.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from policies.arrays import Array, IntArray
 _NOTHING = 1e-9
 _ALMOST_ALL = 0.999
 _P95 = 0.45
-"""The 95th percentile of what came evenly lies so far from its mean, in parts of its whole span."""
+"""Distance of the 95th percentile of uniform arrivals from their mean, as a part of the whole span."""
 
 
 def _of(sites: Sequence[FluidSite], get: object, of_query: IntArray) -> Array:
@@ -55,14 +55,14 @@ class Flow:
         of_query: the gateway of each query, shape (queries,).
 
     Attributes:
-        waiting: events that no lane has yet.
-        home: what is in lanes at home, shape (queries,).
-        cloud: what is in lanes of VMs, shape (queries, VMs).
+        waiting: events that are in no lane yet.
+        home: the content of lanes at home, shape (queries,).
+        cloud: the content of lanes of VMs, shape (queries, VMs).
         shares: of the cloud lanes, shape (queries, VMs); home has the rest.
-        slot: what was measured last.
-        sent_bytes: all that crossed the WAN, shape (queries,).
-        shed: the part of the events that is not taken in, shape (queries,).
-        shed_events: all that was not taken in, shape (queries,).
+        slot: the last measurements.
+        sent_bytes: all bytes over the WAN, shape (queries,).
+        shed: the part of the events that is shed, shape (queries,).
+        shed_events: all events that were shed, shape (queries,).
     """
 
     def __init__(self, sites: Sequence[FluidSite], of_query: IntArray) -> None:
@@ -81,8 +81,8 @@ class Flow:
         self._link_bytes_per_s: Array = _of(sites, lambda m: m.link_bytes_per_s, of_query)
         self._host_s: Array = np.array([site.machines.cores * slot_s for site in sites])
         self._vm_speed: Array = _of(sites, lambda m: m.vm_speed, of_query)
-        # The VMs of a gateway are hosts beside each other, and so are their links. What they do counts in the time
-        # that the private host would need for it.
+        # The VMs of a gateway are separate hosts, with separate links. Their work counts as the time that the private
+        # host would need for it.
         self._vms_s: Array = np.repeat(self._host_s * [site.machines.vm_speed for site in sites], vms)
         self._links_bytes: Array = np.repeat([site.machines.link_bytes_per_s * slot_s for site in sites], vms)
         self._columns: IntArray = np.arange(vms)
@@ -113,13 +113,13 @@ class Flow:
     # ------------------------------------------------------------------------------------------------------- a slot
 
     def serve(self, home_per_s: float, vm_per_s: float) -> None:
-        """From now on an event costs what these rates say, however large a micro-batch is."""
+        """Use these rates for an event's cost from now on, however large a micro-batch is."""
         self._costs.serve(home_per_s)
         self._vm_speed.fill(vm_per_s / home_per_s)
         self._vms_s = np.repeat(self._host_s * (vm_per_s / home_per_s), self._vms)
 
     def step(self, due: Array, in_cloud: IntArray) -> None:
-        """Let a slot pass.
+        """Simulate a slot.
 
         Args:
             due: events of each query, shape (queries,).
@@ -164,7 +164,7 @@ class Flow:
         self._measure(due, home, in_cloud)
 
     def _seen_runs_each(self) -> Array:
-        """Return how many runs an event is of those that are taken next: as many as in the last slot, or all."""
+        """Return the runs per event of the events that are dispatched next: as in the last slot, or of all."""
         ahead = self.waiting.events
         if self.waiting.oldest.min() < self._now:
             ahead = np.where(self._taken > _NOTHING, np.minimum(self._taken, ahead), ahead)
@@ -173,10 +173,10 @@ class Flow:
         return self._runs_each
 
     def _apart(self, rows: IntArray, waiting: Array, runs_each: Array) -> Array:
-        """Return which part of what waits is out of order and goes home, of rows with VMs.
+        """Return the part of the waiting events that is out of order and goes home, for rows with VMs.
 
-        Where home gets nothing else, that is a whole run now and then. In most slots it is nothing, so L_t is that of
-        the VMs.
+        If home gets nothing else, that is a whole run now and then. In most slots it is nothing, so L_t is that of the
+        VMs.
         """
         apart, whole = self._disordered[rows], self.shares[rows].sum(axis=1) > 1.0 - _NOTHING
         if np.count_nonzero(whole & (apart > 0)):
@@ -195,13 +195,13 @@ class Flow:
         return kept
 
     def _home_takes(self, offered: Array, costs: RunCosts) -> tuple[Array, Array]:
-        """Return how long the host works for each lane at home in this slot, and what the lane can take."""
+        """Return how long the host works for each lane at home in this slot, and how much the lane can take."""
         kept_s, offered_s = self.home.kept * costs.kept_s, offered * costs.offered_s
         over = np.bincount(self._of_query, kept_s + offered_s, len(self._host_s)) > self._host_s
         if not np.count_nonzero(over):
             return self._no_bound, self._no_bound
         rows = np.flatnonzero(over[self._of_query])
-        # What is served now is open, too: the queue before it is so much shorter.
+        # What is served now is open, too, so the queue before it is shorter by that.
         served_s = costs.run_s[rows] + self._home_rest_s[rows]
         queue = self._home_rates.hold(rows, costs.run[rows]) - self._home_rates.per_s(rows) * served_s
         hold = np.maximum(0.0, queue)
@@ -222,7 +222,7 @@ class Flow:
     def _cloud_takes(
         self, rows: IntArray, waiting: Array, shares: Array, costs: RunCosts, lane_s: Array
     ) -> tuple[Array, Array]:
-        """Return the same for the lanes of VMs, shapes (rows, VMs); links bound what they can take."""
+        """Return the same for the lanes of VMs, shapes (rows, VMs), limited by their links."""
         if not len(rows):
             none = np.zeros((0, self._vms))
             return none, none
@@ -238,7 +238,7 @@ class Flow:
         kept_s, put_s, hold_s = (of.ravel() for of in works_s)
         granted_s = served_in_turn(kept_s, put_s, hold_s, hosts, self._vms_s).reshape(kept.shape)
         most = costs.served(granted_s, kept, costs.offered_runs)
-        # What is open goes through the lane no sooner than its link and its host let it.
+        # Open events leave the lane only as fast as its link and its host allow.
         put_most = np.minimum(put_most, most_open * np.maximum(1.0, self._slot_s / lane_s))
         return granted_s, np.minimum(put_most, np.maximum(0.0, most + hold - kept))
 
@@ -256,7 +256,7 @@ class Flow:
         room_h: Array,
         room_c: Array,
     ) -> tuple[Array, Array]:
-        """Return what goes into each lane, as ``gateway.core.exchange.routing`` deals in the long run."""
+        """Return what is dispatched to each lane, like ``gateway.core.exchange.routing`` in the long run."""
         if not len(rows):
             return np.minimum(waiting, room_h), room_c
         here = waiting[rows]
@@ -301,7 +301,7 @@ class Flow:
         costs: RunCosts,
         lane_s: Array,
     ) -> None:
-        """Serve the lanes of VMs; all but ``rows`` is of these rows, ``came_s``: what came, on average and first."""
+        """Serve the lanes of VMs; all arguments but ``rows`` are of these rows; ``came_s``: mean and first arrival."""
         part = self.cloud.of(rows)
         mean_s, first_s = (of[:, None] * self._each for of in came_s)
         most = costs.served(granted_s, part.kept, runs_each)
@@ -349,11 +349,11 @@ class Flow:
 
     @property
     def run_s(self) -> float:
-        """How long a private host works for a run at most."""
+        """The longest time that a private host works for a run."""
         return float(self._service_s.max())
 
     def cpu(self, rows: slice, column: int | None) -> float:
-        """Return for which part of the slot a host was busy: home, or the one of a VM."""
+        """Return the part of the slot in which a host was busy: home, or a VM."""
         slot, site = self.slot, int(self._of_query[rows.start])
         if column is None:
             busy_s = slot.home_completed[rows] * slot.event_s[rows]
@@ -364,7 +364,7 @@ class Flow:
     # ---------------------------------------------------------------------------------------------------------- lanes
 
     def close(self, rows: slice, column: int) -> None:
-        """Take a VM's lane away from some queries; what is in it waits again."""
+        """Remove a VM's lane from some queries; its content waits again."""
         at = (rows, column)
         ids = np.arange(rows.start, rows.stop)
         kept, runs, mean_s = (of[at].copy() for of in (self.cloud.kept, self.cloud.runs, self.cloud.mean_s))

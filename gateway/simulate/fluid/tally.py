@@ -1,4 +1,4 @@
-"""What a fluid world came to: latencies as histograms in one array, misses, and a picture over time."""
+"""The results of a fluid world: latencies as histograms in one array, misses, and values over time."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _SMALLEST_S = 1e-4
 _GROWTH = 1.04
 _BINS = math.ceil(math.log(1e7 / _SMALLEST_S) / math.log(_GROWTH)) + 1
 POINTS_MOST = 1440
-"""A day is told by the minute."""
+"""A day is recorded in minutes."""
 NAMED_MOST = 32
-"""Of more queries, only all together are told over time."""
+"""With more queries, only their sum is recorded over time."""
 
 
 class LatencyTally:
     """Latencies of many queries, weighted by events: mean and largest exact, quantiles within 2 %.
 
     Args:
-        qos_s: what each query promises, shape (queries,).
+        qos_s: the promise of each query, shape (queries,).
 
     Attributes:
         events: completed, by query.
-        missed: of these, those that took longer than promised.
+        missed: those of them that took longer than promised.
         largest_s: by query.
     """
 
@@ -80,15 +80,15 @@ def _quantile_s(bins: Array, part: float, largest_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Some slots together.
+    """Several slots together.
 
     Attributes:
         until_s: their end.
-        latency_s: mean latency of what was completed, of each named query or of all together; None without any.
+        latency_s: mean latency of completed events, of each named query or of all together; None without any.
         missed: part of these events that took longer than promised, in the same order.
         input_rate: events a second, of all queries.
-        vms: VMs that were there at the end.
-        usd: spent until then.
+        vms: VMs at the end.
+        usd: money spent until then.
     """
 
     until_s: float
@@ -104,8 +104,8 @@ class Picture:
     """Collects points of equal length.
 
     Attributes:
-        tally: counts all that is completed.
-        every_slots: slots that make one point.
+        tally: counts all completed events.
+        every_slots: slots per point.
         slot_s: length of a slot.
         points: so far.
     """

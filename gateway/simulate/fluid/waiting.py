@@ -1,4 +1,4 @@
-"""Events that no lane has yet, of many queries: how many, in how many runs, from which slots; first in, first out."""
+"""Events in no lane yet, of many queries: how many, in how many runs, from which slots; first in, first out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from policies.arrays import Array, BoolArray, IntArray
 _FIRST_ROWS = 64
 _NOTHING = 1e-9
 MOST_BYTES = 768 * 2**20
-"""Bound of the history. What waits for longer than it reaches back counts as come at its beginning."""
+"""The limit of the history. Events that have waited for longer count as from its beginning."""
 
 
 def _grown(ring: Array, slots: IntArray) -> Array:
@@ -26,12 +26,12 @@ class WaitingEvents:
     Args:
         queries: how many.
         slot_s: length of a slot.
-        most_bytes: bound of the memory for the ring.
+        most_bytes: limit of the ring's memory.
 
     Attributes:
         events: how many wait, shape (queries,).
-        runs: in how many runs, shape (queries,).
-        oldest: the slot from which the oldest one is, shape (queries,); the next slot where none waits.
+        runs: their runs.
+        oldest: the slot of the oldest event, shape (queries,); the next slot if none waits.
     """
 
     def __init__(self, queries: int, slot_s: float, most_bytes: int = MOST_BYTES) -> None:
@@ -39,14 +39,14 @@ class WaitingEvents:
         self.runs: Array = np.zeros(queries)
         self.oldest: IntArray = np.zeros(queries, dtype=np.intp)
         self._slot_s = slot_s
-        # Two rings; while one is doubled, the old one stands beside the new one.
+        # Two rings; during the doubling of one, the old one exists beside the new one.
         self._most_rows = max(2, most_bytes // (20 * queries))
         self._ring: Array = np.zeros((min(_FIRST_ROWS, self._most_rows), queries))
         self._run_ring: Array = np.zeros(self._ring.shape)
         self._now = -1
 
     def add(self, now: int, events: Array, runs: Array) -> None:
-        """Let events of slot ``now``, the one after the last, wait; they are in so many runs."""
+        """Add events of slot ``now``, the one after the last, in this many runs."""
         self._now = now
         self._make_room(now)
         self._ring[now % len(self._ring)] = events
@@ -68,7 +68,7 @@ class WaitingEvents:
         self.oldest[old] += 1
 
     def ahead(self, events: Array) -> Array:
-        """Return how many runs each query's next ``events`` are in, or all that wait where these are fewer."""
+        """Return the number of runs of each query's next ``events``, or of all that wait if these are fewer."""
         at = self._now % len(self._ring)
         row: Array = self._ring[at]
         run_row: Array = self._run_ring[at]
@@ -93,11 +93,11 @@ class WaitingEvents:
             at, slots, wanted = at[more], slots[more] + 1, (wanted - got)[more]
 
     def take(self, events: Array) -> tuple[Array, Array, Array]:
-        """Take so many of each query's oldest events, not more than wait.
+        """Take this many of each query's oldest events, at most those that wait.
 
         Returns:
-            When they came on average, when the first of them came, and in how many runs they are, each of shape
-            (queries,); events of a slot count as come evenly over it. The end of the slot where none is taken.
+            Their mean arrival, their first arrival, and their number of runs, each of shape (queries,); events of a
+            slot count as evenly spread over it. The end of the slot if none is taken.
         """
         now, s = self._now, self._slot_s
         if self.oldest.min() >= now and np.array_equal(events, self.events):
@@ -122,14 +122,14 @@ class WaitingEvents:
         return mean_s, first_s, runs
 
     def _forget(self, empty: BoolArray | slice) -> None:
-        """Let no rounding be left of queries of which nothing waits."""
+        """Remove rounding errors of queries without waiting events."""
         self._ring[self._now % len(self._ring), empty] = 0.0
         self._run_ring[self._now % len(self._ring), empty] = 0.0
         self.events[empty] = self.runs[empty] = 0.0
         self.oldest[empty] = self._now + 1
 
     def _take_old(self, old: IntArray, events: Array, mean_s: Array, runs: Array) -> None:
-        """Take from slots before this one, a slot of each query at a time."""
+        """Take events from slots before this one, a slot of each query at a time."""
         ring, rows = self._ring, len(self._ring)
         came, at = np.zeros(len(self.events)), old
         slots, wanted = self.oldest[old], events[old]
@@ -150,13 +150,13 @@ class WaitingEvents:
         mean_s[taken] = came[taken] / events[taken] * self._slot_s
 
     def put_back(self, rows: IntArray, events: Array, runs: Array, came_s: Array) -> None:
-        """Let events wait again that came on average at ``came_s``; between two slots only.
+        """Let events wait again that arrived on average at ``came_s``; between two slots only.
 
         Args:
-            rows: of which queries, each once.
+            rows: their queries, each once.
             events: how many, shape (rows,).
             runs: in how many runs, shape (rows,).
-            came_s: when, shape (rows,).
+            came_s: their mean arrival, shape (rows,).
         """
         ring_rows = len(self._ring)
         slots = np.clip((came_s / self._slot_s).astype(np.intp), max(0, self._now - ring_rows + 1), self._now)
@@ -170,5 +170,5 @@ class WaitingEvents:
 
     @property
     def since_s(self) -> Array:
-        """When the oldest event came, to within half a slot; infinity where none waits. Shape (queries,)."""
+        """The oldest arrival, to within half a slot; infinity if none waits. Shape (queries,)."""
         return np.where(self.events > 0, (self.oldest + 0.5) * self._slot_s, np.inf)

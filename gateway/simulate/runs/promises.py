@@ -1,17 +1,17 @@
-"""What must hold in every world."""
+"""Invariants of every simulated world."""
 
 from __future__ import annotations
 
 
 class BrokenPromiseError(AssertionError):
-    """Something that must never happen in any world has happened."""
+    """An invariant of every world is broken."""
 
 
 def promise(kept: bool, what: str) -> None:
-    """Raise unless a promise is kept.
+    """Raise unless an invariant holds.
 
     Raises:
-        BrokenPromiseError: it is not.
+        BrokenPromiseError: it does not.
     """
     if not kept:
         raise BrokenPromiseError(what)

@@ -49,16 +49,16 @@ class _Result:
 
 
 class SimulatedQuery:
-    """Deals runs and releases results as ``gateway.query.flow.pipeline`` does, on the virtual clock.
+    """Dispatches runs and releases results as ``gateway.query.flow.pipeline`` does, on the virtual clock.
 
     Args:
         options: the query and its load.
-        seed: of what it draws.
-        profiler: the production one.
+        seed: of random draws.
+        profiler: the production Profiler.
         agenda: time.
-        trace: what happened.
-        on_failed: called with a lane's name when it is to be given up.
-        patience: how long answers are waited for.
+        trace: the history.
+        on_failed: called with a lane's name when it must be abandoned.
+        patience: how long to wait for answers.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class SimulatedQuery:
             held_bytes_max=options.held_bytes_max,
         )
         self._witness = Witness(options)
-        # What was sent of a stateful query, of which Spark may have planned one micro-batch.
+        # Sent runs of a stateful query, of which Spark may have planned one micro-batch.
         self._planned: set[int] = set()
-        # Overdue runs of a stateful query are nowhere until it is open again.
+        # Overdue runs of a stateful query are in no lane until it is open again.
         self._overdue = False
         self.exchange: Exchange[Run, _Result] = Exchange(settings)
         self._outbox: list[tuple[int, int]] = []
@@ -114,11 +114,11 @@ class SimulatedQuery:
 
     @property
     def sampler(self) -> Sampler:
-        """Says which part of the events is shed."""
+        """Decides which part of the events is shed."""
         return self._arrivals.sampler
 
     def arrive(self, to_s: float) -> float:
-        """Take what came from the source since the last call; close the runs that are full or have lingered.
+        """Read the arrivals since the last call; close the runs that are full or have lingered.
 
         Returns:
             When to look again.
@@ -131,7 +131,7 @@ class SimulatedQuery:
         return self._arrivals.look_again_s(linger_s)
 
     def finish(self, to_s: float) -> None:
-        """Close the last run: nothing comes after it."""
+        """Close the last run: no event comes after it."""
         self.arrive(to_s)
         self._log(self._arrivals.rest())
 
@@ -175,14 +175,14 @@ class SimulatedQuery:
                 self._trace.note(f"{self.name}: {what.runs} runs of {what.lane} went elsewhere")
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
-        """Follow other shares from now on."""
+        """Use these shares from now on."""
         self._witness.shares_set(shares, self.exchange, self._agenda.now_s)
         self._handle(told.SharesSet(at_s=self._agenda.now_s, shares=shares))
 
     # ---------------------------------------------------------------------------------------------------------- lanes
 
     def add_lane(self, host: SimulatedEngineHost) -> None:
-        """Let a host take part."""
+        """Add a host's lane."""
         whole = sorted(self._planned & self._undone.keys())
         self.lanes[host.name] = SimulatedLane(host, self, self._agenda, whole)
         now_s, credit_bytes = self._agenda.now_s, self.options.credit_bytes
@@ -191,7 +191,7 @@ class SimulatedQuery:
         self._handle(told.LaneOpened(at_s=now_s, lane=host.name, credit_bytes=credit_bytes, planned_end_seq=end_seq))
 
     def remove_lane(self, name: str, reason: str) -> None:
-        """Take a lane out, because it was lost or for no ``reason``; what is open in it goes elsewhere."""
+        """Remove a lane, because it was lost or without a ``reason``; its open runs go elsewhere."""
         lane = self.lanes.pop(name, None)
         if lane is not None:
             lane.closed = True
@@ -208,11 +208,11 @@ class SimulatedQuery:
             self._agenda.after(_REOPEN_S, lambda: self._opened_again(host))
 
     def _opened_again(self, host: SimulatedEngineHost) -> None:
-        if host.alive and HOME not in self.lanes:  # else a new host opens it
+        if host.alive and HOME not in self.lanes:  # otherwise a new host opens it
             self.add_lane(host)
 
     def drain_lane(self, name: str) -> None:
-        """Give a lane no further run."""
+        """Send no further run to a lane."""
         self._witness.draining(name, self.exchange, self._agenda.now_s)
         self._handle(told.LaneDraining(at_s=self._agenda.now_s, lane=name))
 
@@ -246,7 +246,7 @@ class SimulatedQuery:
         self._measures.dispatched(what)
 
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
-        """See ``LaneOwner``: as measured for this query, else as for any; its part of what a micro-batch costs."""
+        """See ``LaneOwner``: as measured for this query or, if not, for all; with its part of a micro-batch's cost."""
         options = self.options
         batch_s = machines.batch_s if options.batch_s is None else options.batch_s
         event_s = 1.0 / machines.events_per_s if options.event_s is None else options.event_s
@@ -318,7 +318,7 @@ class SimulatedQuery:
         for lane in exchange.open_lanes:
             if exchange.waiting_events and not exchange.lane(lane).has_room:
                 self._profiler.no_credit(self.name, lane)
-        # As in the daemon, what is due and in no run yet waits, too.
+        # As in the daemon, events that are due and in no run yet wait, too.
         unread_events, unread_since_s = self._arrivals.unread
         since_s = (exchange.oldest_waiting_s, unread_since_s if unread_events else None)
         self._profiler.under_way(
@@ -332,26 +332,26 @@ class SimulatedQuery:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that came is committed."""
+        """Whether everything that arrived is committed."""
         return self.exchange.idle
 
     def check(self) -> None:
         """Check that every event is accounted for.
 
         Raises:
-            BrokenPromiseError: one is not, or twice.
+            BrokenPromiseError: one is missing, or counted twice.
         """
         counted, came = self._undone_events + self._held_events + self._released_events, self._arrivals.next_seq
         promise(counted == came, f"{self.name}: {came} events came, {counted} are accounted for")
 
     def check_all(self, *, thorough: bool = False) -> None:
-        """Check also that what is not done waits or is in one lane, and at times all invariants of the exchange.
+        """Also check that every undone run waits or is in one lane, and at times all invariants of the exchange.
 
         Args:
-            thorough: all invariants now.
+            thorough: check all invariants now.
 
         Raises:
-            BrokenPromiseError: it is not so.
+            BrokenPromiseError: an invariant is broken.
         """
         self.check()
         exchange = self.exchange
@@ -363,7 +363,7 @@ class SimulatedQuery:
         )
         held = exchange.held_count
         promise((held > 0) is (self._held_events > 0), f"{self.name}: {held} results hold {self._held_events} events")
-        # It goes through all runs.
+        # This check visits all runs.
         self._checks += 1
         if thorough or self._checks % _VALIDATED_EVERY == 0:
             try:

@@ -1,4 +1,4 @@
-"""A whole gateway in virtual time: production decisions, simulated hosts and clouds, and promises that are checked."""
+"""A whole gateway in virtual time: production decisions, simulated hosts and clouds, and invariants to check."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from policies.signals import (
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """What one query saw; latencies from arrival to completion and to release; ``events`` without those shed."""
+    """The results of one query; latencies from arrival to completion and to release; ``events`` without shed ones."""
 
     name: str
     events: int
@@ -54,14 +54,14 @@ class QueryOutcome:
 
 @dataclass(frozen=True, slots=True)
 class WorldOutcome:
-    """What a world came to.
+    """The results of a world.
 
     Attributes:
         seed: of the world.
         lasted_s: virtual time until it was at rest.
-        steps: things that happened.
+        steps: number of actions.
         vms: VMs that were started.
-        usd: what they cost.
+        usd: their cost.
         queries: one outcome each.
         digest: SHA-256 of the trace.
     """
@@ -79,9 +79,9 @@ class World:
     """One world.
 
     Args:
-        options: what it is like.
+        options: its options.
         keep_trace: whether the lines of the trace are kept.
-        thorough: whether all promises are checked after each step; some are costly and else checked at each slot's end.
+        thorough: whether all invariants are checked after each step; otherwise the costly ones only at each slot's end.
         keep_told: whether ``told`` is kept.
 
     Attributes:
@@ -128,10 +128,10 @@ class World:
     # ---------------------------------------------------------------------------------------------------------- running
 
     def run(self) -> WorldOutcome:
-        """Live until the world is at rest.
+        """Simulate until the world is at rest.
 
         Raises:
-            BrokenPromiseError: a promise was broken.
+            BrokenPromiseError: an invariant is broken.
         """
         self._start_home()
         for query in self._queries.values():
@@ -185,7 +185,7 @@ class World:
         self._agenda.at(self._slot_ends_s, self._end_slot)
 
     def _cpu(self, now_s: float) -> dict[str, float]:
-        """Return for which part of the last slot each host was busy, as their heartbeats tell the daemon."""
+        """Return the part of the last slot in which each host was busy, as their heartbeats report it to the daemon."""
         hosts = [*([] if self._home is None else [self._home]), *self._fleet.hosts.values()]
         since_s, self._slot_began_s = self._slot_began_s, now_s
         return {host.name: host.cpu(since_s, now_s) for host in hosts if host.alive and not host.hung}
@@ -262,7 +262,7 @@ class World:
         self._profiler.lane_closed(name)
 
     def _fail(self, lane: str) -> None:
-        # As in the daemon, where a task does it: whoever says so has more to do first.
+        # As in the daemon, where a task does it: the caller has more to do first.
         self._agenda.after(0.0, lambda: self._give_up(lane))
 
     def _give_up(self, lane: str) -> None:

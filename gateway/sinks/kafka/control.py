@@ -1,6 +1,6 @@
 """The control topic: the progress of a query, in the same transactions as its results.
 
-It is compacted, has one partition that is used, and one record a query counts: the last committed one.
+It is compacted, only one partition is used, and one record of a query counts: the last committed one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from gateway.connectors.position import Position
 from gateway.sinks.base import SinkUnavailableError
 from infra.statefiles import StateError
 
-# A record of progress and the mark of its transaction take two offsets: the last record of a query that has the
-# topic for itself is always in the first window.
+# A record of progress and the marker of its transaction take two offsets: the last record of a query that uses the
+# topic alone is always in the first window.
 _FIRST_WINDOW = 64
 _POLL_MS = 200
 _TOPIC_TRIES = 10
 _TOPIC_WAIT_S = 0.3
-# Small segments: only closed ones are compacted, and what is not compacted must be read by a query's first start.
+# Small segments: only closed ones are compacted, and a query's first start must read what is not compacted.
 _CONTROL_CONFIGS = {
     "cleanup.policy": "compact",
     "segment.bytes": "16777216",

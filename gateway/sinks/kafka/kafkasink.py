@@ -56,7 +56,7 @@ class KafkaSink:
     """See ``Sink``.
 
     Args:
-        config: what the user wrote.
+        config: the sink's config.
         query: names the records of progress.
         owner: identity of the state that numbers the seqs.
         epoch: counts the gateways that opened that state.
@@ -81,7 +81,7 @@ class KafkaSink:
         except BadTlsFilesError as error:
             raise StateError(f"query {query}: {error}") from error
         self._control = ControlTopic(config.progress_topic, query, self._settings)
-        # A topic's name has no colon.
+        # A topic's name cannot contain a colon.
         self._transactional_id = f"spillway:{self._control.topic}:{query}"
         self._maker = RecordMaker(config.key, config.headers)
         self._partitioner = Partitioner()

@@ -1,8 +1,8 @@
-"""A source over the topics of Kafka.
+"""A source over Kafka topics.
 
-The truth about what was read is the query's own log: a ``Position`` holds the next offset of each partition, and two of
-them name the very same records for as long as the topic has them. The group's offsets say it to others: to the next
-owner of a partition, and to who looks at the lag.
+The query's own log is authoritative for what was read: a ``Position`` holds the next offset of each partition, and two
+positions name exactly the same records for as long as the topic has them. The group's offsets inform others: the next
+owner of a partition, and monitoring of the lag.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from gateway.sources.kafka.rereader import Rereader
 from infra.clock import Clock
 
 _LOG = logging.getLogger(__name__)
-# A read waits so long for a first record, so that a new one is taken at once.
+# How long a read waits for a first record, so that a new one is read at once.
 _WAIT_S: Final = 0.05
 _COMMIT_S: Final = 5.0
 
 
 class KafkaSource:
-    """See ``Source``. Brokers are asked only when something is read: a gateway starts while they are away.
+    """See ``Source``. Brokers are contacted only for reading: a gateway can start while they are down.
 
     Args:
-        config: what the user wrote.
+        config: the source's config.
         query: the query's name, for the default of the group.
         owner: see ``SourceContext``.
         strict: see ``SourceContext``.
@@ -64,7 +64,7 @@ class KafkaSource:
         self._instance = f"spillway-{owner}"
         self._strict = strict
         self._sink_commits = sink_commits
-        # aiokafka says why a login is refused in the log alone.
+        # aiokafka reports the reason of a refused login only in its log.
         self._brokers = config.brokers if config.sasl is None else f"{config.brokers} as {config.sasl.user}"
         self._position = Position()
         self._acked: dict[str, int] = {}
@@ -89,12 +89,12 @@ class KafkaSource:
             self._member.rewind()
 
     async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
-        """See ``Source.read``; the records are split evenly over the partitions, and stand by partition and offset."""
+        """See ``Source.read``; the records are split evenly over the partitions, ordered by partition and offset."""
         try:
             with told_as_source_errors(f"reading from {self._brokers}"):
                 return await self._read(max_records, max_bytes)
         except SourceUnavailableError as error:
-            # Whatever state the client is in, a new one in its place has the same partitions at once.
+            # Whatever the state of the client, a new one replaces it and gets the same partitions at once.
             if isinstance(error.__cause__, KafkaError):
                 await self._leave()
             raise
@@ -104,17 +104,17 @@ class KafkaSource:
         if member.may_begin:
             begins = await member.begin(self._position.offsets)
             self._position = self._after(0, begins)
-            # What was acknowledged until now, meanwhile too.
+            # Everything that was acknowledged until now.
             member.acknowledge(self._acked)
         if not member.partitions:
-            # The first assignment, or one that is going on.
+            # The first assignment, or a rebalance in progress.
             await asyncio.sleep(_WAIT_S)
             return None
         generation = member.generation
         try:
             await member.fill(max_records, max_bytes, wait_s=_WAIT_S)
         except IllegalStateError:
-            return None  # the partitions are taken away just now
+            return None  # the partitions are being revoked
         if generation != member.generation:
             return None
         records = member.fetched.first(max_records, max_bytes)
@@ -128,7 +128,7 @@ class KafkaSource:
         batch, dead = await asyncio.to_thread(self._decoder.decode, records, self._position.record)
         if generation != member.generation:
             return None
-        # No await from here on: what is taken is returned.
+        # No await from here on: records that are removed must be returned.
         member.fetched.take(records)
         ends = _ends(records)
         member.deliver(ends)
@@ -169,7 +169,7 @@ class KafkaSource:
         return False
 
     def backlog(self) -> Backlog | None:
-        """See ``Source.backlog``; offsets that hold no record (ends of transactions) count until they are fetched."""
+        """See ``Source.backlog``; offsets without a record (ends of transactions) count until they are fetched."""
         member = self._member
         if member is None or not member.partitions:
             return None
@@ -185,7 +185,7 @@ class KafkaSource:
             return
         member.acknowledge(position.offsets)
         if not member.partitions:
-            return  # committed when they are handed over, or have begun
+            return  # committed when they are revoked, or have begun
         try:
             async with asyncio.timeout(_COMMIT_S):
                 await member.commit()
@@ -233,7 +233,7 @@ class KafkaSource:
 
 
 def _ends(records: Sequence[ConsumerRecord]) -> dict[TopicPartition, int]:
-    """Return the next offset of each partition after records that stand by partition and offset."""
+    """Return the next offset of each partition after records that are ordered by partition and offset."""
     ends = {}
     for (topic, number), of_partition in groupby(records, attrgetter("topic", "partition")):
         *_, last = of_partition

@@ -1,7 +1,7 @@
 """A file of comma-separated values (RFC 4180) with a header row, plain or compressed.
 
 The query's schema gives the types. An empty cell is null, a quoted empty cell an empty text. Instants without a zone
-are UTC. Whatever a row has wrong makes that row a dead record; which columns there are is judged by the header.
+are UTC. Any error in a row makes that row a dead record; the header decides which columns there are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.sources.files.formats.passes import Portion, Refused
 from gateway.sources.rows.drift import check_columns
 from gateway.sources.rows.halving import decode_by_halves, one_batch
 
-# A quote that is not closed within so much is taken for a mistake of its row alone.
+# A quote that is not closed within this many bytes counts as an error of its row alone.
 _QUOTED_MAX_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 18
 _FIELD = rb'(?:"(?:[^"]|"")*+"[^,]*+|[^",][^,]*+|)'
@@ -34,7 +34,7 @@ _ZONED = r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$"
 
 
 class Rows:
-    """The rows of a CSV file: one line each, or several where a quoted cell has line ends."""
+    """The rows of a CSV file: one line each, or several if a quoted cell contains line ends."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -42,7 +42,7 @@ class Rows:
         self.offset = lines.offset
 
     def seek(self, offset: int) -> None:
-        """Go on at ``offset``, the beginning of a row."""
+        """Continue at ``offset``, the beginning of a row."""
         if offset != self.offset:
             self._ahead.clear()
             self._lines.seek(offset)
@@ -53,7 +53,7 @@ class Rows:
         return not self._ahead and self._lines.at_end()
 
     def next_row(self) -> tuple[bytes, str] | None:
-        """Return (row without its end, what is wrong with it), or None at the end."""
+        """Return (row without its end, its error), or None at the end."""
         first = self._line(0)
         if first is None:
             return None
@@ -161,7 +161,7 @@ class CsvReader:
         return Portion(one_batch(batches, self._schema), len(raws), offsets[-1], places, blank)
 
     def _line_numbers(self, raws: list[bytes], offset: int, *, wanted: bool) -> list[int]:
-        """Return the line (from 1) where each row begins; after a jump the lines before are counted only if need be."""
+        """Return the line (from 1) where each row begins; after a jump earlier lines are counted only if needed."""
         if self._line_number is None:
             if not wanted:
                 return []
@@ -173,7 +173,7 @@ class CsvReader:
         return numbers
 
     def _attempt(self, rows: list[bytes]) -> pa.RecordBatch:
-        # Arrow takes an empty last cell for a quoted one if the last line has no end.
+        # Arrow reads an empty last cell as a quoted one if the last line has no end.
         data = b"\n".join(rows) + b"\n"
         data.decode("utf-8")
         try:
@@ -209,7 +209,7 @@ class CsvReader:
 
 
 def check_carried(schema: pa.Schema) -> None:
-    """Refuse columns that have no form in a cell.
+    """Refuse columns whose type has no text form in a cell.
 
     Raises:
         SourceError: names the column.

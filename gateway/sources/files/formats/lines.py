@@ -1,4 +1,4 @@
-"""A file of JSON lines, plain or compressed, played once or several times over."""
+"""A file of JSON lines, plain or compressed, read once or several times."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Lines:
         self._ended = False
 
     def seek(self, offset: int) -> None:
-        """Go on at ``offset``, the beginning of a line; a packed file is read up to there."""
+        """Continue at ``offset``, the beginning of a line; a compressed file is read up to there."""
         if offset == self.offset:
             return
         if self._file.seekable() and self._path.suffix not in (".gz", ".zst"):
@@ -83,7 +83,7 @@ class Lines:
             self._ready.append((self._rest, len(self._rest) + self._skipped_bytes + 1))
             self._rest, self._skipped_bytes = line, 0
         if len(self._rest) > MAX_LINE_BYTES + 1:
-            # One byte over the limit stays as the mark that the line was too long.
+            # One byte over the limit stays as the mark of a line that is too long.
             self._skipped_bytes += len(self._rest) - MAX_LINE_BYTES - 1
             self._rest = self._rest[: MAX_LINE_BYTES + 1]
 

@@ -19,13 +19,13 @@ _READ_BYTES = 1 << 18
 
 
 def open_parquet(path: Path, schema: pa.Schema, *, strict: bool = False) -> BatchReader:
-    """Open a Parquet file; a place in it is found by the row groups in its footer.
+    """Open a Parquet file; the row groups in its footer locate a row.
 
     Raises:
-        SourceError: it is no Parquet file, or does not fit the query.
+        SourceError: it is not a Parquet file, or does not fit the query.
     """
     try:
-        # Without a buffer size a row group's columns are read whole.
+        # Without a buffer size a row group's columns are read as a whole.
         file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES)
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{path} cannot be read as Parquet ({error}): restore the file") from error
