@@ -157,7 +157,7 @@ class Host:
         try:
             await self._listen()
             async with asyncio.TaskGroup() as group:
-                parts = (self._serve(), self._boot(started_s), self._look(), self._hear_notice())
+                parts = (self._serve(), self._boot(started_s), self._look(), self._watch_for_notice())
                 work = [group.create_task(part) for part in parts]
                 end = await self._stopped
                 self._on_end(end)
@@ -169,10 +169,10 @@ class Host:
 
     async def _listen(self) -> None:
         address, port = await self._server.start()
-        told = HostFile(
+        content = HostFile(
             host=self._user_data.host, pid=os.getpid(), address=address, port=port, started=self._clock.wall()
         )
-        write_private(self._settings.workdir / "host.json", msgspec.json.encode(told))
+        write_private(self._settings.workdir / "host.json", msgspec.json.encode(content))
 
     async def _boot(self, started_s: float) -> None:
         settings = self._settings
@@ -231,7 +231,7 @@ class Host:
         else:
             opened.died(reason)
 
-    async def _hear_notice(self) -> None:
+    async def _watch_for_notice(self) -> None:
         """Notify the gateway when the provider announces that it reclaims this VM, if it is a spot VM."""
         provider = self._user_data.extra.get(NOTICE)
         if provider is None:

@@ -206,8 +206,8 @@ class Opened:
         mine: list[Ticket] = [item.tag for item in items if owner is not None and item.tag.owner is owner]
         for ticket in mine:
             run = ticket.run
-            told = IsolatingMessage(query=run.query, epoch=run.epoch, first_seq=run.first_seq)
-            asyncio.run_coroutine_threadsafe(self._tell(ticket.owner, told), self._loop)
+            message = IsolatingMessage(query=run.query, epoch=run.epoch, first_seq=run.first_seq)
+            asyncio.run_coroutine_threadsafe(self._notify(ticket.owner, message), self._loop)
 
     def died(self, reason: str) -> None:
         """Report to the owner that the query has failed; any thread may call."""
@@ -287,9 +287,9 @@ class Opened:
         _log.warning("query %s failed: %s", self._engine.query.spec.query, reason)
         failed = QueryFailed(query=self._engine.query.spec.query, epoch=owner.epoch, reason=reason, broken=broken)
         self._owner = None
-        self._loop.create_task(self._tell(owner, failed))
+        self._loop.create_task(self._notify(owner, failed))
 
-    async def _tell(self, owner: Owner, message: QueryFailed | IsolatingMessage) -> None:
+    async def _notify(self, owner: Owner, message: QueryFailed | IsolatingMessage) -> None:
         await self._send(owner.session, message, b"")
 
 

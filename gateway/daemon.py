@@ -113,7 +113,7 @@ class Daemon:
         self._until_drained = until_drained
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_stop)
+            loop.add_signal_handler(number, self._on_stop_signal)
         async with serve_api(self, self._config.gateway.api), recorded(record, self._queries, self._clock):
             try:
                 if not await self._begin_unless_stopped():
@@ -125,9 +125,9 @@ class Daemon:
                 await self._keep_time(lambda: self._stop.is_set() or (until_drained and self._drained))
                 self.phase = "stopping"
                 await self._wind_down()
-                self._tell_failed(until_drained=until_drained)
+                self._log_failed_queries(until_drained=until_drained)
             finally:
-                await self._let_go()
+                await self._end_everything()
         if report is not None:
             self._write_report(report)
         _LOG.info("%s", tallies_text({name: query.tally for name, query in self._queries.items()}))
@@ -135,7 +135,7 @@ class Daemon:
             _LOG.error("%s", self._failure)
         return 0 if self._failure is None else 1
 
-    def _told_to_stop(self) -> None:
+    def _on_stop_signal(self) -> None:
         """Drain; at the second signal, stop waiting for results that cannot be delivered now."""
         if self._stop.is_set():
             self._fail("stopped by a second signal: undelivered results are delivered after the next start")
@@ -144,7 +144,7 @@ class Daemon:
     async def _begin(self) -> None:
         """Adopt or terminate the VMs of an earlier gateway, connect to the hosts, open the queries."""
         await run_to_end(lambda: see_master(self._config.private.spark.master))
-        self._actuator.deal_with_leftovers()
+        self._actuator.handle_earlier_vms()
         await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
         self._home.watch()
         await self._supervision.begin()
@@ -211,7 +211,7 @@ class Daemon:
         if why := self._why_not_write():
             self._fail(why)
 
-    def _tell_failed(self, *, until_drained: bool) -> None:
+    def _log_failed_queries(self, *, until_drained: bool) -> None:
         """Log which queries have failed; a gateway that runs until drained has then failed, too."""
         for name, reason in self._supervision.failed.items():
             why = f"query {name} failed, its undelivered events are kept: {reason}"
@@ -235,15 +235,15 @@ class Daemon:
         self._deciding.handle(lambda event_id, at_s: StopAll(event_id=event_id, at_s=at_s))
         await self._keep_time(lambda: self._actuator.settled, despite_failure=True)
 
-    async def _let_go(self) -> None:
+    async def _end_everything(self) -> None:
         """End everything that still runs; after a failure there is more to end than after an orderly stop."""
         await self._supervision.end()
         await self._home.stop_watching()
         await self._deciding.stop_learning()
-        await self._actuator.give_back_all()
+        await self._actuator.terminate_all()
         await self._books.close()
         await self._deciding.close()
-        if left := self._actuator.reaper.not_given_back:
+        if left := self._actuator.reaper.not_terminated:
             self._fail(f"could not be terminated, terminate by hand: {', '.join(left.values())}")
         try:
             await self._stop_queries()

@@ -67,7 +67,7 @@ class Deciding:
 
     def handle(self, make_event: MakeEvent) -> None:
         """Pass the scheduler an event between two slots, and carry out its commands."""
-        self.decisions.did(self._decide(make_event))
+        self.decisions.note_commands(self._decide(make_event))
 
     async def end_slot(self, make_event: MakeEvent, wall_s: float) -> None:
         """Pass the scheduler the end of a slot, ask the policies if it says so, and carry out its commands.
@@ -90,7 +90,7 @@ class Deciding:
 
     def _decide(self, make_event: MakeEvent) -> list[Command]:
         event = make_event(f"e{next(self._event_ids)}", self._clock.now())
-        self.decisions.heard(event)
+        self.decisions.note_event(event)
         commands = self.scheduler.handle(event)
         self._events.note(event, commands)
         self._watch(event, commands)

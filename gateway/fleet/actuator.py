@@ -165,7 +165,7 @@ class Actuator:
             vm.given_up = True
             connection.link.lose(reason)
 
-    def deal_with_leftovers(self) -> None:
+    def handle_earlier_vms(self) -> None:
         """Begin to adopt or terminate the VMs of an earlier gateway, and later to terminate VMs that nothing uses.
 
         Launches wait for the first sweep; the queries do not.
@@ -192,7 +192,7 @@ class Actuator:
             connection = await self._dial(vm, node, None)
         except (LinkLost, TrustError, OSError) as error:
             _LOG.info("%s (%s) of an earlier gateway cannot be adopted: %s", node.name, node.id, error)
-            await self._let_go_of_link(vm)
+            await self._close_link(vm)
             return False
         self._vms[vm.name] = vm
         self.boots.add(node.boot)
@@ -255,7 +255,7 @@ class Actuator:
         self._emit(ready)
         self._begin(self._on_vms.open_missing(vm.name, connection), f"open the rest on {vm.name}")
         while True:
-            vm.listening = self._begin(self._hear_notice(vm, connection), f"hear of the end of {vm.name}")
+            vm.listening = self._begin(self._watch_for_notice(vm, connection), f"watch for a notice of {vm.name}")
             why = await connection.lost()
             vm.listening.cancel()
             if vm.ending:
@@ -289,7 +289,7 @@ class Actuator:
             vm.relinking.cancel()
         return None if vm.relinking.cancelled() else vm.relinking.result()
 
-    async def _hear_notice(self, vm: Vm, connection: Connection) -> None:
+    async def _watch_for_notice(self, vm: Vm, connection: Connection) -> None:
         """Report a notice that the provider reclaims a VM."""
         ends_s = await connection.reclaimed() + self._clock.now()
         if connection.alive and not vm.ending:
@@ -353,12 +353,12 @@ class Actuator:
             await end_tasks(task)
         try:
             await self._detach(vm)
-            await self._let_go_of_link(vm)
+            await self._close_link(vm)
         finally:
             if vm.node is not None:
                 await self.reaper.destroy(vm.node)
 
-    async def _let_go_of_link(self, vm: Vm) -> None:
+    async def _close_link(self, vm: Vm) -> None:
         if vm.connection is not None:
             await vm.connection.close("the VM is being terminated")
         if vm.relay is not None:
@@ -388,7 +388,7 @@ class Actuator:
         """Whether no VM is left."""
         return not self._vms and not self._endings and self.reaper.settled
 
-    async def give_back_all(self) -> None:
+    async def terminate_all(self) -> None:
         """Terminate every VM without asking the scheduler: for a gateway that cannot continue."""
         left = [self._vms.pop(name) for name in tuple(self._vms)]
         await asyncio.gather(*(self._end(vm) for vm in left), *self._endings, return_exceptions=True)

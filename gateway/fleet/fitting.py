@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _WITHIN_S = 300.0
 _NICE = 10
-_LAST_WORDS = 500
+_TAIL_CHARS = 500
 
 TURN_S = 0.0005
 """While a plan runs, other threads wait at most this long for the interpreter's lock."""
@@ -122,7 +122,7 @@ async def trained_elsewhere(command: Fit, within_s: float) -> tuple[Trained, ...
                 process.kill()
                 await process.wait()
     if process.returncode != 0:
-        raise FittingError(f"exit code {process.returncode}: {said.decode(errors='replace').strip()[-_LAST_WORDS:]}")
+        raise FittingError(f"exit code {process.returncode}: {said.decode(errors='replace').strip()[-_TAIL_CHARS:]}")
     try:
         models: tuple[Trained, ...] = await asyncio.to_thread(pickle.loads, answer)
     except (pickle.UnpicklingError, EOFError) as error:

@@ -214,7 +214,7 @@ class Ownership:
                 self._why = str(error)
                 _LOG.error("%s", error)
 
-    async def give_back(self) -> None:
+    async def release(self) -> None:
         """Release it, so that another gateway can take it at once; if that fails, the other waits for one lease."""
         if not self.holds:
             return
@@ -285,4 +285,4 @@ async def owned_fleet(config: GatewayConfig, clock: Clock, lease_s: float = LEAS
         yield ownership
     finally:
         await end_tasks(keeping)
-        await ownership.give_back()
+        await ownership.release()

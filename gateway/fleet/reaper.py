@@ -63,7 +63,7 @@ class Reaper:
         self._tried = asyncio.Event()
         self._sweeping: asyncio.Task[None] | None = None
         self.tags: Mapping[str, str] = {**self._gateway_tags, _RUN_TAG: self._run}
-        self.not_given_back: dict[str, str] = {}
+        self.not_terminated: dict[str, str] = {}
 
     def watch(self) -> asyncio.Task[None]:
         """Begin to sweep, at once, more often in the first minute, then each minute; return the sweeping task."""
@@ -151,11 +151,11 @@ class Reaper:
                     error,
                 )
             else:
-                self.not_given_back.pop(node.id, None)
+                self.not_terminated.pop(node.id, None)
                 return
             if attempt < _DESTROY_TRIES:
                 await self._clock.sleep_until(self._clock.now() + wait_s)
-        self.not_given_back[node.id] = f"{node.name} ({node.id})"
+        self.not_terminated[node.id] = f"{node.name} ({node.id})"
         _LOG.error("%s (%s) could not be terminated: it may still cost money; terminate it by hand", node.name, node.id)
 
 

@@ -213,7 +213,7 @@ class HomeHost:
         except TrustError as error:
             raise CloudError(f"the new engine host did not prove itself: {error}") from error
         except LinkLost as error:
-            raise LinkLost(await self._with_last_words(str(error))) from error
+            raise LinkLost(await self._with_log_tail(str(error))) from error
 
     def in_service(self, connection: Connection | None) -> InService:
         """Return the host.
@@ -236,15 +236,15 @@ class HomeHost:
         try:
             await connection.wait_ready(READY_DEADLINE_S)
         except LinkLost as error:
-            raise LinkLost(await self._with_last_words(str(error))) from error
+            raise LinkLost(await self._with_log_tail(str(error))) from error
         except TimeoutError as error:
-            raise TimeoutError(await self._with_last_words(str(error))) from error
+            raise TimeoutError(await self._with_log_tail(str(error))) from error
 
-    async def _with_last_words(self, why: str) -> str:
+    async def _with_log_tail(self, why: str) -> str:
         if self._node is None or not isinstance(self._machines, ReadsLogs):
             return why
         words = await self._machines.log_tail(self._node.id)
-        return f"{why}; its last words: {words or 'it wrote nothing'}"
+        return f"{why}; its log ends: {words or 'it wrote nothing'}"
 
     async def end(self, connection: Connection | None) -> None:
         """Let the host exit, if it was launched, and check that it does."""

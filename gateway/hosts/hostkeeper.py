@@ -39,7 +39,7 @@ class HostKeeper:
         standby: keeps a second host ready, which takes over; or None.
         probes: checks of what a host needs, by name: each blocks, and raises OSError while it is missing. A lost host
             is launched again only when all succeed.
-        all_got_on: returns whether each query completed something since the last call, or has nothing to do.
+        all_progressed: returns whether each query completed something since the last call, or has nothing to do.
 
     Attributes:
         failed_launches: how many launches failed in a row.
@@ -54,7 +54,7 @@ class HostKeeper:
         *,
         standby: Standby | None = None,
         probes: Mapping[str, Callable[[], None]] = MappingProxyType({}),
-        all_got_on: Callable[[], bool] = lambda: True,
+        all_progressed: Callable[[], bool] = lambda: True,
     ) -> None:
         self._name = name
         self._host = make_host()
@@ -62,7 +62,7 @@ class HostKeeper:
         self._tags = dict(tags)
         self._clock = clock
         self._probes = dict(probes)
-        self._all_got_on = all_got_on
+        self._all_progressed = all_progressed
         self._outage = Outage(clock, (OSError,))
         self._outage_seen = False
         self._launch_trouble = ""
@@ -162,7 +162,7 @@ class HostKeeper:
             reason = await self.connection.lost()
             _LOG.warning("%s is lost (%s): another host replaces it", self._name, reason)
             lost_s = self._clock.now()
-            if self._all_got_on():
+            if self._all_progressed():
                 losses.clear()
             losses.append(lost_s)
             for what, probe in self._probes.items():

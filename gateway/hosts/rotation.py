@@ -73,24 +73,24 @@ class Rotation:
         async with self._one_at_a_time:
             try:
                 following = await asyncio.to_thread(self._authority.following)
-                hosts = await self._all_told(following)
+                hosts = await self._all_notified(following)
             except (TrustError, OSError) as error:
                 raise RotationRefusedError(f"the certificates cannot be renewed: {error}") from error
             _LOG.info("certificates rotated: the gateway and %d engine hosts have new ones", len(hosts))
-            later = [host for host in hosts if not await self._met(host)]
+            later = [host for host in hosts if not await self._switched(host)]
             return {
                 "renewed": [host.host for host in hosts if host not in later],
                 "later": [host.host for host in later],
             }
 
-    async def _all_told(self, following: Authority) -> list[InService]:
+    async def _all_notified(self, following: Authority) -> list[InService]:
         """Send the next authority to all hosts, including new ones, then put it into use."""
         told: dict[InService, None] = {}
         for _ in range(_ROUNDS):
             warm = await self._warm()
             hosts = {*await self._settled(), *warm}
             for host in sorted(hosts - told.keys(), key=lambda host: (host.name, host.host)):
-                await self._tell(host, following)
+                await self._renew(host, following)
                 told[host] = None
             # No await from here on: no other host may come in between.
             try:
@@ -105,13 +105,13 @@ class Rotation:
     def _in_service(self) -> list[InService]:
         return [host for keeper in self._keepers for host in keeper.in_service()]
 
-    async def _tell(self, host: InService, following: Authority) -> None:
+    async def _renew(self, host: InService, following: Authority) -> None:
         try:
             await renew(host.address, self._authority, following, host.host, _RENEW_S)
         except (LinkLost, TrustError) as error:
             raise RotationRefusedError(f"{host.name} did not take new certificates: {error}: try again") from error
 
-    async def _met(self, host: InService) -> bool:
+    async def _switched(self, host: InService) -> bool:
         try:
             await renew(host.address, self._authority, self._authority, host.host, _RENEW_S)
         except (LinkLost, TrustError) as error:

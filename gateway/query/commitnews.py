@@ -24,7 +24,7 @@ class CommitNews:
         self._query = query
         self._messages: set[asyncio.Task[None]] = set()
 
-    def tell(self, home: Connection, epoch: int, last_seq: int) -> None:
+    def notify(self, home: Connection, epoch: int, last_seq: int) -> None:
         """Report in the background that everything up to and including ``last_seq`` is committed."""
         if last_seq < 0:
             return

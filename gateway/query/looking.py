@@ -70,12 +70,12 @@ async def look(config: SourceConfig, folder: Path, known: Mark | None, needed: P
 async def _topics(config: KafkaSourceConfig) -> Topics:
     from gateway.connectors.kafkaclients import client_settings
     from gateway.connectors.tlsfiles import BadTlsFilesError
-    from gateway.sources.kafka.fetched import told_as_source_errors
+    from gateway.sources.kafka.fetched import as_source_errors
     from gateway.sources.kafka.member import REQUEST_TIMEOUT_MS
     from gateway.sources.kafka.topicids import topics_of
 
     try:
-        with told_as_source_errors(f"asking {config.brokers} for the ids of its topics"):
+        with as_source_errors(f"asking {config.brokers} for the ids of its topics"):
             settings = {**client_settings(config), "request_timeout_ms": REQUEST_TIMEOUT_MS}
             return await topics_of(settings, config.topics)
     except BadTlsFilesError as error:

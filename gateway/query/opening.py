@@ -34,10 +34,10 @@ class Opening:
         self._lane: Lane | None = None
         self.ready: QueryReady
 
-    def hear(self, said: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
+    def on_message(self, said: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
         """Process a message of the host about the query."""
         if self._lane is not None:
-            self._lane.hear(said, payload)
+            self._lane.on_message(said, payload)
         elif isinstance(said, QueryFailed):
             self._on_failed(self._connection.name, said.reason)
 
@@ -112,7 +112,7 @@ class Opener:
         )
         opening = Opening(connection, self._config.payload, self._on_failed)
         # The listener is set before the answer, so that it misses no message right after it.
-        opening.ready = await connection.open_query(message, opening.hear, _OPEN_DEADLINE_S)
+        opening.ready = await connection.open_query(message, opening.on_message, _OPEN_DEADLINE_S)
         return opening
 
     async def warm(self, connection: Connection, code_hash: str) -> None:

@@ -190,7 +190,7 @@ class RunningQuery(QueryState):
             tally=self.tally,
             clock=self._clock,
             on_acknowledge=self._acknowledge,
-            on_commit=self._tell_committed if self._stateful else lambda _: None,
+            on_commit=self._notify_committed if self._stateful else lambda _: None,
             on_failed=self._lane_failed,
             on_broken=self._is_broken,
             on_overdue=lambda reason: self._on_overdue(self.name, reason),
@@ -395,6 +395,6 @@ class RunningQuery(QueryState):
         if self._started:
             await self.pipeline.remove_lane(lane, loss)
 
-    def _tell_committed(self, last_seq: int) -> None:
+    def _notify_committed(self, last_seq: int) -> None:
         if self._home is not None:
-            self._news.tell(self._home, self._identity.epoch, last_seq)
+            self._news.notify(self._home, self._identity.epoch, last_seq)

@@ -85,7 +85,7 @@ class FeedbackGains:
 
 
 @dataclass(slots=True)
-class _Dealt:
+class _Recent:
     """Recent dispatches: all events, those that went to the cloud, and those that its share would have given it."""
 
     slots: int = 0
@@ -123,7 +123,7 @@ class AutoShare:
         self._gains = gains or FeedbackGains()
         self._lanes: frozenset[str] = frozenset()
         self._base = 0.0
-        self._dealt = _Dealt()
+        self._recent = _Recent()
 
     def update(self, slot: QuerySlot, cloud: Sequence[str], share: float) -> float:
         """Return the cloud's share in [``least``, ``most``] for the next slot."""
@@ -131,14 +131,14 @@ class AutoShare:
         if frozenset(cloud) != self._lanes:
             self._lanes = frozenset(cloud)
             self._base = self._clamped(_share_by_rate(slot.rates, cloud))
-            self._dealt = _Dealt()
+            self._recent = _Recent()
             return self._base
         error = _relative_difference(slot.home_lane_s, slot.cloud_lane_s)
         if error > 0 and slot.no_credit.issuperset(cloud):
             error = 0.0
-        self._dealt.add(slot, share)
-        if self._dealt.refused():
-            carried = self._dealt.to_cloud / self._dealt.events
+        self._recent.add(slot, share)
+        if self._recent.refused():
+            carried = self._recent.to_cloud / self._recent.events
             self._base = self._clamped(self._base + gains.tracking * (carried - self._base))
         else:
             patience = max(1.0, (slot.home_lane_s or 0.0) / self._slot_s, (slot.cloud_lane_s or 0.0) / self._slot_s)

@@ -471,5 +471,5 @@ async def test_with_a_wrong_login(broker: Broker) -> None:
 
 
 def test_an_authority_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match=r"query q: tls\.ca .* is no PEM file of authorities"):
+    with pytest.raises(StateError, match=r"query q: tls\.ca .* is not a PEM file of authorities"):
         make_sink("127.0.0.1:1", "t", tls={"ca": str(tmp_path / "no.pem")})

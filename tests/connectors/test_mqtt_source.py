@@ -287,7 +287,7 @@ async def test_tls_and_who_is_believed(tmp_path: Path) -> None:
     own = {"certificate": str(shown.certificate), "key": str(shown.key)}
     try:
         async with opened(tmp_path / "wrong", mosquitto.port, tls={"ca": str(stranger.certificate), **own}) as source:
-            await until(source, "shows a certificate that is not believed")
+            await until(source, "presents a certificate that is not trusted")
         async with opened(tmp_path / "none", mosquitto.port, tls={"ca": str(authority.certificate)}) as source:
             await until(source, f"127.0.0.1:{mosquitto.port} ")
         for qos in (1, 2):

@@ -45,7 +45,7 @@ class Site:
             self.clock,
             standby=Standby(make_host, TAGS, self._warm, self.clock) if keep_standby else None,
             probes={"the state_dir": self._probe, "the private Spark": self._see_master},
-            all_got_on=lambda: self.got_on,
+            all_progressed=lambda: self.got_on,
         )
 
     async def _warm(self, connection: Connection) -> None:

@@ -125,7 +125,7 @@ async def test_a_stateful_query_that_is_told_to_stop_reads_no_more_on_a_new_home
 
 async def test_dead_letters_come_back_although_the_source_has_ended(made: Made, tmp_path: Path) -> None:
     query = made(held_bytes=1 << 20)
-    with pytest.raises(ReplayRefusedError, match="takes no events now"):
+    with pytest.raises(ReplayRefusedError, match="accepts no events now"):
         await query.replay_dead_letters()
     with (tmp_path / "in.jsonl").open("a") as file:
         file.write("no event\n")
@@ -139,7 +139,7 @@ async def test_dead_letters_come_back_although_the_source_has_ended(made: Made, 
     assert query.tally.events == EVENTS + 1
     assert query.dead_letters.count == 1, "what is no event now either is kept again"
     query.stop_reading()
-    with pytest.raises(ReplayRefusedError, match="takes no events now"):
+    with pytest.raises(ReplayRefusedError, match="accepts no events now"):
         await query.replay_dead_letters()
     await query.stop()
     *_, last = (tmp_path / "state" / "queries" / "q" / "runs.log").read_text().splitlines()

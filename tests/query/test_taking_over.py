@@ -115,7 +115,7 @@ async def test_a_function_that_changed_with_events_outstanding_is_refused_until_
     await site.read_only(**said)
     before = function.read_text()
     function.write_text("def answer(events):\n    return events.limit(1)\n")
-    with pytest.raises(StateError, match=r"the old definition is not there.*Bring the old one back"):
+    with pytest.raises(StateError, match=r"the old definition is not there.*Restore the old one"):
         await site.drain(**said)
     function.write_text(before)
     await site.drain(**said)
@@ -163,7 +163,7 @@ async def test_another_source_with_events_outstanding_is_refused_and_the_remedy_
     site.write("in.jsonl", range(100))
     await site.read_only()
     site.write("new.jsonl", range(500, 530))
-    with pytest.raises(StateError, match=r"100 events .* cannot be read again: .*Bring the old source back"):
+    with pytest.raises(StateError, match=r"100 events .* cannot be read again: .*Restore the old source"):
         await site.drain(**at("new.jsonl"))
     await site.drain()
     await site.drain(**at("new.jsonl"))

@@ -51,9 +51,9 @@ class Site:
         )
 
     def _between_slots(self, event: Event) -> None:
-        self.log.heard(event)
+        self.log.note_event(event)
         commands = self._scheduler.handle(event)
-        self.log.did(commands)
+        self.log.note_commands(commands)
         self.fleet.actuator.execute(commands)
 
     def slot(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Site:
         return self._scheduler.totals(self.clock.now()).usd
 
     async def end(self) -> None:
-        await self.fleet.actuator.give_back_all()
+        await self.fleet.actuator.terminate_all()
         await self.log.close()
         assert self.fleet.cloud.nodes == {}
         assert self.fleet.actuator.failure is None

@@ -168,7 +168,7 @@ class Scheduler:
         """
         if isinstance(event, SlotEnded):
             return self._on_slot(event)
-        self._say_what_was_decided()
+        self._compose_decisions()
         match event:
             case SlotAnswered():
                 self._demand.answered(event.turn, event.answers)
@@ -221,7 +221,7 @@ class Scheduler:
                 f"event {event.event_id} ends a slot before the policies have answered for the previous one"
             )
         if self._demand.plans:
-            self._say_what_was_decided()
+            self._compose_decisions()
         for slot in event.queries:
             self._query(slot.query).observe(slot)
         self._fleet.meter(event)
@@ -232,7 +232,7 @@ class Scheduler:
     def _judge(self, event: SlotEnded | SlotAnswered) -> list[Command]:
         """Make the decisions of a slot: which VMs are kept or started, which queries go to the cloud, what is shed."""
         vm_before = bool(self._fleet.wanted)
-        self._see_who_can_pay(event)
+        self._check_who_can_pay(event)
         ends = self._life.judge(event)
         refused = self._routes.rank(event, vm_before=vm_before)
         routes = self._routes.share_out(event)
@@ -243,11 +243,11 @@ class Scheduler:
         sheds = self._shedder.orders(event, self._queries, self._fleet) if self._settings.sheds else []
         return [*routes, *ends, *starts, *sheds]
 
-    def _say_what_was_decided(self) -> None:
+    def _compose_decisions(self) -> None:
         """Compose the text of the last decisions before anything changes: they describe the time before."""
         _ = self.last_decisions
 
-    def _see_who_can_pay(self, event: Event) -> None:
+    def _check_who_can_pay(self, event: Event) -> None:
         if self._settings.budget.usd_per_query_day is None:
             return
         for name, query in self._queries.items():

@@ -114,7 +114,7 @@ class RunEntry(Generic[R]):
     state: RunState = RunState.WAITING
     attempt: int = 0
     lane: str | None = None
-    told: str | None = None
+    counted_in: str | None = None
     copies: dict[str, Copy] = field(default_factory=dict)
     move: Move | None = None
     steps: list[tuple[float, str, tuple[object, ...]]] = field(default_factory=list)

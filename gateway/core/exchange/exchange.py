@@ -98,17 +98,19 @@ class Exchange(ExchangeViews[R, A]):
                 for first_seq, last_seq in self._outbox.commit(event.ranges):
                     self._runs.forget(first_seq, last_seq)
             case Tick():
-                self._see_time()
+                self._check_time()
             case SlotPassed():
                 for lane in self._lanes.values():
                     lane.rate.fade(self._now_s)
             case LaneDraining() | Packed() | Sent() | Isolating() | Answered() | Credited():
                 if event.lane in self._lanes:
-                    self._hear(self._lanes[event.lane], event)
+                    self._on_lane_event(self._lanes[event.lane], event)
             case _:
                 assert_never(event)
 
-    def _hear(self, lane: LaneState, event: LaneDraining | Packed | Sent | Isolating | Answered[A] | Credited) -> None:
+    def _on_lane_event(
+        self, lane: LaneState, event: LaneDraining | Packed | Sent | Isolating | Answered[A] | Credited
+    ) -> None:
         """Take an event of an open lane."""
         match event:
             case LaneDraining():
@@ -142,8 +144,8 @@ class Exchange(ExchangeViews[R, A]):
         for first_seq in lane.copies:
             entry = self._runs.entries[first_seq]
             del entry.copies[lane.name]
-            if entry.told == lane.name:
-                entry.told = None
+            if entry.counted_in == lane.name:
+                entry.counted_in = None
             if entry.lane == lane.name:
                 entry.note(self._now_s, "waits again: lane {} was lost", lane.name)
                 self._runs.wait(entry)
@@ -178,7 +180,7 @@ class Exchange(ExchangeViews[R, A]):
             self._runs.open(entry, lane.name)
             copy = entry.copies.setdefault(lane.name, Copy(entry.first_seq, entry.events))
             lane.put(copy, entry.attempt, self._now_s)
-            self._router.dealt(lane.name, entry.events)
+            self._router.dispatched(lane.name, entry.events)
             entry.note(self._now_s, "was dispatched to lane {}, attempt {}", lane.name, entry.attempt)
             if entry.move is not None and entry.move.first_s is None:
                 entry.move.first_s = self._now_s
@@ -225,7 +227,7 @@ class Exchange(ExchangeViews[R, A]):
             lane.outlet.passed()
         else:
             entry = self._runs.entries[event.first_seq]
-            entry.told = lane.name
+            entry.counted_in = lane.name
             sent_bytes = event.payload_bytes if event.rows else 0
             self._out.append(Dispatched(lane.name, entry.held_run, event.raw_bytes, sent_bytes))
             if event.rows:
@@ -307,7 +309,7 @@ class Exchange(ExchangeViews[R, A]):
 
     # --------------------------------------------------------------------------------------------------------- time
 
-    def _see_time(self) -> None:
+    def _check_time(self) -> None:
         for lane in self._lanes.values():
             # Without its overdue runs a lane may have no work left: then it does not count as silent any more.
             silence_s = lane.silence_s(self._now_s)
@@ -316,12 +318,12 @@ class Exchange(ExchangeViews[R, A]):
                 lane.given_up = True
                 self._out.append(FailLane(lane.name, silence_s))
             for copy in late:
-                self._see_overdue(lane, copy)
+                self._check_overdue(lane, copy)
             if late and silence_s is None and self._settings.home_only:
                 self._out.append(Reopen(late[0].first_seq))
         self._release(self._outbox.flush(self._now_s))
 
-    def _see_overdue(self, lane: LaneState, copy: Copy) -> None:
+    def _check_overdue(self, lane: LaneState, copy: Copy) -> None:
         entry = self._runs.entries[copy.first_seq]
         entry.note(self._now_s, "is overdue in lane {}", lane.name)
         if not self._settings.home_only:

@@ -66,7 +66,7 @@ class Router:
             return self.pick(events, with_room, home_only=home_only)
         return max(sorted(others.intersection(with_room)), key=lambda lane: self._owed.get(lane, 0.0), default=None)
 
-    def dealt(self, lane: str, events: int) -> None:
+    def dispatched(self, lane: str, events: int) -> None:
         """Note that a run of ``events`` events went to ``lane``."""
         limit = max(_CATCH_UP_EVENTS, 2.0 * events)
         for name, share in self._shares.items():

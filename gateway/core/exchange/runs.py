@@ -106,7 +106,7 @@ class Runs(Generic[R]):
         if entry.state is RunState.WAITING:
             self._stop_waiting(entry)
         run, entry.run = entry.held_run, None
-        entry.lane = entry.told = None
+        entry.lane = entry.counted_in = None
         entry.copies.clear()
         if entry.done_before:
             del self.entries[entry.first_seq]

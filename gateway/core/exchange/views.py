@@ -169,10 +169,10 @@ class ExchangeViews(Generic[R, A]):
         counted: dict[str, OpenRuns] = {}
         for name, lane in self._lanes.items():
             entries = [self._runs.entries[copy.first_seq] for copy in lane.copies.values() if not copy.isolating]
-            told = [entry for entry in entries if entry.told == name]
-            if told:
-                oldest_s = min(entry.held_run.arrival_s for entry in told)
-                counted[name] = OpenRuns(sum(entry.events for entry in told), len(told), oldest_s)
+            counted_here = [entry for entry in entries if entry.counted_in == name]
+            if counted_here:
+                oldest_s = min(entry.held_run.arrival_s for entry in counted_here)
+                counted[name] = OpenRuns(sum(entry.events for entry in counted_here), len(counted_here), oldest_s)
         return counted
 
     @property
@@ -234,4 +234,4 @@ class ExchangeViews(Generic[R, A]):
             expected = [] if entry.lane is None or overdue else [entry.lane]
             assert open_in == expected, f"{entry} is in {expected}, and open in {open_in}"
             assert entry.lane is None or entry.lane in entry.copies, f"{entry} is not in its lane"
-            assert entry.told is None or entry.told in entry.copies, f"{entry} is told of in another lane"
+            assert entry.counted_in is None or entry.counted_in in entry.copies, f"{entry} is counted in another lane"

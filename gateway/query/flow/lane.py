@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-import gateway.core.exchange.events as told
+import gateway.core.exchange.events as ev
 from gateway.core.exchange import LaneView
 from gateway.core.exchange.instructions import Pack, Send
 from gateway.hosts.connection import Connection
@@ -37,7 +37,7 @@ _HELD_BACK_S = 0.02
 _LINK_WEIGHT = 0.2
 NO_BATCH = -1
 
-LaneEvent: TypeAlias = told.Packed | told.Sent | told.Isolating | told.Credited
+LaneEvent: TypeAlias = ev.Packed | ev.Sent | ev.Isolating | ev.Credited
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Answer:
 class LaneOwner(Protocol):
     """Receives the events of a lane."""
 
-    def tell(self, event: LaneEvent) -> None:
+    def on_event(self, event: LaneEvent) -> None:
         """Report an event to the exchange."""
         ...
 
@@ -166,8 +166,8 @@ class Lane:
         for new in encoded.dictionaries:
             message = Dictionary(query=self._query, field=new.field, dictionary_id=new.dictionary_id)
             await self.connection.link.send(message, new.data)
-        self._tell(
-            told.Packed(
+        self._report(
+            ev.Packed(
                 at_s=self._clock.now(),
                 lane=self.name,
                 first_seq=run.first_seq,
@@ -197,7 +197,7 @@ class Lane:
         await self.connection.link.send(message, payload)
         now_s = self._clock.now()
         took_s = now_s - started_s
-        self._tell(told.Sent(at_s=now_s, lane=self.name, first_seq=message.first_seq, took_s=took_s))
+        self._report(ev.Sent(at_s=now_s, lane=self.name, first_seq=message.first_seq, took_s=took_s))
         self._learn_link_rate(len(payload), took_s)
 
     def _learn_link_rate(self, sent_bytes: int, took_s: float) -> None:
@@ -210,16 +210,16 @@ class Lane:
 
     # ---------------------------------------------------------------------------------------------- from the host
 
-    def hear(self, message: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
+    def on_message(self, message: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
         """Process a message of the host about this query."""
         if self._closed:
             return  # its runs were dispatched elsewhere
         now_s = self._clock.now()
         match message:
             case Credit():
-                self._tell(told.Credited(at_s=now_s, lane=self.name, consumed_bytes=message.bytes))
+                self._report(ev.Credited(at_s=now_s, lane=self.name, consumed_bytes=message.bytes))
             case IsolatingMessage():
-                self._tell(told.Isolating(at_s=now_s, lane=self.name, first_seq=message.first_seq))
+                self._report(ev.Isolating(at_s=now_s, lane=self.name, first_seq=message.first_seq))
             case QueryFailed() if message.broken:
                 self._owner.on_broken(message.reason)
             case QueryFailed():
@@ -229,9 +229,9 @@ class Lane:
                 results, poison = self._decoder.decode(payload), self._poison_seqs(message)
                 self._take(Answer(self.name, first, last, results, poison, message.batch_id, message.batch_s))
 
-    def _tell(self, event: LaneEvent) -> None:
+    def _report(self, event: LaneEvent) -> None:
         if not self._closed:
-            self._owner.tell(event)
+            self._owner.on_event(event)
 
     def _take(self, answer: Answer) -> None:
         if not self._closed:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-import gateway.core.exchange.events as told
+import gateway.core.exchange.events as ev
 from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
 from gateway.core.exchange import Exchange, ExchangeSettings, LaneView
@@ -126,13 +126,13 @@ class Pipeline:
             dead_letters,
             clock,
             position_after=lambda committed: log.position_before(self._done_before(committed)),
-            on_tick=lambda: self._handle(told.Tick(at_s=clock.now())),
+            on_tick=lambda: self._handle(ev.Tick(at_s=clock.now())),
             on_commit=self._committed,
         )
 
     # ------------------------------------------------------------------------------------------------ the exchange
 
-    def _handle(self, event: told.ExchangeEvent[Run, Results]) -> None:
+    def _handle(self, event: ev.ExchangeEvent[Run, Results]) -> None:
         for instruction in self._exchange.handle(event):
             self._carry_out(instruction)
 
@@ -166,7 +166,7 @@ class Pipeline:
         sender.add_done_callback(lambda ended: self._sender_ended(lane.name, ended))
         self._senders[lane.name] = sender
         self._handle(
-            told.LaneOpened(
+            ev.LaneOpened(
                 at_s=self._clock.now(),
                 lane=lane.name,
                 credit_bytes=lane.credit_bytes,
@@ -193,12 +193,12 @@ class Pipeline:
         sender = self._senders.pop(name)
         sender.cancel()
         reason, lost_s = ("", None) if loss is None else (loss.reason or "its link ended", loss.at_s)
-        self._handle(told.LaneLost(at_s=self._clock.now(), lane=name, reason=reason, lost_s=lost_s))
+        self._handle(ev.LaneLost(at_s=self._clock.now(), lane=name, reason=reason, lost_s=lost_s))
         await end_tasks(sender)
 
     def drain_lane(self, name: str) -> None:
         """Send no further run to a lane."""
-        self._handle(told.LaneDraining(at_s=self._clock.now(), lane=name))
+        self._handle(ev.LaneDraining(at_s=self._clock.now(), lane=name))
 
     def lane_idle(self, name: str) -> bool:
         """Whether nothing of this query is open in a lane."""
@@ -227,7 +227,7 @@ class Pipeline:
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Use these shares from now on."""
-        self._handle(told.SharesSet(at_s=self._clock.now(), shares=dict(shares)))
+        self._handle(ev.SharesSet(at_s=self._clock.now(), shares=dict(shares)))
 
     @property
     def cloud_share(self) -> float:
@@ -239,7 +239,7 @@ class Pipeline:
     def offer(self, run: Run) -> None:
         """Accept a run from the ingress."""
         self._measures.arrived(run)
-        self._handle(told.RunLogged(at_s=self._clock.now(), run=run))
+        self._handle(ev.RunLogged(at_s=self._clock.now(), run=run))
 
     def _moved(self, what: Moved) -> None:
         first_ms, last_ms = (1000 * (at_s - what.lost_s) for at_s in (what.first_s, what.last_s))
@@ -254,8 +254,8 @@ class Pipeline:
 
     # ---------------------------------------------------------------------------------------------- what lanes tell
 
-    def tell(self, event: LaneEvent) -> None:
-        """See ``LaneOwner.tell``."""
+    def on_event(self, event: LaneEvent) -> None:
+        """See ``LaneOwner.on_event``."""
         self._handle(event)
 
     def asked(self, lane: str, first_seq: int, last_seq: int) -> Sequence[Run]:
@@ -279,7 +279,7 @@ class Pipeline:
             self._batch_start_seq = max(self._batch_start_seq, first_seq)
         results = Results(answer.results, tuple(letters_of(answer, runs, self._clock.wall())))
         self._handle(
-            told.Answered(
+            ev.Answered(
                 at_s=self._clock.now(),
                 lane=answer.lane,
                 first_seq=first_seq,
@@ -326,15 +326,15 @@ class Pipeline:
     async def _committed(self, ranges: tuple[tuple[int, int], ...]) -> None:
         await self.forget_committed()
         self._on_commit(self._sink.committed.watermark() - 1)
-        self._handle(told.Committed(at_s=self._clock.now(), ranges=ranges))
+        self._handle(ev.Committed(at_s=self._clock.now(), ranges=ranges))
 
     # ------------------------------------------------------------------------------------------------ what is asked
 
     def end_slot(self, oldest_unread_s: float | None, unread_events: int) -> None:
         """Report to the profiler, before a slot ends, what waits."""
         now_s, exchange = self._clock.now(), self._exchange
-        self._handle(told.Tick(at_s=now_s))
-        self._handle(told.SlotPassed(at_s=now_s))
+        self._handle(ev.Tick(at_s=now_s))
+        self._handle(ev.SlotPassed(at_s=now_s))
         for lane in exchange.open_lanes:
             if exchange.waiting_events and not exchange.lane(lane).has_room:
                 self._profiler.no_credit(self.name, lane)

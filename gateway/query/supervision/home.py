@@ -116,7 +116,7 @@ class Home:
             self._clock,
             standby=standby,
             probes=probes,
-            all_got_on=lambda: self._all_got_on(keeper, queries),
+            all_progressed=lambda: self._all_progressed(keeper, queries),
         )
         return keeper
 
@@ -284,7 +284,7 @@ class Home:
             except QueryRefusedError as error:
                 _LOG.warning("query %s could not be warmed up on the standby host: %s", query.name, error)
 
-    def _all_got_on(self, keeper: HostKeeper, names: Sequence[str]) -> bool:
+    def _all_progressed(self, keeper: HostKeeper, names: Sequence[str]) -> bool:
         """Return whether each query completed something since the last loss, or has nothing to do."""
         before = self._completed.get(keeper, {})
         now = self._completed[keeper] = {name: self._queries[name].tally.latency.weight for name in names}

@@ -147,7 +147,7 @@ class Flow:
             none = in_cloud[share < _NOTHING]
             offered[none] = apart[share < _NOTHING] * waiting[none]
         granted_h, room_h = self._home_takes(offered, at_home)
-        put_h, put_c = self._dealt(waiting, home_share, apart, in_cloud, shares, room_h, room_c)
+        put_h, put_c = self._dispatched(waiting, home_share, apart, in_cloud, shares, room_h, room_c)
         taken = put_h.copy()
         taken[in_cloud] += put_c.sum(axis=1)
         self._owed[in_cloud] += self._disordered[in_cloud] * taken[in_cloud] - put_h[in_cloud]
@@ -246,7 +246,7 @@ class Flow:
         hosts: IntArray = (self._of_query[rows, None] * self._vms + self._columns).ravel()
         return hosts
 
-    def _dealt(
+    def _dispatched(
         self,
         waiting: Array,
         home_share: Array,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-import gateway.core.exchange.events as told
+import gateway.core.exchange.events as ev
 from engines.simulated.server import Server, ServiceInterval
 from gateway.core.exchange.instructions import Pack, Send
 from gateway.query.flow.lane import LaneEvent
@@ -83,7 +83,7 @@ class SimulatedEngineHost:
         self,
         run: Run,
         work_s: float,
-        hear: Callable[[Reply], None],
+        on_reply: Callable[[Reply], None],
         begun: Callable[[], None],
         aside: Callable[[], None],
     ) -> None:
@@ -92,18 +92,18 @@ class SimulatedEngineHost:
         Args:
             run: the run.
             work_s: how long a private core works on it.
-            hear: called with the answer, if any comes.
+            on_reply: called with the answer, if any comes.
             begun: called when the gateway learns that the host has begun with it, so that another may be sent.
             aside: called when the gateway learns that the host looks for bad rows in it.
         """
         needed_s = work_s if self.name == HOME else work_s / self.machines.vm_speed
-        self._agenda.after(self._delay_s, lambda: self._serve(run, needed_s, hear, begun, aside))
+        self._agenda.after(self._delay_s, lambda: self._serve(run, needed_s, on_reply, begun, aside))
 
     def _serve(
         self,
         run: Run,
         work_s: float,
-        hear: Callable[[Reply], None],
+        on_reply: Callable[[Reply], None],
         begun: Callable[[], None],
         aside: Callable[[], None],
     ) -> None:
@@ -117,9 +117,9 @@ class SimulatedEngineHost:
             self._trace.note(f"fault: {self.name} finds bad rows in {run.first_seq}")
             self._agenda.at(served.done_s + self._delay_s, aside)
             done_s += self._draw.uniform(0.0, self._faults.bad_rows_s)
-        self._agenda.at(done_s, lambda: self._finish(run, done_s - served.begun_s, hear))
+        self._agenda.at(done_s, lambda: self._finish(run, done_s - served.begun_s, on_reply))
 
-    def _finish(self, run: Run, batch_s: float, hear: Callable[[Reply], None]) -> None:
+    def _finish(self, run: Run, batch_s: float, on_reply: Callable[[Reply], None]) -> None:
         if not self.alive or self.hung:
             return
         self._batches += 1
@@ -129,16 +129,16 @@ class SimulatedEngineHost:
             self._trace.note(f"fault: {self.name} lost the reply for {run.first_seq}")
             return
         late_s = draw.uniform(0, faults.late_s) if draw.random() < faults.late_reply else 0.0
-        self._agenda.after(self._delay_s + late_s, lambda: hear(reply))
+        self._agenda.after(self._delay_s + late_s, lambda: on_reply(reply))
         if draw.random() < faults.doubled_reply:
             again_s = self._delay_s + draw.uniform(0, faults.late_s)
-            self._agenda.after(again_s, lambda: hear(reply))
+            self._agenda.after(again_s, lambda: on_reply(reply))
 
 
 class SimulatedLaneOwner(Protocol):
     """Receives the events of a lane."""
 
-    def tell(self, event: LaneEvent) -> None:
+    def on_event(self, event: LaneEvent) -> None:
         """Report an event to the exchange."""
         ...
 
@@ -202,8 +202,8 @@ class SimulatedLane:
         if self.closed:
             return
         self._packed = run
-        self._owner.tell(
-            told.Packed(
+        self._owner.on_event(
+            ev.Packed(
                 at_s=self._agenda.now_s,
                 lane=self.name,
                 first_seq=run.first_seq,
@@ -224,20 +224,20 @@ class SimulatedLane:
         if self.closed:
             return
         work_s = self._owner.work_s(run, self.host.machines, self._owner.open_runs(self.name))
-        self.host.take(run, work_s, self._hear, lambda: self._consumed(run), lambda: self._aside(run))
-        self._owner.tell(told.Sent(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq, took_s=took_s))
+        self.host.take(run, work_s, self._on_reply, lambda: self._consumed(run), lambda: self._aside(run))
+        self._owner.on_event(ev.Sent(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq, took_s=took_s))
 
     def _consumed(self, run: Run) -> None:
         if not self.closed and self.host.alive:
             consumed_bytes = self._owner.payload_bytes(self.name, run)
             now_s = self._agenda.now_s
-            self._owner.tell(told.Credited(at_s=now_s, lane=self.name, consumed_bytes=consumed_bytes))
+            self._owner.on_event(ev.Credited(at_s=now_s, lane=self.name, consumed_bytes=consumed_bytes))
 
     def _aside(self, run: Run) -> None:
         if not self.closed and self.host.alive and not self.host.hung:
-            self._owner.tell(told.Isolating(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq))
+            self._owner.on_event(ev.Isolating(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq))
 
-    def _hear(self, reply: Reply) -> None:
+    def _on_reply(self, reply: Reply) -> None:
         if self.closed or not self.host.alive:
             return
         if reply.first_seq in self._whole:

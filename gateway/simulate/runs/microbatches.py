@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import gateway.core.exchange.events as told
+import gateway.core.exchange.events as ev
 from engines.simulated.generators import ConstantRate
 from engines.simulated.microbatches import Closed, MicroBatchedQuery, ProducedEvents
 from engines.simulated.placement import SimulatedVm
@@ -113,15 +113,15 @@ class MicroBatchHost(SimulatedEngineHost):
         self,
         run: Run,
         work_s: float,  # noqa: ARG002  # computed here
-        hear: Callable[[Reply], None],
+        on_reply: Callable[[Reply], None],
         begun: Callable[[], None],  # noqa: ARG002  # a run takes no credit here
         aside: Callable[[], None],  # noqa: ARG002  # no row is bad here
     ) -> None:
         """See ``SimulatedEngineHost.take``."""
-        self._time.after(self._delay_s, lambda: self._fed(run, hear))
+        self._time.after(self._delay_s, lambda: self._fed(run, on_reply))
 
-    def _fed(self, run: Run, hear: Callable[[Reply], None]) -> None:
-        self._feed.append((run, hear))
+    def _fed(self, run: Run, on_reply: Callable[[Reply], None]) -> None:
+        self._feed.append((run, on_reply))
         self._plan()
 
     def committed(self) -> None:
@@ -151,8 +151,8 @@ class MicroBatchHost(SimulatedEngineHost):
     ) -> None:
         self.batches += 1
         self._answer(closed)
-        for run, hear in taken:
-            hear(Reply(run.first_seq, run.last_seq, self.batches, work_s))
+        for run, on_reply in taken:
+            on_reply(Reply(run.first_seq, run.last_seq, self.batches, work_s))
 
 
 class Play:
@@ -191,7 +191,7 @@ class Play:
             random.Random(seed),  # noqa: S311  # no secret
         )
         self._lane = SimulatedLane(self.host, self, self._agenda)
-        self._handle(told.LaneOpened(at_s=0.0, lane=HOME, credit_bytes=CREDIT_BYTES))
+        self._handle(ev.LaneOpened(at_s=0.0, lane=HOME, credit_bytes=CREDIT_BYTES))
 
     def run(self, windows: int, until_s: float) -> list[Visible]:
         """Simulate until this many windows are visible, or ``until_s``."""
@@ -217,16 +217,16 @@ class Play:
         self._next_seq += events
         arrival_s = self._schedule.mean_due_s(first, first + events - 1)
         self._linger.cut(events)
-        self._handle(told.RunLogged(at_s=now_s, run=Run(first, first + events - 1, _NOTHING, arrival_s, 0)))
+        self._handle(ev.RunLogged(at_s=now_s, run=Run(first, first + events - 1, _NOTHING, arrival_s, 0)))
         self._agenda.after(0.0, self._cut)
 
     def _slot(self) -> None:
-        self._handle(told.SlotPassed(at_s=self._agenda.now_s))
+        self._handle(ev.SlotPassed(at_s=self._agenda.now_s))
         self._agenda.after(self._cutting.slot_s, self._slot)
 
     # --------------------------------------------------------------------------------------------------- the exchange
 
-    def _handle(self, event: told.ExchangeEvent[Run, None]) -> None:
+    def _handle(self, event: ev.ExchangeEvent[Run, None]) -> None:
         for what in self._exchange.handle(event):
             match what:
                 case Pack() | Send():
@@ -234,7 +234,7 @@ class Play:
                 case Release():
                     self._released.append((what.first_seq, what.last_seq))
 
-    def tell(self, event: LaneEvent) -> None:
+    def on_event(self, event: LaneEvent) -> None:
         """See ``LaneOwner``."""
         self._handle(event)
 
@@ -253,7 +253,7 @@ class Play:
     def on_reply(self, lane: str, reply: Reply) -> None:
         """See ``LaneOwner``."""
         self._handle(
-            told.Answered(
+            ev.Answered(
                 at_s=self._agenda.now_s,
                 lane=lane,
                 first_seq=reply.first_seq,
@@ -283,7 +283,7 @@ class Play:
         self.visible += [Visible(closed, now_s) for batch in self._outbox for closed in batch]
         self._outbox.clear()
         ranges, self._released = tuple(self._released), []
-        self._handle(told.Committed(at_s=now_s, ranges=ranges))
+        self._handle(ev.Committed(at_s=now_s, ranges=ranges))
         self._part_due_s = now_s + PART_S
         self.host.committed()
         self._agenda.after(self._cutting.tick_s, self._tick)

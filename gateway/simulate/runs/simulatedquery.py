@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import gateway.core.exchange.events as told
+import gateway.core.exchange.events as ev
 from gateway.core.decide.profiler import Profiler
 from gateway.core.exchange import Exchange, ExchangeSettings
 from gateway.core.exchange.instructions import (
@@ -142,11 +142,11 @@ class SimulatedQuery:
             self._linger.cut(run.events)
             self._measures.arrived(run)
             self._witness.logged(run)
-            self._handle(told.RunLogged(at_s=self._agenda.now_s, run=run))
+            self._handle(ev.RunLogged(at_s=self._agenda.now_s, run=run))
 
     # ---------------------------------------------------------------------------------------------------- the exchange
 
-    def _handle(self, event: told.ExchangeEvent[Run, _Result]) -> None:
+    def _handle(self, event: ev.ExchangeEvent[Run, _Result]) -> None:
         for instruction in self.exchange.handle(event):
             self._carry_out(instruction)
 
@@ -177,7 +177,7 @@ class SimulatedQuery:
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Use these shares from now on."""
         self._witness.shares_set(shares, self.exchange, self._agenda.now_s)
-        self._handle(told.SharesSet(at_s=self._agenda.now_s, shares=shares))
+        self._handle(ev.SharesSet(at_s=self._agenda.now_s, shares=shares))
 
     # ---------------------------------------------------------------------------------------------------------- lanes
 
@@ -188,7 +188,7 @@ class SimulatedQuery:
         now_s, credit_bytes = self._agenda.now_s, self.options.credit_bytes
         self._witness.lane_opened(host.name, now_s)
         end_seq = self._undone[whole[-1]].last_seq + 1 if whole else 0
-        self._handle(told.LaneOpened(at_s=now_s, lane=host.name, credit_bytes=credit_bytes, planned_end_seq=end_seq))
+        self._handle(ev.LaneOpened(at_s=now_s, lane=host.name, credit_bytes=credit_bytes, planned_end_seq=end_seq))
 
     def remove_lane(self, name: str, reason: str) -> None:
         """Remove a lane, because it was lost or without a ``reason``; its open runs go elsewhere."""
@@ -197,7 +197,7 @@ class SimulatedQuery:
             lane.closed = True
             self._overdue = False
             self._witness.lane_lost(name, self._agenda.now_s)
-            self._handle(told.LaneLost(at_s=self._agenda.now_s, lane=name, reason=reason))
+            self._handle(ev.LaneLost(at_s=self._agenda.now_s, lane=name, reason=reason))
 
     def _reopen(self) -> None:
         """Open the query again from its checkpoint, on the same host."""
@@ -214,13 +214,13 @@ class SimulatedQuery:
     def drain_lane(self, name: str) -> None:
         """Send no further run to a lane."""
         self._witness.draining(name, self.exchange, self._agenda.now_s)
-        self._handle(told.LaneDraining(at_s=self._agenda.now_s, lane=name))
+        self._handle(ev.LaneDraining(at_s=self._agenda.now_s, lane=name))
 
-    def tell(self, event: LaneEvent) -> None:
+    def on_event(self, event: LaneEvent) -> None:
         """See ``LaneOwner``."""
-        if isinstance(event, told.Credited):
+        if isinstance(event, ev.Credited):
             self._witness.credited(event.lane, event.consumed_bytes)
-        elif isinstance(event, told.Isolating):
+        elif isinstance(event, ev.Isolating):
             self._witness.isolating(event.lane, event.first_seq)
         self._handle(event)
 
@@ -257,7 +257,7 @@ class SimulatedQuery:
         """See ``LaneOwner``: the first completion counts."""
         now_s = self._agenda.now_s
         self._handle(
-            told.Answered(
+            ev.Answered(
                 at_s=now_s,
                 lane=lane,
                 first_seq=reply.first_seq,
@@ -308,13 +308,13 @@ class SimulatedQuery:
     def _commit(self) -> None:
         ranges, self._outbox = tuple(self._outbox), []
         self._witness.committed(ranges)
-        self._handle(told.Committed(at_s=self._agenda.now_s, ranges=ranges))
+        self._handle(ev.Committed(at_s=self._agenda.now_s, ranges=ranges))
 
     def end_slot(self) -> None:
         """Do what a pipeline does before a slot ends: overdue runs, waiting events, held results."""
         now_s, exchange = self._agenda.now_s, self.exchange
-        self._handle(told.Tick(at_s=now_s))
-        self._handle(told.SlotPassed(at_s=now_s))
+        self._handle(ev.Tick(at_s=now_s))
+        self._handle(ev.SlotPassed(at_s=now_s))
         for lane in exchange.open_lanes:
             if exchange.waiting_events and not exchange.lane(lane).has_room:
                 self._profiler.no_credit(self.name, lane)

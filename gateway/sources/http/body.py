@@ -38,9 +38,7 @@ def unpack(data: bytes, encoding: str, max_bytes: int) -> bytes:
     """
     unpacked = ENCODINGS[encoding](data, max_bytes)
     if len(unpacked) > max_bytes:
-        raise BodyTooLargeError(
-            f"the body is larger than {max_bytes} bytes when decompressed; split it into requests"
-        )
+        raise BodyTooLargeError(f"the body is larger than {max_bytes} bytes when decompressed; split it into requests")
     return unpacked
 
 

@@ -203,11 +203,15 @@ class HttpReceiver:
                 body = await self._body_of(request, encoding, share)
                 lines = split_lines(body)
                 count, duplicate = await self._take(key, body, lines)
-                return {"records": count, "duplicate": duplicate, **self._told(await self._judge.verdict(lines), count)}
+                return {
+                    "records": count,
+                    "duplicate": duplicate,
+                    **self._dead_lines(await self._judge.verdict(lines), count),
+                }
         finally:
             self._requests -= 1
 
-    def _told(self, verdict: RequestVerdict, count: int) -> dict[str, object]:
+    def _dead_lines(self, verdict: RequestVerdict, count: int) -> dict[str, object]:
         """Return the part of the answer about lines that are not events; empty if all are."""
         told: dict[str, object] = {} if verdict.looked_at == count else {"looked_at": verdict.looked_at}
         if verdict.first is not None:

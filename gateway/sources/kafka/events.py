@@ -189,9 +189,7 @@ class _AvroValues:
         except (OSError, ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
             raise SourceError(f"{path} is not a readable Avro schema: {error!r}") from error
         if not isinstance(self._writers, dict) or self._writers.get("type") != "record":
-            raise SourceError(
-                f"{path} is not the schema of an Avro record: give the schema of the values"
-            )
+            raise SourceError(f"{path} is not the schema of an Avro record: give the schema of the values")
         fields = {field["name"] for field in self._writers["fields"]}
         missing = [name for name in schema.names if name not in fields]
         if missing:

@@ -29,7 +29,7 @@ _FATAL = (GroupAuthorizationFailedError, TopicAuthorizationFailedError, Unsuppor
 
 
 @contextmanager
-def told_as_source_errors(what: str) -> Iterator[None]:
+def as_source_errors(what: str) -> Iterator[None]:
     """Translate aiokafka's errors into those of sources; ``what`` names the failed action."""
     try:
         yield

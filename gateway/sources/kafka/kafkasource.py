@@ -25,7 +25,7 @@ from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.sources.base import Backlog, Chunk, SourceError, SourceUnavailableError
 from gateway.sources.kafka.events import RecordDecoder
-from gateway.sources.kafka.fetched import told_as_source_errors
+from gateway.sources.kafka.fetched import as_source_errors
 from gateway.sources.kafka.member import Member
 from gateway.sources.kafka.partitions import key_of, partition_of
 from gateway.sources.kafka.rereader import Rereader
@@ -91,7 +91,7 @@ class KafkaSource:
     async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
         """See ``Source.read``; the records are split evenly over the partitions, ordered by partition and offset."""
         try:
-            with told_as_source_errors(f"reading from {self._brokers}"):
+            with as_source_errors(f"reading from {self._brokers}"):
                 return await self._read(max_records, max_bytes)
         except SourceUnavailableError as error:
             # Whatever the state of the client, a new one replaces it and gets the same partitions at once.
@@ -147,7 +147,7 @@ class KafkaSource:
         if unknown:
             raise SourceError(f"the position of record {start.record} does not say where {', '.join(unknown)} stood")
         try:
-            with told_as_source_errors(f"reading again from {self._brokers}"):
+            with as_source_errors(f"reading again from {self._brokers}"):
                 rereader = await self._connected()
                 begins = {partition_of(key): start.offsets[key] for key in changed}
                 ends = {partition_of(key): offset for key, offset in changed.items()}

@@ -101,14 +101,14 @@ class DecisionLog:
         self._writer = LineWriter(folder, "decisions", encode=msgspec.json.encode, limits=(file_bytes, ledger_bytes))
         self.last: dict[str, dict[str, Any]] = {}
 
-    def did(self, commands: Sequence[Command]) -> None:
+    def note_commands(self, commands: Sequence[Command]) -> None:
         """Note commands between two slots, for example after a VM failed; they go into the line of the next slot."""
         self._between.extend(commands)
 
-    def heard(self, event: Event) -> None:
+    def note_event(self, event: Event) -> None:
         """Note an event between two slots, likewise."""
         if isinstance(event, VmReady):
-            self._setbacks.extend(f"{event.vm}: {setback}" for setback in event.setbacks)
+            self._setbacks.extend(f"{event.vm}: {failure}" for failure in event.setbacks)
 
     def note(self, decisions: Sequence[Decision], wall_s: float, commands: Sequence[Command]) -> None:
         """Note the decisions of a slot, and begin to write those with news."""

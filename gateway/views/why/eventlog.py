@@ -168,7 +168,7 @@ def replay(settings: SchedulerSettings, steps: Iterable[LoggedEvent]) -> Replaye
         commands += len(now)
         for was, is_now in _pairs(logged, now):
             if was != is_now:
-                return Replayed(events, commands, _difference(events, event, _told(was), _told(is_now)))
+                return Replayed(events, commands, _difference(events, event, _in_words(was), _in_words(is_now)))
     return Replayed(events, commands)
 
 
@@ -185,7 +185,7 @@ def _difference(number: int, event: Event, logged: str, now: str) -> str:
     )
 
 
-def _told(command: str) -> str:
+def _in_words(command: str) -> str:
     """Return a command in words."""
     if not command:
         return "no further command"

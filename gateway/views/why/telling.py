@@ -32,7 +32,7 @@ def sentences(line: Mapping[str, Any]) -> list[str]:
         for option in line["options"]
     ]
     said += [f"  {slow}." for slow in line.get("slow", ())]
-    said += [f"  Failed before this VM was ready: {setback}." for setback in line.get("setbacks", ())]
+    said += [f"  Failed before this VM was ready: {failure}." for failure in line.get("setbacks", ())]
     said += [f"  Done: {action['what']} {action['of']}, because {action['why']}." for action in line["actions"]]
     if not line["actions"]:
         said.append(f"  Nothing was done{': ' + line['vm_note'] if line['vm_note'] else ''}.")
