@@ -101,7 +101,7 @@ def _word_text(word: str, expected: list[str]) -> str:
 def _missing_text(key: Key, schema: dict[str, Any], data: dict[str, Any]) -> str:
     unknown = [name for name in _present(key[:-1], data) if name not in _known(key[:-1], schema)]
     near = difflib.get_close_matches(str(key[-1]), unknown, n=1)
-    return f'is missing; did you mean "{near[0]}" to be it?' if near else "is missing; add it"
+    return f'is missing; is it misspelled as "{near[0]}"?' if near else "is missing; add it"
 
 
 def _unknown_key_text(key: Key, schema: dict[str, Any], data: dict[str, Any]) -> str:

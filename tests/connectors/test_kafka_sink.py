@@ -103,7 +103,7 @@ async def test_a_column_that_is_not_there(broker: Broker) -> None:
     sink = make_sink(broker.brokers, topic, key="town")
     await sink.open()
     with pytest.raises(
-        SinkError, match=r'sink\.key names "town", which is no column of the results; they have id, text'
+        SinkError, match=r'sink\.key names "town", which is not a column of the results; they have id, text'
     ):
         await sink.commit([release(0, 4)], at(4))
     await sink.close()

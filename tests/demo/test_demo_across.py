@@ -38,10 +38,10 @@ def test_a_wan_is_a_round_trip_a_rate_and_a_loss(text: str, wan: WanSettings) ->
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is no WAN; write the round trip"),
-        ("70ms", "is no WAN; write the round trip"),
-        ("70ms,", "is no WAN; write the round trip"),
-        ("70ms,50mbit,loss 1%,5ms", "is no WAN; write the round trip"),
+        ("", "is not a WAN; write the round trip"),
+        ("70ms", "is not a WAN; write the round trip"),
+        ("70ms,", "is not a WAN; write the round trip"),
+        ("70ms,50mbit,loss 1%,5ms", "is not a WAN; write the round trip"),
         ("70,50mbit", '"70" is not a duration'),
         ("70ms,50", '"50" is not the rate of a link'),
         ("70ms,0mbit", "a rate of"),
