@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 class Outage:
-    """Retries an action until it succeeds. Meanwhile ``why`` holds the reason, and the gateway is not ready.
+    """Does something until it succeeds; meanwhile ``why`` says what is wrong, and the gateway is not ready.
 
     There is no last try: what waits here has not been acknowledged to anybody and must not be lost, and whoever
     waits is cancelled when the gateway ends.
 
     Args:
         clock: time.
-        errors: what counts as an outage; everything else is raised.
+        errors: what is an outage; everything else is passed on.
     """
 
     def __init__(self, clock: Clock, errors: tuple[type[Exception], ...]) -> None:
@@ -43,7 +43,7 @@ class Outage:
                 result = await action()
             except self._errors as error:
                 if self.healthy:
-                    # Log it once, not at each retry.
+                    # Said once, not each time.
                     _LOG.error("%s does not work (%s): retrying until it does", what, error)
                 self.why = f"{what}: {error}" if str(error) else f"{what}: {type(error).__name__}"
                 await self._clock.sleep_until(self._clock.now() + wait_s)

@@ -48,7 +48,7 @@ def write_page(contest: Contest, queries: tuple[QuerySettings, ...], path: Path)
         figure_section(
             "The life of the VMs",
             "For each policy, a strip for each VM there is at a time: yellow while it starts, green while it can be "
-            "used, grey while it is given back.",
+            "used, grey while it is terminated.",
             lives(contest),
         ),
         *(_decisions(name, outcome) for name, outcome in contest.outcomes.items()),

@@ -12,7 +12,7 @@ offset bytes content
 8      4     bytes of the message
 12     4     bytes of the payload
 16     4     CRC32 of message and payload
-20 4 CRC32 of the 20 bytes before, which detects a damaged length before anybody waits for so many bytes
+20     4     CRC32 of the 20 bytes before, so that nobody waits for a damaged length
 24           message, payload
 ====== ===== ======================================================================
 

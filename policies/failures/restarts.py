@@ -1,6 +1,6 @@
 """When something that failed is retried: pauses that double, and a time after which it is abandoned.
 
-Pure: the caller says when. Used for queries that cannot go on and for engine hosts that cannot be started.
+Pure: the caller says when. Used for queries that failed and for engine hosts that cannot be launched.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Adaptation:
 
     def __init__(self, instances: int, horizon_s: float) -> None:
         if instances < 1 or horizon_s < 0:
-            raise ValueError(f"there cannot be {instances} instances that take {horizon_s:g} s to come up")
+            raise ValueError(f"{instances} instances with a start time of {horizon_s:g} s are impossible")
         self._wanted = instances
         self._horizon_s = horizon_s
         self._cancellations: list[tuple[float, int]] = []

@@ -85,7 +85,7 @@ class World:
         keep_told: whether ``told`` is kept.
 
     Attributes:
-        told: each event that the scheduler was told, with the commands that it answered.
+        told: each event that the scheduler got, with the commands that it returned.
     """
 
     def __init__(

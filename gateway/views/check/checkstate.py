@@ -60,7 +60,7 @@ class _State:
     runs: list[RunRecord]
 
     def judged(self, definition: OpenQuery, config: Config) -> Found:
-        texts = [f"goes on with seq {self._next_seq}"]
+        texts = [f"continues with seq {self._next_seq}"]
         outstanding, surely = self._outstanding()
         for found in (self._definition(definition, outstanding, surely), self._source(config, outstanding, surely)):
             if found.refusal:
