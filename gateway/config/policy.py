@@ -137,7 +137,7 @@ def default_window_s(slot_s: float, boot_s: float, first_block_s: float) -> floa
 def policy_findings(
     policy: PolicyConfig, *, mode: str, slot_s: float, boot_s: float, first_block_s: float, max_vms: int
 ) -> list[Finding]:
-    """Return what is wrong with a policy beside the rest of the config; keys start at ``policy``."""
+    """Return the problems of a policy together with the rest of the config; keys start at ``policy``."""
     if isinstance(policy, ReactivePolicyConfig):
         return []
     if mode == "off":

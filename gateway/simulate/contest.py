@@ -220,7 +220,7 @@ def table(contest: Contest) -> list[str]:
         )
     optimum = contest.optimum
     if optimum is None:
-        lines.append(f"The optimum cannot be told: {contest.why_not}")
+        lines.append(f"The optimum cannot be computed: {contest.why_not}")
     else:
         lines.append(
             f"{'optimum':<12} {'':>9} {'':>9} {'':>7} {'':>6} {'':>9} {max(optimum.vms):>4} {optimum.renting_usd:>9.4f}"

@@ -156,7 +156,7 @@ _INSTALL: Final = _SYSTEM + _FETCH + _UNPACK
 
 _BAKE_HEAD: Final = f"""\
 #!/bin/bash
-# Makes this machine one of which an image for Spillway's engine hosts is taken; bundle.tar.gz lies beside this script.
+# Prepares this machine for an image of Spillway's engine hosts; bundle.tar.gz must be beside this script.
 set -euo pipefail
 umask 022
 mkdir -p {HOME}/bundle

@@ -202,7 +202,7 @@ async def test_more_credit_than_was_used_ends_the_link() -> None:
         await until(lambda: len(host.runs) == 1)
         host.consume(host.runs[0])
         host.consume(host.runs[0])
-        assert "given back" in await host.connection.lost()
+        assert "bytes were consumed" in await host.connection.lost()
 
 
 async def test_a_lost_link_ends_sending_quietly() -> None:

@@ -55,7 +55,7 @@ async def test_without_state_there_is_nothing_to_say(site: Site) -> None:
 
 async def test_state_that_goes_on_is_said_with_its_seq(site: Site) -> None:
     await site.drain()
-    assert await checked(site) == Found("goes on with seq 40")
+    assert await checked(site) == Found("continues with seq 40")
 
 
 async def test_a_changed_definition_is_said(site: Site) -> None:
