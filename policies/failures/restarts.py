@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _JUDGING_TIMES = 9.0
-"""A query whose rows fail is evaluated for at most a tenth of the time: the search for bad rows takes CPU from other queries."""
+"""Bad rows of a query are searched for in at most a tenth of the time: the search takes CPU from other queries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ class ControlRecord(msgspec.Struct, frozen=True):
         epoch: of the gateway that wrote it.
         writer: names the one opening of the sink that wrote it.
         committed: the seq intervals whose results are in, those of its own transaction included.
-        source: the source position up to which everything is in.
+        source: the source position up to which every result is committed.
     """
 
     owner: str
@@ -70,7 +70,7 @@ class ControlTopic:
         self._partition = TopicPartition(topic, 0)
 
     async def prepare(self, results_topic: str) -> None:
-        """See that both topics are there and fit; the control topic is created where it is missing.
+        """Check that both topics exist and fit; the control topic is created if it is missing.
 
         Raises:
             StateError: the results' topic is missing, or the control topic may lose records.
@@ -90,11 +90,11 @@ class ControlTopic:
             await close_client(admin.close())
 
     async def last(self, *, settled: bool) -> ControlRecord | None:
-        """Return the query's last committed record; None when there is none.
+        """Return the query's last committed record; None if there is none.
 
         Args:
-            settled: wait until the outcome of every transaction begun before this call is known. Without it what
-                stands behind an open transaction is not seen.
+            settled: wait until the outcome of every transaction that began before this call is known. Otherwise records
+                after an open transaction are not seen.
 
         Raises:
             StateError: it cannot be read.
@@ -115,7 +115,7 @@ class ControlTopic:
     async def _end(self, consumer: AIOKafkaConsumer, *, settled: bool) -> int:
         if not settled:
             return int((await consumer.end_offsets([self._partition]))[self._partition])
-        # To one that reads committed records only, the topic ends before the first open transaction.
+        # For a reader of committed records the topic ends before the first open transaction.
         async with self._consumer("read_uncommitted") as bold:
             return int((await bold.end_offsets([self._partition]))[self._partition])
 

@@ -1,9 +1,9 @@
 """The Kafka sink: results, the progress of the query and the source's offsets in the same transactions.
 
-Who writes: a query has one transactional id, so a producer that is made fences those before it and settles their
-transactions. After that, and before anything is written, the control topic says what is in, whose it is and which
-epoch wrote it. Whenever the outcome of a transaction is not known for sure the producer is thrown away and the
-same is done again: so nothing is ever written on top of a guess.
+The writer: a query has one transactional id, so a new producer fences the producers before it and settles their
+transactions. After that, and before the first write, the control topic shows which results are committed, to which
+state they belong, and which epoch wrote them. Whenever the outcome of a transaction is uncertain, the producer is
+closed and the same steps are repeated. So nothing is ever written on the basis of a guess.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from infra.statefiles import StateError
 from infra.threads import run_to_end
 
 _LOG = logging.getLogger(__name__)
-# One transaction has at most so much (as Arrow), so that it ends long before the brokers lose patience with it; a
-# release is never cut.
+# The most that one transaction holds (as Arrow), so that it ends long before the brokers' time-out; a release is never
+# split.
 _TRANSACTION_BYTES = 32 * 2**20
 _TRANSACTION_S = 100.0
-# Brokers that confirm nothing for so long are away.
+# Brokers that confirm nothing for this long are unreachable.
 _SILENCE_S = 15.0
 _SETTLE_S = 30.0
-# Batches shrink by this when the topic takes none so large.
+# Batches shrink by this factor when the topic refuses such a large one.
 _SHRINK = 8
 _DUEL_TRIES = 5
 
@@ -118,7 +118,7 @@ class KafkaSink:
                     raise
 
     async def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:
-        """See ``Sink.commit``; large ones take several transactions, each with the progress up to it."""
+        """See ``Sink.commit``; large commits take several transactions, each with the progress up to it."""
         await self._settle()
         new = [release for release in releases if not self.committed.covers(release.first_seq, release.last_seq)]
         groups = split_by_size(new, _TRANSACTION_BYTES)
@@ -132,7 +132,7 @@ class KafkaSink:
             await discard_producer(producer)
 
     async def _commit_group(self, group: Sequence[ReleasedRows], source: Position | None) -> None:
-        """Commit one transaction; with smaller batches if the brokers take none so large."""
+        """Commit one transaction; retry with smaller batches if the brokers refuse such a large one."""
         while True:
             try:
                 await self._transact(group, source)
@@ -160,7 +160,7 @@ class KafkaSink:
             await self._send_results(producer, group, lambda: wait(ends_s))
             if source is not None:
                 await self._send_offsets(producer, source)
-            # Last, so that it holds back other queries' readers of the control topic as briefly as can be.
+            # Last, so that other queries' readers of the control topic wait as briefly as possible.
             progress = ControlRecord(self._owner, self._epoch, self._writer, list(committed), position)
             await producer.send_and_wait(
                 self._control.topic, msgspec.json.encode(progress), key=self._control.key, partition=0
@@ -191,7 +191,7 @@ class KafkaSink:
         offsets = {}
         for place, offset in source.offsets.items():
             topic, _, partition = place.rpartition("/")
-            # Those that moved: a topic that was deleted meanwhile would be waited for.
+            # Only offsets that moved: a topic that was deleted meanwhile would be waited for.
             if offset != self._source.offsets.get(place):
                 offsets[TopicPartition(topic, int(partition))] = offset
         if offsets:
@@ -200,16 +200,16 @@ class KafkaSink:
     # ---------------------------------------------------------------------------------------------------- settling
 
     async def _settle(self) -> None:
-        """Find out what is committed if that is not known: fence whoever wrote, and read the control topic.
+        """Find out what is committed if that is uncertain: fence earlier writers, and read the control topic.
 
         Raises:
-            StateError, FencedError or SinkUnavailableError: as ``open`` and ``commit``.
+            StateError, FencedError or SinkUnavailableError: as for ``open`` and ``commit``.
         """
         if self._settled:
             return
         await self.close()
         async with self._reachable("be asked what it has", _SETTLE_S):
-            # Looked at before too, so that a gateway that has no business here fences nobody.
+            # Also checked before, so that a gateway with an old epoch fences nobody.
             self._judge(await self._control.last(settled=False))
             self._producer = await start_producer(self._settings, self._transactional_id)
             last = await self._control.last(settled=True)
@@ -217,7 +217,7 @@ class KafkaSink:
         if last is not None:
             self.committed, self._source = IntervalSet(last.committed), last.source
         if last is None or last.writer != self._writer:
-            # The claim: tells a fenced writer who fenced it, from the first moment on.
+            # The claim: it shows a fenced writer who fenced it, from the first moment on.
             await self._transact([], None)
         self._settled = True
 
@@ -230,7 +230,7 @@ class KafkaSink:
                 f"(control topic {self._control.topic}): restore the state, or choose another topic"
             )
         newer = last.epoch > self._epoch
-        # A copy of the state_dir has the same epoch; whoever opened the sink last is believed.
+        # A copy of the state_dir has the same epoch; the gateway that opened the sink last wins.
         copied = self._opened and last.epoch == self._epoch and last.writer != self._writer
         if newer or copied:
             raise FencedError(
@@ -240,7 +240,7 @@ class KafkaSink:
 
     @asynccontextmanager
     async def _reachable(self, what: str, limit_s: float) -> AsyncIterator[Callable[[float], None]]:
-        """Say what Kafka's errors mean here; give a function that starts the limit anew, but not beyond a time."""
+        """Translate Kafka's errors; yield a function that restarts the time limit, but not beyond a given time."""
         where = f"Kafka at {self._config.brokers} cannot {what}"
         clock = asyncio.get_running_loop().time
         try:
@@ -257,7 +257,7 @@ class KafkaSink:
             raise SinkUnavailableError(f"{where}: {error or type(error).__name__}") from error
 
     async def _tell_if_taken_over(self) -> None:
-        """Look who fenced this writer.
+        """Check who fenced this writer.
 
         Raises:
             FencedError: a gateway that has claimed the query since.

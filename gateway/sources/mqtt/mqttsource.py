@@ -29,30 +29,30 @@ from infra.threads import run_to_end
 from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
-# So long the broker keeps what comes while the gateway is away.
+# How long the broker keeps messages while the gateway is away.
 SESSION_S: Final = 7 * 86_400
-# What waits in memory for the journal, all connections together; one message more each may.
+# How much waits in memory for the journal, over all connections; each may hold one message more.
 _INBOX_BYTES: Final = 32 << 20
 _FIRST_WAIT_S = 0.2
 _WAIT_MAX_S = 5.0
 _RETRY_S = 0.1
 _REFUSED: Final = 0x80
 _OLD_VERSION: Final = aiomqtt.ProtocolVersion.V311
-# Retained messages come when a subscription is new, not when it is renewed.
+# Retained messages come with a new subscription, not with a renewed one.
 _RETAINED_IF_NEW: Final = 1
 T = TypeVar("T")
 
 
 class _StoppingError(Exception):
-    """The gateway ends; what is not in the journal comes again."""
+    """The gateway ends; messages that are not in the journal come again."""
 
 
 @dataclass(frozen=True, slots=True)
 class MqttNames:
-    """What the broker and the disk know a query's source by.
+    """The names of a query's source at the broker and on disk.
 
     Attributes:
-        folder: for the sessions' files; made if it is not there.
+        folder: for the sessions' files; created if it does not exist.
         query: its name.
         owner: identity of its state.
     """
@@ -66,7 +66,7 @@ class MqttNames:
         return f"spillway-{self.query}-{self.owner}-{number}"
 
     def filters(self, config: MqttSourceConfig) -> dict[str, int]:
-        """Return what each connection subscribes to."""
+        """Return the subscriptions of each connection."""
         share = f"$share/spillway-{self.query}-{self.owner}/" if config.clients > 1 else ""
         return {share + topic: config.qos for topic in config.topics}
 
@@ -74,11 +74,11 @@ class MqttNames:
 class MqttReceiver:
     """See ``Receiver``; one connection or several, which share the subscription.
 
-    A session that the configuration needs no more stays connected without a subscription: the broker may still hold
+    A session that the config does not need any more stays connected without a subscription: the broker may still hold
     messages for it.
 
     Args:
-        config: what the user wrote.
+        config: the source's config.
         names: see there.
         journal: opened before ``start``.
         clock: time.
@@ -99,7 +99,7 @@ class MqttReceiver:
             raise SourceError(str(error)) from error
         filters = self._names.filters(self._config)
         count = max(self._config.clients, await run_to_end(self._count_known))
-        # One append may go over the journal's limit, by what is taken at once.
+        # One append may exceed the journal's limit by what is read at once.
         inbox_bytes = min(_INBOX_BYTES, self._config.journal.limit_bytes // 4) // count
         for number in range(count):
             session = Session(self._path(number))
@@ -178,12 +178,12 @@ class _Connection:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin; return when it was tried to connect."""
+        """Begin; return after the first try to connect."""
         self._task = asyncio.create_task(self._run(), name=self._client_id)
         await self._tried.wait()
 
     async def stop(self) -> None:
-        """Finish what is on its way into the journal, acknowledge it, and go."""
+        """Finish the append in progress, acknowledge it, and disconnect."""
         self._stopping.set()
         async with self._keeping:
             if self._task is not None:
@@ -225,12 +225,12 @@ class _Connection:
         async with client:
             if not client.session_present:
                 await self.session.begin()
-            # What the session held comes at once, and may fill the inbox before the broker answers a subscription.
+            # The session's messages come at once, and may fill the inbox before the broker answers a subscription.
             work = {asyncio.create_task(self._take_all(client)), asyncio.create_task(self._begin(client))}
             try:
                 done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_EXCEPTION)
             finally:
-                # What is on its way into the journal gets there: else nobody would know, and it would come in again.
+                # An append in progress is completed: otherwise its outcome would be unknown, and it would come again.
                 async with self._keeping:
                     for task in work:
                         task.cancel()
@@ -252,7 +252,7 @@ class _Connection:
                 await self._keep(client, items)
 
     async def _subscribe(self, client: MqttClient) -> None:
-        """Let the session have these subscriptions and no other."""
+        """Give the session exactly these subscriptions."""
         old = {topic: qos for topic, qos in self.session.filters.items() if topic not in self._filters}
         await self.session.note_filters(old | self._filters)
         try:
@@ -323,10 +323,10 @@ class _Connection:
 
 
 class MqttSource(JournaledSource):
-    """What an MQTT receiver puts into a journal; see ``Source``.
+    """The messages that an MQTT receiver writes to a journal; see ``Source``.
 
     Args:
-        config: what the user wrote.
+        config: the source's config.
         names: see there.
         journal: of this query.
         clock: time.
