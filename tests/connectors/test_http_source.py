@@ -371,7 +371,7 @@ async def test_a_server_with_a_certificate_is_spoken_to_over_tls(tmp_path: Path)
 async def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("no")
     _, _, source = parts_of(tmp_path, tls={"certificate": str(tmp_path / "no.pem"), "key": str(tmp_path / "no.pem")})
-    with pytest.raises(SourceError, match=r"no\.pem are no certificate"):
+    with pytest.raises(SourceError, match=r"no\.pem are not a certificate"):
         await source.open(SCHEMA)
 
 

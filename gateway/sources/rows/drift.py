@@ -106,7 +106,7 @@ def check_columns(path: Path, names: Sequence[str], schema: pa.Schema, *, strict
     if len(missing) == len(schema):
         raise SourceError(f"{path} has none of the query's columns; {has}: give the right file, or correct the schema")
     if needed:
-        raise SourceError(f"{path} lacks column {', '.join(needed)}, which is NOT NULL; {has}")
+        raise SourceError(f"{path} has no column {', '.join(needed)}, which is NOT NULL; {has}")
     if strict and missing:
         raise SourceError(f"{path} has no column {', '.join(missing)}; {has}. Give the file, or set drift: lenient")
     if strict and extra:
