@@ -88,6 +88,7 @@ class MqttClient(aiomqtt.Client):
         version: of the protocol; with 3.1.1 the broker decides how long, and how much is in flight.
         receive_max: how many messages the broker may send that are not acknowledged.
         inbox_bytes: reading pauses while more than this waits to be taken; TCP then holds the broker back.
+        answer_s: how long an answer of the broker is waited for.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class MqttClient(aiomqtt.Client):
         version: aiomqtt.ProtocolVersion = aiomqtt.ProtocolVersion.V5,
         receive_max: int = 1000,
         inbox_bytes: int = INBOX_BYTES,
+        answer_s: float = ANSWER_S,
     ) -> None:
         properties = None
         if version is aiomqtt.ProtocolVersion.V5:
@@ -112,7 +114,7 @@ class MqttClient(aiomqtt.Client):
             protocol=version,
             clean_start=session_s == 0 if properties else paho.MQTT_CLEAN_START_FIRST_ONLY,
             properties=properties,
-            timeout=ANSWER_S,
+            timeout=answer_s,
             keepalive=KEEPALIVE_S,
         )
         self._broker = broker

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -39,7 +40,7 @@ def cut_torn_tail(path: Path) -> None:
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
-async def main(folder: Path, port: int, said: dict[str, object]) -> None:
+async def main(folder: Path, port: int, said: dict[str, Any]) -> None:
     path = folder / "read.jsonl"
     cut_torn_tail(path)
     lines = read_lines(path)

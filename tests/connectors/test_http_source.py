@@ -20,7 +20,6 @@ from gateway.config.connectors.http import HttpSourceConfig
 from gateway.connectors.position import Position
 from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
-from gateway.sources.http import httpsource as http_module
 from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.journaled import JournaledSource
 from infra.clock import SystemClock
@@ -325,14 +324,12 @@ async def test_all_bodies_together_are_bounded(tmp_path: Path) -> None:
         assert (await at.post(TWO))[0] == 200
 
 
-async def test_a_body_that_does_not_arrive_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_module, "BODY_S", 0.05)
-
+async def test_a_body_that_does_not_arrive_is_given_up(tmp_path: Path) -> None:
     async def never() -> AsyncIterator[bytes]:
         yield b"x"
         await asyncio.Event().wait()
 
-    async with site(tmp_path) as at, at.client.post(at.url, data=never()) as answer:
+    async with site(tmp_path, body_s=0.05) as at, at.client.post(at.url, data=never()) as answer:
         assert answer.status == 408
 
 

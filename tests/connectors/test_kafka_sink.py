@@ -110,10 +110,9 @@ async def test_a_column_that_is_not_there(broker: Broker) -> None:
     assert await values(broker, topic) == []
 
 
-async def test_more_than_one_transaction_takes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.sinks.kafka.kafkasink._TRANSACTION_BYTES", 2000)
+async def test_more_than_one_transaction_takes(broker: Broker) -> None:
     topic = await broker.create_topic()
-    sink = make_sink(broker.brokers, topic)
+    sink = make_sink(broker.brokers, topic, transaction_bytes=2000)
     await sink.open()
     await sink.commit([release(first, first + 19) for first in range(0, 400, 20)], at(399))
     assert await values(broker, topic) == [row(n) for n in range(400)]
@@ -219,8 +218,7 @@ async def test_an_error_in_the_midst_is_settled_before_anything_is_written(
     topic = await broker.create_topic()
     sink = make_sink(broker.brokers, topic)
     await sink.open()
-    monkeypatch.setattr(failpoints, "_failpoints", failpoints.Failpoints(f"sink.commit.{place}=eio@1"))
-    with pytest.raises(OSError, match=place):
+    with failpoints.installed(f"sink.commit.{place}=eio@1"), pytest.raises(OSError, match=place):
         await sink.commit([release(0, 4)], at(4))
     # Closed it leaves nothing open that a reader would wait for.
     await sink.close()

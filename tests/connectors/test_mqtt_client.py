@@ -10,7 +10,6 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from gateway.connectors import mqttclient as module
 from gateway.connectors.mqttbroker import Broker
 from gateway.connectors.mqttclient import Arrival, BrokerError, MessageReleased, MqttClient
 from tests.connectors.mosquitto import Mosquitto, Peer
@@ -140,12 +139,10 @@ async def test_a_broker_that_is_not_there_is_named(mosquitto: Mosquitto) -> None
         await client(mosquitto).__aenter__()
 
 
-async def test_a_broker_that_does_not_answer_is_given_up(mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_that_does_not_answer_is_given_up(mosquitto: Mosquitto) -> None:
     mosquitto.freeze()
-    with monkeypatch.context() as hasty:
-        hasty.setattr(module, "ANSWER_S", 0.3)
-        with pytest.raises(BrokerError, match="cannot be reached"):
-            await client(mosquitto).__aenter__()
+    with pytest.raises(BrokerError, match="cannot be reached"):
+        await client(mosquitto, answer_s=0.3).__aenter__()
     stuck = asyncio.create_task(client(mosquitto).__aenter__())
     await asyncio.sleep(0.05)
     stuck.cancel()

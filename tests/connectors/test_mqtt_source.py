@@ -16,7 +16,6 @@ import pytest
 from gateway.connectors.mqttclient import MessageReleased, MqttClient
 from gateway.journal.journal import Journal
 from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
-from gateway.sources.mqtt import session
 from gateway.sources.mqtt.mqttsource import MqttSource
 from tests.connectors.mosquitto import Mosquitto, Peer
 from tests.connectors.mqtt_subject import TOPIC, make_source
@@ -125,7 +124,6 @@ async def test_a_restarted_broker_that_sends_what_it_had_released_brings_none_of
     tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mosquitto does so with all but 20 of the messages whose PUBCOMP it has not (docs/decisions/0078)."""
-    monkeypatch.setattr(session, "RECEIVE_MAX", 100)
     complete, released, reaches = MqttClient.complete, [], True
 
     def complete_or_not(client: MqttClient, release: MessageReleased) -> None:
@@ -139,7 +137,7 @@ async def test_a_restarted_broker_that_sends_what_it_had_released_brings_none_of
                 await asyncio.sleep(0.01)
 
     monkeypatch.setattr(MqttClient, "complete", complete_or_not)
-    async with opened(tmp_path, mosquitto.port, qos=2) as source:
+    async with opened(tmp_path, mosquitto.port, qos=2, receive_max=100) as source:
         publish(mosquitto, 0, 149, 2)
         assert events(await read(source, 150)) == rows(0, 149)
         await all_released(150)
