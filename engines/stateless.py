@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import spark_partition_id
 
-from engines.isolation.isolation import Isolation
+from engines.isolation.isolation import RUN_S, Isolation
 from engines.query.known import KnownQuery
 from engines.spark.scratch import scratch_folder
 from engines.streaming.activity import Activity
@@ -44,6 +44,7 @@ class StatelessStream:
         on_death: gets the reason when the query cannot go on.
         on_isolating: gets the runs of a micro-batch that failed: each is answered later, and holds up no other.
         on_broken: gets the reason when the query itself is at fault; None: as ``on_death``.
+        run_s: how long a run that failed may be judged.
 
     Attributes:
         progress: nothing to go on from.
@@ -59,6 +60,7 @@ class StatelessStream:
         on_death: OnDeath,
         on_isolating: OnItems = lambda _: None,
         on_broken: OnDeath | None = None,
+        run_s: float = RUN_S,
     ) -> None:
         self.query = query
         self.progress = ResumePoint()
@@ -77,7 +79,7 @@ class StatelessStream:
         self._checkpoint = scratch_folder("stream")
         self._stream = Stream(query, server, self.feed, self._checkpoint, self._batch, self._died)
         self._isolation = Isolation(
-            query, clock, on_answers, self._is_broken, self._cannot_isolate, self.activity, self._rest
+            query, clock, on_answers, self._is_broken, self._cannot_isolate, self.activity, self._rest, run_s
         )
 
     def open(self) -> None:

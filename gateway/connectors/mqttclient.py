@@ -204,6 +204,21 @@ class MqttClient(aiomqtt.Client):
             self._answer(packet_id, "the connection broke before the broker answered")
 
     @property
+    def paused(self) -> bool:
+        """Whether reading pauses, because much waits to be taken."""
+        return self._paused
+
+    @property
+    def waiting_count(self) -> int:
+        """How many messages and releases wait to be taken."""
+        return len(self._inbox)
+
+    @property
+    def unanswered_count(self) -> int:
+        """How many messages were sent that the broker has not answered."""
+        return len(self._sent)
+
+    @property
     def lost(self) -> bool:
         """Whether the connection is gone."""
         return self._disconnected.done()

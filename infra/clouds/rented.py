@@ -97,6 +97,10 @@ class RentedCloud(Cloud):
         knock: tells whether an engine host listens.
         call_s: how long a call to the provider is waited for.
         memory: the file that keeps which kinds of machine were of no use; None: a restart forgets it.
+
+    Attributes:
+        kinds: of machine, the best first.
+        kind_of: the kind of each machine that was ordered, by its id.
     """
 
     def __init__(
@@ -124,8 +128,8 @@ class RentedCloud(Cloud):
         # Hosts whose machine may exist: a refusal is no reason to look for it, a lost answer is.
         self._in_doubt: set[str] = set()
         self._cleaning: set[asyncio.Task[None]] = set()
-        self._kinds = Kinds(account, memory)
-        self._kind_of: dict[str, Kind] = {}  # by the id of the machine that was ordered
+        self.kinds = Kinds(account, memory)
+        self.kind_of: dict[str, Kind] = {}
 
     async def create(self, name: str, tags: Mapping[str, str], user_data: str) -> Node:
         """Rent a machine of the first size and zone that can be had; see ``Cloud.create``."""
@@ -165,7 +169,7 @@ class RentedCloud(Cloud):
                 raise CloudError(f"{self._where}: {node_id} still exists {_END_S:g} s after it was terminated")
             await self._clock.sleep_until(self._clock.now() + _POLL_S)
         self._ordered.pop(node_id, None)
-        self._kind_of.pop(node_id, None)
+        self.kind_of.pop(node_id, None)
 
     def unfit(self, node: Node) -> None:
         """Order another size or zone than this machine's next time; see ``Learns.unfit``."""
@@ -190,12 +194,12 @@ class RentedCloud(Cloud):
         """Order the machine until it is up; sizes and zones that cannot be had now are passed over."""
         refusals: list[str] = []
         error: CapacityError | None = None
-        for size, zone in self._kinds.by_merit(self._clock.wall()):
+        for size, zone in self.kinds.by_merit(self._clock.wall()):
             sized = {**tags, SIZE_TAG: size}
             order = VmOrder(name=name, host=host, tags=sized, user_data=script, size=size, zone=zone)
             try:
                 machine = await self._order(order, setbacks)
-                self._kind_of[_id(machine)] = (size, zone)
+                self.kind_of[_id(machine)] = (size, zone)
                 return await self._booted(name, machine)
             except BootError:
                 raise
@@ -211,9 +215,9 @@ class RentedCloud(Cloud):
         raise type(error)(f"{name}: no VM is available; {'; '.join(refusals)}") from error
 
     def _blame(self, node_id: str) -> None:
-        kind = self._kind_of.get(node_id)
+        kind = self.kind_of.get(node_id)
         if kind is not None:
-            self._kinds.was_unfit(kind, self._clock.wall())
+            self.kinds.was_unfit(kind, self._clock.wall())
 
     async def _order(self, order: VmOrder, setbacks: Setbacks) -> Machine:
         """Order it once, even if that takes several tries and answers are lost."""
@@ -253,9 +257,9 @@ class RentedCloud(Cloud):
         except BootError:
             self._blame(_id(machine))
             raise
-        kind = self._kind_of.get(node.id)
+        kind = self.kind_of.get(node.id)
         if kind is not None:
-            self._kinds.booted(kind)
+            self.kinds.booted(kind)
         return node
 
     async def _listening(self, name: str, machine: Machine) -> Node:

@@ -46,7 +46,7 @@ async def main(folder: Path, port: int, said: dict[str, Any]) -> None:
     lines = read_lines(path)
     source = make_source(folder, port, **said)
     await source.open(SCHEMA)
-    if source._sessions.failure is None:
+    if source.receiver.failure is None:
         (folder / "open").touch()
     await source.seek(lines[-1].end if lines else Position())
     with path.open("ab") as file:

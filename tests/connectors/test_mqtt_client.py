@@ -105,7 +105,7 @@ async def test_reading_pauses_when_much_waits_to_be_taken(mosquitto: Mosquitto) 
         with Peer(mosquitto.port) as peer:
             peer.publish("t/a", [bytes(10_000)] * 200, 0)
             peer.publish("t/a", [b"last"], 1)
-        while not held._paused:
+        while not held.paused:
             await asyncio.sleep(0.01)
         first = await held.take()
         assert 1 < len(first) <= 12
@@ -123,7 +123,7 @@ async def test_a_lost_connection_is_told_after_what_cannot_come_again(mosquitto:
         with Peer(mosquitto.port) as peer:
             peer.publish("t/a", [b"comes again"], 1)
             peer.publish("t/a", [b"once only"], 0)
-        while len(held._inbox) < 2:
+        while held.waiting_count < 2:
             await asyncio.sleep(0.01)
         mosquitto.kill()
         while not held.lost:

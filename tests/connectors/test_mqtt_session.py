@@ -129,7 +129,7 @@ async def test_each_message_is_kept_once_wherever_the_process_dies(
         while not sender.done:
             if fate.chance.random() < 0.5:
                 sender.connect()
-            await connection._keep(cast("MqttClient", sender), sender.deliver())
+            await connection.keep(cast("MqttClient", sender), sender.deliver())
             if fate.chance.random() < 0.3:
                 await session.settle(journal.next_record)
                 journal.first_record = journal.next_record

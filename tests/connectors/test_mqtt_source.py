@@ -223,11 +223,11 @@ async def test_a_full_journal_holds_the_broker_back(tmp_path: Path, mosquitto: M
             texts = [json.dumps({"id": "x" * size_bytes, "n": n}).encode() for n in range(count)]
             peer.publish(TOPIC, texts)
         async with asyncio.timeout(DEADLINE_S):
-            while not source._journal.full:
+            while not source.journal.full:
                 await asyncio.sleep(0.01)
-        held = source._journal.next_record
+        held = source.journal.next_record
         assert held < count / 2
-        assert source._sessions.failure is None
+        assert source.receiver.failure is None
         chunks: list[Chunk] = []
         while not chunks or chunks[-1].end.record < count:
             chunk = await source.read(20, HUGE)
@@ -236,7 +236,7 @@ async def test_a_full_journal_holds_the_broker_back(tmp_path: Path, mosquitto: M
                 continue
             chunks.append(chunk)
             await source.acknowledge(chunk.end)
-            assert source._journal.held_bytes < 2**20 + 2**19
+            assert source.journal.held_bytes < 2**20 + 2**19
     assert [row["n"] for row in events(chunks)] == list(range(count))
 
 
@@ -244,14 +244,14 @@ async def test_a_journal_that_cannot_be_written_is_told_and_lived_through(
     tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path, mosquitto.port, qos=2) as source:
-        append, broken = source._journal.append, True
+        append, broken = source.journal.append, True
 
         async def fail(*arguments: Any, **named: Any) -> None:
             if broken:
                 raise OSError(28, "No space left on device")
             await append(*arguments, **named)
 
-        monkeypatch.setattr(source._journal, "append", fail)
+        monkeypatch.setattr(source.journal, "append", fail)
         publish(mosquitto, 0, 9, 2)
         await until(source, "the journal cannot be written ([Errno 28] No space left on device)")
         broken = False

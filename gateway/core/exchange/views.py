@@ -45,6 +45,11 @@ class LaneView:
         return self._lane.open_runs
 
     @property
+    def first_seqs(self) -> list[int]:
+        """First seqs of the runs that are in the lane, overdue ones too."""
+        return sorted(self._lane.copies)
+
+    @property
     def has_room(self) -> bool:
         """Whether the lane could take another run at the exchange's last event."""
         return self._lane.has_room(self._now_s)
@@ -100,6 +105,11 @@ class ExchangeViews(Generic[R, A]):
     def waiting_runs(self) -> int:
         """Runs that wait for a lane."""
         return self._runs.waiting_runs
+
+    @property
+    def held_inputs(self) -> list[R]:
+        """The inputs of runs that are kept, since a run may still have to be sent."""
+        return [entry.run for entry in self._runs.entries.values() if entry.run is not None]
 
     @property
     def waiting_events(self) -> int:

@@ -128,6 +128,21 @@ class HttpReceiver:
         return self._server is not None and self._server.is_serving()
 
     @property
+    def request_count(self) -> int:
+        """How many requests are being answered."""
+        return self._requests
+
+    @property
+    def keyed_count(self) -> int:
+        """How many requests with a key are being written."""
+        return len(self._in_flight)
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes of bodies are in memory."""
+        return self._bodies.held_bytes
+
+    @property
     def failure(self) -> SourceError | SourceUnavailableError | None:
         """See ``Receiver.failure``."""
         if self._server is not None and not self.listening:

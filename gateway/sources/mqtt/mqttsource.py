@@ -259,7 +259,7 @@ class _Connection:
             async with self._keeping:
                 if self._stopping.is_set():
                     raise _StoppingError
-                await self._keep(client, items)
+                await self.keep(client, items)
 
     async def _subscribe(self, client: MqttClient) -> None:
         """Let the session have these subscriptions and no other."""
@@ -295,7 +295,7 @@ class _Connection:
 
     # ------------------------------------------------------------------------------------------- into the journal
 
-    async def _keep(self, client: MqttClient, items: Sequence[Arrival | MessageReleased]) -> None:
+    async def keep(self, client: MqttClient, items: Sequence[Arrival | MessageReleased]) -> None:
         """Append what is new, then answer everything, in order."""
         releases = [item for item in items if isinstance(item, MessageReleased)]
         arrivals = [item for item in items if isinstance(item, Arrival)]
