@@ -12,9 +12,9 @@ from libcloud.compute.base import Node as Machine
 from infra.clouds.base import BootError
 from infra.clouds.providers.ec2 import Ec2
 from infra.clouds.rented import RentedCloud
-from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
 from tests.clouds.ec2_lab import Ec2Lab
+from tests.clouds.leaping_clock import LeapingClock
 from tests.connectors.s3_server import Fault, FaultProxy, Reply, Request, S3Server
 
 ZONES = ("eu-west-1a", "eu-west-1b")
