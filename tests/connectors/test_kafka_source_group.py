@@ -145,10 +145,10 @@ async def joined_again(broker: Broker, topic: str) -> KafkaSource:
 
 
 class Watchful(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
-    """Looks for new partitions several times a second; others do so every five minutes."""
+    """Looks for new partitions several times a second; others do so once a minute."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, metadata_max_age_ms=200, **named)
+        super().__init__(*arguments, **{**named, "metadata_max_age_ms": 200})
 
 
 async def test_partitions_that_a_topic_gets_later_are_read_from_their_beginning(
