@@ -23,7 +23,7 @@ class VmState(StrEnum):
     LOST = "lost"
     GONE = "gone"
 
-    # Equal strings are equal states. Enum would hash the name instead, in Python, and states are looked up all the time.
+    # Equal strings are equal states. Enum would hash the name instead, in Python, and states are looked up often.
     __hash__ = str.__hash__
 
 

@@ -25,7 +25,7 @@ class Agenda:
 
     def at(self, at_s: float, action: Action) -> None:
         """Let ``action`` happen at ``at_s``; at once after what is going on, if that is over."""
-        heapq.heappush(self._entries, (at_s if at_s > self._now_s else self._now_s, next(self._numbers), action))
+        heapq.heappush(self._entries, (max(at_s, self._now_s), next(self._numbers), action))
 
     def after(self, wait_s: float, action: Action) -> None:
         """Let ``action`` happen ``wait_s`` from now."""
