@@ -33,6 +33,7 @@ class Routes:
             event: the slot that ended.
             vm_before: phi_VM of the slot before.
         """
+        ready = self._fleet.ready
         candidates = [
             Candidate(
                 query=name,
@@ -41,7 +42,7 @@ class Routes:
                 tolerance_s=query.settings.switching.tolerance_s,
                 wants_cloud=query.wants_cloud(
                     vm_before=vm_before,
-                    vm_ready=bool(query.usable(self._fleet.ready)),
+                    vm_ready=bool(query.usable(ready)),
                     switched=self._ranking.is_switched(name),
                 ),
             )

@@ -104,6 +104,7 @@ class Flow:
         self._taken: Array = np.zeros(count)
         self._owed: Array = np.zeros(count)
         self._cores: IntArray = np.array([site.machines.cores for site in sites])
+        self._vm_cores: IntArray = np.repeat(self._cores, vms)
         self._home_rest_s: Array = np.zeros(count)
         self._cloud_rest_s: Array = np.zeros((count, vms))
         self._no_bound: Array = np.full(count, np.inf)
@@ -130,7 +131,7 @@ class Flow:
         if np.count_nonzero(self.shed):
             came = due * (1.0 - self.shed)
             self.shed_events += due - came
-        self.waiting.add(self._now, came, self._cutting.cut(came, self.waiting.runs, in_cloud))
+        self.waiting.add(self._now, came, self._cutting.cut(came, self.waiting.runs))
         runs_each = self._seen_runs_each()
         at_home = self._costs.in_lanes(slice(None), self.home, runs_each)
         waiting = self.waiting.events.copy()
@@ -287,9 +288,9 @@ class Flow:
         self._span_s = 2.0 * np.maximum(0.0, served.came_s - served.first_s)
         slot.run_events = costs.run
         slot.event_s = busy_s / np.maximum(served.events, _NOTHING)
-        self.home_measures.end_slot(slice(None), slot.home_open, served.events, busy_s)
+        self.home_measures.end_slot_of_all(slot.home_open, served.events, busy_s)
         had_work_s = np.where(kept > 0, self._slot_s, np.minimum(busy_s, self._slot_s))
-        self._home_rates.end_slot(slice(None), served.events, had_work_s)
+        self._home_rates.end_slot_of_all(served.events, had_work_s)
 
     def _serve_cloud(
         self,
@@ -309,7 +310,7 @@ class Flow:
         self.cloud.put(rows, part)
         work_s, run_s = costs.work_s(served), costs.one_run_s / self._vm_speed[rows, None]
         rest_s = rest_of_others_s(
-            work_s.ravel(), run_s.ravel(), self._vm_hosts(rows), self._vms_s, np.repeat(self._cores, self._vms)
+            work_s.ravel(), run_s.ravel(), self._vm_hosts(rows), self._vms_s, self._vm_cores
         )
         self._cloud_rest_s[rows] = rest_s.reshape(work_s.shape)
         busy_s = work_s / self._vm_speed[rows, None]

@@ -42,12 +42,18 @@ class LatencyTally:
 
     def add(self, rows: IntArray | slice, latency_s: Array, events: Array) -> None:
         """Count events of the queries ``rows``, each named once."""
-        place = np.log(np.maximum(latency_s, _SMALLEST_S) * (1.0 / _SMALLEST_S)) * (1.0 / math.log(_GROWTH))
-        at = self._first[rows] + np.minimum(place.astype(np.intp), _BINS - 1)
+        place = np.maximum(latency_s, _SMALLEST_S)
+        place *= 1.0 / _SMALLEST_S
+        np.log(place, out=place)
+        place *= 1.0 / math.log(_GROWTH)
+        at = np.minimum(place.astype(np.intp), _BINS - 1)
+        at += self._first[rows]
         self._bins[at] += events
         self._total_s[rows] += latency_s * events
         self.events[rows] += events
-        self.missed[rows] += np.where(latency_s > self._qos_s[rows], events, 0.0)
+        late = latency_s > self._qos_s[rows]
+        if np.count_nonzero(late):
+            self.missed[rows] += events * late
         seen_s = np.where(events > 0, latency_s, 0.0)
         self.largest_s[rows] = np.maximum(self.largest_s[rows], seen_s)
 

@@ -102,11 +102,12 @@ class WaitingEvents:
         now, s = self._now, self._slot_s
         if self.oldest.min() >= now and np.array_equal(events, self.events):
             runs = self.runs.copy()
-            self._forget(slice(None))
+            self._forget_all()
             some = events > 0
             return np.where(some, (now + 0.5) * s, (now + 1) * s), np.where(some, now * s, (now + 1) * s), runs
-        first_s = np.where(events > 0, self.oldest * s, (now + 1) * s)
-        mean_s = np.where(events > 0, (now + 0.5) * s, (now + 1) * s)
+        some = events > 0
+        first_s = np.where(some, self.oldest * s, (now + 1) * s)
+        mean_s = np.where(some, (now + 0.5) * s, (now + 1) * s)
         row, run_row = (ring[now % len(self._ring)] for ring in (self._ring, self._run_ring))
         self.events -= events
         old = (self.oldest < now).nonzero()[0]
@@ -121,12 +122,18 @@ class WaitingEvents:
         self._forget(self.events <= _NOTHING)
         return mean_s, first_s, runs
 
-    def _forget(self, empty: BoolArray | slice) -> None:
+    def _forget(self, empty: BoolArray) -> None:
         """Let no rounding be left of queries of which nothing waits."""
-        self._ring[self._now % len(self._ring), empty] = 0.0
-        self._run_ring[self._now % len(self._ring), empty] = 0.0
-        self.events[empty] = self.runs[empty] = 0.0
-        self.oldest[empty] = self._now + 1
+        at = self._now % len(self._ring)
+        for values in (self._ring[at], self._run_ring[at], self.events, self.runs):
+            np.copyto(values, 0.0, where=empty)
+        np.copyto(self.oldest, self._now + 1, where=empty)
+
+    def _forget_all(self) -> None:
+        at = self._now % len(self._ring)
+        for values in (self._ring[at], self._run_ring[at], self.events, self.runs):
+            values.fill(0.0)
+        self.oldest.fill(self._now + 1)
 
     def _take_old(self, old: IntArray, events: Array, mean_s: Array, runs: Array) -> None:
         """Take from slots before this one, a slot of each query at a time."""

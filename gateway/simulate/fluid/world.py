@@ -146,7 +146,6 @@ class FluidWorld:
         self._next_s = np.full(len(sites), np.inf)
         self._draining: set[int] = set()
         self._cloud_events = np.zeros(len(qos_s))
-        self._came = np.zeros(len(qos_s))
         self._live = np.zeros(len(sites), dtype=np.intp)
         self._usd = np.zeros(len(sites))
         self._serving = np.zeros(len(sites), dtype=np.bool_)
@@ -217,12 +216,13 @@ class FluidWorld:
 
     def _count(self, came: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         slot, rows = self.flow.slot, self._in_cloud
-        self._came += came
         self.tally.add(slice(None), slot.home_s, slot.home_completed)
         self._picture.slot(float(came.sum()))
         if len(rows):
-            for column in np.flatnonzero(slot.cloud_completed[rows].any(axis=0)).tolist():
+            for column in range(slot.cloud_completed.shape[1]):
                 events = slot.cloud_completed[rows, column]
+                if not np.count_nonzero(events):
+                    continue
                 self.tally.add(rows, slot.cloud_s[rows, column], events)
                 self._cloud_events[rows] += events
 
