@@ -143,14 +143,14 @@ class Flow:
         offered = waiting.copy()
         home_share = np.ones(len(came))
         if len(in_cloud):
-            home_share[in_cloud] = share = np.maximum(0.0, 1.0 - self.shares[in_cloud].sum(axis=1))
-            offered[in_cloud] -= np.minimum(room_c, shares * waiting[in_cloud, None]).sum(axis=1)
+            home_share[in_cloud] = share = np.maximum(0.0, 1.0 - np.add.reduce(self.shares[in_cloud], axis=1))
+            offered[in_cloud] -= np.add.reduce(np.minimum(room_c, shares * waiting[in_cloud, None]), axis=1)
             none = in_cloud[share < _NOTHING]
             offered[none] = apart[share < _NOTHING] * waiting[none]
         granted_h, room_h = self._home_takes(offered, at_home)
         put_h, put_c = self._dealt(waiting, home_share, apart, in_cloud, shares, room_h, room_c)
         taken = put_h.copy()
-        taken[in_cloud] += put_c.sum(axis=1)
+        taken[in_cloud] += np.add.reduce(put_c, axis=1)
         self._owed[in_cloud] += self._disordered[in_cloud] * taken[in_cloud] - put_h[in_cloud]
         self._taken = np.minimum(taken, self.waiting.events)
         mean_s, first_s, runs = self.waiting.take(self._taken)
@@ -167,7 +167,7 @@ class Flow:
     def _seen_runs_each(self) -> Array:
         """Return how many runs an event is of those that are taken next: as many as in the last slot, or all."""
         ahead = self.waiting.events
-        if self.waiting.oldest.min() < self._now:
+        if np.minimum.reduce(self.waiting.oldest) < self._now:
             ahead = np.where(self._taken > _NOTHING, np.minimum(self._taken, ahead), ahead)
         runs = self.waiting.ahead(ahead)
         self._runs_each = np.where(ahead > _NOTHING, runs / np.maximum(ahead, _NOTHING), self._runs_each)
@@ -179,7 +179,7 @@ class Flow:
         Where home gets nothing else, that is a whole run now and then. In most slots it is nothing, so L_t is that of
         the VMs.
         """
-        apart, whole = self._disordered[rows], self.shares[rows].sum(axis=1) > 1.0 - _NOTHING
+        apart, whole = self._disordered[rows], np.add.reduce(self.shares[rows], axis=1) > 1.0 - _NOTHING
         if np.count_nonzero(whole & (apart > 0)):
             owed = np.where(self._owed[rows] * runs_each[rows] >= 1.0, self._owed[rows], 0.0)
             apart = np.where(whole, np.minimum(_ALMOST_ALL, owed / np.maximum(waiting[rows], _NOTHING)), apart)
@@ -191,7 +191,7 @@ class Flow:
         shares = self.shares[rows]
         if not self._some_disordered:
             return shares
-        most, total = 1.0 - apart, shares.sum(axis=1)
+        most, total = 1.0 - apart, np.add.reduce(shares, axis=1)
         kept: Array = shares * np.minimum(1.0, most / np.maximum(total, _NOTHING))[:, None]
         return kept
 
@@ -266,7 +266,7 @@ class Flow:
         share = np.maximum(home_share[rows], apart)
         whole = np.minimum(here, room_h[rows] / np.maximum(share, _NOTHING))
         put_c = np.minimum(room_c, shares * whole[:, None])
-        in_cloud = put_c.sum(axis=1)
+        in_cloud = np.add.reduce(put_c, axis=1)
         rest = waiting.copy()
         rest[rows] = np.where(some, here - in_cloud, np.minimum(here - in_cloud, in_cloud * apart / (1.0 - apart)))
         return np.maximum(0.0, np.minimum(rest, room_h)), put_c
@@ -324,7 +324,7 @@ class Flow:
         slot.raw_bytes[rows] = put * self._event_bytes[rows, None]
         slot.sent_bytes[rows] = sent = put * self._sent_event_bytes[rows, None]
         slot.cloud_full[rows] = (part.kept > 0) & (self.waiting.events[rows, None] > 0)
-        self.sent_bytes[rows] += sent.sum(axis=1)
+        self.sent_bytes[rows] += np.add.reduce(sent, axis=1)
         self.cloud_measures.end_slot(rows, now_open, served.events, busy_s)
         had_work_s = np.minimum(served.runs * lane_s, self._slot_s)
         self._cloud_rates.end_slot(rows, served.events, np.where(part.kept > 0, self._slot_s, had_work_s))
@@ -341,8 +341,8 @@ class Flow:
             home_in_use = (home.events > 0) | (self.home.kept > 0)
             some = ~home_in_use[rows]
             events = slot.cloud_completed[rows]
-            total = events.sum(axis=1)
-            mean_s = (slot.cloud_s[rows] * events).sum(axis=1) / np.maximum(total, _NOTHING)
+            total = np.add.reduce(events, axis=1)
+            mean_s = np.add.reduce(slot.cloud_s[rows] * events, axis=1) / np.maximum(total, _NOTHING)
             seen_s[rows] = np.where(some & (total > 0), mean_s, seen_s[rows])
             of_cloud_s = np.where(some, self.cloud.since_s[rows].min(axis=1), np.inf)
             oldest_s[rows] = np.minimum(oldest_s[rows], of_cloud_s)

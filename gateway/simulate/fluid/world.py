@@ -243,7 +243,7 @@ class FluidWorld:
         if self._looks_at_cpu[site]:
             cpu = {HOME: flow.cpu(rows, None)} | {name: flow.cpu(rows, column) for column, name in lanes}
         self._handle(site, SlotEnded(event_id=vms.event_id(), at_s=at_s, queries=slots, cpu=cpu))
-        empty = not (flow.cloud.kept[rows].any() or flow.slot.cloud_open[rows].any())
+        empty = not (np.count_nonzero(flow.cloud.kept[rows]) or np.count_nonzero(flow.slot.cloud_open[rows]))
         bytes_per_s = flow.slot.input_bytes_per_s
         self._guards.called(site, self._schedulers[site], at_s, bytes_per_s, lanes_empty=empty)
 
