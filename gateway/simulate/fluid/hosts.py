@@ -191,6 +191,14 @@ class RunCosts:
         most: Array = old + np.maximum(0.0, granted_s - kept * self.kept_s) / (self._event_s + self._batch_s * put_runs)
         return most
 
+    def served_at(self, rows: IntArray, granted_s: Array, kept: Array, put_runs: Array) -> Array:
+        """Return the same of some rows of lanes at home; ``granted_s`` is of these, all else of all queries."""
+        kept, kept_s = kept[rows], self.kept_s[rows]
+        put_s = self._event_s[rows] + self._batch_s[rows] * put_runs[rows]
+        old = np.minimum(kept, granted_s / kept_s)
+        most: Array = old + np.maximum(0.0, granted_s - kept * kept_s) / put_s
+        return most
+
     def work_s(self, served: Served) -> Array:
         """Return how long a host works for what was served."""
         work_s: Array = served.events * self._event_s + served.runs * self._batch_s
@@ -323,7 +331,6 @@ class Lanes:
         self.kept[at] = left
         self.runs[at] = np.where(left > 0, all_runs - runs, 0.0)
 
-    @property
-    def since_s(self) -> Array:
-        """When the oldest event in each lane came; infinity where there is none."""
-        return np.where(self.kept > 0, self.first_s, np.inf)
+    def since_s(self, rows: IntArray) -> Array:
+        """Return when the oldest event in each lane of some queries came; infinity where there is none."""
+        return np.where(self.kept[rows] > 0, self.first_s[rows], np.inf)

@@ -181,7 +181,6 @@ class WaitingEvents:
         self.runs[rows] += runs
         self.oldest[rows] = np.minimum(self.oldest[rows], slots)
 
-    @property
-    def since_s(self) -> Array:
-        """When the oldest event came, to within half a slot; infinity where none waits. Shape (queries,)."""
-        return np.where(self.events > 0, (self.oldest + 0.5) * self._slot_s, np.inf)
+    def since_s(self, rows: IntArray) -> Array:
+        """Return when the oldest event of some queries came, to within half a slot; infinity where none waits."""
+        return np.where(self.events[rows] > 0, (self.oldest[rows] + 0.5) * self._slot_s, np.inf)
