@@ -33,8 +33,9 @@ class LatencyTally:
     def __init__(self, qos_s: Array) -> None:
         queries = len(qos_s)
         self._qos_s = qos_s
-        self._bins: Array = np.zeros(queries * _BINS)
-        self._first = np.arange(queries) * _BINS
+        # Bin by bin, not query by query: most latencies of a slot are alike, and so near each other in memory.
+        self._bins: Array = np.zeros(_BINS * queries)
+        self._row: IntArray = np.arange(queries)
         self._total_s: Array = np.zeros(queries)
         self.events: Array = np.zeros(queries)
         self.missed: Array = np.zeros(queries)
@@ -47,7 +48,8 @@ class LatencyTally:
         np.log(place, out=place)
         place *= 1.0 / math.log(_GROWTH)
         at = np.minimum(place.astype(np.intp), _BINS - 1)
-        at += self._first[rows]
+        at *= len(self._row)
+        at += self._row[rows]
         self._bins[at] += events
         self._total_s[rows] += latency_s * events
         self.events[rows] += events
@@ -57,13 +59,17 @@ class LatencyTally:
         seen_s = np.where(events > 0, latency_s, 0.0)
         self.largest_s[rows] = np.maximum(self.largest_s[rows], seen_s)
 
+    @property
+    def _by_query(self) -> Array:
+        return self._bins.reshape(_BINS, -1).T
+
     def mean_s(self, q: int) -> float:
         """Return a query's mean latency; 0 without events."""
         return float(self._total_s[q] / self.events[q]) if self.events[q] > 0 else 0.0
 
     def quantile_s(self, q: int, part: float) -> float:
         """Return the latency below which ``part`` of a query's events lie; 0 without events."""
-        return _quantile_s(self._bins[q * _BINS : (q + 1) * _BINS], part, float(self.largest_s[q]))
+        return _quantile_s(self._by_query[q], part, float(self.largest_s[q]))
 
     def all_mean_s(self) -> float:
         """Return the mean latency over all queries; 0 without events."""
@@ -72,7 +78,7 @@ class LatencyTally:
 
     def all_quantile_s(self, part: float) -> float:
         """Return the same as ``quantile_s`` over all queries."""
-        return _quantile_s(self._bins.reshape(-1, _BINS).sum(axis=0), part, float(self.largest_s.max()))
+        return _quantile_s(np.ascontiguousarray(self._by_query).sum(axis=0), part, float(self.largest_s.max()))
 
 
 def _quantile_s(bins: Array, part: float, largest_s: float) -> float:
