@@ -200,9 +200,9 @@ class Flow:
         return kept
 
     def _home_takes(self, offered: Array, costs: RunCosts) -> tuple[IntArray, Array, Array]:
-        """Return the rows whose host has more to do than a slot lasts, how long it works for each, and what all can take.
+        """Return the rows whose host has too much to do, how long it works for each, and what all lanes can take.
 
-        The lengths are of these rows, what lanes at home can take is of all queries.
+        The lengths of time are of these rows, and what lanes at home can take is of all queries.
         """
         kept_s, offered_s = self.home.kept * costs.kept_s, offered * costs.offered_s
         over = np.bincount(self._of_query, kept_s + offered_s, len(self._host_s)) > self._host_s
@@ -315,9 +315,7 @@ class Flow:
         served = part.pass_through(put, put * runs_each, mean_s, first_s, most)
         self.cloud.put(rows, part)
         work_s, run_s = costs.work_s(served), costs.one_run_s / self._vm_speed[rows, None]
-        rest_s = rest_of_others_s(
-            work_s.ravel(), run_s.ravel(), self._vm_hosts(rows), self._vms_s, self._vm_cores
-        )
+        rest_s = rest_of_others_s(work_s.ravel(), run_s.ravel(), self._vm_hosts(rows), self._vms_s, self._vm_cores)
         self._cloud_rest_s[rows] = rest_s.reshape(work_s.shape)
         busy_s = work_s / self._vm_speed[rows, None]
         event_s = costs.kept_s / self._vm_speed[rows, None]
