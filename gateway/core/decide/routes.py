@@ -54,7 +54,8 @@ class Routes:
         """Give each query the route that it should have after a slot."""
         commands: list[Command] = []
         for name, query in self._queries.items():
-            if self._ranking.is_switched(name) or query.route is not ALL_HOME:
+            # Most queries are at home and stay there.
+            if self._ranking.is_switched(name) or query.route != ALL_HOME:
                 commands += self._reroute(query, event)
         self._mark_sending(event)
         return commands
