@@ -166,6 +166,10 @@ class ExchangeViews(Generic[R, A]):
         """
         return LaneView(self._lanes[name], self._now_s)
 
+    def rates_per_s(self, now_s: float) -> list[float]:
+        """Return ``LaneView.rate_per_s`` of each open lane."""
+        return [lane.rate.per_s(now_s) for lane in self._lanes.values()]
+
     def rested(self, lane: str) -> bool:
         """Return whether nothing of the query is open in a lane; so it is with one that is not open."""
         return lane not in self._lanes or not self._lanes[lane].open_runs

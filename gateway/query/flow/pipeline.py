@@ -226,7 +226,7 @@ class Pipeline:
     def rates_per_s(self) -> list[float]:
         """Events per second that each lane serves while it has some; 0 before its first."""
         now_s = self._clock.now()
-        return [self._exchange.lane(name).rate_per_s(now_s) for name in self._exchange.open_lanes]
+        return self._exchange.rates_per_s(now_s)
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Follow other shares from now on."""

@@ -41,7 +41,7 @@ class Outlet:
     @property
     def has_credit(self) -> bool:
         """Whether the host takes any more bytes."""
-        return self.credit.available_bytes > 0
+        return self.credit.in_flight_bytes < self.credit.initial_bytes
 
     @property
     def empty(self) -> bool:
