@@ -306,7 +306,7 @@ class Gateway:
             visible_s = path.stat().st_ctime_ns / 1e9 - began_s
             for line in path.read_bytes().splitlines():
                 row = json.loads(line)
-                number = _window_number(row["opens"])
+                number = window_number(row["opens"])
                 old = found.get(number, SeenWindow(number, visible_s, 0, 0))
                 found[number] = SeenWindow(
                     number, max(old.visible_s, visible_s), old.results + 1, old.readings + row["readings"]
@@ -320,7 +320,8 @@ class Gateway:
                 raise RuntimeError(f"{window} should hold {expected[window.number]} readings: results are wrong")
 
 
-def _window_number(opens: str) -> int:
+def window_number(opens: str) -> int:
+    """Return the number of the window that opens at this time of Spark's."""
     at_us = int(np.datetime64(opens.rstrip("Z").replace(" ", "T"), "us").astype(np.int64))
     return (at_us - BASE_US) // (WINDOW_S * 1_000_000)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import spark_partition_id
 
-from engines.isolation.isolation import Isolation
+from engines.isolation.isolation import RUN_S, Isolation
 from engines.query.known import KnownQuery
 from engines.spark.scratch import scratch_folder
 from engines.streaming.activity import Activity
@@ -40,10 +40,11 @@ class StatelessStream:
         query: the query.
         server: where Spark asks for runs.
         clock: measures micro-batches.
-        on_answers: called with the answers of each micro-batch, one for each run that was put with a tag.
-        on_death: called with the reason when the query has failed.
-        on_isolating: called with the runs of a micro-batch that failed: each is answered later, and delays no other.
-        on_broken: called with the reason when the query itself is at fault; None: use ``on_death``.
+        on_answers: gets the answers of each micro-batch, one for each run that was put with a tag.
+        on_death: gets the reason when the query cannot go on.
+        on_isolating: gets the runs of a micro-batch that failed: each is answered later, and holds up no other.
+        on_broken: gets the reason when the query itself is at fault; None: as ``on_death``.
+        run_s: how long a run that failed may be judged.
 
     Attributes:
         progress: always empty: the query has no state.
@@ -59,6 +60,7 @@ class StatelessStream:
         on_death: OnDeath,
         on_isolating: OnItems = lambda _: None,
         on_broken: OnDeath | None = None,
+        run_s: float = RUN_S,
     ) -> None:
         self.query = query
         self.progress = ResumePoint()
@@ -77,7 +79,7 @@ class StatelessStream:
         self._checkpoint = scratch_folder("stream")
         self._stream = Stream(query, server, self.feed, self._checkpoint, self._batch, self._died)
         self._isolation = Isolation(
-            query, clock, on_answers, self._is_broken, self._cannot_isolate, self.activity, self._rest
+            query, clock, on_answers, self._is_broken, self._cannot_isolate, self.activity, self._rest, run_s
         )
 
     def open(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -64,10 +65,15 @@ class QuerySlot:
     load1: float = 0.0
 
 
+_NAMES = tuple(each.name for each in fields(QuerySlot))
 _MAPPINGS = tuple(each.name for each in fields(QuerySlot) if each.default_factory is dict)
+_values = attrgetter(*_NAMES)
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def detached(slot: QuerySlot) -> QuerySlot:
-    """Return an equal record whose mappings are read-only, to pass to others."""
-    locked: dict[str, Any] = {name: MappingProxyType(dict(getattr(slot, name))) for name in _MAPPINGS}
-    return replace(slot, **locked)
+    """Return an equal record whose mappings can be changed by nobody: for those who are only shown it."""
+    values: dict[str, Any] = dict(zip(_NAMES, _values(slot), strict=True))
+    for name in _MAPPINGS:
+        values[name] = MappingProxyType(dict(values[name])) if values[name] else _NOTHING
+    return QuerySlot(**values)

@@ -48,7 +48,7 @@ def _hash_of(query: OpenQuery, texts: Sequence[str]) -> str:
     for part in texts:
         _add(digest, part.encode())
     if query.function:
-        for name, path in _sources(_module_of(query.function), query.code_path):
+        for name, path in sources(_module_of(query.function), query.code_path):
             _add(digest, name.encode())
             _add(digest, path.read_bytes())
     return digest.hexdigest()
@@ -106,8 +106,8 @@ def load(query: OpenQuery) -> Callable[[Any], Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _sources(module: str, code_path: str) -> Iterator[tuple[str, Path]]:
-    """Yield the sources of a module by name: its own file, or all files of its package."""
+def sources(module: str, code_path: str) -> Iterator[tuple[str, Path]]:
+    """Yield the sources that make up a module: its own file, or all files of the package it is in, by name."""
     path = ([code_path] if code_path else []) + sys.path
     top = module.split(".")[0]
     spec = importlib.machinery.PathFinder.find_spec(top, path)

@@ -85,9 +85,10 @@ class MqttClient(aiomqtt.Client):
         broker: the address and login.
         client_id: identifies the session that the broker keeps.
         session_s: how long the broker keeps the session while nobody is connected.
-        version: of the protocol; with 3.1.1 the broker decides the session's life and the messages in flight.
-        receive_max: how many messages the broker may send before they are acknowledged.
-        inbox_bytes: reading pauses while more than this waits to be taken; TCP then slows the broker down.
+        version: of the protocol; with 3.1.1 the broker decides how long, and how much is in flight.
+        receive_max: how many messages the broker may send that are not acknowledged.
+        inbox_bytes: reading pauses while more than this waits to be taken; TCP then holds the broker back.
+        answer_s: how long an answer of the broker is waited for.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class MqttClient(aiomqtt.Client):
         version: aiomqtt.ProtocolVersion = aiomqtt.ProtocolVersion.V5,
         receive_max: int = 1000,
         inbox_bytes: int = INBOX_BYTES,
+        answer_s: float = ANSWER_S,
     ) -> None:
         properties = None
         if version is aiomqtt.ProtocolVersion.V5:
@@ -112,7 +114,7 @@ class MqttClient(aiomqtt.Client):
             protocol=version,
             clean_start=session_s == 0 if properties else paho.MQTT_CLEAN_START_FIRST_ONLY,
             properties=properties,
-            timeout=ANSWER_S,
+            timeout=answer_s,
             keepalive=KEEPALIVE_S,
         )
         self._broker = broker
@@ -200,6 +202,21 @@ class MqttClient(aiomqtt.Client):
         self._wake.set()
         for packet_id in list(self._sent):
             self._answer(packet_id, "the connection broke before the broker answered")
+
+    @property
+    def paused(self) -> bool:
+        """Whether reading pauses, because much waits to be taken."""
+        return self._paused
+
+    @property
+    def waiting_count(self) -> int:
+        """How many messages and releases wait to be taken."""
+        return len(self._inbox)
+
+    @property
+    def unanswered_count(self) -> int:
+        """How many messages were sent that the broker has not answered."""
+        return len(self._sent)
 
     @property
     def lost(self) -> bool:

@@ -91,8 +91,8 @@ class Stage:
         port = _free_port()
         config, report, trace = folder / "config.yaml", folder / "record.json", folder / "trace.csv"
         with config.open("w") as file:
-            YAML(typ="safe").dump(self._config(name, replay, query, boot_s, port), file)
-        # The runs share engine hosts through their state_dir, which belongs to one config at a time.
+            YAML(typ="safe").dump(self.document(name, replay, query, boot_s, port), file)
+        # The runs share engine hosts by their state_dir, which belongs to one config at a time.
         (self._folder / "state" / CLAIM_NAME).unlink(missing_ok=True)
         command = [sys.executable, "-m", "gateway", "run", str(config), "--until-drained"]
         command += ["--report", str(report), "--record", str(trace)]
@@ -126,9 +126,10 @@ class Stage:
             return {"namespaces": dict(self._namespaces)}
         return {"emulate_link": {"delay": f"{LINK_DELAY_MS}ms", "rate": f"{LINK_MBIT_PER_S}Mbit/s"}}
 
-    def _config(
+    def document(
         self, name: str, replay: Mapping[str, Any], query: Mapping[str, Any], boot_s: float, port: int
     ) -> dict[str, Any]:
+        """Return the config of a run; see ``play``."""
         cpus = available_cpus()
         return {
             "gateway": {"state_dir": str(self._folder / "state"), "slot": "1s", "api": {"listen": f"127.0.0.1:{port}"}},

@@ -77,7 +77,7 @@ class Connection:
         key = (message.query, message.epoch)
         answer: asyncio.Future[QueryReady] = asyncio.get_running_loop().create_future()
         self._opening[key] = answer
-        self._listeners[key] = listener
+        self.listen(*key, listener)
         try:
             await self.link.send(message)
             return await self._or_lost(answer, deadline_s)
@@ -86,6 +86,10 @@ class Connection:
             raise
         finally:
             self._opening.pop(key, None)
+
+    def listen(self, query: str, epoch: int, listener: Listener) -> None:
+        """Let ``listener`` have what the host says of a query from now on."""
+        self._listeners[query, epoch] = listener
 
     async def close_query(self, query: str, epoch: int) -> None:
         """Stop receiving for a query, and let the host stop it."""

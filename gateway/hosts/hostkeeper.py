@@ -82,6 +82,11 @@ class HostKeeper:
             raise LinkLost(f"{self._name} is not linked up")
         return self._connection
 
+    @property
+    def available(self) -> bool:
+        """Whether there is a host that is ready, as far as is known."""
+        return self._available.is_set()
+
     async def ready(self) -> Connection:
         """Return the link to a host that is ready; wait if necessary. The link may be lost at any moment."""
         await self._available.wait()
@@ -93,7 +98,7 @@ class HostKeeper:
         Raises:
             NotSettledError: one is being launched or replaced.
         """
-        if not self._available.is_set():
+        if not self.available:
             raise NotSettledError(f"{self._name} is being replaced")
         held = [] if self._standby is None else self._standby.in_service()
         return [self._host.in_service(self._connection), *held]

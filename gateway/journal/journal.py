@@ -23,7 +23,6 @@ from infra.threads import run_to_end
 # How much may be in memory on its way to the disk before an append waits.
 _PENDING_BYTES_MAX: Final = 32 * 2**20
 _SEGMENTS_MIN: Final = 4
-# How often a failed disk is tried when nobody appends.
 _PROBE_S: Final = 1.0
 
 
@@ -50,13 +49,22 @@ class Journal:
         limit_bytes: at this total size appends are refused; one append may exceed it.
         segment_bytes: at this size a new file is begun; at most a quarter of the limit.
         clock: time.
-        remember_keys_s: how long an append's key is remembered; 0: never.
+        remember_keys_s: how long an append's key is remembered; 0 remembers none.
+        probe_s: how often a disk that failed is tried, when nobody appends.
     """
 
     def __init__(
-        self, folder: Path, *, limit_bytes: int, segment_bytes: int, clock: Clock, remember_keys_s: float = 0.0
+        self,
+        folder: Path,
+        *,
+        limit_bytes: int,
+        segment_bytes: int,
+        clock: Clock,
+        remember_keys_s: float = 0.0,
+        probe_s: float = _PROBE_S,
     ) -> None:
         self.folder = folder
+        self._probe_s = probe_s
         self._limit_bytes = limit_bytes
         self._clock = clock
         self._keys = SeenKeys(folder, remember_keys_s) if remember_keys_s > 0 else None
@@ -191,7 +199,7 @@ class Journal:
         """Return once there is something to write; meanwhile try a failed disk, so that its recovery is noticed."""
         while not self._wake.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(_PROBE_S if self._disk_trouble else None):
+                async with asyncio.timeout(self._probe_s if self._disk_trouble else None):
                     await self._wake.wait()
             if self._disk_trouble and not self._wake.is_set():
                 try:

@@ -19,6 +19,7 @@ from gateway.journal.deadletters import DEAD_LETTERS, DeadLetterFile, ReplayRefu
 from gateway.query import looking
 from gateway.query.commitnews import CommitNews
 from gateway.query.endpoints import Endpoints
+from gateway.query.flow.delivery import PACE, Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.letters import LetterLog
 from gateway.query.flow.moves import Loss
@@ -60,10 +61,11 @@ class RunningQuery(QueryState):
         profiler: measures it.
         clock: time.
         upstream: see ``SourceContext``.
-        on_failed: called with (query, lane, reason) when it has failed on a VM.
-        on_overdue: called with (query, reason) when it must be opened again from its checkpoint with ``reopen``.
-        why_not_write: returns why the sink may not be written now (the gateway does not own the fleet), else empty.
-        patience: how long to wait for a lane's answer.
+        on_failed: called with (query, lane, reason) when it cannot go on on a VM.
+        on_overdue: called with (query, reason) when it is to be opened again from its checkpoint with ``reopen``.
+        why_not_write: returns why the sink may not be written now (the gateway is not the owner any more), else empty.
+        patience: how long a lane's answer is waited for.
+        pace: how often the sink is written.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class RunningQuery(QueryState):
         on_overdue: Callable[[str, str], None],
         why_not_write: Callable[[], str] = lambda: "",
         patience: Patience = PATIENCE,
+        pace: Pace = PACE,
     ) -> None:
         self.name = name
         self.on_run: Callable[[str, Run], None] | None = None
@@ -90,18 +93,15 @@ class RunningQuery(QueryState):
         self._profiler = profiler
         self._clock = clock
         self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write)
-        self._on_failed = on_failed
-        self._on_overdue = on_overdue
-        self._held_bytes, self._patience = held_bytes, patience
+        self._on_failed, self._on_overdue = on_failed, on_overdue
+        self._held_bytes, self._patience, self._pace = held_bytes, patience, pace
         self._tasks: list[asyncio.Task[None]] = []
         self._news = CommitNews(name)
         self._reading: asyncio.Task[None] | None = None
         self._served_per_s = 0.0
         self._shares: dict[str, float] = {HOME: 1.0}
         self._error: Exception | None = None
-        self._started = False
-        self._reads_on = True
-        self._only_finishes = False
+        self._started, self._reads_on, self._only_finishes = False, True, False
         self._home: Connection | None = None
         self.plan: QueryPlan | None = None
         self.tally = Tally()
@@ -134,8 +134,7 @@ class RunningQuery(QueryState):
     async def committed(self, identity: Identity) -> IntervalSet:
         """See ``Deliverer.committed``."""
         async with AsyncExitStack() as undo:
-            sink = await self._endpoints.open_sink(identity, undo, stateful=self._stateful)
-        return sink.committed
+            return (await self._endpoints.open_sink(identity, undo, stateful=self._stateful)).committed
 
     async def begin(self, home: Connection, opener: Opener, identity: Identity, *, only_finish: bool = False) -> None:
         """See ``Deliverer.begin``. If it fails, everything of the query is closed again."""
@@ -195,6 +194,7 @@ class RunningQuery(QueryState):
             on_broken=self._is_broken,
             on_overdue=lambda reason: self._on_overdue(self.name, reason),
             patience=self._patience,
+            pace=self._pace,
         )
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:

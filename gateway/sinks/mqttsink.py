@@ -49,6 +49,11 @@ class MqttSink:
         self._client: MqttClient | None = None
 
     @property
+    def client(self) -> MqttClient | None:
+        """The connection; None before the first results and after a failure."""
+        return self._client
+
+    @property
     def committed(self) -> IntervalSet:
         """See ``Sink.committed``."""
         return self._progress.committed

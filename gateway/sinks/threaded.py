@@ -29,12 +29,13 @@ class ThreadedSink:
     """The ``Sink`` over a ``BlockingSink``.
 
     Args:
-        make: creates and opens the inner sink; called in a thread.
+        make: makes the inner sink, which opens it; called in a thread.
+        opened: the inner sink, where there is one already.
     """
 
-    def __init__(self, make: Callable[[], BlockingSink]) -> None:
+    def __init__(self, make: Callable[[], BlockingSink], opened: BlockingSink | None = None) -> None:
         self._make = make
-        self._inner: BlockingSink | None = None
+        self._inner = opened
 
     @property
     def committed(self) -> IntervalSet:

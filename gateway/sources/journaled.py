@@ -57,6 +57,10 @@ class JournaledSource:
         receiver: writes to it; the source starts and stops it.
         format: ``json`` decodes each record as one object; ``raw`` puts it into ``_value``.
         strict: see ``LineDecoder``.
+
+    Attributes:
+        journal: what was received.
+        receiver: who receives.
     """
 
     def __init__(
@@ -67,8 +71,8 @@ class JournaledSource:
         format: Literal["json", "raw"] = "json",  # noqa: A002 -- the config's word
         strict: bool = False,
     ) -> None:
-        self._journal = journal
-        self._receiver = receiver
+        self.journal = journal
+        self.receiver = receiver
         self._format = format
         self._strict = strict
         self._position = Position()
@@ -82,15 +86,15 @@ class JournaledSource:
         """See ``Source.open``."""
         self._decoder = _RawDecoder(schema) if self._format == "raw" else _JsonDecoder(schema, strict=self._strict)
         try:
-            await self._journal.open()
+            await self.journal.open()
         except StateError as error:
             raise SourceError(str(error)) from error
         except OSError as error:
-            raise SourceUnavailableError(f"the journal {self._journal.folder} cannot be opened ({error})") from error
+            raise SourceUnavailableError(f"the journal {self.journal.folder} cannot be opened ({error})") from error
         try:
-            await self._receiver.start()
+            await self.receiver.start()
         except BaseException:
-            await self._journal.close()
+            await self.journal.close()
             raise
         self._opened = True
 
@@ -99,19 +103,19 @@ class JournaledSource:
         chunk = await self._chunk(start, end.record - start.record, _UNBOUNDED_BYTES)
         if chunk is None or chunk.end.record != end.record:
             raise SourceError(
-                f"records {start.record} to {end.record - 1} were taken from {self._journal.folder}, but it no longer "
+                f"records {start.record} to {end.record - 1} were taken from {self.journal.folder}, but it no longer "
                 "has them: restore the folder together with the files beside it"
             )
         return chunk
 
     async def seek(self, position: Position) -> None:
-        """See ``Source.seek``; records that were acknowledged and deleted are skipped."""
-        if position.record > self._journal.next_record:
+        """See ``Source.seek``; what was acknowledged and is gone is passed over."""
+        if position.record > self.journal.next_record:
             raise SourceError(
-                f"{self._journal.folder} ends before record {self._journal.next_record}, but records up to "
+                f"{self.journal.folder} ends before record {self.journal.next_record}, but records up to "
                 f"{position.record} were read from it: restore the folder together with the files beside it"
             )
-        first = self._journal.first_record
+        first = self.journal.first_record
         self._last = None
         # Records that were not events may be acknowledged although the run log does not cover them.
         self._position = position if position.record >= first else Position(first, first)
@@ -122,10 +126,10 @@ class JournaledSource:
         chunk = await self._chunk(self._position, max_records, max_bytes)
         if chunk is not None:
             self._position, self._last = chunk.end, chunk
-        elif (failure := self._receiver.failure) is not None:
+        elif (failure := self.receiver.failure) is not None:
             raise failure
-        elif self._journal.trouble:
-            raise SourceUnavailableError(self._journal.trouble)
+        elif self.journal.trouble:
+            raise SourceUnavailableError(self.journal.trouble)
         return chunk
 
     async def _pass_over_barren(self) -> None:
@@ -141,11 +145,11 @@ class JournaledSource:
 
     async def _chunk(self, position: Position, max_records: int, max_bytes: int) -> Chunk | None:
         try:
-            records = await self._journal.read(position, max_records, max_bytes)
+            records = await self.journal.read(position, max_records, max_bytes)
         except StateError as error:
             raise SourceError(str(error)) from error
         except OSError as error:
-            raise SourceUnavailableError(f"the journal {self._journal.folder} cannot be read ({error})") from error
+            raise SourceUnavailableError(f"the journal {self.journal.folder} cannot be read ({error})") from error
         if records is None:
             return None
         batch, dead = await run_to_end(lambda: self._decoder.decode(records))
@@ -155,7 +159,7 @@ class JournaledSource:
             records.end,
             tuple(_dead_record(records, i, reason) for i, reason in dead),
             arrival_wall_s=records.wall_s,
-            more=records.end.record < self._journal.next_record,
+            more=records.end.record < self.journal.next_record,
         )
 
     def dead_among(self, records: list[bytes]) -> list[tuple[int, str]]:
@@ -168,8 +172,8 @@ class JournaledSource:
 
     def backlog(self) -> Backlog:
         """See ``Source.backlog``."""
-        unread = max(0, self._journal.next_record - self._position.record)
-        oldest_s = self._journal.received_wall_s(self._position.record) if unread else None
+        unread = max(0, self.journal.next_record - self._position.record)
+        oldest_s = self.journal.received_wall_s(self._position.record) if unread else None
         return Backlog(unread, oldest_s)
 
     async def acknowledge(self, position: Position) -> None:
@@ -179,9 +183,9 @@ class JournaledSource:
             position = end if end.record > position.record else position
         self._acknowledged = max(self._acknowledged, position.record)
         try:
-            await self._journal.release(position)
+            await self.journal.release(position)
         except OSError as error:
-            raise SourceUnavailableError(f"the journal {self._journal.folder} cannot be truncated ({error})") from error
+            raise SourceUnavailableError(f"the journal {self.journal.folder} cannot be shortened ({error})") from error
 
     async def close(self) -> None:
         """See ``Source.close``."""
@@ -189,9 +193,9 @@ class JournaledSource:
             return
         self._opened = False
         try:
-            await self._receiver.stop()
+            await self.receiver.stop()
         finally:
-            await self._journal.close()
+            await self.journal.close()
 
 
 class _JsonDecoder:

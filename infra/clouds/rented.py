@@ -93,10 +93,14 @@ class RentedCloud(Cloud):
         account: where VMs are rented, with which credentials, and of which types.
         boot_script: turns the ``UserData`` of an engine host into a VM's user data.
         clock: measures deadlines and pauses.
-        boot_within_s: the boot of a VM that does not listen within this time has failed; None: the provider's default.
-        is_host: returns whether an engine host listens at an address.
-        call_s: the deadline of a call to the provider.
-        memory: the file that records unusable machine types; None: they are forgotten after a restart.
+        boot_within_s: a machine that does not listen after so long has failed to boot; None: as its provider's do.
+        knock: tells whether an engine host listens.
+        call_s: how long a call to the provider is waited for.
+        memory: the file that keeps which kinds of machine were of no use; None: a restart forgets it.
+
+    Attributes:
+        kinds: of machine, the best first.
+        kind_of: the kind of each machine that was ordered, by its id.
     """
 
     def __init__(
@@ -124,8 +128,8 @@ class RentedCloud(Cloud):
         # Hosts whose VM may exist: after a lost answer it may, after a refusal it does not.
         self._in_doubt: set[str] = set()
         self._cleaning: set[asyncio.Task[None]] = set()
-        self._kinds = Kinds(account, memory)
-        self._kind_of: dict[str, Kind] = {}  # by the id of the VM
+        self.kinds = Kinds(account, memory)
+        self.kind_of: dict[str, Kind] = {}
 
     async def create(self, name: str, tags: Mapping[str, str], user_data: str) -> Node:
         """Rent a VM of the first size and zone that is available; see ``Cloud.create``."""
@@ -165,7 +169,7 @@ class RentedCloud(Cloud):
                 raise CloudError(f"{self._where}: {node_id} still exists {_END_S:g} s after it was terminated")
             await self._clock.sleep_until(self._clock.now() + _POLL_S)
         self._ordered.pop(node_id, None)
-        self._kind_of.pop(node_id, None)
+        self.kind_of.pop(node_id, None)
 
     def unfit(self, node: Node) -> None:
         """Order another size or zone than this VM's next time; see ``Learns.unfit``."""
@@ -190,12 +194,12 @@ class RentedCloud(Cloud):
         """Order the VM and wait until it is up; skip sizes and zones that are not available now."""
         refusals: list[str] = []
         error: CapacityError | None = None
-        for size, zone in self._kinds.by_merit(self._clock.wall()):
+        for size, zone in self.kinds.by_merit(self._clock.wall()):
             sized = {**tags, SIZE_TAG: size}
             order = VmOrder(name=name, host=host, tags=sized, user_data=script, size=size, zone=zone)
             try:
-                machine = await self._order(order, failures)
-                self._kind_of[_id(machine)] = (size, zone)
+                machine = await self._order(order, setbacks)
+                self.kind_of[_id(machine)] = (size, zone)
                 return await self._booted(name, machine)
             except BootError:
                 raise
@@ -211,9 +215,9 @@ class RentedCloud(Cloud):
         raise type(error)(f"{name}: no VM is available; {'; '.join(refusals)}") from error
 
     def _blame(self, node_id: str) -> None:
-        kind = self._kind_of.get(node_id)
+        kind = self.kind_of.get(node_id)
         if kind is not None:
-            self._kinds.was_unfit(kind, self._clock.wall())
+            self.kinds.was_unfit(kind, self._clock.wall())
 
     async def _order(self, order: VmOrder, failures: Failures) -> Machine:
         """Order one VM, even if that takes several tries and answers are lost."""
@@ -253,9 +257,9 @@ class RentedCloud(Cloud):
         except BootError:
             self._blame(_id(machine))
             raise
-        kind = self._kind_of.get(node.id)
+        kind = self.kind_of.get(node.id)
         if kind is not None:
-            self._kinds.booted(kind)
+            self.kinds.booted(kind)
         return node
 
     async def _listening(self, name: str, machine: Machine) -> Node:

@@ -92,6 +92,11 @@ class Channel:
         self._name = "control"
         self._decoder.max_payload_bytes = 0
 
+    @property
+    def transport(self) -> asyncio.WriteTransport:
+        """The connection beneath the frames."""
+        return self._writer.transport
+
     def peer_certificate_der(self) -> bytes:
         """Return the certificate that the other end presented."""
         tls: ssl.SSLObject = self._writer.get_extra_info("ssl_object")

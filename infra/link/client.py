@@ -203,6 +203,16 @@ class HostLink:
         return cls(control, data, hello, clock, heartbeat_s, heartbeat_timeout_s)
 
     @property
+    def pair(self) -> ChannelPair:
+        """Both connections."""
+        return self._pair
+
+    @property
+    def lost(self) -> str | None:
+        """Why the link is lost; None while it lives."""
+        return self._pair.lost
+
+    @property
     def stats(self) -> LinkStats:
         """Return counters and measurements as of now."""
         channels = (self._pair.control, self._pair.data)

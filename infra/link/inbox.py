@@ -21,28 +21,28 @@ class _Lane:
         self._max_bytes = max_bytes
         self._max_frames = max_frames
         self._frames: deque[Frame] = deque()
-        self._held_bytes = 0
+        self.held_bytes = 0
 
     def __len__(self) -> int:
         return len(self._frames)
 
     def has_room(self, frame: Frame) -> bool:
-        """Return whether a frame fits. One frame always fits into an empty lane, however large it is."""
-        fits = self._held_bytes + frame.wire_bytes <= self._max_bytes and len(self._frames) < self._max_frames
+        """One frame always fits into an empty lane, however large it is."""
+        fits = self.held_bytes + frame.wire_bytes <= self._max_bytes and len(self._frames) < self._max_frames
         return fits or not self._frames
 
     def push(self, frame: Frame) -> None:
         self._frames.append(frame)
-        self._held_bytes += frame.wire_bytes
+        self.held_bytes += frame.wire_bytes
 
     def pop(self) -> Frame:
         frame = self._frames.popleft()
-        self._held_bytes -= frame.wire_bytes
+        self.held_bytes -= frame.wire_bytes
         return frame
 
     def clear(self) -> None:
         self._frames.clear()
-        self._held_bytes = 0
+        self.held_bytes = 0
 
 
 class Inbox:
@@ -54,6 +54,21 @@ class Inbox:
         self._readable = asyncio.Event()
         self._room = asyncio.Event()
         self._end: str | None = None
+
+    @property
+    def control_count(self) -> int:
+        """How many control frames wait."""
+        return len(self._control)
+
+    @property
+    def data_count(self) -> int:
+        """How many data frames wait."""
+        return len(self._data)
+
+    @property
+    def data_bytes(self) -> int:
+        """How many bytes the data frames that wait have."""
+        return self._data.held_bytes
 
     def put_control(self, frame: Frame) -> None:
         """Add a control frame at once, so that the heartbeats behind it are read.

@@ -92,6 +92,7 @@ class HostServer:
         heartbeat_timeout_s: the session of a gateway that is silent for this long ends.
 
     Attributes:
+        identity: this host's key and certificate.
         ready: whether the warm-up batch is done.
     """
 
@@ -105,7 +106,7 @@ class HostServer:
         heartbeat_timeout_s: float = 8.0,
     ) -> None:
         self.ready = False
-        self._identity = identity
+        self.identity = identity
         self._user_data = user_data
         self._runtime = runtime
         self._clock = clock
@@ -145,6 +146,21 @@ class HostServer:
         if self._current is not None and self._current.pair.lost is None:
             self._last_gateway_s = self._clock.now()
         return self._last_gateway_s
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open, those of strangers included."""
+        return self._connections
+
+    @property
+    def stranger_count(self) -> int:
+        """How many of them have not yet shown a certificate."""
+        return len(self._unproven)
+
+    @property
+    def pair(self) -> ChannelPair | None:
+        """Both connections of the newest session, which may be lost; None before the first."""
+        return None if self._current is None else self._current.pair
 
     async def mark_ready(self, boot_s: float) -> None:
         """Note that the warm-up batch is done, and notify the connected gateway."""
@@ -240,7 +256,7 @@ class HostServer:
             return
         if (this := asyncio.current_task()) is not None:
             self._unproven.pop(this, None)
-        self._identity.met(channel.peer_certificate_der())
+        self.identity.met(channel.peer_certificate_der())
         try:
             await self._converse(channel)
         except (LinkLost, FrameError, TrustError, _RefusedError) as error:
@@ -255,7 +271,7 @@ class HostServer:
         reader = asyncio.StreamReader(limit=STREAM_LIMIT_BYTES, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, connection, ssl=self._identity.context, ssl_shutdown_timeout=_CLOSE_S
+            lambda: protocol, connection, ssl=self.identity.context, ssl_shutdown_timeout=_CLOSE_S
         )
         return Channel(reader, asyncio.StreamWriter(transport, protocol, reader, loop), "data")
 
@@ -279,34 +295,34 @@ class HostServer:
         await pair.wait_closed()
 
     async def _enrol(self, channel: Channel, request: EnrolRequest) -> None:
-        certificate_der = self._identity.certificate_der
+        certificate_der = self.identity.certificate_der
         self._refuse_if_enrolled()
         if len(request.nonce) != NONCE_BYTES:
             raise _RefusedError(f"a nonce of {len(request.nonce)} bytes")
         mac = enrol_mac(self._user_data.token, certificate_der, request.nonce)
-        await channel.send(EnrolProof(mac=mac, csr_pem=self._identity.csr()))
+        await channel.send(EnrolProof(mac=mac, csr_pem=self.identity.csr()))
         grant = (await channel.receive()).message
         if not isinstance(grant, EnrolGrant):
             raise _RefusedError(f"{type(grant).__name__} instead of the grant")
         self._refuse_if_enrolled()
-        self._identity.install(grant.certificate_pem)
+        self.identity.install(grant.certificate_pem)
         await channel.send(Enrolled())
         await channel.close("enrolled")
 
     async def _renew(self, channel: Channel, request: RenewRequest) -> None:
-        if not self._identity.enrolled:
+        if not self.identity.enrolled:
             raise _RefusedError(f"{self._user_data.host} is not enrolled: there is nothing to renew")
-        renewal = self._identity.renewal(request.ca_pem)
+        renewal = self.identity.renewal(request.ca_pem)
         await channel.send(RenewProof(csr_pem=renewal.csr_pem))
         grant = (await channel.receive()).message
         if not isinstance(grant, RenewGrant):
             raise _RefusedError(f"{type(grant).__name__} instead of the grant")
-        self._identity.renew(renewal, grant.certificate_pem)
+        self.identity.renew(renewal, grant.certificate_pem)
         await channel.send(Renewed())
         await channel.close("renewed")
 
     def _refuse_if_enrolled(self) -> None:
-        if self._identity.enrolled:
+        if self.identity.enrolled:
             raise _RefusedError(f"{self._user_data.host} is enrolled: its token is spent")
 
     async def _greet_control(self, channel: Channel, session: str) -> ChannelPair:

@@ -60,6 +60,16 @@ class Wan:
         self._sites_made = 0
         self._turn = asyncio.Lock()
 
+    @property
+    def prefix(self) -> str:
+        """What the names of its network namespaces begin with."""
+        return self._names.prefix
+
+    @property
+    def line(self) -> Line | None:
+        """What delays, drops and cuts; None while the WAN is not started."""
+        return self._line
+
     def __repr__(self) -> str:
         cut = "+".join(sorted(each.value for each in self._cut)) or "nothing"
         return f"Wan({self.backend}, {len(self._sites)} sites, cut: {cut})"

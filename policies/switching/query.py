@@ -103,10 +103,12 @@ class SwitchedQuery:
         self._no_vm_takes_it = ""
 
     def usable(self, ready: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the ready VMs that can run it; if none can, ``why_home`` says so from now on."""
+        """Return which of the ready VMs can run it; where none can, ``why_home`` says so from now on."""
+        if not self.kept_off:
+            return ready
         found = tuple(vm for vm in ready if vm not in self.kept_off)
-        last = next(reversed(self.kept_off.items()), None)
-        self._no_vm_takes_it = "" if last is None or found else f"{last[0]} cannot run it: {last[1]}"
+        vm, why = next(reversed(self.kept_off.items()))
+        self._no_vm_takes_it = "" if found else f"{vm} cannot run it: {why}"
         return found
 
     def observe(self, slot: QuerySlot) -> None:

@@ -23,6 +23,9 @@ class VmState(StrEnum):
     LOST = "lost"
     GONE = "gone"
 
+    # Equal strings are equal states. Enum would hash the name instead, in Python, and states are looked up often.
+    __hash__ = str.__hash__
+
 
 class VmInput(StrEnum):
     """An event in the life of a VM."""

@@ -14,7 +14,7 @@ from gateway.cli import main
 from gateway.config.load import load
 from gateway.simulate.calibration import Calibration, CalibrationError, Measured, read_calibration, write_calibration
 from gateway.simulate.plan import plan
-from tests.cli.test_simulate import CONFIG, simulate
+from tests.cli.simulating import CONFIG, simulate
 
 
 def test_policies_are_compared_on_the_same_events(tmp_path: Path) -> None:

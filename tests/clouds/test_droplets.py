@@ -11,10 +11,10 @@ from infra.clouds.base import CapacityError, CredentialsError, OrderError, Quota
 from infra.clouds.providers.account import Account
 from infra.clouds.rented import RentedCloud
 from infra.link.keys.trust import UserData
-from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import CHECKS, TAGS, Subject, check_cloud, user_data
 from tests.clouds.droplet_lab import TOKEN, Droplets
 from tests.clouds.ec2_lab import PORT, always, as_json, never
+from tests.clouds.leaping_clock import LeapingClock
 
 Check = Callable[[Subject], Awaitable[None]]
 MakeCloud = Callable[..., RentedCloud]

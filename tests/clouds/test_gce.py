@@ -10,10 +10,10 @@ import pytest
 from infra.clouds.base import BootError, CapacityError, CredentialsError, OrderError, QuotaError
 from infra.clouds.providers.account import Account, SpotTerms
 from infra.clouds.rented import RentedCloud
-from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import CHECKS, TAGS, Subject, check_cloud, user_data
 from tests.clouds.ec2_lab import PORT, always, as_json, never
 from tests.clouds.gce_lab import EMAIL, IMAGE, PROJECT, SIZES, ZONES, Gces, key_pem
+from tests.clouds.leaping_clock import LeapingClock
 
 Check = Callable[[Subject], Awaitable[None]]
 MakeCloud = Callable[..., RentedCloud]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from libcloud.compute.base import Node as Machine
 
-from infra.clouds.base import BootError, Node
+from infra.clouds.base import BootError
+from infra.clouds.providers.ec2 import Ec2
 from infra.clouds.rented import RentedCloud
-from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
 from tests.clouds.ec2_lab import Ec2Lab
+from tests.clouds.leaping_clock import LeapingClock
 from tests.connectors.s3_server import Fault, FaultProxy, Reply, Request, S3Server
 
 ZONES = ("eu-west-1a", "eu-west-1b")
@@ -67,7 +69,7 @@ async def test_after_a_machine_that_booted_the_wrong_thing_another_kind_is_order
     assert later.size == "m5.large"
     for node in (right, later):
         await cloud.destroy(node.id)
-    assert cloud._kind_of == {}, "nothing is remembered of machines that are given back"
+    assert cloud.kind_of == {}, "nothing is remembered of machines that are given back"
 
 
 async def never(address: str, port: int, host: str) -> bool:
@@ -140,13 +142,15 @@ async def test_a_machine_without_the_address_that_is_dialled_is_told_as_such(
     ec2: Ec2Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud = ec2.cloud(boot_within_s=1.0)
-    tell = type(cloud)._node
+    listed = Ec2.machines
 
-    def without_address(self: RentedCloud, machine: Machine) -> Node:
-        machine.public_ips = []
-        return tell(self, machine)
+    def without_addresses(self: Ec2, driver: Any, tag: str) -> list[Machine]:
+        machines = listed(self, driver, tag)
+        for machine in machines:
+            machine.public_ips = []
+        return machines
 
-    monkeypatch.setattr(RentedCloud, "_node", without_address)
+    monkeypatch.setattr(Ec2, "machines", without_addresses)
     with pytest.raises(BootError, match=r"has no public address after 1 s: .*cloud\.address"):
         await cloud.create("vm-1", TAGS, user_data("vm-1"))
     assert ec2.instances() == []

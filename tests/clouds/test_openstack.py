@@ -12,9 +12,9 @@ from infra.clouds.base import BootError, CapacityError, CredentialsError, OrderE
 from infra.clouds.providers.account import Account
 from infra.clouds.rented import RentedCloud
 from infra.link.keys.trust import UserData
-from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import CHECKS, TAGS, Subject, check_cloud, user_data
 from tests.clouds.ec2_lab import PORT, always, as_json, never
+from tests.clouds.leaping_clock import LeapingClock
 from tests.clouds.openstack_lab import FLAVORS, IMAGE, PASSWORD, PROJECT, REGION, USER, Stack
 
 Check = Callable[[Subject], Awaitable[None]]

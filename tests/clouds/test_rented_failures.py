@@ -22,9 +22,9 @@ from infra.clouds.base import (
 )
 from infra.clouds.providers.account import SpotTerms
 from infra.link.keys.trust import UserData
-from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
 from tests.clouds.ec2_lab import PORT, Ec2Lab, never
+from tests.clouds.leaping_clock import LeapingClock
 from tests.connectors.s3_server import FaultProxy, Reply, Request, S3Server
 from tests.support.waiting import until
 

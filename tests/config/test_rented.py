@@ -236,8 +236,8 @@ def test_what_was_of_no_use_to_an_earlier_gateway_is_known(write: Write) -> None
     clock = SystemClock()
     earlier = make_cloud(config, clock)
     assert isinstance(earlier, RentedCloud)
-    earlier._kinds.was_unfit(("m5.large", None), clock.wall())
+    earlier.kinds.was_unfit(("m5.large", None), clock.wall())
     later = make_cloud(config, clock)
     assert isinstance(later, RentedCloud)
-    assert later._kinds.by_merit(clock.wall())[0] == ("m5.xlarge", None)
+    assert later.kinds.by_merit(clock.wall())[0] == ("m5.xlarge", None)
     assert [path.name for path in config.gateway.state_dir.iterdir()] == ["unfit-kinds.json"]

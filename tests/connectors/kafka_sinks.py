@@ -23,11 +23,14 @@ def make_sink(
     epoch: int = 1,
     query: str = "q",
     group: str | None = None,
+    transaction_bytes: int = 32 * 2**20,
     **settings: Any,
 ) -> KafkaSink:
     """A sink over a topic, not opened."""
     config = KafkaSinkConfig(type="kafka", brokers=brokers, topic=topic, **settings)
-    return KafkaSink(config, query=query, owner=owner, epoch=epoch, offsets_group=group)
+    return KafkaSink(
+        config, query=query, owner=owner, epoch=epoch, offsets_group=group, transaction_bytes=transaction_bytes
+    )
 
 
 async def records(broker: Broker, topic: str, *, isolation: str = "read_committed") -> list[ConsumerRecord]:

@@ -168,11 +168,10 @@ async def test_a_progress_that_cannot_be_saved_does_not_send_twice(
 async def test_a_failure_at_a_named_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, sent: int
 ) -> None:
-    monkeypatch.setattr(failpoints, "_failpoints", failpoints.Failpoints(f"sink.commit.{name}=eio@2"))
     async with taker() as server:
         sink = sink_to(server.url, tmp_path)
         await sink.open()
-        with pytest.raises(OSError, match="failpoint"):
+        with failpoints.installed(f"sink.commit.{name}=eio@2"), pytest.raises(OSError, match="failpoint"):
             await sink.commit([release(0, 4), release(5, 9)], at(9))
         assert len(server.keys) == sent
         await sink.commit([release(0, 4), release(5, 9)], at(9))

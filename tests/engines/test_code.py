@@ -106,6 +106,6 @@ def test_the_hash_needs_no_spark(tmp_path: Path) -> None:
 
 
 def test_spillways_own_queries_are_hashed_by_their_package_alone() -> None:
-    names = [name for name, _ in code._sources("engines.email.running", "")]
+    names = [name for name, _ in code.sources("engines.email.running", "")]
     assert "email/running.py" in names
     assert all(name.startswith("email/") for name in names)

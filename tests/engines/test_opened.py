@@ -55,11 +55,13 @@ class Engine:
         self.got: list[Item] = []
         self.changed = threading.Event()
         self.refusal: Exception | None = None
+        self.refused = threading.Event()
         self.dropped = 0
         self.closed = False
 
     def put(self, parts: Sequence[pa.Buffer], tag: object, first_seq: int, end_seq: int) -> None:
         if self.refusal is not None:
+            self.refused.set()
             raise self.refusal
         self.got.append(Item(first_seq, end_seq, parts, tag))
         self.changed.set()
@@ -223,7 +225,7 @@ async def test_a_run_out_of_turn_fails_a_stateful_query(site: Site) -> None:
 async def test_a_stopped_engine_drops_runs_in_silence(site: Site) -> None:
     site.engine.refusal = FeedClosed("stopped")
     site.send(0, 1)
-    await asyncio.wrap_future(site.opened._threads.submit(lambda: None))  # the run before it was refused by now
+    assert await asyncio.to_thread(site.engine.refused.wait, DEADLINE_S)
     site.opened.detach()
     site.opened.attach(Owner("s2", 1))
     site.engine.refusal = None

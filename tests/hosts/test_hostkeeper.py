@@ -74,7 +74,7 @@ class Site:
         """Let a link be lost, and see that the keeper has noticed it."""
         link = links.all[number]
         link.lose(reason)
-        await until(lambda: not self.keeper._available.is_set() or cast("Any", self.keeper.connection.link) is not link)
+        await until(lambda: not self.keeper.available or cast("Any", self.keeper.connection.link) is not link)
 
     async def end(self, *, keep: bool = False) -> None:
         await self.keeper.stop_watching()

@@ -17,6 +17,8 @@ from tests.link.link_site import Site, run, within
 from tests.support.waiting import until
 
 TRIES = 8
+# So often in a row a sender is looked at that has not moved, before it is taken to stand still.
+STILL_LOOKS = 200
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -156,7 +158,15 @@ async def test_a_reader_that_stops_stops_the_sender() -> None:
 
         pumping = asyncio.create_task(pump())
         await until(lambda: relay.counts.up_bytes > 0)
-        await asyncio.wait([pumping], timeout=0.5)
+        before, looks = 0, 0
+
+        def stands_still() -> bool:
+            nonlocal before, looks
+            looks = looks + 1 if written_bytes == before else 0
+            before = written_bytes
+            return looks > STILL_LOOKS
+
+        await until(lambda: stands_still() or pumping.done())
         assert 0 < relay.counts.up_bytes <= written_bytes < 30_000_000, "only what the kernel's own buffers take"
         pumping.cancel()
 

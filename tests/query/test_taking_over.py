@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,21 +13,12 @@ from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
 from gateway.query import takingover
-from gateway.query.flow import delivery
 from gateway.query.flow import runlog as runlog_module
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.sources.marks import FileMark
 from infra.statefiles import StateError
 from tests.support.query_site import Engine, Site, at
 from tests.support.waiting import until
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _parts_come_at_once() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delivery, "PART_S", 0.01)
-        patch.setattr(delivery, "_TICK_S", 0.005)
-        yield
 
 
 @pytest.fixture

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.query.flow import delivery
 from gateway.views.check.checkstate import Found, look_at_state
 from infra.statefiles import StateError
 from tests.support.query_site import Site, at
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _parts_come_at_once() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delivery, "PART_S", 0.01)
-        patch.setattr(delivery, "_TICK_S", 0.005)
-        yield
 
 
 @pytest.fixture

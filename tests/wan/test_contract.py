@@ -198,7 +198,7 @@ async def test_a_name_is_used_once_at_a_time(wan: Wan) -> None:
 
 
 async def test_what_netem_refuses_is_said(wan: Wan) -> None:
-    assert wan._line is not None
+    assert wan.line is not None
     with pytest.raises(WanError, match="Illegal"):
-        await wan._line.apply(Direction.UP, ["delay", "what?"])
+        await wan.line.apply(Direction.UP, ["delay", "what?"])
     await wan.set(WanSettings(delay_s=0.001))

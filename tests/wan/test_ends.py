@@ -78,7 +78,7 @@ async def test_a_number_that_another_process_has_now_does_not_hide_leftovers(wan
 
 async def test_a_start_that_is_cancelled_leaves_nothing(wan: Wan) -> None:
     other = Wan(backend=wan.backend, image=IMAGE)
-    prefix = other._names.prefix
+    prefix = other.prefix
     starting = asyncio.create_task(other.__aenter__())
     async with asyncio.timeout(DEADLINE_S):
         while not any(name.startswith(prefix) for name in await existing()):

@@ -6,9 +6,10 @@ is the first.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from gateway.core.exchange.views import OpenRuns
@@ -67,6 +68,10 @@ def _little_s(flows: Iterable[_Flow]) -> float | None:
     return open_events / completed_per_s if completed_per_s > 0 else None
 
 
+_counts: Callable[[], defaultdict[str, int]] = partial(defaultdict, int)
+_sums: Callable[[], defaultdict[str, float]] = partial(defaultdict, float)
+
+
 @dataclass(slots=True)
 class _Slot:
     """Counters of one query, which restart with each slot."""
@@ -76,12 +81,12 @@ class _Slot:
     first_due_s: float | None = None
     last_due_s: float | None = None
     no_credit: set[str] = field(default_factory=set)
-    dispatched_events: Counter[str] = field(default_factory=Counter)
-    raw_bytes: Counter[str] = field(default_factory=Counter)
-    sent_bytes: Counter[str] = field(default_factory=Counter)
-    completed_events: Counter[str] = field(default_factory=Counter)
-    batches: Counter[str] = field(default_factory=Counter)
-    busy_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    dispatched_events: defaultdict[str, int] = field(default_factory=_counts)
+    raw_bytes: defaultdict[str, int] = field(default_factory=_counts)
+    sent_bytes: defaultdict[str, int] = field(default_factory=_counts)
+    completed_events: defaultdict[str, int] = field(default_factory=_counts)
+    batches: defaultdict[str, int] = field(default_factory=_counts)
+    busy_s: defaultdict[str, float] = field(default_factory=_sums)
     late_events: int = 0
     home: Histogram = field(default_factory=Histogram)
     cloud: Histogram = field(default_factory=Histogram)
@@ -112,7 +117,7 @@ class _QueryProfile:
         open_events = {lane: runs.events for lane, runs in self.open.items()}
         for lane in {*self.flows, *open_events, *slot.completed_events}:
             flow = self.flows.setdefault(lane, _Flow())
-            flow.add(open_events.get(lane, 0), slot.completed_events[lane] / self.slot_s)
+            flow.add(open_events.get(lane, 0), slot.completed_events.get(lane, 0) / self.slot_s)
         completed = slot.home.weight + slot.cloud.weight
         measured = QuerySlot(
             query=self.name,
@@ -146,9 +151,10 @@ class _QueryProfile:
         cloud_in_use = slot.cloud.weight > 0 or any(lane != HOME for lane in (*slot.dispatched_events, *open_events))
         home_in_use = slot.home.weight > 0 or HOME in open_events
         home_only = cloud_in_use and home_in_use
-        seen = Histogram()
-        seen.merge(slot.home)
-        if not home_only:
+        seen = slot.home
+        if not home_only and slot.cloud.weight:
+            seen = Histogram()
+            seen.merge(slot.home)
             seen.merge(slot.cloud)
         latency_s = seen.mean_s if self.statistic == "mean" else seen.quantile_s(0.95)
         open_since_s = [runs.oldest_arrival_s for lane, runs in self.open.items() if lane == HOME or not home_only]

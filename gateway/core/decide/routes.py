@@ -33,15 +33,16 @@ class Routes:
             event: the slot that ended.
             vm_before: phi_VM of the slot before.
         """
+        ready = self._fleet.ready
         candidates = [
             Candidate(
-                query=name,
-                latency_s=query.slot.latency_s,
-                latency_qos_s=query.settings.latency_qos_s,
-                tolerance_s=query.settings.switching.tolerance_s,
-                wants_cloud=query.wants_cloud(
+                name,
+                query.slot.latency_s,
+                query.settings.latency_qos_s,
+                query.settings.switching.tolerance_s,
+                query.wants_cloud(
                     vm_before=vm_before,
-                    vm_ready=bool(query.usable(self._fleet.ready)),
+                    vm_ready=bool(query.usable(ready)),
                     switched=self._ranking.is_switched(name),
                 ),
             )
@@ -52,8 +53,10 @@ class Routes:
     def share_out(self, event: Event) -> list[Command]:
         """Set each query's route after a slot."""
         commands: list[Command] = []
-        for query in self._queries.values():
-            commands += self._reroute(query, event)
+        for name, query in self._queries.items():
+            # Most queries are at home and stay there.
+            if self._ranking.is_switched(name) or query.route != ALL_HOME:
+                commands += self._reroute(query, event)
         self._mark_sending(event)
         return commands
 

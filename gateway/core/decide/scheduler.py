@@ -123,6 +123,11 @@ class Scheduler:
         return MappingProxyType({name: query.route for name, query in self._queries.items()})
 
     @property
+    def queries(self) -> Mapping[str, SwitchedQuery]:
+        """Return what is known of each query."""
+        return MappingProxyType(self._queries)
+
+    @property
     def vms(self) -> Mapping[str, VmState]:
         """Return the state of each live VM, in the order of their start."""
         return MappingProxyType({machine.name: machine.state for machine in self._fleet.live.values()})

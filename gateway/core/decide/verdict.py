@@ -22,7 +22,8 @@ def decisions(
     vms: Mapping[str, VmState],
     slow: tuple[str, ...],
 ) -> tuple[Decision, ...]:
-    """Return the decision about each query, as ``_decision`` does; ``refused`` is by query."""
+    """Say what was decided for each query, as ``_decision`` does; ``refused`` is by query."""
+    shown_vms = MappingProxyType({name: str(state) for name, state in vms.items()})
     return tuple(
         _decision(
             query,
@@ -33,6 +34,7 @@ def decisions(
             refused=refused.get(name, ""),
             vm_note=vm_note,
             vms=vms,
+            shown_vms=shown_vms,
             slow=slow,
         )
         for name, query in queries.items()
@@ -49,6 +51,7 @@ def _decision(
     refused: str,
     vm_note: str,
     vms: Mapping[str, VmState],
+    shown_vms: Mapping[str, str],
     slow: tuple[str, ...],
 ) -> Decision:
     """Return the decision about a query, with its reason.
@@ -62,7 +65,8 @@ def _decision(
         refused: why the ranking did not let it go; empty if it did.
         vm_note: the state of the next VM.
         vms: state of each live VM.
-        slow: VMs that take long to start.
+        shown_vms: the same for the record, which nobody may change.
+        slow: of VMs that take long to start.
     """
     latency_s, switching = query.slot.latency_s, query.settings.switching
     sent = [lane for lane, _ in query.route[1:]]
@@ -87,7 +91,7 @@ def _decision(
         share=query.share,
         verdict=verdict,
         slot=query.shown,
-        vms=MappingProxyType({name: str(state) for name, state in vms.items()}),
+        vms=shown_vms,
         policy=policy,
         advice=advice,
         vm_note=vm_note,

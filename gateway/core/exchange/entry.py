@@ -9,6 +9,8 @@ from typing import Generic, Protocol, TypeVar
 # Steps of a run's story that are kept.
 STEPS_MAX = 32
 
+_NOWHERE: frozenset[str] = frozenset()
+
 
 class SeqRange(Protocol):
     """A contiguous range of seq. The exchange does not look at its content."""
@@ -133,6 +135,8 @@ class RunEntry(Generic[R]):
     @property
     def tried(self) -> frozenset[str]:
         """The lanes in which it has been overdue."""
+        if not self.copies:
+            return _NOWHERE
         return frozenset(lane for lane, copy in self.copies.items() if copy.tried)
 
     @property

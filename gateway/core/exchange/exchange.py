@@ -70,7 +70,8 @@ class Exchange(ExchangeViews[R, A]):
             ValueError: the event is impossible, for instance an answer to a run that was not dispatched. Nothing has
             changed.
         """
-        self._now_s = max(self._now_s, event.at_s)
+        if event.at_s > self._now_s:
+            self._now_s = event.at_s
         self._apply(event)
         for lane in self._lanes.values():
             self._advance(lane)
@@ -192,8 +193,10 @@ class Exchange(ExchangeViews[R, A]):
         entry = None if self._held else self._runs.next_waiting()
         if entry is None or not self._outbox.takes(entry.first_seq):
             return None
-        lanes = self._lanes.items()
-        with_room = {name for name, lane in lanes if lane.takes(entry.first_seq, entry.attempt, self._now_s)}
+        first_seq, attempt, now_s = entry.first_seq, entry.attempt, self._now_s
+        with_room = {name for name, lane in self._lanes.items() if lane.takes(first_seq, attempt, now_s)}
+        if not with_room:
+            return None
         home_only = self._settings.home_only or entry.held_run.disordered
         tried = entry.tried
         if not tried:
@@ -211,11 +214,14 @@ class Exchange(ExchangeViews[R, A]):
             self._see_moved(move)
 
     def _advance(self, lane: LaneState) -> None:
-        """Let the next run of a lane proceed as far as it can without the caller."""
-        if (first_seq := lane.outlet.begin_packing()) is not None:
+        """Let the next run of a lane go as far as it can without the caller."""
+        outlet = lane.outlet
+        if outlet.empty:
+            return
+        if (first_seq := outlet.begin_packing()) is not None:
             entry = self._runs.entries[first_seq]
             self._out.append(Pack(lane.name, entry.held_run, entry.attempt))
-        elif (first_seq := lane.outlet.begin_sending()) is not None:
+        elif (first_seq := outlet.begin_sending()) is not None:
             self._out.append(Send(lane.name, first_seq))
 
     def _packed(self, lane: LaneState, event: Packed) -> None:

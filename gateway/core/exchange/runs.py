@@ -147,7 +147,7 @@ class Runs(Generic[R]):
         assert self.oldest_waiting_s == oldest_s, f"the oldest arrival is {oldest_s!r}, not {self.oldest_waiting_s!r}"
         for entry in self.entries.values():
             assert (entry.state is RunState.OPEN) is (entry.lane is not None), f"{entry} is open without a lane"
-            undone = entry.state in {RunState.WAITING, RunState.OPEN}
+            undone = entry.state is RunState.WAITING or entry.state is RunState.OPEN
             assert undone is (entry.run is not None), f"{entry} keeps its input, or lost it too early"
             done = self.done.covers(entry.first_seq, entry.last_seq)
             assert done is (not undone or entry.done_before), f"{entry} is done and undone"

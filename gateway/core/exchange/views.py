@@ -45,6 +45,11 @@ class LaneView:
         return self._lane.open_runs
 
     @property
+    def first_seqs(self) -> list[int]:
+        """First seqs of the runs that are in the lane, overdue ones too."""
+        return sorted(self._lane.copies)
+
+    @property
     def has_room(self) -> bool:
         """Whether the lane could take another run at the exchange's last event."""
         return self._lane.has_room(self._now_s)
@@ -102,6 +107,11 @@ class ExchangeViews(Generic[R, A]):
         return self._runs.waiting_runs
 
     @property
+    def held_inputs(self) -> list[R]:
+        """The inputs of runs that are kept, since a run may still have to be sent."""
+        return [entry.run for entry in self._runs.entries.values() if entry.run is not None]
+
+    @property
     def waiting_events(self) -> int:
         """Events that wait for a lane."""
         return self._runs.waiting_events
@@ -155,6 +165,10 @@ class ExchangeViews(Generic[R, A]):
             KeyError: it is not open.
         """
         return LaneView(self._lanes[name], self._now_s)
+
+    def rates_per_s(self, now_s: float) -> list[float]:
+        """Return ``LaneView.rate_per_s`` of each open lane."""
+        return [lane.rate.per_s(now_s) for lane in self._lanes.values()]
 
     def rested(self, lane: str) -> bool:
         """Return whether nothing of the query is open in a lane; also True for a lane that is not open."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -25,7 +26,23 @@ PART_S = 1.0
 PART_BYTES = 64_000_000
 # How many bytes of results may wait, for an earlier run or for the sink, before dispatch stops.
 HELD_BYTES_MAX = 64_000_000
-_TICK_S = 0.1
+TICK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often a query's sink is written.
+
+    Attributes:
+        part_s: what was released within so long is committed together.
+        tick_s: how often is looked whether something is to be committed.
+    """
+
+    part_s: float = PART_S
+    tick_s: float = TICK_S
+
+
+PACE: Final = Pace()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +63,8 @@ class Delivery:
         position_after: returns, for the committed ranges, the source position up to which everything is committed.
         on_tick: called several times a second, for results that are released because time has passed.
         on_commit: awaited after each commit with the closed ranges of seq that it added.
-        part_bytes: this many bytes are committed at once, without waiting for the second.
+        part_bytes: so many bytes are committed at once, without waiting for ``pace.part_s``.
+        pace: how often the sink is written.
     """
 
     def __init__(
@@ -59,6 +77,7 @@ class Delivery:
         on_tick: Callable[[], None],
         on_commit: Callable[[tuple[tuple[int, int], ...]], Awaitable[None]],
         part_bytes: int = PART_BYTES,
+        pace: Pace = PACE,
     ) -> None:
         self._sink = sink
         self._dead_letters = dead_letters
@@ -67,6 +86,7 @@ class Delivery:
         self._on_tick = on_tick
         self._on_commit = on_commit
         self._part_bytes = part_bytes
+        self._pace = pace
         self._outbox: list[Release[Results]] = []
         self._outbox_bytes = 0
         self._outage = Outage(clock, (SinkUnavailableError, OSError))
@@ -82,14 +102,14 @@ class Delivery:
         self._outbox_bytes += release.results.batch.nbytes
 
     async def run(self) -> None:
-        """Commit a part each second or 64 MB, until cancelled; retry while the sink does not work."""
-        part_due_s = self._clock.now() + PART_S
+        """Commit a part each second or 64 MB, until cancelled; a sink that does not work is waited out."""
+        part_due_s = self._clock.now() + self._pace.part_s
         while True:
-            await self._clock.sleep_until(self._clock.now() + _TICK_S)
+            await self._clock.sleep_until(self._clock.now() + self._pace.tick_s)
             self._on_tick()
             if self._outbox and (self._clock.now() >= part_due_s or self._outbox_bytes >= self._part_bytes):
                 await self._commit()
-                part_due_s = self._clock.now() + PART_S
+                part_due_s = self._clock.now() + self._pace.part_s
 
     async def _commit(self) -> None:
         batch = self._outbox

@@ -24,7 +24,7 @@ from gateway.core.exchange.instructions import (
 )
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetterFile
-from gateway.query.flow.delivery import HELD_BYTES_MAX, Delivery, Results
+from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Delivery, Pace, Results
 from gateway.query.flow.lane import Answer, Lane, LaneEvent
 from gateway.query.flow.letters import letters_of
 from gateway.query.flow.measures import Measures
@@ -70,6 +70,7 @@ class Pipeline:
             checkpoint; None: its lane fails instead.
         patience: how long to wait for a lane's answer.
         held_bytes_max: bound on the bytes of results that wait for earlier ones.
+        pace: how often the sink is written.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Pipeline:
         on_overdue: Callable[[str], None] | None = None,
         patience: Patience = PATIENCE,
         held_bytes_max: int = HELD_BYTES_MAX,
+        pace: Pace = PACE,
     ) -> None:
         self.name = name
         self._stateful = stateful
@@ -128,6 +130,7 @@ class Pipeline:
             position_after=lambda committed: log.position_before(self._done_before(committed)),
             on_tick=lambda: self._handle(ev.Tick(at_s=clock.now())),
             on_commit=self._committed,
+            pace=pace,
         )
 
     # ------------------------------------------------------------------------------------------------ the exchange
@@ -223,7 +226,7 @@ class Pipeline:
     def rates_per_s(self) -> list[float]:
         """Events per second that each lane serves while it has work; 0 before its first."""
         now_s = self._clock.now()
-        return [self._exchange.lane(name).rate_per_s(now_s) for name in self._exchange.open_lanes]
+        return self._exchange.rates_per_s(now_s)
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Use these shares from now on."""

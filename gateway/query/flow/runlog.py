@@ -211,11 +211,12 @@ class RunLog:
             self.head, self.runs = before
             raise
 
-    def close(self) -> None:
-        """Keep only the runs that were not retired, and close the file."""
+    def close(self, *, rewrite: bool = True) -> None:
+        """Leave only the runs that were not retired, unless ``rewrite`` is False, and close the file."""
         with self._lock:
             try:
-                self._rewrite()
+                if rewrite:
+                    self._rewrite()
             except OSError as error:
                 # Everything appended is in it; the next start finds retired runs committed.
                 _LOG.warning("%s cannot be truncated now: %s", self._path, error)

@@ -63,9 +63,10 @@ class Guards:
         self._of_query = of_query
         self._every: BoolArray = np.array([every_slot or site.plans for site in sites], dtype=np.bool_)
         settings = [query for site in sites for query in site.settings.queries]
-        self._movable: BoolArray = np.array([q.switchable and q.mode != "off" for q in settings], dtype=np.bool_)
-        self._start_s: Array = np.array([q.switching.start_vm_above_s for q in settings])
-        self._send_s: Array = np.array([q.switching.send_above_s for q in settings])
+        # A query that never moves is never above.
+        movable = np.array([q.switchable and q.mode != "off" for q in settings], dtype=np.bool_)
+        self._start_s: Array = np.where(movable, [q.switching.start_vm_above_s for q in settings], np.inf)
+        self._send_s: Array = np.where(movable, [q.switching.send_above_s for q in settings], np.inf)
         count = len(sites)
         self._hot: BoolArray = np.ones(count, dtype=np.bool_)
         self._always: BoolArray = np.zeros(count, dtype=np.bool_)
@@ -89,11 +90,11 @@ class Guards:
         """
         reason = self._every | self._always | (at_s >= self._due_s)
         for idle, above_s in ((self._may_start, self._start_s), (self._idle, self._send_s)):
-            crossed = self._movable & (latency_s >= above_s)
-            if crossed.any():
+            crossed = latency_s >= above_s
+            if np.count_nonzero(crossed):
                 sites = self._of_query[crossed]
                 reason[sites[idle[sites]]] = True
-        if self._money.any():
+        if np.count_nonzero(self._money):
             grown = self._money[self._of_query] & (input_bytes_per_s > self._forecast)
             reason[self._of_query[grown]] = True
         called = reason | self._hot

@@ -91,7 +91,7 @@ def rest_of_others_s(work_s: Array, run_s: Array, host: IntArray, capacity_s: Ar
     part = work_s / capacity_s[host]
     served_s = part * run_s
     waits: Array = 1.0 / (cores + 1)
-    if cores.max() > 1:
+    if np.count_nonzero(cores > 1):
         waits *= np.minimum(1.0, np.bincount(host, part, hosts)) ** (cores - 1)
     rest_s: Array = (np.bincount(host, served_s, hosts)[host] - served_s) * waits[host]
     return rest_s
@@ -112,6 +112,12 @@ class ServiceRates:
         """Note what the lanes ``at`` served in a slot, and for how long they had work."""
         self._served[at] = RATE_MEMORY * (self._served[at] + served)
         self._busy_s[at] = RATE_MEMORY * (self._busy_s[at] + busy_s)
+
+    def end_slot_of_all(self, served: Array, busy_s: Array) -> None:
+        """Do the same for all lanes."""
+        for sums, more in ((self._served, served), (self._busy_s, busy_s)):
+            sums += more
+            sums *= RATE_MEMORY
 
     def per_s(self, at: slice | IntArray) -> Array:
         """Return events a second; 0 before the first."""
@@ -151,11 +157,11 @@ class RunCosts:
     """The cost of the runs of some lanes on a private host; all arrays can be broadcast to one shape.
 
     Args:
-        event_s: of an event.
-        batch_s: of a run, however small.
-        runs_each: runs per event, in the lanes.
-        offered_runs: the same for events that enter them.
-        batch_runs: the most runs in a micro-batch.
+        event_s: for an event.
+        batch_s: for a run, be it small.
+        runs_each: how many runs an event is, in the lanes.
+        offered_runs: the same of what comes into them.
+        batch_runs: how many runs a micro-batch takes; None: one.
 
     Attributes:
         offered_runs: see above.
@@ -167,7 +173,7 @@ class RunCosts:
     """
 
     def __init__(
-        self, event_s: Array, batch_s: Array, runs_each: Array, offered_runs: Array, batch_runs: Array
+        self, event_s: Array, batch_s: Array, runs_each: Array, offered_runs: Array, batch_runs: Array | None = None
     ) -> None:
         self._event_s = event_s
         self._batch_s = batch_s
@@ -176,13 +182,21 @@ class RunCosts:
         self.offered_s: Array = self.kept_s if offered_runs is runs_each else event_s + batch_s * offered_runs
         self.run: Array = 1.0 / runs_each
         self.one_run_s: Array = self.run * self.kept_s
-        # A micro-batch completes as a whole, but a fluid flows: an event waits for the service of this many runs.
-        self.run_s: Array = self.one_run_s * 0.5 * (batch_runs + 1.0)
+        # A micro-batch is done as one, and a fluid passes through it: an event waits for the service of so many runs.
+        self.run_s: Array = self.one_run_s if batch_runs is None else self.one_run_s * 0.5 * (batch_runs + 1.0)
 
     def served(self, granted_s: Array, kept: Array, put_runs: Array) -> Array:
         """Return how many events are served in this time: first those in the lane, then those that enter it."""
         old = np.minimum(kept, granted_s / self.kept_s)
         most: Array = old + np.maximum(0.0, granted_s - kept * self.kept_s) / (self._event_s + self._batch_s * put_runs)
+        return most
+
+    def served_at(self, rows: IntArray, granted_s: Array, kept: Array, put_runs: Array) -> Array:
+        """Return the same of some rows of lanes at home; ``granted_s`` is of these, all else of all queries."""
+        kept, kept_s = kept[rows], self.kept_s[rows]
+        put_s = self._event_s[rows] + self._batch_s[rows] * put_runs[rows]
+        old = np.minimum(kept, granted_s / kept_s)
+        most: Array = old + np.maximum(0.0, granted_s - kept * kept_s) / put_s
         return most
 
     def work_s(self, served: Served) -> Array:
@@ -206,7 +220,6 @@ class QueryCosts:
         self._further_run_s: Array = np.array([query.further_run_s for query in queries])
         self._batch_runs: Array = np.array([float(query.batch_runs) for query in queries])
         self._one_run = all(query.batch_runs == 1 for query in queries)
-        self._one: Array = np.ones(1)
 
     def serve(self, per_s: float) -> None:
         """Use this rate for an event's cost from now on, however large a micro-batch is."""
@@ -215,15 +228,13 @@ class QueryCosts:
         self._further_run_s.fill(0.0)
 
     def in_lanes(self, rows: slice | IntArray, lanes: Lanes, offered_runs: Array) -> RunCosts:
-        """Return the cost of runs in lanes of these rows; ``offered_runs``: runs per event of what enters them."""
-        wide = lanes.kept.ndim - 1
-        event_s, batch_s, further_s, most = (
-            of[rows].reshape(-1, *(1,) * wide)
-            for of in (self._event_s, self._batch_s, self._further_run_s, self._batch_runs)
-        )
+        """Return what runs cost in lanes of these rows; what comes into them is so many runs an event."""
+        shape = (-1, *(1,) * (lanes.kept.ndim - 1))
+        event_s, batch_s = self._event_s[rows].reshape(shape), self._batch_s[rows].reshape(shape)
         runs_each = lanes.runs_each(rows, offered_runs)
         if self._one_run:
-            return RunCosts(event_s, batch_s, runs_each, offered_runs, self._one)
+            return RunCosts(event_s, batch_s, runs_each, offered_runs)
+        further_s, most = self._further_run_s[rows].reshape(shape), self._batch_runs[rows].reshape(shape)
         runs = np.minimum(np.maximum(1.0, WAITING_PART * lanes.runs[rows]), most)
         return RunCosts(event_s, (batch_s + (runs - 1.0) * further_s) / runs, runs_each, offered_runs, runs)
 
@@ -320,7 +331,6 @@ class Lanes:
         self.kept[at] = left
         self.runs[at] = np.where(left > 0, all_runs - runs, 0.0)
 
-    @property
-    def since_s(self) -> Array:
-        """The oldest arrival in each lane; infinity if it is empty."""
-        return np.where(self.kept > 0, self.first_s, np.inf)
+    def since_s(self, rows: IntArray) -> Array:
+        """Return when the oldest event in each lane of some queries came; infinity where there is none."""
+        return np.where(self.kept[rows] > 0, self.first_s[rows], np.inf)

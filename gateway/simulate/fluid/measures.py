@@ -53,6 +53,14 @@ class LaneMeasures:
         self._events[at] = RATE_MEMORY * self._events[at] + completed
         self._busy_s[at] = RATE_MEMORY * self._busy_s[at] + busy_s
 
+    def end_slot_of_all(self, open_events: Array, completed: Array, busy_s: Array) -> None:
+        """Take in a slot of all lanes; see ``end_slot``."""
+        self.open += FLOW_WEIGHT * (open_events - self.open)
+        self.completed_per_s += FLOW_WEIGHT * (completed / self._slot_s - self.completed_per_s)
+        for sums, more in ((self._events, completed), (self._busy_s, busy_s)):
+            sums *= RATE_MEMORY
+            sums += more
+
     def rate(self, at: Index) -> Array:
         """Return the events per busy second of the lanes ``at``; 0 without a measurement."""
         events, busy_s = self._events[at], self._busy_s[at]

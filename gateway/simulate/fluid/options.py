@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -160,14 +161,26 @@ class Spikes:
     ) -> None:
         self._per_slot = np.asarray(per_s, dtype=np.float64) * slot_s
         self._slot_s = slot_s
+        self._seed = seed
         self._random = np.random.default_rng([seed, 1])
-        self._shift_s = np.random.default_rng([seed, 2]).uniform(0.0, every_s, int(together.max()) + 1)[together]
+        self._shift_s = np.random.default_rng([seed, 2]).uniform(0.0, every_s, int(together.max()) + 1)
+        self._together = together
         self._day, self._every_s, self._for_s, self._times = day, every_s, for_s, times
 
     def block(self, first_slot: int, slots: int) -> Array:
         """See ``LoadSource``."""
         at_s = (first_slot + np.arange(slots))[:, None] * self._slot_s
         means = self._per_slot * (1.0 - self._day * np.cos(2.0 * np.pi * at_s / 86_400.0))
-        in_spike = (at_s + self._shift_s) % self._every_s < self._for_s
+        in_spike = ((at_s + self._shift_s) % self._every_s < self._for_s)[:, self._together]
         drawn: Array = self._random.poisson(np.where(in_spike, self._times * means, means)).astype(np.float64)
         return drawn
+
+    def restarted(self) -> Spikes:
+        """Return the same load from its beginning."""
+        fresh = copy(self)
+        fresh.restart()
+        return fresh
+
+    def restart(self) -> None:
+        """Go back to the beginning."""
+        self._random = np.random.default_rng([self._seed, 1])

@@ -33,8 +33,9 @@ class LatencyTally:
     def __init__(self, qos_s: Array) -> None:
         queries = len(qos_s)
         self._qos_s = qos_s
-        self._bins: Array = np.zeros(queries * _BINS)
-        self._first = np.arange(queries) * _BINS
+        # Bin by bin, not query by query: most latencies of a slot are alike, and so near each other in memory.
+        self._bins: Array = np.zeros(_BINS * queries)
+        self._row: IntArray = np.arange(queries)
         self._total_s: Array = np.zeros(queries)
         self.events: Array = np.zeros(queries)
         self.missed: Array = np.zeros(queries)
@@ -42,14 +43,25 @@ class LatencyTally:
 
     def add(self, rows: IntArray | slice, latency_s: Array, events: Array) -> None:
         """Count events of the queries ``rows``, each named once."""
-        place = np.log(np.maximum(latency_s, _SMALLEST_S) * (1.0 / _SMALLEST_S)) * (1.0 / math.log(_GROWTH))
-        at = self._first[rows] + np.minimum(place.astype(np.intp), _BINS - 1)
+        place = np.maximum(latency_s, _SMALLEST_S)
+        place *= 1.0 / _SMALLEST_S
+        np.log(place, out=place)
+        place *= 1.0 / math.log(_GROWTH)
+        at = np.minimum(place.astype(np.intp), _BINS - 1)
+        at *= len(self._row)
+        at += self._row[rows]
         self._bins[at] += events
         self._total_s[rows] += latency_s * events
         self.events[rows] += events
-        self.missed[rows] += np.where(latency_s > self._qos_s[rows], events, 0.0)
+        late = latency_s > self._qos_s[rows]
+        if np.count_nonzero(late):
+            self.missed[rows] += events * late
         seen_s = np.where(events > 0, latency_s, 0.0)
         self.largest_s[rows] = np.maximum(self.largest_s[rows], seen_s)
+
+    @property
+    def _by_query(self) -> Array:
+        return self._bins.reshape(_BINS, -1).T
 
     def mean_s(self, q: int) -> float:
         """Return a query's mean latency; 0 without events."""
@@ -57,7 +69,7 @@ class LatencyTally:
 
     def quantile_s(self, q: int, part: float) -> float:
         """Return the latency below which ``part`` of a query's events lie; 0 without events."""
-        return _quantile_s(self._bins[q * _BINS : (q + 1) * _BINS], part, float(self.largest_s[q]))
+        return _quantile_s(self._by_query[q], part, float(self.largest_s[q]))
 
     def all_mean_s(self) -> float:
         """Return the mean latency over all queries; 0 without events."""
@@ -66,7 +78,7 @@ class LatencyTally:
 
     def all_quantile_s(self, part: float) -> float:
         """Return the same as ``quantile_s`` over all queries."""
-        return _quantile_s(self._bins.reshape(-1, _BINS).sum(axis=0), part, float(self.largest_s.max()))
+        return _quantile_s(np.ascontiguousarray(self._by_query).sum(axis=0), part, float(self.largest_s.max()))
 
 
 def _quantile_s(bins: Array, part: float, largest_s: float) -> float:

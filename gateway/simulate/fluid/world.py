@@ -146,7 +146,6 @@ class FluidWorld:
         self._next_s = np.full(len(sites), np.inf)
         self._draining: set[int] = set()
         self._cloud_events = np.zeros(len(qos_s))
-        self._came = np.zeros(len(qos_s))
         self._live = np.zeros(len(sites), dtype=np.intp)
         self._usd = np.zeros(len(sites))
         self._serving = np.zeros(len(sites), dtype=np.bool_)
@@ -217,12 +216,13 @@ class FluidWorld:
 
     def _count(self, came: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         slot, rows = self.flow.slot, self._in_cloud
-        self._came += came
         self.tally.add(slice(None), slot.home_s, slot.home_completed)
         self._picture.slot(float(came.sum()))
         if len(rows):
-            for column in np.flatnonzero(slot.cloud_completed[rows].any(axis=0)).tolist():
+            for column in range(slot.cloud_completed.shape[1]):
                 events = slot.cloud_completed[rows, column]
+                if not np.count_nonzero(events):
+                    continue
                 self.tally.add(rows, slot.cloud_s[rows, column], events)
                 self._cloud_events[rows] += events
 
@@ -243,7 +243,7 @@ class FluidWorld:
         if self._looks_at_cpu[site]:
             cpu = {HOME: flow.cpu(rows, None)} | {name: flow.cpu(rows, column) for column, name in lanes}
         self._handle(site, SlotEnded(event_id=vms.event_id(), at_s=at_s, queries=slots, cpu=cpu))
-        empty = not (flow.cloud.kept[rows].any() or flow.slot.cloud_open[rows].any())
+        empty = not (np.count_nonzero(flow.cloud.kept[rows]) or np.count_nonzero(flow.slot.cloud_open[rows]))
         bytes_per_s = flow.slot.input_bytes_per_s
         self._guards.called(site, self._schedulers[site], at_s, bytes_per_s, lanes_empty=empty)
 

@@ -36,7 +36,8 @@ class Agenda:
         if not self._entries:
             return False
         at_s, _, action = heapq.heappop(self._entries)
-        self._now_s = max(self._now_s, at_s)
+        if at_s > self._now_s:
+            self._now_s = at_s
         action()
         return True
 

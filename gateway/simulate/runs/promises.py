@@ -10,6 +10,9 @@ class BrokenPromiseError(AssertionError):
 def promise(kept: bool, what: str) -> None:
     """Raise unless an invariant holds.
 
+    ``what`` is put together before it is known whether it is needed. Where a promise is seen to very often, raise the
+    error instead, under an ``if``.
+
     Raises:
         BrokenPromiseError: it does not.
     """

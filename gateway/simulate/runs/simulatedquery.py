@@ -108,8 +108,9 @@ class SimulatedQuery:
     @property
     def _linger_s(self) -> float:
         now_s = self._agenda.now_s
-        rates = [self.exchange.lane(name).rate_per_s(now_s) for name in self.exchange.open_lanes]
-        self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
+        rates = [rate for rate in self.exchange.rates_per_s(now_s) if rate > 0]
+        if rates:
+            self._served_per_s = min(rates)
         return self._linger.next_s(self.exchange.waiting_runs, self._served_per_s)
 
     @property
@@ -241,8 +242,8 @@ class SimulatedQuery:
         return payload_bytes
 
     def _dispatched(self, what: Dispatched[Run]) -> None:
-        stays = what.lane == HOME
-        promise(stays or not what.run.disordered, f"{self.name}: a run out of order went to {what.lane}")
+        if what.run.disordered and what.lane != HOME:
+            raise BrokenPromiseError(f"{self.name}: a run out of order went to {what.lane}")
         self._measures.dispatched(what)
 
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
@@ -277,7 +278,8 @@ class SimulatedQuery:
         self._witness.done(done, self._result_bytes(done.first_seq, done.last_seq), now_s)
         for run in done.runs:
             undone = self._undone.pop(run.first_seq, None)
-            promise(done.counts and undone is run, f"{self.name}: run {run.first_seq} is completed twice")
+            if not done.counts or undone is not run:
+                raise BrokenPromiseError(f"{self.name}: run {run.first_seq} is completed twice")
             self._undone_events -= run.events
             self._held_events += run.events
         self._measures.done(done, now_s)
@@ -287,13 +289,14 @@ class SimulatedQuery:
     def _released_now(self, release: Release[_Result]) -> None:
         first, last, result = release.first_seq, release.last_seq, release.results
         events = last - first + 1
-        promise(not self._released.overlaps(first, last), f"{self.name}: {first}-{last} is released twice")
-        same = (result.first_seq, result.last_seq, release.events) == (first, last, events)
-        promise(same, f"{self.name}: {first}-{last} is released with another run's result")
-        if self.options.ordered and not release.late:
-            promise(first > self._highest_seq, f"{self.name}: {first} is out of order and not marked")
-        if self.options.ordered and self.options.flush_s is None:
-            promise(first == self._released.watermark(), f"{self.name}: {first} did not wait, in strict order")
+        if self._released.overlaps(first, last):
+            raise BrokenPromiseError(f"{self.name}: {first}-{last} is released twice")
+        if (result.first_seq, result.last_seq, release.events) != (first, last, events):
+            raise BrokenPromiseError(f"{self.name}: {first}-{last} is released with another run's result")
+        if self.options.ordered and not release.late and first <= self._highest_seq:
+            raise BrokenPromiseError(f"{self.name}: {first} is out of order and not marked")
+        if self.options.ordered and self.options.flush_s is None and first != self._released.watermark():
+            raise BrokenPromiseError(f"{self.name}: {first} did not wait, in strict order")
         self._witness.released(first, last, self._agenda.now_s)
         self._released.add(first, last)
         self._highest_seq = max(self._highest_seq, last)
@@ -342,7 +345,8 @@ class SimulatedQuery:
             BrokenPromiseError: one is missing, or counted twice.
         """
         counted, came = self._undone_events + self._held_events + self._released_events, self._arrivals.next_seq
-        promise(counted == came, f"{self.name}: {came} events came, {counted} are accounted for")
+        if counted != came:
+            raise BrokenPromiseError(f"{self.name}: {came} events came, {counted} are accounted for")
 
     def check_all(self, *, thorough: bool = False) -> None:
         """Also check that every undone run waits or is in one lane, and at times all invariants of the exchange.
@@ -355,15 +359,17 @@ class SimulatedQuery:
         """
         self.check()
         exchange = self.exchange
-        promise(set(exchange.open_lanes) == set(self.lanes), f"{self.name}: the lanes are {set(self.lanes)}")
+        if set(exchange.open_lanes) != self.lanes.keys():
+            raise BrokenPromiseError(f"{self.name}: the lanes are {set(self.lanes)}")
         somewhere = exchange.waiting_events + sum(exchange.lane(name).open_events for name in self.lanes)
-        promise(
-            somewhere == self._undone_events or self._overdue,
-            f"{self.name}: {self._undone_events} events are not done, but {somewhere} wait or are in a lane",
-        )
+        if somewhere != self._undone_events and not self._overdue:
+            raise BrokenPromiseError(
+                f"{self.name}: {self._undone_events} events are not done, but {somewhere} wait or are in a lane"
+            )
         held = exchange.held_count
-        promise((held > 0) is (self._held_events > 0), f"{self.name}: {held} results hold {self._held_events} events")
-        # This check visits all runs.
+        if (held > 0) is not (self._held_events > 0):
+            raise BrokenPromiseError(f"{self.name}: {held} results hold {self._held_events} events")
+        # It goes through all runs.
         self._checks += 1
         if thorough or self._checks % _VALIDATED_EVERY == 0:
             try:

@@ -10,7 +10,7 @@ from gateway.core.exchange import Exchange
 from gateway.core.exchange.instructions import Done, Pack
 from gateway.query.flow.run import Run
 from gateway.simulate.options import QueryOptions
-from gateway.simulate.runs.promises import promise
+from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from policies.signals import HOME
 
 _LEAST_RUNS = 2
@@ -110,13 +110,15 @@ class Witness:
             BrokenPromiseError: it may not.
         """
         first, lane, name = what.run.first_seq, what.lane, self._name
-        promise(lane in self._in_flight_bytes, f"{name}: run {first} is for {lane}, which is not open")
+        if lane not in self._in_flight_bytes:
+            raise BrokenPromiseError(f"{name}: run {first} is for {lane}, which is not open")
         if lane in self._packs_left:
             self._packs_left[lane] -= 1
             promise(self._packs_left[lane] >= 0, f"{name}: run {first} went to {lane}, which should get no more")
         if what.attempt == 1:
             before = self._last_first_attempt.get(lane, -1)
-            promise(first > before, f"{name}: {lane} got run {before} before run {first}")
+            if first <= before:
+                raise BrokenPromiseError(f"{name}: {lane} got run {before} before run {first}")
             self._last_first_attempt[lane] = first
         self._in_lane[first] = lane
         self._check_full(first)
@@ -142,8 +144,8 @@ class Witness:
             BrokenPromiseError: it does not.
         """
         before = self._in_flight_bytes[lane]
-        allowed = not before or before + payload_bytes <= self._options.credit_bytes
-        promise(allowed, f"{self._name}: {payload_bytes} bytes go to {lane}, where {before} are in flight")
+        if before and before + payload_bytes > self._options.credit_bytes:
+            raise BrokenPromiseError(f"{self._name}: {payload_bytes} bytes go to {lane}, where {before} are in flight")
         self._in_flight_bytes[lane] = before + payload_bytes
 
     def credited(self, lane: str, consumed_bytes: int) -> None:
@@ -164,7 +166,8 @@ class Witness:
     def done(self, done: Done[Run], result_bytes: int, at_s: float) -> None:
         """Note an answer."""
         known = done.first_seq in self._undone
-        promise(done.counts is known, f"{self._name}: the answer for {done.first_seq} counts: {done.counts}")
+        if done.counts is not known:
+            raise BrokenPromiseError(f"{self._name}: the answer for {done.first_seq} counts: {done.counts}")
         if not done.counts:
             self._duplicates += 1
             return
@@ -208,21 +211,23 @@ class Witness:
         Raises:
             BrokenPromiseError: one is broken.
         """
-        promise(exchange.duplicate_count == self._duplicates, f"{self._name}: {exchange.duplicate_count} duplicates")
+        if exchange.duplicate_count != self._duplicates:
+            raise BrokenPromiseError(f"{self._name}: {exchange.duplicate_count} duplicates")
         if not self._undone:
             self._progress_s = at_s
         stands_s = at_s - self._progress_s
-        promise(stands_s < _STANDSTILL_S, f"{self._name}: nothing is answered for {stands_s:.0f} s")
+        if stands_s >= _STANDSTILL_S:
+            raise BrokenPromiseError(f"{self._name}: nothing is answered for {stands_s:.0f} s")
         flush_s = self._options.flush_s
         if self._options.ordered and flush_s is not None and self._held_since_s:
             oldest_s = min(self._held_since_s.values())
-            promise(
-                oldest_s > at_s - flush_s, f"{self._name}: results are held since {oldest_s!r}, {flush_s} s at most"
-            )
-        shares = self._shares()
-        wrong = any(abs(exchange.shares.get(lane, 0.0) - shares.get(lane, 0.0)) > _ALMOST for lane in self._lanes)
-        wrong |= any(share > 0 and lane != HOME and lane not in shares for lane, share in exchange.shares.items())
-        promise(not wrong, f"{self._name}: the shares are {dict(exchange.shares)}, and should be {shares}")
+            if oldest_s <= at_s - flush_s:
+                raise BrokenPromiseError(f"{self._name}: results are held since {oldest_s!r}, {flush_s} s at most")
+        shares, followed = self._shares(), exchange.shares
+        wrong = any(abs(followed.get(lane, 0.0) - shares.get(lane, 0.0)) > _ALMOST for lane in self._lanes)
+        wrong |= any(share > 0 and lane != HOME and lane not in shares for lane, share in followed.items())
+        if wrong:
+            raise BrokenPromiseError(f"{self._name}: the shares are {dict(followed)}, and should be {shares}")
         if exchange.waiting_runs and not self._options.stateful:
             self._check_work(exchange, shares)
 

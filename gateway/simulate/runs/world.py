@@ -14,7 +14,7 @@ from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.cloud import SimulatedFleet
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
-from gateway.simulate.runs.promises import promise
+from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
 from policies.choose import Policies
 from policies.signals import (
@@ -150,7 +150,8 @@ class World:
             promise(self._agenda.step(), "nothing is left to happen, and the world is not at rest")
             self._steps += 1
             self._check()
-            promise(self._agenda.now_s < until_s, f"the world is not at rest {self._options.rest_s:g} s after its load")
+            if self._agenda.now_s >= until_s:
+                raise BrokenPromiseError(f"the world is not at rest {self._options.rest_s:g} s after its load")
         return self._outcome()
 
     @property
@@ -201,7 +202,8 @@ class World:
         if self._keep_told:
             self.told.append((event, tuple(commands)))
         for command in commands:
-            promise(command.cause.event_id == event.event_id, f"{command} does not name its cause")
+            if command.cause.event_id != event.event_id:
+                raise BrokenPromiseError(f"{command} does not name its cause")
             if not isinstance(command, Ask):
                 self.trace.note(str(command))
             self._obey(command)
@@ -326,16 +328,15 @@ class World:
 
     def _check_vms(self) -> None:
         forgotten = self._fleet.books.machines - self._scheduler.vms.keys()
-        promise(not forgotten, f"the scheduler has forgotten {sorted(forgotten)}")
+        if forgotten:
+            raise BrokenPromiseError(f"the scheduler has forgotten {sorted(forgotten)}")
         now_s = self._agenda.now_s
         usd, billed_usd = self._scheduler.totals(now_s).usd, self._fleet.books.time_usd(now_s)
-        promise(
-            billed_usd <= usd + 1e-9, f"the cloud bills {billed_usd!r} USD for time, the scheduler knows of {usd!r}"
-        )
+        if billed_usd > usd + 1e-9:
+            raise BrokenPromiseError(f"the cloud bills {billed_usd!r} USD for time, the scheduler knows of {usd!r}")
         most_usd = self._options.scheduler.budget.usd_per_day
-        if most_usd is not None:
-            most_usd += self._fleet.unforeseen_usd
-            promise(usd <= most_usd + 1e-9, f"{usd!r} USD are spent, {most_usd!r} may be")
+        if most_usd is not None and usd > most_usd + self._fleet.unforeseen_usd + 1e-9:
+            raise BrokenPromiseError(f"{usd!r} USD are spent, {most_usd + self._fleet.unforeseen_usd!r} may be")
 
     def _outcome(self) -> WorldOutcome:
         for query in self._queries.values():

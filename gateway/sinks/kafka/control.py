@@ -108,7 +108,7 @@ class ControlTopic:
             # From the end to the front: the log is as long as compaction leaves it.
             while found is None and stop > begin:
                 start = max(begin, end - window)
-                found = await self._last_between(consumer, start, stop)
+                found = await self.last_between(consumer, start, stop)
                 window, stop = 4 * window, start
         return None if found is None else self._decode(found)
 
@@ -119,7 +119,8 @@ class ControlTopic:
         async with self._consumer("read_uncommitted") as bold:
             return int((await bold.end_offsets([self._partition]))[self._partition])
 
-    async def _last_between(self, consumer: AIOKafkaConsumer, start: int, stop: int) -> bytes | None:
+    async def last_between(self, consumer: AIOKafkaConsumer, start: int, stop: int) -> bytes | None:
+        """Return the last record of this query from offset ``start`` to before ``stop``; None if there is none."""
         found: bytes | None = None
         consumer.seek(self._partition, start)
         while await consumer.position(self._partition) < stop:

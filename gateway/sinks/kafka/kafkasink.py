@@ -61,13 +61,21 @@ class KafkaSink:
         owner: identity of the state that numbers the seqs.
         epoch: counts the gateways that opened that state.
         offsets_group: the consumer group of a source on the same brokers, whose offsets move with the results.
+        transaction_bytes: larger commits take several transactions.
 
     Raises:
         StateError: a file of ``tls`` cannot be read.
     """
 
     def __init__(
-        self, config: KafkaSinkConfig, *, query: str, owner: str, epoch: int, offsets_group: str | None = None
+        self,
+        config: KafkaSinkConfig,
+        *,
+        query: str,
+        owner: str,
+        epoch: int,
+        offsets_group: str | None = None,
+        transaction_bytes: int = _TRANSACTION_BYTES,
     ) -> None:
         self.committed = IntervalSet()
         self._config = config
@@ -76,6 +84,7 @@ class KafkaSink:
         self._epoch = epoch
         self._writer = secrets.token_hex(8)
         self._group = offsets_group
+        self._transaction_bytes = transaction_bytes
         try:
             self._settings = client_settings(config)
         except BadTlsFilesError as error:
@@ -121,7 +130,7 @@ class KafkaSink:
         """See ``Sink.commit``; large commits take several transactions, each with the progress up to it."""
         await self._settle()
         new = [release for release in releases if not self.committed.covers(release.first_seq, release.last_seq)]
-        groups = split_by_size(new, _TRANSACTION_BYTES)
+        groups = split_by_size(new, self._transaction_bytes)
         for group in groups:
             await self._commit_group(group, source if group is groups[-1] else None)
 

@@ -48,7 +48,8 @@ class S3Sink:
         epoch: of the gateway; a gateway that opens with a higher one fences this one.
         writer: a random word; it stays the same when opening is retried.
         format: JSON lines or Parquet.
-        ordered: True starts a new part at every gap, so that each part is one interval.
+        ordered: True cuts a new part at every gap, so that each part is one interval.
+        page_parts: how many parts the manifest names before their names go onto a page.
 
     Raises:
         StateError: the content belongs to another state, or the store refuses.
@@ -65,11 +66,13 @@ class S3Sink:
         writer: str,
         format: Format,  # noqa: A002 -- the config's word
         ordered: bool,
+        page_parts: int = PAGE_PARTS,
     ) -> None:
         self._owner = owner
         self._epoch = epoch
         self._format: Format = format
         self._ordered = ordered
+        self._page_parts = page_parts
         self._writer = writer
         self._attempt: _Attempt | None = None
         # Objects that may have been written, some of which the next version names.
@@ -203,7 +206,7 @@ class S3Sink:
         """Return a new try; when the manifest is full its names go to a page."""
         old, part = self._manifest, self._part_name(group)
         parts, page = [*old.parts, part], old.page
-        if len(old.parts) >= PAGE_PARTS:
+        if len(old.parts) >= self._page_parts:
             page = f"{old.parts[0].partition('-')[0]}-{manifests.unique_name(self._epoch)}"
             parts = [part]
         intervals = list(IntervalSet([*old.committed, *((first, last) for first, last, _ in key)]))

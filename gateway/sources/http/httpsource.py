@@ -29,7 +29,6 @@ KEY_CHARS_MAX: Final = 255
 BODIES_MAX: Final = 4
 REQUESTS_MAX: Final = 1024
 _UNPACKED_AT_ONCE: Final = 2
-# How long a body may take to arrive.
 BODY_S: Final = 60.0
 _SHUTDOWN_S: Final = 5.0
 _FULL_RETRY_S: Final = 1
@@ -97,15 +96,19 @@ class HttpReceiver:
     Args:
         config: the source's config.
         journal: open while the receiver is started; remembers keys.
-        judge: finds the lines that are not events, for the answer.
-        dead_letters: the file to which the source writes such lines later.
+        judge: says for an answer which lines are no events.
+        dead_letters: the file that such lines go to when the source reads them.
+        body_s: how long a body may take to arrive.
     """
 
-    def __init__(self, config: HttpSourceConfig, journal: Journal, judge: Judge, dead_letters: Path) -> None:
+    def __init__(
+        self, config: HttpSourceConfig, journal: Journal, judge: Judge, dead_letters: Path, *, body_s: float = BODY_S
+    ) -> None:
         self._config = config
         self._journal = journal
         self._judge = judge
         self._dead_letters = dead_letters
+        self._body_s = body_s
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._in_flight: dict[str, _InFlight] = {}
@@ -123,6 +126,21 @@ class HttpReceiver:
     def listening(self) -> bool:
         """Whether requests are accepted."""
         return self._server is not None and self._server.is_serving()
+
+    @property
+    def request_count(self) -> int:
+        """How many requests are being answered."""
+        return self._requests
+
+    @property
+    def keyed_count(self) -> int:
+        """How many requests with a key are being written."""
+        return len(self._in_flight)
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes of bodies are in memory."""
+        return self._bodies.held_bytes
 
     @property
     def failure(self) -> SourceError | SourceUnavailableError | None:
@@ -260,10 +278,10 @@ class HttpReceiver:
     async def _body_of(self, request: web.Request, encoding: str, share: _Share) -> bytes:
         """Return the decompressed body; all bodies together are limited."""
         try:
-            async with asyncio.timeout(BODY_S):
+            async with asyncio.timeout(self._body_s):
                 packed = b"".join([part async for part in self._parts_of(request, share)])
         except TimeoutError:
-            raise _Refused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {BODY_S:g} s") from None
+            raise _Refused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {self._body_s:g} s") from None
         if encoding == "identity":
             return packed
         async with self._unpacking:

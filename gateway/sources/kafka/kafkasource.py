@@ -71,6 +71,11 @@ class KafkaSource:
         self._member: Member | None = None
         self._rereader: Rereader | None = None
 
+    @property
+    def member(self) -> Member | None:
+        """Its place in the group; None before the first read, and after a failure."""
+        return self._member
+
     async def open(self, schema: pa.Schema) -> None:
         """See ``Source.open``."""
         self._decoder = RecordDecoder(self._config, schema, strict=self._strict)

@@ -91,7 +91,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         self._assigned: tuple[TopicPartition, ...] = ()
         self._delivered: dict[TopicPartition, int] = {}
         self._acked: dict[TopicPartition, int] = {}
-        self._committed: dict[TopicPartition, int] = {}
+        self.committed: dict[TopicPartition, int] = {}
         self._reached: dict[TopicPartition, int] = {}
         self._begun_wall_s = 0.0
         self._known: dict[str, int] = {}
@@ -226,8 +226,8 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
             self._consumer.seek(partition, offset)
             known = committed[partition]
             # Where nobody has committed or read anything, there is nothing before the beginning to wait for.
-            self._committed[partition] = (0 if partition in wanted else offset) if known is None else known
-        self._acked = dict(self._committed)
+            self.committed[partition] = (0 if partition in wanted else offset) if known is None else known
+        self._acked = dict(self.committed)
         self._delivered = dict(begins)
         self._reached = dict(begins)
         self._begun_wall_s = self._clock.wall()
@@ -322,8 +322,8 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
             return
         async with self._committing:
             later = {
-                each: self._acked[each] for each in self._delivered if self._acked[each] > self._committed.get(each, -1)
+                each: self._acked[each] for each in self._delivered if self._acked[each] > self.committed.get(each, -1)
             }
             if later:
                 await self._consumer.commit(later)
-                self._committed.update(later)
+                self.committed.update(later)

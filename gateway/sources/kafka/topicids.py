@@ -100,7 +100,9 @@ class _Response(Response):  # type: ignore[misc]  # aiokafka has no types
     )
 
 
-class _RequestStruct(RequestStruct):  # type: ignore[misc]  # aiokafka has no types
+class IdsRequest(RequestStruct):  # type: ignore[misc]  # aiokafka has no types
+    """A request for metadata that is answered with the ids of topics."""
+
     API_KEY = 3
     API_VERSION = 10
     FLEXIBLE_VERSION = True
@@ -117,13 +119,13 @@ class _RequestStruct(RequestStruct):  # type: ignore[misc]  # aiokafka has no ty
     )
 
 
-class _Request(Request[_RequestStruct]):  # type: ignore[misc]  # aiokafka has no types
+class _Request(Request[IdsRequest]):  # type: ignore[misc]  # aiokafka has no types
     API_KEY = 3
 
     def __init__(self, topics: Sequence[str]) -> None:
         self._topics = topics
 
-    def build(self, request_struct_class: type[_RequestStruct]) -> _RequestStruct:
+    def build(self, request_struct_class: type[IdsRequest]) -> IdsRequest:
         return request_struct_class([(_NO_ID.bytes, topic, {}) for topic in self._topics], False, False, False, {})
 
 

@@ -82,10 +82,20 @@ class MqttReceiver:
         names: see there.
         journal: opened before ``start``.
         clock: time.
+        receive_max: see ``Session``.
     """
 
-    def __init__(self, config: MqttSourceConfig, names: MqttNames, journal: Journal, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: MqttSourceConfig,
+        names: MqttNames,
+        journal: Journal,
+        clock: Clock,
+        *,
+        receive_max: int = RECEIVE_MAX,
+    ) -> None:
         self._config = config
+        self._receive_max = receive_max
         self._names = names
         self._journal = journal
         self._clock = clock
@@ -102,7 +112,7 @@ class MqttReceiver:
         # One append may exceed the journal's limit by what is read at once.
         inbox_bytes = min(_INBOX_BYTES, self._config.journal.limit_bytes // 4) // count
         for number in range(count):
-            session = Session(self._path(number))
+            session = Session(self._path(number), self._receive_max)
             await self._open(session)
             wanted = filters if number < self._config.clients else {}
             self._connections.append(
@@ -219,7 +229,7 @@ class _Connection:
             self._client_id,
             session_s=SESSION_S,
             version=self._version,
-            receive_max=RECEIVE_MAX,
+            receive_max=self.session.receive_max,
             inbox_bytes=self._inbox_bytes,
         )
         async with client:
@@ -249,7 +259,7 @@ class _Connection:
             async with self._keeping:
                 if self._stopping.is_set():
                     raise _StoppingError
-                await self._keep(client, items)
+                await self.keep(client, items)
 
     async def _subscribe(self, client: MqttClient) -> None:
         """Give the session exactly these subscriptions."""
@@ -285,7 +295,7 @@ class _Connection:
 
     # ------------------------------------------------------------------------------------------- into the journal
 
-    async def _keep(self, client: MqttClient, items: Sequence[Arrival | MessageReleased]) -> None:
+    async def keep(self, client: MqttClient, items: Sequence[Arrival | MessageReleased]) -> None:
         """Append what is new, then answer everything, in order."""
         releases = [item for item in items if isinstance(item, MessageReleased)]
         arrivals = [item for item in items if isinstance(item, Arrival)]
@@ -331,12 +341,20 @@ class MqttSource(JournaledSource):
         journal: of this query.
         clock: time.
         strict: see ``LineDecoder``.
+        receive_max: see ``Session``.
     """
 
     def __init__(
-        self, config: MqttSourceConfig, names: MqttNames, journal: Journal, clock: Clock, *, strict: bool = False
+        self,
+        config: MqttSourceConfig,
+        names: MqttNames,
+        journal: Journal,
+        clock: Clock,
+        *,
+        strict: bool = False,
+        receive_max: int = RECEIVE_MAX,
     ) -> None:
-        receiver = MqttReceiver(config, names, journal, clock)
+        receiver = MqttReceiver(config, names, journal, clock, receive_max=receive_max)
         super().__init__(journal, receiver, format=config.format, strict=strict)
         self._sessions = receiver
 
@@ -347,9 +365,17 @@ class MqttSource(JournaledSource):
 
 
 def make_mqtt_source(
-    config: MqttSourceConfig, folder: Path, *, query: str, owner: str, clock: Clock, strict: bool
+    config: MqttSourceConfig,
+    folder: Path,
+    *,
+    query: str,
+    owner: str,
+    clock: Clock,
+    strict: bool,
+    receive_max: int = RECEIVE_MAX,
 ) -> MqttSource:
     """Return the source of a query whose state is in ``folder``."""
     kept = config.journal
     journal = Journal(folder / "journal", limit_bytes=kept.limit_bytes, segment_bytes=kept.segment_bytes, clock=clock)
-    return MqttSource(config, MqttNames(folder / "mqtt", query, owner), journal, clock, strict=strict)
+    names = MqttNames(folder / "mqtt", query, owner)
+    return MqttSource(config, names, journal, clock, strict=strict, receive_max=receive_max)

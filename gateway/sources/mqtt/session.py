@@ -22,7 +22,6 @@ from gateway.connectors.mqttclient import Arrival, MessageReleased
 from infra.statefiles import StateError, write_atomically
 from infra.threads import run_to_end
 
-# So many messages the broker may send before they are acknowledged; of as many it may not have heard the last word.
 RECEIVE_MAX: Final = 1000
 
 
@@ -63,9 +62,12 @@ class Session:
 
     Args:
         path: of its file.
+        receive_max: so many messages the broker may send before they are acknowledged; of as many it may not have
+            heard the last word.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, receive_max: int = RECEIVE_MAX) -> None:
+        self.receive_max = receive_max
         self._path = path
         self._writing = asyncio.Lock()
         self._filters: dict[str, int] = {}
@@ -122,7 +124,7 @@ class Session:
         if arrival.qos < 2 or not arrival.again:
             return False
         held = self._ids.get(arrival.packet_id)
-        if held is None and self._ids_onward > RECEIVE_MAX:
+        if held is None and self._ids_onward > self.receive_max:
             held = self._released.get(arrival.packet_id)
         return held == _digest(arrival)
 
@@ -147,7 +149,7 @@ class Session:
             earlier = self._released.pop(release.packet_id, None)
             if digest := self._ids.pop(release.packet_id, earlier):
                 self._released[release.packet_id] = digest
-        while len(self._released) > RECEIVE_MAX:
+        while len(self._released) > self.receive_max:
             del self._released[next(iter(self._released))]
 
     def made(self) -> None:

@@ -138,6 +138,7 @@ class Authority:
         self._ca = ca
         self._next_ca: Credential | None = None
         self._gateway_file = gateway_file
+        self.folder = gateway_file.parent
         self.gateway_certificate = gateway.certificate
 
     @classmethod
@@ -174,7 +175,7 @@ class Authority:
             TrustError: its files are damaged.
             OSError: it cannot be written.
         """
-        directory, now = self._gateway_file.parent, dt.datetime.now(dt.UTC)
+        directory, now = self.folder, dt.datetime.now(dt.UTC)
         if (directory / _NEXT_GATEWAY).exists() and not (directory / _NEXT_CA).exists():
             raise TrustError(f"{directory}: the disk failed while certificates were renewed; restart the gateway")
         ca = _load_or_create(directory / _NEXT_CA, lambda: new_authority(now))
@@ -195,7 +196,7 @@ class Authority:
         Raises:
             OSError: the disk fails; the next start completes the step.
         """
-        directory = self._gateway_file.parent
+        directory = self.folder
         _rename(directory, _NEXT_CA, _CA)
         _rename(directory, _NEXT_GATEWAY, _GATEWAY)
         self._ca, self._next_ca = following._ca, None

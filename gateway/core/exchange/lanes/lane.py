@@ -59,8 +59,10 @@ class LaneState:
         """
         if self.draining:
             return False
+        if self.has_room(now_s):
+            return True
         waited_for = attempt > 0 or first_seq < self._planned_end_seq
-        return self.has_room(now_s) or (waited_for and self.outlet.has_credit)
+        return waited_for and self.outlet.has_credit
 
     # ---------------------------------------------------------------------------------------------------------- runs
 

@@ -40,8 +40,8 @@ class Outlet:
 
     @property
     def has_credit(self) -> bool:
-        """Whether the host accepts more bytes."""
-        return self.credit.available_bytes > 0
+        """Whether the host takes any more bytes."""
+        return self.credit.in_flight_bytes < self.credit.initial_bytes
 
     @property
     def empty(self) -> bool:
