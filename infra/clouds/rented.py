@@ -94,7 +94,7 @@ class RentedCloud(Cloud):
         boot_script: turns the ``UserData`` of an engine host into a VM's user data.
         clock: measures deadlines and pauses.
         boot_within_s: a machine that does not listen after so long has failed to boot; None: as its provider's do.
-        knock: tells whether an engine host listens.
+        is_host: returns whether an engine host listens at an address.
         call_s: how long a call to the provider is waited for.
         memory: the file that keeps which kinds of machine were of no use; None: a restart forgets it.
 
@@ -198,7 +198,7 @@ class RentedCloud(Cloud):
             sized = {**tags, SIZE_TAG: size}
             order = VmOrder(name=name, host=host, tags=sized, user_data=script, size=size, zone=zone)
             try:
-                machine = await self._order(order, setbacks)
+                machine = await self._order(order, failures)
                 self.kind_of[_id(machine)] = (size, zone)
                 return await self._booted(name, machine)
             except BootError:

@@ -172,7 +172,7 @@ def test_state_of_a_removed_query_is_warned_of_with_its_folder(
 
 
 async def test_a_machine_that_is_not_given_back_is_no_success(site: Site) -> None:
-    site.actuator.reaper.not_given_back["i-1"] = "vm-1 (i-1)"
+    site.actuator.reaper.not_terminated["i-1"] = "vm-1 (i-1)"
     site.query.drained = site.query.idle = True
     assert await site.daemon.run(True, None) == 1
 

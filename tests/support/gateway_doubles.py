@@ -175,7 +175,7 @@ class FakeHost:
         codecs = CodecPolicy.parse("none")
         encoder = Encoder(INPUT, predicates=self._predicates, codecs=codecs)
         lane = Lane(self.connection, self.ready, encoder, self._predicates, codecs, owner, clock)
-        self.connection.listen("q", 1, lane.hear)
+        self.connection.listen("q", 1, lane.on_message)
         return lane
 
     @property

@@ -150,7 +150,7 @@ class Flow:
             none = in_cloud[share < _NOTHING]
             offered[none] = apart[share < _NOTHING] * waiting[none]
         busy, granted_h, room_h = self._home_takes(offered, at_home)
-        put_h, put_c = self._dealt(waiting, home_share, apart, in_cloud, shares, room_h, room_c)
+        put_h, put_c = self._dispatched(waiting, home_share, apart, in_cloud, shares, room_h, room_c)
         taken = put_h.copy()
         taken[in_cloud] += np.add.reduce(put_c, axis=1)
         self._owed[in_cloud] += self._disordered[in_cloud] * taken[in_cloud] - put_h[in_cloud]
