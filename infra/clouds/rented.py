@@ -93,14 +93,14 @@ class RentedCloud(Cloud):
         account: where VMs are rented, with which credentials, and of which types.
         boot_script: turns the ``UserData`` of an engine host into a VM's user data.
         clock: measures deadlines and pauses.
-        boot_within_s: a machine that does not listen after so long has failed to boot; None: as its provider's do.
+        boot_within_s: the boot of a VM that does not listen within this time has failed; None: the provider's default.
         is_host: returns whether an engine host listens at an address.
-        call_s: how long a call to the provider is waited for.
-        memory: the file that keeps which kinds of machine were of no use; None: a restart forgets it.
+        call_s: the deadline of a call to the provider.
+        memory: the file that records unusable machine types; None: they are forgotten after a restart.
 
     Attributes:
-        kinds: of machine, the best first.
-        kind_of: the kind of each machine that was ordered, by its id.
+        kinds: the machine types, the best first.
+        kind_of: the machine type of each VM that was ordered, by its id.
     """
 
     def __init__(
