@@ -22,6 +22,7 @@ from infra.messages import (
     QueryRefused,
     Reclaimed,
 )
+from infra.together import await_shared
 
 T = TypeVar("T")
 Listener = Callable[[Completed | Credit | IsolatingMessage | QueryFailed, bytes], None]
@@ -103,11 +104,11 @@ class Connection:
 
     async def lost(self) -> str:
         """Return why the link ended, once it has."""
-        return await asyncio.shield(self._lost)
+        return await await_shared(self._lost)
 
     async def reclaimed(self) -> float:
         """Return in how many seconds the provider takes the host's machine back, once it has said so."""
-        return await asyncio.shield(self._reclaimed)
+        return await await_shared(self._reclaimed)
 
     async def close(self, reason: str) -> None:
         """End the link; the host stays."""

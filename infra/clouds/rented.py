@@ -40,6 +40,7 @@ from infra.clouds.providers.dialects import dialect_for
 from infra.clouds.providers.errors import our_errors, refusal_in
 from infra.clouds.providers.kinds import Kind, Kinds
 from infra.link.keys.trust import UserData
+from infra.together import wait_out
 
 _LOG: Final = logging.getLogger(__name__)
 HOST_TAG: Final = "spillway-vm-host"
@@ -123,7 +124,6 @@ class RentedCloud(Cloud):
         self._ordered: dict[str, Machine] = {}
         # Hosts whose machine may exist: a refusal is no reason to look for it, a lost answer is.
         self._in_doubt: set[str] = set()
-        self._cleaning: set[asyncio.Task[None]] = set()
         self._kinds = Kinds(account, memory)
         self._kind_of: dict[str, Kind] = {}  # by the id of the machine that was ordered
 
@@ -179,9 +179,7 @@ class RentedCloud(Cloud):
         )
 
     async def close(self) -> None:
-        """Wait until what is being given back is."""
-        while self._cleaning:
-            await asyncio.wait(tuple(self._cleaning))
+        """Take no more orders; whoever ordered waits for what is being given back."""
         self._calls.close()
 
     # ------------------------------------------------------------------------------------------------------ ordering
@@ -289,10 +287,7 @@ class RentedCloud(Cloud):
 
     async def _give_back(self, name: str, host: str) -> None:
         """End whatever came of an order, even if the caller is cancelled again meanwhile."""
-        cleaning = asyncio.create_task(self._clean(name, host), name=f"give back {name}")
-        self._cleaning.add(cleaning)
-        cleaning.add_done_callback(self._cleaning.discard)
-        await asyncio.shield(cleaning)
+        await wait_out(self._clean(name, host))
 
     async def _given_back(self, name: str, host: str) -> bool:
         """End what came of an order that was refused after all; return whether nothing is left of it."""
