@@ -26,7 +26,6 @@ from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import FeedServer
 from engines.threads import in_thread
 from engines.warmup import warm_up
-from infra.backoff import Backoff
 from infra.clock import Clock
 from infra.clouds.notices import reclaimed_in_s
 from infra.link.credit import CREDIT_BYTES
@@ -46,6 +45,7 @@ from infra.messages import (
     RunMessage,
     Shutdown,
 )
+from infra.retries import Retries
 from infra.together import await_shared, end_tasks
 
 _log = logging.getLogger("spillway.host")
@@ -53,7 +53,7 @@ _FROM_THE_START = ResumePoint()
 _BOOT_S = 240.0
 # Spark gives a Python worker 10 s to come up and has no setting for it: on a busy machine that is no fault of a query.
 _WORKER_LATE = "Python worker failed to connect back"
-_BUSY = Backoff(first_s=0.5, most_s=4.0, tries=6)
+_BUSY = Retries(first_s=0.5, most_s=4.0, tries=6)
 _OPEN_S = 150.0
 _OUT_OF_MEMORY = 52  # Spark's own code, SparkExitCode.OOM
 # By somebody else, as a process or as Java says it: that is no query's doing.

@@ -7,9 +7,9 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from infra.backoff import Backoff, FailedTry
 from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Node, ThrottledError, UnavailableError
+from infra.retries import FailedTry, Retries
 from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ _EARLY_SWEEP_S = 15.0
 _EARLY_S = 60.0
 """A machine that an earlier gateway ordered just before it died may appear in the provider's list only now."""
 _RETRY_S = 5.0
-_DESTROY = Backoff(first_s=2.0, most_s=8.0, tries=5)
+_DESTROY = Retries(first_s=2.0, most_s=8.0, tries=5)
 _TOLD_MOST_S = 900.0
 """If a provider throttles requests, the reaper waits for at most this long: a VM may be billed meanwhile."""
 _RUN_TAG = "spillway-run"

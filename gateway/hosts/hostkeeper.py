@@ -12,10 +12,10 @@ from types import MappingProxyType
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import HomeHost, InService, NotSettledError
 from gateway.hosts.standby import KeptHost, Standby
-from infra.backoff import Backoff, FailedTry, Outage
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
+from infra.retries import FailedTry, Outage, Retries
 from infra.threads import run_to_end
 from infra.together import end_tasks
 from policies.failures.restarts import Restarts, RestartTerms
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 _LOSSES_MAX = 5
 _LOSSES_S = 900.0
 _PAUSES = RestartTerms(first_s=1.0, most_s=60.0)
-_LAUNCHES = Backoff(first_s=1.0, most_s=60.0)
+_LAUNCHES = Retries(first_s=1.0, most_s=60.0)
 _FAILURES = (CloudError, LinkLost, TimeoutError, OSError)
 
 

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.hosts.enrol import HomeHost, InService, NotSettledError
-from infra.backoff import Backoff, FailedTry
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
+from infra.retries import FailedTry, Retries
 from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
-_STARTS = Backoff(first_s=5.0, most_s=300.0)
+_STARTS = Retries(first_s=5.0, most_s=300.0)
 _FAILURES = (CloudError, LinkLost, QueryRefusedError, TimeoutError)
 
 KeptHost = tuple[HomeHost, Connection]

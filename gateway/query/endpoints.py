@@ -18,8 +18,8 @@ from gateway.sources.base import SourceUnavailableError
 from gateway.sources.choose import SourceContext, make_schedule, make_source
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.schedule import DueTimes
-from infra.backoff import Outage
 from infra.clock import Clock
+from infra.retries import Outage
 from infra.threads import run_to_end
 
 

@@ -15,9 +15,9 @@ from gateway.core.exchange.reorder import Released
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile
 from gateway.sinks.base import FencedError, Sink, SinkError, SinkUnavailableError
-from infra.backoff import Outage
 from infra.clock import Clock
 from infra.failpoints import reached
+from infra.retries import Outage
 from infra.threads import run_to_end
 
 _LOG = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog, RunRecord
 from gateway.sources.base import Chunk, DeadRecord, Source, SourceError, SourceUnavailableError
 from gateway.sources.schedule import DueTimes
-from infra.backoff import Outage
 from infra.clock import Clock
 from infra.gate import ByteGate
+from infra.retries import Outage
 from infra.threads import run_to_end
 from policies.switching.shedding import Sampler
 

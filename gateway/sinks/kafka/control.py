@@ -24,8 +24,8 @@ from aiokafka.errors import (
 from gateway.connectors.kafkaclients import close_client, start_client
 from gateway.connectors.position import Position
 from gateway.sinks.base import SinkUnavailableError
-from infra.backoff import Backoff
 from infra.clock import Clock
+from infra.retries import Retries
 from infra.statefiles import StateError
 
 # A record of progress and the mark of its transaction take two offsets: the last record of a query that has the
@@ -33,8 +33,8 @@ from infra.statefiles import StateError
 _FIRST_WINDOW = 64
 _POLL_MS = 200
 # Brokers hear one after the other that a topic was created, or that a partition has a new leader.
-_SPREADING = Backoff(first_s=0.1, most_s=0.4, tries=9)
-_ONCE = Backoff(first_s=0.0, most_s=0.0, tries=1)
+_SPREADING = Retries(first_s=0.1, most_s=0.4, tries=9)
+_ONCE = Retries(first_s=0.0, most_s=0.0, tries=1)
 # Small segments: only closed ones are compacted, and what is not compacted must be read by a query's first start.
 _CONTROL_CONFIGS = {
     "cleanup.policy": "compact",
@@ -159,7 +159,7 @@ class ControlTopic:
         finally:
             await close_client(consumer.stop())
 
-    async def _replicas(self, admin: AIOKafkaAdminClient, topic: str, backoff: Backoff = _SPREADING) -> int | None:
+    async def _replicas(self, admin: AIOKafkaAdminClient, topic: str, retries: Retries = _SPREADING) -> int | None:
         """Return how many copies of a topic are kept; None if it is not there, even after a while for its creation."""
 
         async def ask() -> int:
@@ -170,7 +170,7 @@ class ControlTopic:
             return min(len(partition["replicas"]) for partition in described["partitions"])
 
         try:
-            return await backoff.retry(ask, self._clock, BrokerResponseError)
+            return await retries.retry(ask, self._clock, BrokerResponseError)
         except UnknownTopicOrPartitionError:
             return None
         except BrokerResponseError as error:

@@ -35,9 +35,9 @@ from gateway.sinks.kafka.producer import (
     start_producer,
 )
 from gateway.sinks.kafka.records import Partitioner, RecordMaker, split_by_size
-from infra.backoff import Backoff
 from infra.clock import Clock
 from infra.failpoints import reached
+from infra.retries import Retries
 from infra.statefiles import StateError
 from infra.threads import run_to_end
 
@@ -51,7 +51,7 @@ _SILENCE_S = 15.0
 _SETTLE_S = 30.0
 # Batches shrink by this when the topic takes none so large.
 _SHRINK = 8
-_DUEL = Backoff(first_s=0.1, most_s=1.0, tries=5)
+_DUEL = Retries(first_s=0.1, most_s=1.0, tries=5)
 
 
 class KafkaSink:

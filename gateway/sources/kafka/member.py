@@ -13,8 +13,8 @@ from aiokafka.errors import CommitFailedError, KafkaError
 from gateway.sources.base import SourceError
 from gateway.sources.kafka.fetched import Fetched, gone
 from gateway.sources.kafka.partitions import by_partition, partitions_of
-from infra.backoff import Backoff
 from infra.clock import Clock
+from infra.retries import Retries
 
 _LOG = logging.getLogger(__name__)
 REQUEST_TIMEOUT_MS: Final = 10_000
@@ -34,7 +34,7 @@ _PARTITION_FETCH_BYTES_MAX: Final = 2**20
 _SILENT_S: Final = 5.0
 _ANSWER_S: Final = 15.0
 # A partition that has a new leader may for a moment not know its own end.
-_ENDS: Final = Backoff(first_s=0.1, most_s=0.4, tries=9)
+_ENDS: Final = Retries(first_s=0.1, most_s=0.4, tries=9)
 FETCHING: Final[dict[str, Any]] = {
     "auto_offset_reset": "none",
     "enable_auto_commit": False,

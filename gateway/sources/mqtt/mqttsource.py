@@ -23,8 +23,8 @@ from gateway.journal.scan import keys_since
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.journaled import JournaledSource
 from gateway.sources.mqtt.session import RECEIVE_MAX, Session
-from infra.backoff import Backoff, FailedTry
 from infra.clock import Clock
+from infra.retries import FailedTry, Retries
 from infra.statefiles import StateError
 from infra.threads import run_to_end
 from infra.together import end_tasks
@@ -34,8 +34,8 @@ _LOG = logging.getLogger(__name__)
 SESSION_S: Final = 7 * 86_400
 # What waits in memory for the journal, all connections together; one message more each may.
 _INBOX_BYTES: Final = 32 << 20
-_CONNECTS: Final = Backoff(first_s=0.2, most_s=5.0)
-_WRITES: Final = Backoff(first_s=0.1, most_s=1.0)
+_CONNECTS: Final = Retries(first_s=0.2, most_s=5.0)
+_WRITES: Final = Retries(first_s=0.1, most_s=1.0)
 _REFUSED: Final = 0x80
 _OLD_VERSION: Final = aiomqtt.ProtocolVersion.V311
 # Retained messages come when a subscription is new, not when it is renewed.

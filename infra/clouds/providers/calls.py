@@ -14,17 +14,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from infra.backoff import Backoff, FailedTry
 from infra.clock import Clock
 from infra.clouds.base import ThrottledError, UnavailableError
 from infra.clouds.providers.errors import our_errors
+from infra.retries import FailedTry, Retries
 from infra.together import await_shared
 
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
 _THREADS: Final = 4
 _TRIES: Final = 6
-_PAUSES: Final = Backoff(first_s=1.0, most_s=20.0, tries=_TRIES)
+_PAUSES: Final = Retries(first_s=1.0, most_s=20.0, tries=_TRIES)
 _TOLD_MAX_S: Final = 120.0
 """A provider that wants to be left alone for longer than this is believed at once: nobody waits for it."""
 

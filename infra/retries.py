@@ -41,7 +41,7 @@ class FailedTry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
+class Retries:
     """How often something is tried, with pauses that double.
 
     Attributes:
@@ -123,7 +123,7 @@ def _error(state: RetryCallState) -> BaseException:
     return error
 
 
-_OUTAGE: Final = Backoff(first_s=0.2, most_s=5.0)
+_OUTAGE: Final = Retries(first_s=0.2, most_s=5.0)
 
 
 class Outage:
