@@ -38,6 +38,8 @@ demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.g
 	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)")
 
 test: export OMP_NUM_THREADS := 1
+# Spark lives for seconds in most tests: without the JVM's second compiler they take a third less CPU (decision 0092).
+test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1
 test: setup java broker mosquitto wan ## run all tests, in JOBS processes (2)
 	$(BIN)/spillway prepare
 	$(BIN)/python -m pytest -n $(or $(JOBS),2) --dist loadgroup --no-loadscope-reorder --durations=25

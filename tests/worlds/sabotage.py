@@ -27,10 +27,10 @@ from types import ModuleType
 from tests.worlds.mistakes import MISTAKES, Mistake
 
 ROOT = Path(__file__).parents[2]
-WORLDS_MOST = 1000
-LIVES_MOST = 600
-MACHINES_MOST = 200
-PERIODS_MOST = 200
+WORLDS_MOST = 60
+LIVES_MOST = 150
+MACHINES_MOST = 60
+PERIODS_MOST = 60
 # A check that a mistake makes endless ends after so many CPU seconds, and has not found it.
 CPU_MOST_S = 600
 
