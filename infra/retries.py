@@ -127,14 +127,14 @@ _OUTAGE: Final = Retries(first_s=0.2, most_s=5.0)
 
 
 class Outage:
-    """Does something until it succeeds; meanwhile ``why`` says what is wrong, and the gateway is not ready.
+    """Retries an action until it succeeds. Meanwhile ``why`` holds the reason, and the gateway is not ready.
 
     There is no last try: what waits here has not been acknowledged to anybody and must not be lost, and whoever
     waits is cancelled when the gateway ends.
 
     Args:
         clock: time.
-        errors: what is an outage; everything else is passed on.
+        errors: what counts as an outage; everything else is raised.
     """
 
     def __init__(self, clock: Clock, errors: tuple[type[Exception], ...]) -> None:
@@ -159,6 +159,6 @@ class Outage:
 
     def _note(self, what: str, error: BaseException) -> None:
         if self.healthy:
-            # Said once, not each time.
+            # Log it once, not at each retry.
             _LOG.error("%s does not work (%s): retrying until it does", what, error)
         self.why = f"{what}: {error}" if str(error) else f"{what}: {type(error).__name__}"
