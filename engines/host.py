@@ -45,13 +45,15 @@ from infra.messages import (
     RunMessage,
     Shutdown,
 )
+from infra.retries import Retries
+from infra.together import await_shared, end_tasks
 
 _log = logging.getLogger("spillway.host")
 _FROM_THE_START = ResumePoint()
 _BOOT_S = 240.0
 # Spark gives a Python worker 10 s to start and has no setting for it. On a busy machine that is not the query's fault.
 _WORKER_LATE = "Python worker failed to connect back"
-_OPEN_TRIES = 6
+_BUSY = Retries(first_s=0.5, most_s=4.0, tries=6)
 _OPEN_S = 150.0
 _OUT_OF_MEMORY = 52  # Spark's own code, SparkExitCode.OOM
 # Ended by somebody else, as a process or as Java reports it: not the fault of a query.
@@ -291,7 +293,7 @@ class Host:
 
     async def _open(self, session: str, spec: OpenQuery) -> None:
         slot = self._slots.setdefault(spec.query, _Slot())
-        base = await asyncio.shield(self._session)
+        base = await await_shared(self._session)
         async with slot.lock:
             try:
                 async with asyncio.timeout(_OPEN_S):
@@ -322,7 +324,13 @@ class Host:
             slot.opened = None
             await in_thread(present.close)
         opened = Opened(asyncio.get_running_loop(), self._server.send)
-        engine = await in_thread(self._engine, query, opened)
+        engine = await _BUSY.retry(
+            partial(in_thread, self._engine, query, opened),
+            self._clock,
+            RefusedError,
+            worth=lambda error: _WORKER_LATE in str(error),
+            heard=lambda failed: _log.warning("opening again, the machine is busy: %s", failed.error),
+        )
         self._known.ran(query)
         opened.begin(engine)
         slot.opened = opened
@@ -331,19 +339,12 @@ class Host:
 
     def _engine(self, query: KnownQuery, opened: Opened) -> Engine:
         parts = query, self._feeds, self._clock, opened.answer, partial(self._died, opened)
-        for tries_left in reversed(range(_OPEN_TRIES)):
-            engine: StatelessStream | StatefulStream
-            if query.plan.switch_class == "stateless":
-                engine = StatelessStream(*parts, opened.isolating, opened.broken)
-            else:
-                engine = StatefulStream(*parts)
-            try:
-                engine.open()
-                break
-            except RefusedError as error:
-                if _WORKER_LATE not in str(error) or tries_left == 0:
-                    raise
-                _log.warning("opening again, the machine is busy: %s", error)
+        engine: StatelessStream | StatefulStream
+        if query.plan.switch_class == "stateless":
+            engine = StatelessStream(*parts, opened.isolating, opened.broken)
+        else:
+            engine = StatefulStream(*parts)
+        engine.open()
         return engine
 
     async def _close(self, session: str, query: str, epoch: int) -> None:
@@ -366,8 +367,7 @@ class Host:
             self._stopped.set_result(End(reason, code))
 
     async def _end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        await end_tasks(*self._tasks)
         why = f": {self._stopped.result().reason}" if self._stopped.done() else ""
         await self._server.close(f"the host ends{why}")
         opened = [slot.opened for slot in self._slots.values() if slot.opened is not None]

@@ -229,8 +229,7 @@ class Daemon:
         the remaining events are no reason to start one.
         """
         self._deciding.handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
-        for query in self._queries.values():
-            query.stop_reading()
+        await asyncio.gather(*(query.stop_reading() for query in self._queries.values()))
         await self._keep_time(lambda: self._supervision.delivered)
         self._deciding.handle(lambda event_id, at_s: StopAll(event_id=event_id, at_s=at_s))
         await self._keep_time(lambda: self._actuator.settled, despite_failure=True)

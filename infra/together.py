@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 _LOG = logging.getLogger(__name__)
@@ -41,13 +42,26 @@ async def wait_out(work: Awaitable[T], within_s: float | None = None) -> T:
     """Return what ``work`` returns; a caller that is cancelled meanwhile continues only when ``work`` has ended.
 
     Args:
-        work: must end by itself.
+        work: must end by itself, and also when it is cancelled.
         within_s: how long a cancelled caller waits before ``work`` is cancelled too; None: until it ends.
     """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task], timeout=within_s)
-        await end_tasks(task)
+        ending = asyncio.ensure_future(_end_within(task, within_s))
+        while not ending.done():
+            # A caller that is cancelled again waits all the same.
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(ending)
         raise
+
+
+async def _end_within(task: asyncio.Future[Any], within_s: float | None) -> None:
+    await asyncio.wait([task], timeout=within_s)
+    await end_tasks(task)
+
+
+async def await_shared(work: asyncio.Future[T]) -> T:
+    """Return what ``work`` returns; a caller that is cancelled meanwhile goes on, and so does ``work``, for others."""
+    return await asyncio.shield(work)

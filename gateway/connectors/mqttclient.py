@@ -20,6 +20,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from gateway.connectors.heldpaho import held_in_place_of
 from gateway.connectors.mqttbroker import Broker
+from infra.together import wait_out
 
 # How long a broker may take to answer.
 ANSWER_S = 10.0
@@ -141,13 +142,9 @@ class MqttClient(aiomqtt.Client):
             BrokerError: it cannot be reached, or refuses the connection.
         """
         # The thread that connects cannot be stopped: a cancelled caller waits for it, and its connection is closed.
-        work = asyncio.ensure_future(super().__aenter__())
         try:
-            await asyncio.shield(work)
+            await wait_out(super().__aenter__())
         except asyncio.CancelledError:
-            await asyncio.wait([work])
-            if not work.cancelled():
-                work.exception()
             self._abort()
             raise
         except aiomqtt.MqttError as error:

@@ -286,7 +286,7 @@ class Actuator:
         try:
             await asyncio.wait([vm.relinking])
         finally:
-            vm.relinking.cancel()
+            await end_tasks(vm.relinking)
         return None if vm.relinking.cancelled() else vm.relinking.result()
 
     async def _watch_for_notice(self, vm: Vm, connection: Connection) -> None:

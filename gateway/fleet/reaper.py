@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Node, ThrottledError, UnavailableError
+from infra.retries import FailedTry, Retries
 from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
@@ -17,8 +18,7 @@ _EARLY_SWEEP_S = 15.0
 _EARLY_S = 60.0
 """A VM that an earlier gateway ordered just before it died may appear in the provider's list only now."""
 _RETRY_S = 5.0
-_DESTROY_TRIES = 5
-_DESTROY_WAIT_S = 2.0
+_DESTROY = Retries(first_s=2.0, most_s=8.0, tries=5)
 _TOLD_MOST_S = 900.0
 """If a provider throttles requests, the reaper waits for at most this long: a VM may be billed meanwhile."""
 _RUN_TAG = "spillway-run"
@@ -136,29 +136,28 @@ class Reaper:
     async def destroy(self, node: Node) -> None:
         """Terminate a VM. If that fails, log an error; the next sweep tries again."""
         self._taken_over.discard(node.id)
-        for attempt in range(1, _DESTROY_TRIES + 1):
-            wait_s = _DESTROY_WAIT_S * attempt
-            try:
-                await self._cloud.destroy(node.id)
-            except (CloudError, OSError) as error:
-                wait_s = max(wait_s, _told_s(error))
-                _LOG.warning(
-                    "%s (%s) could not be terminated (try %d of %d): %s",
-                    node.name,
-                    node.id,
-                    attempt,
-                    _DESTROY_TRIES,
-                    error,
-                )
-            else:
-                self.not_terminated.pop(node.id, None)
-                return
-            if attempt < _DESTROY_TRIES:
-                await self._clock.sleep_until(self._clock.now() + wait_s)
-        self.not_terminated[node.id] = f"{node.name} ({node.id})"
-        _LOG.error("%s (%s) could not be terminated: it may still cost money; terminate it by hand", node.name, node.id)
+        what = f"{node.name} ({node.id})"
+
+        def heard(failed: FailedTry) -> None:
+            if failed.is_news:
+                _LOG.warning("%s could not be terminated (try %d): %s", what, failed.number, failed.error)
+
+        try:
+            await _DESTROY.retry(
+                lambda: self._cloud.destroy(node.id),
+                self._clock,
+                (CloudError, OSError),
+                heard=heard,
+                at_least_s=_told_s,
+            )
+        except (CloudError, OSError) as error:
+            self.not_terminated[node.id] = what
+            _LOG.warning("%s could not be terminated (last try): %s", what, error)
+            _LOG.error("%s could not be terminated: it may still cost money; terminate it by hand", what)
+        else:
+            self.not_terminated.pop(node.id, None)
 
 
-def _told_s(error: Exception) -> float:
+def _told_s(error: BaseException) -> float:
     """Return the pause that the provider asks for."""
     return min(error.after_s, _TOLD_MOST_S) if isinstance(error, ThrottledError | UnavailableError) else 0.0

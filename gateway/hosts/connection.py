@@ -22,6 +22,7 @@ from infra.messages import (
     QueryRefused,
     Reclaimed,
 )
+from infra.together import await_shared
 
 T = TypeVar("T")
 Listener = Callable[[Completed | Credit | IsolatingMessage | QueryFailed, bytes], None]
@@ -107,11 +108,11 @@ class Connection:
 
     async def lost(self) -> str:
         """Return why the link was lost, once it is."""
-        return await asyncio.shield(self._lost)
+        return await await_shared(self._lost)
 
     async def reclaimed(self) -> float:
         """Return in how many seconds the provider reclaims the host's VM, once it has announced that."""
-        return await asyncio.shield(self._reclaimed)
+        return await await_shared(self._reclaimed)
 
     async def close(self, reason: str) -> None:
         """Close the link; the host keeps running."""

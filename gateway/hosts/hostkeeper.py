@@ -15,7 +15,7 @@ from gateway.hosts.standby import KeptHost, Standby
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
-from infra.outage import Outage
+from infra.retries import FailedTry, Outage, Retries
 from infra.threads import run_to_end
 from infra.together import end_tasks
 from policies.failures.restarts import Restarts, RestartTerms
@@ -26,6 +26,8 @@ _LOG = logging.getLogger(__name__)
 _LOSSES_MAX = 5
 _LOSSES_S = 900.0
 _PAUSES = RestartTerms(first_s=1.0, most_s=60.0)
+_LAUNCHES = Retries(first_s=1.0, most_s=60.0)
+_FAILURES = (CloudError, LinkLost, TimeoutError, OSError)
 
 
 class HostKeeper:
@@ -180,7 +182,10 @@ class HostKeeper:
                 often = (
                     f"{self._name} was lost {_LOSSES_MAX} times within {losses[-1] - losses[0]:.0f} s, now: {reason}"
                 )
-                await self._pause(often, pauses)
+                pause_s = pauses.failed(lost_s)
+                assert pause_s is not None, "a host that is lost is always replaced"
+                self._announce(often, pause_s)
+                await self._clock.sleep_until(self._clock.now() + pause_s)
             await self._launch(lost_s)
 
     async def _try(self, probe: Callable[[], None]) -> None:
@@ -189,27 +194,27 @@ class HostKeeper:
 
     async def _launch(self, lost_s: float) -> None:
         """Use the standby host, or find or launch one; retry until there is one."""
-        pauses = Restarts(_PAUSES)
-        while True:
-            try:
-                retired = await self._replace()
-                break
-            except (CloudError, LinkLost, TimeoutError, OSError) as error:
-                self.failed_launches += 1
-                await self._host.end(self._connection)
-                await self._pause(f"{self._name} cannot be launched: {error}", pauses)
+        retired = await _LAUNCHES.retry(self._try_to_replace, self._clock, _FAILURES, heard=self._note_failure)
         self._launch_trouble, self.failed_launches = "", 0
         kind = "launched or found" if retired is None else "standby"
         _LOG.warning("%s: a %s host is ready after %.1f s", self._name, kind, self._clock.now() - lost_s)
         if self._standby is not None:
             self._standby.begin(retired)
 
-    async def _pause(self, why: str, pauses: Restarts) -> None:
-        pause_s = pauses.failed(self._clock.now())
-        assert pause_s is not None, "launches of hosts are retried for ever"
+    async def _try_to_replace(self) -> KeptHost | None:
+        try:
+            return await self._replace()
+        except _FAILURES:
+            self.failed_launches += 1
+            await self._host.end(self._connection)
+            raise
+
+    def _note_failure(self, failed: FailedTry) -> None:
+        self._announce(f"{self._name} cannot be launched: {failed.error}", failed.pause_s)
+
+    def _announce(self, why: str, pause_s: float) -> None:
         self._launch_trouble = why
         _LOG.warning("%s; the next launch is in %.0f s", why, pause_s)
-        await self._clock.sleep_until(self._clock.now() + pause_s)
 
     async def _replace(self) -> KeptHost | None:
         """Use the standby host, or find or launch one; return the previous host if it still has to be ended."""

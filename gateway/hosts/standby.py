@@ -11,11 +11,12 @@ from gateway.hosts.enrol import HomeHost, InService, NotSettledError
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
+from infra.retries import FailedTry, Retries
 from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
-_RETRY_S = 5.0
-_RETRY_MOST_S = 300.0
+_STARTS = Retries(first_s=5.0, most_s=300.0)
+_FAILURES = (CloudError, LinkLost, QueryRefusedError, TimeoutError)
 
 KeptHost = tuple[HomeHost, Connection]
 
@@ -111,24 +112,22 @@ class Standby:
     async def _keep(self) -> None:
         try:
             await self._end_retired()
-            wait_s = _RETRY_S
             while True:
-                self._starting = True
-                failure = await self._hold_one()
-                if failure is None:
-                    wait_s = _RETRY_S
-                    continue
-                self._starting = False
-                self._changed.set()
-                _LOG.warning("no standby host: %s; next try in %.0f s", failure, wait_s)
-                await self._clock.sleep_until(self._clock.now() + wait_s)
-                wait_s = min(2 * wait_s, _RETRY_MOST_S)
+                await _STARTS.retry(self._hold_one, self._clock, _FAILURES, heard=self._note_failure)
         finally:
             self._starting = False
             self._changed.set()
 
-    async def _hold_one(self) -> str | None:
-        """Launch a host and keep it until it is lost; return why there was none, or None if there was one."""
+    def _note_failure(self, failed: FailedTry) -> None:
+        self._starting = False
+        self._changed.set()
+        if failed.is_news:
+            _LOG.warning("no standby host: %s; next try in %.0f s", failed.error, failed.pause_s)
+
+    async def _hold_one(self) -> None:
+        """Launch a host and keep it until it is lost; raise one of ``_FAILURES`` if there is none."""
+        self._starting = True
+        await self._let_go()  # of the one before, if it could not be ended
         host = self._make_host()
         self._held = (host, None)
         try:
@@ -136,9 +135,9 @@ class Standby:
             self._held = (host, connection)
             await host.wait_ready(connection)
             await self._warm(connection)
-        except (CloudError, LinkLost, QueryRefusedError, TimeoutError) as error:
+        except _FAILURES:
             await self._let_go()
-            return str(error)
+            raise
         self._ready = (host, connection)
         self._changed.set()
         _LOG.info("a standby of the private engine host is ready")
@@ -146,7 +145,6 @@ class Standby:
         self._ready, self._starting = None, True
         _LOG.warning("the standby host is lost (%s): starting another", why)
         await self._let_go()
-        return None
 
     async def _end_retired(self) -> None:
         if self._retired is None:

@@ -19,6 +19,7 @@ from infra.clock import Clock
 from infra.gate import ByteGate
 from infra.statefiles import StateError
 from infra.threads import run_to_end
+from infra.together import wait_out
 
 # How much may be in memory on its way to the disk before an append waits.
 _PENDING_BYTES_MAX: Final = 32 * 2**20
@@ -95,9 +96,12 @@ class Journal:
         self._writer = asyncio.create_task(self._write(), name=f"journal {self.folder}")
 
     async def close(self) -> None:
-        """Write pending appends, and close the files."""
+        """Write pending appends, and close the files; a cancelled caller waits for it."""
         self._closing = True
         self._wake.set()
+        await wait_out(self._close())
+
+    async def _close(self) -> None:
         if self._writer is not None:
             await asyncio.wait([self._writer])
         async with self._disk, self._reading:

@@ -19,7 +19,7 @@ from gateway.sources.choose import SourceContext, make_schedule, make_source
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.schedule import DueTimes
 from infra.clock import Clock
-from infra.outage import Outage
+from infra.retries import Outage
 from infra.threads import run_to_end
 
 

@@ -272,11 +272,10 @@ class RunningQuery(QueryState):
                 )
             return self._source.waiting
 
-    def stop_reading(self) -> None:
+    async def stop_reading(self) -> None:
         """Read no more events; what was read goes on to the sink."""
         self._reads_on = False
-        if self._reading is not None:
-            self._reading.cancel()
+        await end_tasks(self._reading)
         if self._started:
             self.ingress.finished = True
 

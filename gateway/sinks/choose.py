@@ -61,6 +61,7 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
                 query=context.query,
                 owner=context.owner,
                 epoch=context.epoch,
+                clock=context.clock,
                 offsets_group=context.offsets_group,
             )
         case MqttSinkConfig():

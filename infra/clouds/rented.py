@@ -40,6 +40,7 @@ from infra.clouds.providers.dialects import dialect_for
 from infra.clouds.providers.errors import our_errors, refusal_in
 from infra.clouds.providers.kinds import Kind, Kinds
 from infra.link.keys.trust import UserData
+from infra.together import wait_out
 
 _LOG: Final = logging.getLogger(__name__)
 HOST_TAG: Final = "spillway-vm-host"
@@ -127,9 +128,8 @@ class RentedCloud(Cloud):
         self._ordered: dict[str, Machine] = {}
         # Hosts whose VM may exist: after a lost answer it may, after a refusal it does not.
         self._in_doubt: set[str] = set()
-        self._cleaning: set[asyncio.Task[None]] = set()
         self.kinds = Kinds(account, memory)
-        self.kind_of: dict[str, Kind] = {}
+        self.kind_of: dict[str, Kind] = {}  # by the id of the machine that was ordered
 
     async def create(self, name: str, tags: Mapping[str, str], user_data: str) -> Node:
         """Rent a VM of the first size and zone that is available; see ``Cloud.create``."""
@@ -183,9 +183,7 @@ class RentedCloud(Cloud):
         )
 
     async def close(self) -> None:
-        """Wait until all terminations in progress are done."""
-        while self._cleaning:
-            await asyncio.wait(tuple(self._cleaning))
+        """Take no more orders; the caller of an order waits for its terminations."""
         self._calls.close()
 
     # ------------------------------------------------------------------------------------------------------ ordering
@@ -293,10 +291,7 @@ class RentedCloud(Cloud):
 
     async def _terminate_order(self, name: str, host: str) -> None:
         """Terminate everything that an order created, even if the caller is cancelled again meanwhile."""
-        cleaning = asyncio.create_task(self._clean(name, host), name=f"give back {name}")
-        self._cleaning.add(cleaning)
-        cleaning.add_done_callback(self._cleaning.discard)
-        await asyncio.shield(cleaning)
+        await wait_out(self._clean(name, host))
 
     async def _is_cleaned_up(self, name: str, host: str) -> bool:
         """Terminate what an order created although it was refused; return whether nothing is left of it."""

@@ -15,6 +15,7 @@ from infra import messages
 from infra.link.frames import MAX_PAYLOAD_BYTES, Buffer, Frame, FrameDecoder, FrameError, encode_frame
 from infra.link.tcp import TcpCounts, tcp_counts
 from infra.messages import AnyMessage, Bye, Completed, Dictionary, Ping, Pong, RunMessage
+from infra.together import await_shared
 
 STREAM_LIMIT_BYTES = 256 << 10
 _PIECE_BYTES = 256 << 10
@@ -123,7 +124,7 @@ class Channel:
                 self._write(b"".join(buffers))
             await self._drain()
         else:
-            await asyncio.shield(self._in_background(self._send_in_pieces(buffers)))
+            await await_shared(self._in_background(self._send_in_pieces(buffers)))
 
     def try_send(self, message: AnyMessage) -> bool:
         """Write a small frame without waiting; return False if that is impossible now."""

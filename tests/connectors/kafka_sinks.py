@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from gateway.config.connectors.kafka import KafkaSinkConfig
 from gateway.sinks.kafka.kafkasink import KafkaSink
+from infra.clock import SystemClock
 from tests.connectors.kafka_broker import Broker
 
 READ_S = 60.0
@@ -29,7 +30,13 @@ def make_sink(
     """A sink over a topic, not opened."""
     config = KafkaSinkConfig(type="kafka", brokers=brokers, topic=topic, **settings)
     return KafkaSink(
-        config, query=query, owner=owner, epoch=epoch, offsets_group=group, transaction_bytes=transaction_bytes
+        config,
+        query=query,
+        owner=owner,
+        epoch=epoch,
+        clock=SystemClock(),
+        offsets_group=group,
+        transaction_bytes=transaction_bytes,
     )
 
 

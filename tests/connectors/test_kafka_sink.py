@@ -20,6 +20,7 @@ from gateway.core.exchange.reorder import Released
 from gateway.sinks.base import FencedError, ReleasedRows, SinkError, SinkUnavailableError
 from gateway.sinks.kafka.control import ControlRecord, ControlTopic
 from infra import failpoints
+from infra.clock import SystemClock
 from infra.statefiles import StateError
 from tests.connectors.kafka_broker import PASSWORD, USER, Broker
 from tests.connectors.kafka_sinks import make_sink, records, values
@@ -33,7 +34,7 @@ def results(first: int, last: int, **columns: list[Any]) -> ReleasedRows:
 
 
 def control(broker: Broker, topic: str, query: str = "q") -> ControlTopic:
-    return ControlTopic(f"{topic}-progress", query, {"bootstrap_servers": broker.brokers})
+    return ControlTopic(f"{topic}-progress", query, {"bootstrap_servers": broker.brokers}, SystemClock())
 
 
 # ------------------------------------------------------------------------------------------------------- records

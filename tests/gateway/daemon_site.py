@@ -104,7 +104,7 @@ class Query(FakeQuery):
         self.said.append("restart home" if self.started else "start")
         self.started, self.fails = True, None
 
-    def stop_reading(self) -> None:
+    async def stop_reading(self) -> None:
         self.said.append("stop reading")
 
     async def close_on_hosts(self) -> None:

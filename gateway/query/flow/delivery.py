@@ -18,7 +18,7 @@ from gateway.journal.deadletters import DeadLetter, DeadLetterFile
 from gateway.sinks.base import FencedError, Sink, SinkError, SinkUnavailableError
 from infra.clock import Clock
 from infra.failpoints import reached
-from infra.outage import Outage
+from infra.retries import Outage
 from infra.threads import run_to_end
 
 _LOG = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from gateway.sources.base import Chunk, DeadRecord, Source, SourceError, SourceU
 from gateway.sources.schedule import DueTimes
 from infra.clock import Clock
 from infra.gate import ByteGate
-from infra.outage import Outage
+from infra.retries import Outage
 from infra.threads import run_to_end
 from policies.switching.shedding import Sampler
 

@@ -5,7 +5,6 @@ It is compacted, only one partition is used, and one record of a query counts: t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,19 +13,28 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import NoError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import (
+    BrokerResponseError,
+    NoError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 from gateway.connectors.kafkaclients import close_client, start_client
 from gateway.connectors.position import Position
 from gateway.sinks.base import SinkUnavailableError
+from infra.clock import Clock
+from infra.retries import Retries
 from infra.statefiles import StateError
 
 # A record of progress and the marker of its transaction take two offsets: the last record of a query that uses the
 # topic alone is always in the first window.
 _FIRST_WINDOW = 64
 _POLL_MS = 200
-_TOPIC_TRIES = 10
-_TOPIC_WAIT_S = 0.3
+# Brokers learn one after another that a topic was created, or that a partition has a new leader.
+_SPREADING = Retries(first_s=0.1, most_s=0.4, tries=9)
+_ONCE = Retries(first_s=0.0, most_s=0.0, tries=1)
 # Small segments: only closed ones are compacted, and a query's first start must read what is not compacted.
 _CONTROL_CONFIGS = {
     "cleanup.policy": "compact",
@@ -61,12 +69,14 @@ class ControlTopic:
         topic: its name.
         query: whose records count.
         settings: how every client reaches the brokers.
+        clock: measures pauses.
     """
 
-    def __init__(self, topic: str, query: str, settings: dict[str, Any]) -> None:
+    def __init__(self, topic: str, query: str, settings: dict[str, Any], clock: Clock) -> None:
         self.topic = topic
         self.key = query.encode()
         self._settings = settings
+        self._clock = clock
         self._partition = TopicPartition(topic, 0)
 
     async def prepare(self, results_topic: str) -> None:
@@ -83,7 +93,7 @@ class ControlTopic:
                 raise StateError(
                     f"the topic {results_topic} does not exist: create it, with as many partitions as wanted"
                 )
-            if await self._replicas(admin, self.topic, tries=1) is None:
+            if await self._replicas(admin, self.topic, _ONCE) is None:
                 await self._create(admin, replicas)
             await self._check(admin)
         finally:
@@ -150,19 +160,22 @@ class ControlTopic:
         finally:
             await close_client(consumer.stop())
 
-    async def _replicas(self, admin: AIOKafkaAdminClient, topic: str, tries: int = _TOPIC_TRIES) -> int | None:
+    async def _replicas(self, admin: AIOKafkaAdminClient, topic: str, retries: Retries = _SPREADING) -> int | None:
         """Return how many copies of a topic are kept; None if it is not there, even after a while for its creation."""
-        error: type[Exception] = NoError
-        for attempt in range(tries):
-            if attempt:
-                await asyncio.sleep(_TOPIC_WAIT_S)
+
+        async def ask() -> int:
             described = (await admin.describe_topics([topic]))[0]
             error = for_code(described["error_code"])
-            if error is NoError:
-                return min(len(partition["replicas"]) for partition in described["partitions"])
-        if error is UnknownTopicOrPartitionError:
+            if error is not NoError:
+                raise error
+            return min(len(partition["replicas"]) for partition in described["partitions"])
+
+        try:
+            return await retries.retry(ask, self._clock, BrokerResponseError)
+        except UnknownTopicOrPartitionError:
             return None
-        raise SinkUnavailableError(f"topic {topic}: {error.__name__}")
+        except BrokerResponseError as error:
+            raise SinkUnavailableError(f"topic {topic}: {type(error).__name__}") from error
 
     async def _create(self, admin: AIOKafkaAdminClient, replicas: int) -> None:
         answer: Any = await admin.create_topics([NewTopic(self.topic, 1, replicas, topic_configs=_CONTROL_CONFIGS)])

@@ -35,7 +35,9 @@ from gateway.sinks.kafka.producer import (
     start_producer,
 )
 from gateway.sinks.kafka.records import Partitioner, RecordMaker, split_by_size
+from infra.clock import Clock
 from infra.failpoints import reached
+from infra.retries import Retries
 from infra.statefiles import StateError
 from infra.threads import run_to_end
 
@@ -49,7 +51,7 @@ _SILENCE_S = 15.0
 _SETTLE_S = 30.0
 # Batches shrink by this factor when the topic refuses such a large one.
 _SHRINK = 8
-_DUEL_TRIES = 5
+_DUEL = Retries(first_s=0.1, most_s=1.0, tries=5)
 
 
 class KafkaSink:
@@ -60,6 +62,7 @@ class KafkaSink:
         query: names the records of progress.
         owner: identity of the state that numbers the seqs.
         epoch: counts the gateways that opened that state.
+        clock: measures pauses.
         offsets_group: the consumer group of a source on the same brokers, whose offsets move with the results.
         transaction_bytes: larger commits take several transactions.
 
@@ -74,6 +77,7 @@ class KafkaSink:
         query: str,
         owner: str,
         epoch: int,
+        clock: Clock,
         offsets_group: str | None = None,
         transaction_bytes: int = _TRANSACTION_BYTES,
     ) -> None:
@@ -82,6 +86,7 @@ class KafkaSink:
         self._query = query
         self._owner = owner
         self._epoch = epoch
+        self._clock = clock
         self._writer = secrets.token_hex(8)
         self._group = offsets_group
         self._transaction_bytes = transaction_bytes
@@ -89,7 +94,7 @@ class KafkaSink:
             self._settings = client_settings(config)
         except BadTlsFilesError as error:
             raise StateError(f"query {query}: {error}") from error
-        self._control = ControlTopic(config.progress_topic, query, self._settings)
+        self._control = ControlTopic(config.progress_topic, query, self._settings, clock)
         # A topic's name cannot contain a colon.
         self._transactional_id = f"spillway:{self._control.topic}:{query}"
         self._maker = RecordMaker(config.key, config.headers)
@@ -117,14 +122,13 @@ class KafkaSink:
         self._opened = True
 
     async def _claim(self) -> None:
-        for last_try in [False] * (_DUEL_TRIES - 1) + [True]:
-            try:
-                await self._settle()
-                break
-            except SinkUnavailableError as error:
-                # An older gateway took its producer for timed out just now, and yields once it sees the claim.
-                if last_try or not isinstance(error.__cause__, ProducerFenced | InvalidProducerEpoch):
-                    raise
+        # An older gateway took its producer for timed out just now, and yields once it sees the claim.
+        await _DUEL.retry(
+            self._settle,
+            self._clock,
+            SinkUnavailableError,
+            worth=lambda error: isinstance(error.__cause__, ProducerFenced | InvalidProducerEpoch),
+        )
 
     async def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:
         """See ``Sink.commit``; large commits take several transactions, each with the progress up to it."""

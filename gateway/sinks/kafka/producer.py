@@ -29,6 +29,8 @@ _BATCH_HEAD_BYTES = 4096
 TRANSACTION_TIMEOUT_MS = 120_000
 _REQUEST_TIMEOUT_MS = 10_000
 _STOP_S = 3.0
+_CANCELS = 30
+_CANCEL_S = 0.1
 
 
 async def start_producer(settings: dict[str, Any], transactional_id: str) -> AIOKafkaProducer:
@@ -65,11 +67,18 @@ async def _discard(producer: AIOKafkaProducer) -> None:
     # stop() waits until records are sent, for ever if the brokers are down.
     sender = producer._sender.sender_task  # noqa: SLF001 -- nor a public way to give up
     producer._message_accumulator.fail_all(KafkaError("the producer was given up"))  # noqa: SLF001
-    while sender is not None and not sender.done():
-        # It shields what it has in flight from the first cancellation.
+    if sender is not None and not await _cancelled(sender):
+        _LOG.warning("the sender of a Kafka producer did not end within %g s of its cancellation", _CANCELS * _CANCEL_S)
+    await _try(producer.client.close())
+
+
+async def _cancelled(sender: asyncio.Task[None]) -> bool:
+    """Cancel a producer's sender, which shields what it has in flight at first; return whether it has ended."""
+    for _ in range(_CANCELS):
         sender.cancel()
-        await asyncio.wait([sender], timeout=0.1)
-    await producer.client.close()
+        if (await asyncio.wait([sender], timeout=_CANCEL_S))[0]:
+            return True
+    return False
 
 
 async def _try(action: Awaitable[None]) -> bool:

@@ -21,6 +21,7 @@ from gateway.journal.journal import Journal, JournalFullError
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.http.body import ENCODINGS, BadBodyError, BodyTooLargeError, split_lines, unpack
 from gateway.sources.http.judging import Judge, RequestVerdict
+from infra.together import await_shared
 
 _LOG = logging.getLogger(__name__)
 KEY_CHARS_MAX: Final = 255
@@ -248,13 +249,13 @@ class HttpReceiver:
             why = "this Idempotency-Key was used with a different body before; use a new key for each body"
             raise _Refused(HTTPStatus.UNPROCESSABLE_ENTITY, why)
         if flight is not None:
-            return await asyncio.shield(flight.work), True
+            return await await_shared(flight.work), True
         if seen is not None:
             return seen.count, True
         # A separate task: other requests may wait for it when this one is gone.
         flight = self._in_flight[key] = _InFlight(digest, asyncio.create_task(self._append(lines, key, digest)))
         flight.work.add_done_callback(lambda work: self._landed(key, work))
-        return await asyncio.shield(flight.work), False
+        return await await_shared(flight.work), False
 
     def _landed(self, key: str, work: asyncio.Task[int]) -> None:
         del self._in_flight[key]

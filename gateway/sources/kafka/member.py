@@ -10,9 +10,11 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaError
 
+from gateway.sources.base import SourceError
 from gateway.sources.kafka.fetched import Fetched, gone
 from gateway.sources.kafka.partitions import by_partition, partitions_of
 from infra.clock import Clock
+from infra.retries import Retries
 
 _LOG = logging.getLogger(__name__)
 REQUEST_TIMEOUT_MS: Final = 10_000
@@ -32,8 +34,7 @@ _PARTITION_FETCH_BYTES_MAX: Final = 2**20
 _SILENT_S: Final = 5.0
 _ANSWER_S: Final = 15.0
 # A partition that has a new leader may for a moment not know its own end.
-_END_TRIES: Final = 10
-_END_PAUSE_S: Final = 0.3
+_ENDS: Final = Retries(first_s=0.1, most_s=0.4, tries=9)
 FETCHING: Final[dict[str, Any]] = {
     "auto_offset_reset": "none",
     "enable_auto_commit": False,
@@ -245,14 +246,16 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
             known = [each for each in (own.get(partition), committed[partition]) if each is not None]
             if known:
                 wanted[partition] = max(known)
-        for _ in range(_END_TRIES):
+
+        async def starts() -> dict[TopicPartition, int]:
             first = await self._consumer.beginning_offsets(assigned)
             end = await self._consumer.end_offsets(assigned)
             lost = {each: offset for each, offset in wanted.items() if not first[each] <= offset <= end[each]}
-            if not lost:
-                return {each: wanted.get(each, first[each]) for each in assigned}, wanted
-            await asyncio.sleep(_END_PAUSE_S)
-        raise gone(lost)
+            if lost:
+                raise gone(lost)
+            return {each: wanted.get(each, first[each]) for each in assigned}
+
+        return await _ENDS.retry(starts, self._clock, SourceError), wanted
 
     # --------------------------------------------------------------------------------------------- reading and state
 

@@ -24,6 +24,7 @@ from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.journaled import JournaledSource
 from gateway.sources.mqtt.session import RECEIVE_MAX, Session
 from infra.clock import Clock
+from infra.retries import FailedTry, Retries
 from infra.statefiles import StateError
 from infra.threads import run_to_end
 from infra.together import end_tasks
@@ -33,9 +34,8 @@ _LOG = logging.getLogger(__name__)
 SESSION_S: Final = 7 * 86_400
 # How much waits in memory for the journal, over all connections; each may hold one message more.
 _INBOX_BYTES: Final = 32 << 20
-_FIRST_WAIT_S = 0.2
-_WAIT_MAX_S = 5.0
-_RETRY_S = 0.1
+_CONNECTS: Final = Retries(first_s=0.2, most_s=5.0)
+_WRITES: Final = Retries(first_s=0.1, most_s=1.0)
 _REFUSED: Final = 0x80
 _OLD_VERSION: Final = aiomqtt.ProtocolVersion.V311
 # Retained messages come with a new subscription, not with a renewed one.
@@ -201,20 +201,28 @@ class _Connection:
         await end_tasks(self._task)
 
     async def _run(self) -> None:
-        wait_s = _FIRST_WAIT_S
-        while not self._stopping.is_set():
-            try:
-                await self._connect()
-            except _StoppingError:
-                return
-            except (BrokerError, OSError) as error:
-                if isinstance(error, BrokerError) and speaks_no_5(error) and self._version != _OLD_VERSION:
-                    self._version = _OLD_VERSION
-                    continue
-                wait_s = _FIRST_WAIT_S if not self.trouble else min(2 * wait_s, _WAIT_MAX_S)
+        try:
+            while True:
+                await _CONNECTS.retry(self._connect_once, self._clock, (BrokerError, OSError), heard=self._note_failure)
+        except _StoppingError:
+            return
+
+    def _note_failure(self, failed: FailedTry) -> None:
+        self._say(str(failed.error))
+        self._tried.set()
+
+    async def _connect_once(self) -> None:
+        """Use one connection; return once one that had worked is lost, so that the pauses begin anew."""
+        try:
+            await self._connect()
+        except (BrokerError, OSError) as error:
+            if isinstance(error, BrokerError) and speaks_no_5(error) and self._version != _OLD_VERSION:
+                self._version = _OLD_VERSION
+            elif self.trouble or not self._tried.is_set():
+                raise
+            else:
                 self._say(str(error))
-            self._tried.set()
-            await self._clock.sleep_until(self._clock.now() + wait_s)
+                await self._clock.sleep_until(self._clock.now() + _CONNECTS.first_s)
 
     def _say(self, trouble: str) -> None:
         if trouble and not self.trouble:
@@ -314,22 +322,26 @@ class _Connection:
 
     async def _insist(self, what: str, action: Callable[[], Awaitable[T]]) -> T:
         """Do something on the disk until it succeeds; meanwhile the broker has no answer, and holds messages back."""
-        was_full = False
-        while True:
-            try:
-                result = await action()
-            except JournalFullError as error:
-                if not was_full:
-                    _LOG.warning("%s: %s: messages are not acknowledged until there is room", self._client_id, error)
-                was_full = True
-            except OSError as error:
-                self._say(f"{what} cannot be written ({error})")
-            else:
-                self._say("")
-                return result
-            await self._clock.sleep_until(self._clock.now() + _RETRY_S)
-            if self._stopping.is_set():
-                raise _StoppingError
+
+        def heard(failed: FailedTry) -> None:
+            if isinstance(failed.error, OSError):
+                self._say(f"{what} cannot be written ({failed.error})")
+            elif failed.is_news:
+                why = failed.error
+                _LOG.warning("%s: %s: messages are not acknowledged until there is room", self._client_id, why)
+
+        try:
+            result = await _WRITES.retry(
+                action,
+                self._clock,
+                (JournalFullError, OSError),
+                worth=lambda _: not self._stopping.is_set(),
+                heard=heard,
+            )
+        except (JournalFullError, OSError) as error:
+            raise _StoppingError from error
+        self._say("")
+        return result
 
 
 class MqttSource(JournaledSource):
