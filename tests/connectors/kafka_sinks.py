@@ -25,6 +25,7 @@ def make_sink(
     query: str = "q",
     group: str | None = None,
     transaction_bytes: int = 32 * 2**20,
+    silence_s: float = 15.0,
     **settings: Any,
 ) -> KafkaSink:
     """A sink over a topic, not opened."""
@@ -37,6 +38,7 @@ def make_sink(
         clock=SystemClock(),
         offsets_group=group,
         transaction_bytes=transaction_bytes,
+        silence_s=silence_s,
     )
 
 

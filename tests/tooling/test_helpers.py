@@ -12,9 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 TEST_MODULE = re.compile(r"\.test_\w+(\.|$)")
-# What still does so; a file that ceases to goes from here.
-IMPORT_TESTS = {"tests/e2e/test_daemon.py", "tests/e2e/test_failing_disk.py", "tests/e2e/test_standby.py"}
-REPLACE_PRIVATE = {"tests/connectors/test_kafka_sink_outage.py"}
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -53,12 +50,12 @@ def _called(function: ast.expr) -> str:
 def test_no_module_imports_a_module_of_tests() -> None:
     assert len(TESTS) > 200
     found = {name(path) for path in TESTS if imports_of_test_modules(ast.parse(path.read_text()))}
-    assert found == IMPORT_TESTS, "move what is shared to a module beside them, or to tests/support"
+    assert found == set(), "move what is shared to a module beside them, or to tests/support"
 
 
 def test_nothing_private_is_replaced() -> None:
     found = {name(path) for path in TESTS if replaced_private_names(ast.parse(path.read_text()))}
-    assert found == REPLACE_PRIVATE, "give what is under test an argument with a default"
+    assert found == set(), "give what is under test an argument with a default"
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,6 @@ _LOG = logging.getLogger(__name__)
 # split.
 _TRANSACTION_BYTES = 32 * 2**20
 _TRANSACTION_S = 100.0
-# Brokers that confirm nothing for this long are unreachable.
 _SILENCE_S = 15.0
 _SETTLE_S = 30.0
 # Batches shrink by this factor when the topic refuses such a large one.
@@ -65,6 +64,7 @@ class KafkaSink:
         clock: measures pauses.
         offsets_group: the consumer group of a source on the same brokers, whose offsets move with the results.
         transaction_bytes: larger commits take several transactions.
+        silence_s: brokers that confirm nothing for this long are unreachable.
 
     Raises:
         StateError: a file of ``tls`` cannot be read.
@@ -80,6 +80,7 @@ class KafkaSink:
         clock: Clock,
         offsets_group: str | None = None,
         transaction_bytes: int = _TRANSACTION_BYTES,
+        silence_s: float = _SILENCE_S,
     ) -> None:
         self.committed = IntervalSet()
         self._config = config
@@ -90,6 +91,7 @@ class KafkaSink:
         self._writer = secrets.token_hex(8)
         self._group = offsets_group
         self._transaction_bytes = transaction_bytes
+        self._silence_s = silence_s
         try:
             self._settings = client_settings(config)
         except BadTlsFilesError as error:
@@ -168,7 +170,7 @@ class KafkaSink:
         position = self._source if source is None else source
         self._settled = False
         ends_s = asyncio.get_running_loop().time() + _TRANSACTION_S
-        async with self._reachable("take results", _SILENCE_S) as wait:
+        async with self._reachable("take results", self._silence_s) as wait:
             await producer.begin_transaction()
             await self._send_results(producer, group, lambda: wait(ends_s))
             if source is not None:
