@@ -256,8 +256,8 @@ class Isolation:
             raise BrokenError(too_many_bad_rows(most, str(error))) from error
         except OutOfMemoryRowsError as error:
             raise BrokenError(
-                f"more than {OUT_OF_MEMORY_MOST} rows of a run need more memory than the engine host has, and its other "
-                f"queries wait each time: {error}. Fix the query or its data, or raise private.spark.memory"
+                f"more than {OUT_OF_MEMORY_MOST} rows of a run need more memory than the engine host has, and its "
+                f"other queries wait each time: {error}. Fix the query or its data, or raise private.spark.memory"
             ) from error
 
     def _rest(self, held: _Held, worked_s: float) -> None:
