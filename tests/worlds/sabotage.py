@@ -271,21 +271,21 @@ def _document(rows: list[tuple[Mistake, list[Finding]]]) -> str:
     by_any = sum(any(each.found for each in found) for _, found in rows)
     head = f"{by_any} of {len(rows)} mistakes are found, {by_worlds} of them by simulated worlds."
     lines = [
-        "# Proof by sabotage",
+        "# Which known mistakes the checks find",
         "",
-        f"Each mistake is put into the code alone, and checks are played against it: {head}",
-        "`make sabotage` writes this table. `tests/worlds/test_sabotage.py` plays the check that costs least against",
+        f"Each mistake is put into the code alone, and then the checks run: {head}",
+        "`make sabotage` writes this table. `tests/worlds/test_sabotage.py` runs the cheapest check that finds",
         "each mistake in every test run. `tests/worlds/mistakes.py` lists the mistakes.",
         "",
         f"- `worlds`: `make worlds`, up to {WORLDS_MOST:,} worlds;",
         f"- `lives`: random lives of an exchange (`exchange_lives.py`), up to {LIVES_MOST};",
         f"- `scheduler`: examples of `scheduler_world.py`, up to {MACHINES_MOST};",
         f"- `periods`: lives of a scheduler with a simple fleet (`vm_periods.py`), up to {PERIODS_MOST};",
-        "- `tests`: the example tests of the exchange, where the others find nothing; the number is that of the test.",
+        "- `tests`: the example tests of the exchange, if the others find nothing; the number is that of the test.",
         "",
-        "The check that needs the least CPU time is bold; the columns after it are that check's.",
+        "The check that needs the least CPU time is bold. The columns after it show the figures of that check.",
         "",
-        "| mistake | in | found by, after how many | CPU s | what it says |",
+        "| mistake | in | found by, after how many | CPU s | its message |",
         "| --- | --- | --- | ---: | --- |",
     ]
     return "\n".join([*lines, *(_row(*row) for row in rows), ""])
