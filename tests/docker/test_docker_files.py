@@ -204,7 +204,7 @@ def server() -> Iterator[int]:
     [
         ("http://127.0.0.1:{port}/well", 0, "the disk is full"),
         ("http://127.0.0.1:{port}/ready", 1, "503: the disk is full"),
-        ("tcp://127.0.0.1:{port}", 0, "takes connections"),
+        ("tcp://127.0.0.1:{port}", 0, "accepts connections"),
         ("tcp://127.0.0.1:1", 1, "refused"),
         ("http://127.0.0.1:1/ready", 1, "refused"),
         ("", 1, "write http://"),
