@@ -1,6 +1,7 @@
-"""The image's health check. It exits with 0 if the address in the argument or ``SPILLWAY_HEALTH`` is healthy, else with 1.
+"""The image's health check. It exits with 0 if the address is healthy, else with 1.
 
-``http://host:port/path`` must answer with 2xx; ``tcp://host:port`` must accept a connection.
+The address is the argument, or else ``SPILLWAY_HEALTH``: ``http://host:port/path`` must answer with 2xx;
+``tcp://host:port`` must accept a connection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topics that are made, deleted, and made anew."""
+"""Topics that are created, deleted, and created again."""
 
 from __future__ import annotations
 

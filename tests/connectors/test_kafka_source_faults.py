@@ -119,9 +119,9 @@ async def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(broker: B
     await put(broker, topic, lines(rows(0, 9)))
     again = make_source(broker, topic)
     await again.open(SCHEMA)
-    assert "made anew" in await refused(again, lambda: again.read_between(chunks[0].start, chunks[0].end))
+    assert "created again" in await refused(again, lambda: again.read_between(chunks[0].start, chunks[0].end))
     await again.seek(chunks[-1].end)
-    assert "made anew" in await refused(again, lambda: again.read(10, HUGE))
+    assert "created again" in await refused(again, lambda: again.read(10, HUGE))
     await again.close()
 
 

@@ -108,6 +108,6 @@ async def test_a_broker_that_can_never_take_it_is_told(tmp_path: Path, mosquitto
         small.kill()
     async with OldBroker(mosquitto.port) as old:
         sink = await opened(tmp_path / "b", old.port)
-        with pytest.raises(SinkError, match="does not speak MQTT 5"):
+        with pytest.raises(SinkError, match="does not support MQTT 5"):
             await sink.commit([release(0, 9)], at(9))
         await sink.close()

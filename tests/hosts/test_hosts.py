@@ -104,7 +104,7 @@ async def test_a_new_host_that_does_not_prove_itself_is_ended(
 ) -> None:
     dialler.refusal = TrustError("it holds another token")
     started = home()
-    with pytest.raises(CloudError, match="did not prove itself: it holds another token"):
+    with pytest.raises(CloudError, match="did not prove its identity: it holds another token"):
         await started.connect(TAGS)
     await started.end(None)
     assert cloud.nodes == {}

@@ -54,7 +54,7 @@ async def test_a_host_at_home_is_there_while_its_link_is(home: Callable[[MemoryC
     assert host.in_service(connection).host == next(iter(cloud.nodes.values())).host
     connection.link.lose("kill -9")
     await until(lambda: not connection.alive)
-    with pytest.raises(NotSettledError, match="not linked up"):
+    with pytest.raises(NotSettledError, match="not linked to"):
         host.in_service(connection)
 
 

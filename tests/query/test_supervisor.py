@@ -262,7 +262,7 @@ async def test_a_host_that_answers_no_query_is_replaced_and_one_that_answers_ano
 
 async def test_the_guilty_one_is_found_alone_and_the_other_suspect_is_cleared(site: Site) -> None:
     (connection,) = {lane.connection for query in site.queries.values() for lane in query.lanes.values()}
-    connection.accused = ("a", "b")
+    connection.suspects = ("a", "b")
     site.links.all[0].lose("Spark's JVM ended")
     await until(lambda: ("a", True) in site.opened)
     alone = site.a.on
@@ -292,7 +292,7 @@ def _looked(site: Site) -> bool:
 
 async def test_suspects_that_do_no_harm_run_with_the_others_again(site: Site) -> None:
     (connection,) = {lane.connection for query in site.queries.values() for lane in query.lanes.values()}
-    connection.accused = ("a", "b")
+    connection.suspects = ("a", "b")
     site.a.committed_before = site.b.committed_before = 10
     site.links.all[0].lose("Spark's JVM ended")
     await until(lambda: _looked(site) and site.opened.count(("b", False)) == 2)

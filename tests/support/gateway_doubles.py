@@ -115,7 +115,7 @@ async def all_heard(connection: Connection, link: FakeLink) -> None:
     """Return once all that the far end has said by now is dealt with: what it says after that is heard."""
     last = (f"word {next(_LAST_WORDS)}",)
     link.say(HostEnding(suspects=last))
-    await until(lambda: connection.accused == last, what=f"{connection.name} is heard")
+    await until(lambda: connection.suspects == last, what=f"{connection.name} is heard")
 
 
 _LAST_WORDS = count(1)

@@ -91,7 +91,7 @@ def upstream(site: Site, owner: str) -> None:
 
 
 async def test_another_querys_results_are_known_by_their_owner(site: Site) -> None:
-    for owner, said in (("one", ""), ("two", "it was begun anew")):
+    for owner, said in (("one", ""), ("two", "its state is new")):
         upstream(site, owner)
         assert said in (await checked(site, **UP)).text
     assert site.ids() == [*range(10), *range(10)]

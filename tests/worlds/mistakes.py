@@ -151,7 +151,10 @@ MISTAKES = (
         after=2,
     ),
     Mistake(
-        "duplicates are not reported", EXCHANGE, "self._duplicate_count += not counts", "self._duplicate_count += counts"
+        "duplicates are not reported",
+        EXCHANGE,
+        "self._duplicate_count += not counts",
+        "self._duplicate_count += counts",
     ),
     Mistake(
         "runs wait in the wrong order",

@@ -46,13 +46,13 @@ def test_the_worlds_are_worth_living_in(worlds: dict[int, tuple[World, WorldOutc
     happened = "".join(line for world, _ in worlds.values() for line in world.trace.lines)
     for fault in (
         "lost the reply",
-        "cannot be had",
+        "cannot be launched",
         "never be ready",
-        "not taken back",
+        "is not terminated",
         "dies",
         "hangs",
-        "takes vm",
-        "will take vm",
+        "reclaims vm",
+        "will reclaim vm",
         "finds bad rows",
         "is opened again",
     ):
