@@ -7,9 +7,9 @@
     .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic_compressed --vm-as-in elastic
     .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic --as-recorded
 
-The arrivals of each slot of a run are played to its config in a fluid world that calls the scheduler in every slot. Two
-decisions are compared: whether a VM is wanted (equation 1), and whether events go to it (equation 2). Goal: both agree
-in 95 % of the slots.
+The arrivals of each slot of a run are simulated with its config in a fluid world that calls the scheduler in every
+slot. Two decisions are compared: whether a VM is wanted (equation 1), and whether events go to it (equation 2). The
+goal is that both agree in 95 % of the slots.
 
 With ``--vm-as-in`` nothing else comes from the run itself: the cost of micro-batches is profiled on Spark alone, and
 the properties of a VM come from another run. With ``--as-recorded`` machines are as in the run: when the VM was ready,

@@ -1,6 +1,6 @@
 """How fast fluid worlds are, and that their cost grows linearly: 10 to 10,000 queries for 24 h of 1 s slots.
 
-Each gateway has ten queries, one VM and its own production Scheduler, like a gateway with one private cluster. Each
+Each gateway has ten queries, one VM, one private cluster and its own production Scheduler. Each
 query gets 160 events a second on average, following the time of day, and five times as many in two spikes of 5 minutes
 a day. All queries of a gateway have their spikes together, and these exceed its private host. Times are CPU seconds of
 one process (numpy on one thread), memory is its largest resident size. Prints a table in Markdown.

@@ -1,4 +1,4 @@
-"""The words of ``spillway check``, without Spark."""
+"""The output of ``spillway check``, without Spark."""
 
 from __future__ import annotations
 

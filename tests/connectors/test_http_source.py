@@ -1,4 +1,4 @@
-"""What the HTTP source answers, and what is in the journal then."""
+"""The answers of the HTTP source, and what the journal then has."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ Answered = asyncio.Task[tuple[int, dict[str, Any], dict[str, str]]]
 
 
 async def held(at: Site, count: int, body: bytes = TWO) -> list[Answered]:
-    """Send the same keyed request several times while the disk is slow; return once all are in the receiver's hands."""
+    """Send the same keyed request several times while the disk is slow; return once the receiver has all of them."""
     tasks = [asyncio.create_task(at.post(body, Idempotency_Key="k")) for _ in range(count)]
     await until(lambda: at.receiver.keyed_count and at.receiver.request_count >= count)
     return tasks
@@ -163,7 +163,7 @@ async def held(at: Site, count: int, body: bytes = TWO) -> list[Answered]:
 
 @asynccontextmanager
 async def slow_disk(error: OSError | None = None) -> AsyncIterator[None]:
-    """A disk that answers no ``fsync`` before the end of the block, and then with ``error`` if there is one."""
+    """A disk whose ``fsync`` does not return before the end of the block, and then raises ``error`` if there is one."""
     asked, goes, real = threading.Event(), threading.Event(), os.fsync
 
     def fsync(handle: int) -> None:

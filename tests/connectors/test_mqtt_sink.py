@@ -1,4 +1,4 @@
-"""An MQTT sink and its broker: ids, a broker that is away, one that refuses."""
+"""An MQTT sink and its broker: ids, an unavailable broker, and a broker that refuses."""
 
 from __future__ import annotations
 

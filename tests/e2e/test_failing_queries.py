@@ -1,4 +1,4 @@
-"""Three of ten queries fail in three ways; the other seven are exact and in order, and the gateway says who failed."""
+"""Three of ten queries fail in three ways; the other seven are exact and in order, and the failed ones are named."""
 
 from __future__ import annotations
 

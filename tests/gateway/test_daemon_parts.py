@@ -1,4 +1,4 @@
-"""The daemon's own decisions, with engine hosts and queries that the test holds in its hand."""
+"""The daemon's own decisions, with engine hosts and queries that the test controls."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TAGS = {"master": "local[1]", "cpus": ""}
 
 
 class Tokens(Dialler):
-    """Also notes who was dialled with a token; dialling a host in ``strange`` fails."""
+    """Also records which hosts were dialled with a token; dialling a host in ``strange`` fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def cloud() -> MemoryCloud:
 
 @pytest.fixture
 def home(tmp_path: Path, cloud: MemoryCloud, dialler: Tokens) -> Callable[[], HomeHost]:
-    """A gateway's view of the same machines, each time another gateway's."""
+    """A gateway's view of the same machines, each time that of another gateway."""
     authority = Authority.open(tmp_path / "trust")
     return lambda: HomeHost(cloud, authority, 60.0, LeapingClock(), set(), dial=dialler)
 

@@ -1,4 +1,4 @@
-"""Which engine hosts a gateway has, for whoever has to tell all of them something."""
+"""Which engine hosts a gateway has, for code that must notify all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a query that fails: set aside, opened again, tried alone; with hosts that the test holds in its hand."""
+"""The life of a query that fails: stopped, opened again, run alone; with hosts that the test controls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TERMS = RestartTerms(first_s=5.0, most_s=40.0)
 
 
 class Query:
-    """A query as its supervisor sees it: ``said`` is what was done to it, ``on`` the link that it is open on."""
+    """A query as its supervisor sees it: ``said`` lists the calls, ``on`` is the link that it is open on."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -61,7 +61,7 @@ class Place:
             source.close()
 
     def numbers(self, source: PassesSource) -> list[int]:
-        """Look again, and return what is there."""
+        """Look again, and return the files that are there."""
         self.clock.at_s += 60
         found: list[int] = []
         while (chunk := source.read(1000, HUGE)) is not None:

@@ -1,4 +1,4 @@
-"""The mistakes that are put into the core to see that they are found: in which module, and which text becomes which."""
+"""The mistakes that are put into the core to check that they are found: each replaces one text of a module."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Mistake:
     """One mistake.
 
     Attributes:
-        name: what it does.
-        module: where it is put.
+        name: its effect.
+        module: the module that gets it.
         old: the text there, exactly once.
-        new: what it becomes.
+        new: the text that replaces it.
         check: the check that finds it at the least cost; see ``sabotage.CHECKS``.
         after: the world or life that finds it.
     """
@@ -48,11 +48,11 @@ class Mistake:
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """The checks that are played against it."""
+        """The checks that are run against it."""
         return ("worlds", "lives") if self.module.startswith(CORE + "exchange") else ("worlds", "scheduler", "periods")
 
     def path(self, root: Path) -> Path:
-        """Return where the module is."""
+        """Return the path of the module."""
         return root.joinpath(*self.module.split(".")).with_suffix(".py")
 
     def applied(self, root: Path) -> str:

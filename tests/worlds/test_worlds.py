@@ -1,4 +1,4 @@
-"""Simulated worlds keep every promise, whatever goes wrong; one seed gives one world, to the byte."""
+"""Simulated worlds keep every promise, whatever fails; the same seed gives the same world, to the byte."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_another_seed_is_another_world(worlds: dict[int, tuple[World, WorldOutco
 
 
 def calm(**changes: object) -> WorldOptions:
-    """A world with one query, twice as many events as home can serve, and nothing that goes wrong."""
+    """A world with one query, twice as many events as home can serve, and no faults."""
     world = drawn(1, load_s=90.0)
     settings = replace(world.queries[0].settings, mode="auto", share=None, switchable=True)
     query = replace(world.queries[0], settings=settings, load=ConstantRate(1000.0), run_s=0.5, event_bytes=100)
