@@ -211,12 +211,12 @@ def measured(loads: Sequence[int], folder: Path, seed: int, lock: Path | None) -
 def main() -> None:
     """Calibrate, simulate, measure, compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calibration", type=Path, help="costs that were measured before, as --out has them")
-    parser.add_argument("--measured", type=Path, help="compare with what --out has from an earlier run")
-    parser.add_argument("--out", type=Path, help="write all that was measured here, as JSON")
+    parser.add_argument("--calibration", type=Path, help="costs that were measured before: a file of --out")
+    parser.add_argument("--measured", type=Path, help="compare with the measurements in an earlier file of --out")
+    parser.add_argument("--out", type=Path, help="write all measurements to this file, as JSON")
     parser.add_argument("--lock", type=Path, help="a file that is locked while Spark works")
     parser.add_argument("--only-simulate", action="store_true", help="run no gateway")
-    parser.add_argument("--seed", type=int, default=1, help="of the readings")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the readings")
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="cepsim-"))
     batches: list[Batch] = []

@@ -89,8 +89,10 @@ def measured(count: int, slots: int) -> str:
 def main() -> None:
     """Print the table; each line is measured in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("queries", type=int, nargs="*", default=[10, 100, 1000, 10_000], help="how many, a line each")
-    parser.add_argument("--slots", type=int, default=DAY_S, help="seconds that are simulated")
+    parser.add_argument(
+        "queries", type=int, nargs="*", default=[10, 100, 1000, 10_000], help="numbers of queries, one line each"
+    )
+    parser.add_argument("--slots", type=int, default=DAY_S, help="how many seconds to simulate")
     parser.add_argument("--one", action="store_true", help="print one line, without the head")
     chosen = parser.parse_args()
     if chosen.one:

@@ -37,9 +37,9 @@ _DISK_RETRY_S: Final = 5
 _DIGEST_BYTES: Final = 16
 _HELP = (
     "POST JSON lines here, one object in each line. Content-Encoding may be gzip or zstd.\n"
-    'The answer is 200 once all of them are on disk: {{"records": 2, "duplicate": false}}.\n'
+    'The answer is 200 once all lines are on disk: {{"records": 2, "duplicate": false}}.\n'
     "Lines that do not match the query's schema become dead letters, and the answer reports them: taken and\n"
-    "dead_lettered (their numbers), first_reason, dead_letters (the file).\n"
+    "dead_lettered (numbers of lines), first_reason, dead_letters (the file).\n"
     "With an Idempotency-Key header (up to {key_chars} characters) a request may be sent again for {keep_s:g} s.\n"
     "429 and 503: nothing was accepted; retry after Retry-After seconds.\n"
 )
