@@ -193,7 +193,7 @@ async def test_a_query_whose_rows_took_long_to_judge_pauses_for_longer(site: Sit
     site.a.isolating_s = 2.0
     site.a.error = BrokenQueryError("more than 20 of 1,000 rows fail")
     supervisor = await site.state("a", "failed")
-    assert supervisor.retry_in_s == pytest.approx(18.0)
+    assert supervisor.retry_in_s == pytest.approx(38.0)
     assert supervisor.hopeless, "what runs until drained does not wait for its long pauses"
 
 
