@@ -89,7 +89,7 @@ async def test_a_topic_that_may_not_be_written_is_told(tmp_path: Path, qos: int)
     mosquitto = Mosquitto(tmp_path / "mosquitto", [f"acl_file {tmp_path / 'rights'}"]).start()
     try:
         sink = await opened(tmp_path, mosquitto.port, qos=qos)
-        with pytest.raises(SinkUnavailableError, match=r"did not take a result for out \(.*\): see that this user"):
+        with pytest.raises(SinkUnavailableError, match=r"did not accept a result for out \(.*\): check that this user"):
             await sink.commit([release(0, 4)], at(4))
         assert list(sink.committed) == []
         await sink.close()
