@@ -1,4 +1,4 @@
-"""The cost of a query that always fails for a good one on the same engine host: python bench/beside_a_failing_query.py.
+"""How much a query that always fails slows a good one on the same engine host: python bench/beside_a_failing_query.py.
 
 A good query gets 1,000 events/s. In every second run a query whose Python function always raises gets 20 events/s
 beside it. Latency is from when an event was due until the part with its result was in the sink. Results are checked.
