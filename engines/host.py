@@ -330,13 +330,13 @@ class Host:
         return _ready(query, spec, engine.progress)
 
     def _engine(self, query: KnownQuery, opened: Opened) -> Engine:
-        parts = query, self._feeds, self._clock, opened.answer, partial(self._died, opened)
+        kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
+        parts = (
+            *(query, self._feeds, self._clock, opened.answer, partial(self._died, opened)),
+            *(opened.isolating, opened.broken),
+        )
         for tries_left in reversed(range(_OPEN_TRIES)):
-            engine: StatelessStream | StatefulStream
-            if query.plan.switch_class == "stateless":
-                engine = StatelessStream(*parts, opened.isolating, opened.broken)
-            else:
-                engine = StatefulStream(*parts)
+            engine: Engine = kind(*parts)
             try:
                 engine.open()
                 break

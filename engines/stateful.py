@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from engines.isolation.batchisolation import BatchIsolation
+from engines.isolation.isolate import BrokenError
+from engines.isolation.trials import StoppedError
+from engines.isolation.verdicts import EVALUATION_ERRORS
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.scratch import scratch_folder
@@ -17,13 +22,13 @@ from engines.spark.session import is_local
 from engines.stateless import FEED_BYTES
 from engines.streaming import checkpoints
 from engines.streaming.activity import Activity
-from engines.streaming.answers import OnAnswers, RunOutcome
+from engines.streaming.answers import OnAnswers, OnItems, RunOutcome
 from engines.streaming.checkpoints import CheckpointError, ResumePoint
-from engines.streaming.feed import Feed, FeedServer
+from engines.streaming.feed import Feed, FeedServer, Item, pack
 from engines.streaming.stream import OnDeath, Stream, Warmth, put_warm_up
-from engines.streaming.tables import one_batch
+from engines.streaming.tables import one_batch, unpack
 from infra.clock import Clock
-from infra.messages import QueryPlan
+from infra.messages import Poison, QueryPlan
 
 
 def why_no_state_there(master: str, query: str, plan: QueryPlan) -> str:
@@ -45,6 +50,8 @@ class StatefulStream:
         clock: measures micro-batches.
         on_answers: gets one answer for each micro-batch.
         on_death: gets the reason when the query cannot go on.
+        on_isolating: gets the runs of a micro-batch that failed, before the rows at fault are looked for.
+        on_broken: gets the reason when the query itself is at fault; None: as ``on_death``.
 
     Attributes:
         activity: what Spark does for it.
@@ -55,7 +62,14 @@ class StatefulStream:
     """
 
     def __init__(
-        self, query: KnownQuery, server: FeedServer, clock: Clock, on_answers: OnAnswers, on_death: OnDeath
+        self,
+        query: KnownQuery,
+        server: FeedServer,
+        clock: Clock,
+        on_answers: OnAnswers,
+        on_death: OnDeath,
+        on_isolating: OnItems = lambda _: None,
+        on_broken: OnDeath | None = None,
     ) -> None:
         self.query = query
         self.activity = Activity(clock)
@@ -63,12 +77,21 @@ class StatefulStream:
         self._clock = clock
         self._on_answers = on_answers
         self._on_death = on_death
+        self._on_isolating = on_isolating
+        self._on_broken = on_broken or on_death
+        self._broken = ""
         self._committed = threading.Condition()
         self._committed_seq = -1
         self._abandoned = False
-        folder = self._new_start()
+        self._closing = threading.Event()
+        self._failed: tuple[Item, ...] = ()
+        self._poison: tuple[Poison, ...] = ()
+        self._isolation = BatchIsolation(query, server, clock, self.activity, self._closing.is_set)
+        self._isolating = threading.Lock()
+        self._checkpoint = self._new_start()
+        self.progress = self._progress()
         self.feed = Feed(self.progress.resume_seq, query.spec.max_batch_runs, FEED_BYTES, clock)
-        self._stream = Stream(query, server, self.feed, folder, self._batch, on_death)
+        self._stream = self._new_stream()
 
     def open(self) -> None:
         """Start, on a host where it never ran after an empty micro-batch over a checkpoint that is thrown away.
@@ -98,7 +121,7 @@ class StatefulStream:
     @property
     def death(self) -> str:
         """Return why it cannot go on; empty while it can."""
-        return self._stream.death
+        return self._stream.death or self._broken
 
     @property
     def can_change_owner(self) -> bool:
@@ -119,8 +142,17 @@ class StatefulStream:
 
     def close(self) -> None:
         """Stop; a micro-batch whose results the sink does not hold is not committed and will run again."""
+        self._closing.set()
         self.drop_waiting()
-        self._stream.stop()
+        self.feed.rest()
+        with self._isolating:
+            self._stream.stop()
+        self.feed.close("the query was stopped")
+
+    def _new_stream(self) -> Stream:
+        return Stream(
+            self.query, self._server, self.feed, self._checkpoint, self._batch, self._on_death, self._without_bad_rows
+        )
 
     def _new_start(self) -> Path:
         spec = self.query.spec
@@ -132,11 +164,16 @@ class StatefulStream:
         if no := why_no_state_there(master, spec.query, self.query.plan):
             raise RefusedError(no)
         try:
-            folder = checkpoints.new_start(Path(spec.checkpoint_dir))
-            self.progress: ResumePoint = checkpoints.progress_of(folder, spec.begin_seq)
+            return checkpoints.new_start(Path(spec.checkpoint_dir))
+        except OSError as error:
+            raise RefusedError(f"query {spec.query}: {why(error)}") from error
+
+    def _progress(self) -> ResumePoint:
+        spec = self.query.spec
+        try:
+            return checkpoints.progress_of(self._checkpoint, spec.begin_seq)
         except (CheckpointError, OSError) as error:
             raise RefusedError(f"query {spec.query}: {why(error)}") from error
-        return folder
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         items = self.feed.planned
@@ -144,11 +181,53 @@ class StatefulStream:
             # Spark plans a first micro-batch even if nothing has come; without the state of this one there is no next.
             frame.toArrow()
             return
-        with self.activity.running():
-            rows = one_batch(frame.toArrow(), self.query.result_schema)
-        self._on_answers([RunOutcome(items, rows, (), batch_id, self._clock.now() - self.feed.planned_at_s)])
+        try:
+            with self.activity.running():
+                rows = one_batch(frame.toArrow(), self.query.result_schema)
+        except EVALUATION_ERRORS:
+            self._failed = items
+            raise
+        batch_s = self._clock.now() - self.feed.planned_at_s
+        self._on_answers([RunOutcome(items, rows, self._poison, batch_id, batch_s)])
         self._wait_for_sink(items[-1].end - 1)
+        self._poison = ()
         self.feed.release(items[-1].end)
+
+    def _without_bad_rows(self) -> bool:
+        """Run the micro-batch that failed again, without the rows at fault; return whether that begins.
+
+        Spark's stream has ended. Another one takes the same micro-batch, since its limits are in the checkpoint.
+        """
+        items, self._failed = self._failed, ()
+        with self._isolating:
+            if not items or self._poison or self._closing.is_set():
+                return False  # what passed without its bad rows and fails now has another reason
+            try:
+                self._on_isolating(items)
+                bad = self._isolation.bad_rows(items, self._checkpoint)
+                self._poison = tuple(Poison(row=row, reason=reason) for row, reason in bad.items())
+                self.feed.replace(self._good(items, bad))
+                self._checkpoint = self._new_start()
+                self._stream = self._new_stream()
+                self._stream.start()
+            except StoppedError:
+                return True
+            except BrokenError as error:
+                self._broken = str(error)
+                self._on_broken(self._broken)
+            except Exception as error:
+                self._broken = f"looking for rows that fail: {why(error)}"
+                self._on_death(self._broken)
+        return True
+
+    def _good(self, items: Sequence[Item], bad: Mapping[int, str]) -> list[Item]:
+        good, before = [], 0
+        for item in items:
+            rows = unpack(item.parts, self.query.input_schema)
+            kept = [row for row in range(rows.num_rows) if before + row not in bad]
+            before += rows.num_rows
+            good.append(replace(item, parts=pack(rows.take(pa.array(kept, pa.int64())))))
+        return good
 
     def _wait_for_sink(self, last_seq: int) -> None:
         with self._committed:

@@ -215,7 +215,10 @@ class RunMessage(Message, frozen=True, kw_only=True, tag="Run"):
 
 
 class Poison(msgspec.Struct, frozen=True, kw_only=True):
-    """A row (index into the payload's rows) that fails the query by itself, and Spark's reason."""
+    """A row that fails the query, and Spark's reason.
+
+    ``row`` is an index into the rows that were sent with the run or, for a stateful query, with all runs of the answer.
+    """
 
     row: int
     reason: str

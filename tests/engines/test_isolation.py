@@ -53,8 +53,8 @@ class Noted:
         self.isolating: list[object] = []
         self.broken: list[str] = []
         self.told = threading.Event()
-        running.stream._on_isolating = self._isolates  # type: ignore[union-attr]
-        running.stream._on_broken = self._breaks  # type: ignore[union-attr]
+        running.stream._on_isolating = self._isolates
+        running.stream._on_broken = self._breaks
 
     def _isolates(self, items: Sequence[Item]) -> None:
         self.isolating += [item.tag for item in items]
@@ -185,7 +185,7 @@ def test_a_query_that_fails_without_rows_is_broken(bench: Bench, monkeypatch: py
 def test_a_run_that_takes_too_long_breaks_the_query_and_is_not_dropped(bench: Bench) -> None:
     running = bench.open(CAST)
     noted = Noted(running)
-    running.stream._isolation._run_s = 0.01  # type: ignore[union-attr]
+    running.stream._isolation._run_s = 0.01
     running.put("bad", rows_of(some(20)))
     assert noted.told.wait(DEADLINE_S)
     assert "took more than" in noted.broken[0]
@@ -205,7 +205,7 @@ def test_runs_of_an_earlier_owner_are_forgotten_and_closing_waits_for_nothing(be
     began_s = time.monotonic()
     running.stream.close()
     assert time.monotonic() - began_s < SOON_S
-    thread = running.stream._isolation._thread  # type: ignore[union-attr]
+    thread = running.stream._isolation._thread
     assert thread is not None
     assert not thread.is_alive()
     assert len(running.collected.answers) == 1

@@ -1,0 +1,104 @@
+"""Finds the rows at fault of a micro-batch of a stateful query; meanwhile the query stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from engines.isolation.beforestate import rows_that_fail_alone
+from engines.isolation.isolate import BrokenError, TooManyBadError
+from engines.isolation.search import rows_at_fault
+from engines.isolation.trials import StoppedError, Trials
+from engines.query.known import KnownQuery
+from engines.spark.session import sibling
+from engines.streaming.activity import Activity
+from engines.streaming.feed import FeedServer, Item
+from engines.streaming.tables import unpack
+from infra.badrows import too_many_bad_rows
+from infra.clock import Clock
+
+BATCH_S = 300.0
+"""A micro-batch that takes longer fails the query."""
+
+
+class BatchIsolation:
+    """Looks for the rows at fault of one query's micro-batches.
+
+    Args:
+        query: what runs.
+        server: where Spark asks for rows.
+        clock: tells how long it takes.
+        activity: notes when Spark runs the query.
+        stopped: tells that the query is being closed.
+        batch_s: how long one micro-batch may take.
+    """
+
+    def __init__(
+        self,
+        query: KnownQuery,
+        server: FeedServer,
+        clock: Clock,
+        activity: Activity,
+        stopped: Callable[[], bool],
+        batch_s: float = BATCH_S,
+    ) -> None:
+        self._query = query
+        self._server = server
+        self._clock = clock
+        self._activity = activity
+        self._stopped = stopped
+        self._batch_s = batch_s
+
+    def bad_rows(self, items: Sequence[Item], checkpoint: Path) -> dict[int, str]:
+        """Return the rows at fault, counted over all runs of the micro-batch, each with its reason.
+
+        Args:
+            items: its runs.
+            checkpoint: the folder of the start in which it failed; nothing writes there any more.
+
+        Raises:
+            BrokenError: the query is at fault, or it takes too long.
+            StoppedError: the query is being closed.
+        """
+        ends_s = self._clock.now() + self._batch_s
+        rows = unpack([part for item in items for part in item.parts], self._query.input_schema)
+        late = False
+
+        def stopped() -> bool:
+            nonlocal late
+            late = self._clock.now() > ends_s
+            return late or self._stopped()
+
+        limits = items[0].start, items[-1].end
+        trials = Trials(self._query, self._server, self._clock, checkpoint, *limits, stopped)
+
+        def reason(wanted: Sequence[int]) -> str:
+            if stopped():
+                raise StoppedError
+            with self._activity.running():
+                return trials.reason(rows.take(pa.array(wanted, pa.int64())))
+
+        try:
+            return self._search(rows, reason)
+        except StoppedError:
+            if late:
+                raise BrokenError(self._too_slow(items)) from None
+            raise
+
+    def _search(self, rows: pa.RecordBatch, reason: Callable[[Sequence[int]], str]) -> dict[int, str]:
+        most = self._query.spec.bad_rows_most
+        try:
+            with self._activity.running():
+                known = rows_that_fail_alone(self._query, sibling(self._query.base), rows, most)
+            return rows_at_fault(rows.num_rows, reason, known, most)
+        except TooManyBadError as error:
+            raise BrokenError(too_many_bad_rows(most, str(error))) from error
+
+    def _too_slow(self, items: Sequence[Item]) -> str:
+        return (
+            f"isolating the rows of the events {items[0].start} to {items[-1].end - 1} that fail took more than "
+            f"{self._batch_s:.0f} s: fix the query, its schema or the source, or let runs hold fewer events "
+            "(runs.max_events)"
+        )

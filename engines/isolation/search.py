@@ -1,0 +1,61 @@
+"""Finds the rows that make a micro-batch fail over state. Pure: the function that tries rows is an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from engines.isolation.isolate import WINDOW_ROWS, BrokenError, TooManyBadError
+
+TryRows = Callable[[Sequence[int]], str]
+"""Tries a micro-batch of some rows, in order, over the state before it; returns why it fails, or nothing."""
+
+
+def rows_at_fault(count: int, try_rows: TryRows, known: dict[int, str], most_bad: int = 0) -> dict[int, str]:
+    """Return the rows without which the micro-batch passes, in order, each with its reason.
+
+    A row is at fault if it fails alone (``known``), or if the good rows before it pass and fail together with it. So a
+    row that only fails because of the state that earlier rows made is found too. Each such row takes about
+    ``log2(count) + 1`` tries.
+
+    Args:
+        count: how many rows the micro-batch has.
+        try_rows: tries some of them.
+        known: rows that fail alone, whatever the state is, and their reasons.
+        most_bad: fail as soon as more rows than this are at fault among 1,000 consecutive ones; 0 allows all.
+
+    Raises:
+        BrokenError: it fails even without rows.
+        TooManyBadError: more than ``most_bad`` rows are at fault.
+    """
+    bad = dict(known)
+    good = 0
+    if count and (reason := try_rows(())):
+        raise BrokenError(f"it fails even without rows: {reason}")
+    while True:
+        _check_share(sorted(bad), most_bad, bad)
+        left = [row for row in range(count) if row not in bad]
+        reason = try_rows(left)
+        if not reason:
+            return dict(sorted(bad.items()))
+        good, reason = _first_failing(left, good, reason, try_rows)
+        bad[left[good]] = reason
+
+
+def _first_failing(left: Sequence[int], good: int, reason: str, try_rows: TryRows) -> tuple[int, str]:
+    """Return how many rows pass before the one with which they fail, and its reason; ``good`` rows are known to."""
+    end = len(left)
+    while end - good > 1:
+        middle = (good + end) // 2
+        if said := try_rows(left[:middle]):
+            end, reason = middle, said
+        else:
+            good = middle
+    return good, reason
+
+
+def _check_share(rows: Sequence[int], most_bad: int, reasons: dict[int, str]) -> None:
+    if most_bad and any(
+        last - first < WINDOW_ROWS for first, last in zip(rows, islice(rows, most_bad, None), strict=False)
+    ):
+        raise TooManyBadError(reasons[rows[0]])
