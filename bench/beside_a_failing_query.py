@@ -1,6 +1,6 @@
-"""What a query that always fails costs a good one on the same engine host: python bench/beside_a_failing_query.py.
+"""The cost of a query that always fails for a good one on the same engine host: python bench/beside_a_failing_query.py.
 
-A good query gets 1,000 events/s; in every second run a query whose Python function always raises gets 20 events/s
+A good query gets 1,000 events/s. In every second run a query whose Python function always raises gets 20 events/s
 beside it. Latency is from when an event was due until the part with its result was in the sink. Results are checked.
 """
 
@@ -59,7 +59,7 @@ def play(folder: Path, *, beside: bool) -> list[float]:
 
 
 def main() -> None:
-    """Play both in turn and print medians, means and their ratios."""
+    """Run both in turn and print medians, means and their ratios."""
     figures: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder:
         for number in range(ROUNDS):

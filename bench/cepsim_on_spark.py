@@ -2,12 +2,12 @@
 
     OMP_NUM_THREADS=1 .venv/bin/python bench/cepsim_on_spark.py --out cepsim.json      # about 16 minutes
 
-What a micro-batch costs is measured first, in a Spark of its own and without a gateway, and a knee is simulated from
-it; the loads are parts of this knee. Each load is then simulated, 25 times, since what the costs do not explain of a
-micro-batch's time is chance, before a gateway with real Spark (``local[1]``) runs it. Latency and throughput of both
-are those of CEPSim's equations 2 to 10, by the same calculators: a window's results are consumed when the sink shows
-them, and stand for the readings that were due in it. Prints the tables of docs/results/cepsim.md.
-``--calibration FILE`` takes costs that were measured before.
+First the cost of a micro-batch is measured, in a separate Spark and without a gateway, and a knee is simulated from it;
+the loads are parts of this knee. Then each load is simulated 25 times, since the part of a micro-batch's time that the
+costs do not explain is random, and a gateway with real Spark (``local[1]``) runs it. Latency and throughput of both are
+those of CEPSim's equations 2 to 10, from the same calculators: a window's results are consumed when the sink shows
+them, and stand for the readings that were due in it. Prints the tables of docs/results/cepsim.md. ``--calibration
+FILE`` uses costs from an earlier run.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from gateway.simulate.runs.microbatches import Cutting, EngineCosts, Play
 
 PARTS = (0.1, 0.3, 0.6, 0.85, 1.0, 1.2)
 WINDOWS = 6
-"""So many are measured, after one that is not."""
+"""How many are measured, after one that does not count."""
 WARM_WINDOWS = 2
 SEEDS = 25
 LOADS_TOGETHER = 2
-"""So many are measured under one lock."""
+"""How many are measured under one lock."""
 KEEPS_UP = 0.98
 SENSORS_MOST = 5000
 DATA_S = 260.0
@@ -65,9 +65,9 @@ _LEAST_INSTRUCTIONS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds: a micro-batch, a run in it, a reading, a result, until the next is planned, a sink's part.
+    """Costs in seconds: of a micro-batch, a run in it, a reading, a result, the time to the next plan, a sink's part.
 
-    ``off_s`` is the root mean square of what the fit leaves over.
+    ``off_s`` is the root mean square of the fit's residuals.
     """
 
     batch_s: float
@@ -81,7 +81,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Eq. 6 and 10."""
+    """The metrics of eq. 6 and 10."""
 
     latency_s: float
     throughput_per_s: float
@@ -98,7 +98,7 @@ def fitted(batches: Sequence[Batch], commit_s: float) -> Costs:
 
 
 def use_case(sensors: int, costs: Costs) -> QueryGraph:
-    """Return the query; the filter bears what a reading costs, the store what a result does."""
+    """Return the query; the filter has the cost of a reading, the store that of a result."""
     second = PAPER_MIPS * 1e6
     vertices = (
         Producer(name="spout", ipe=_LEAST_INSTRUCTIONS, generator=ConstantRate(READINGS_PER_S * sensors)),
@@ -123,7 +123,7 @@ def use_case(sensors: int, costs: Costs) -> QueryGraph:
 
 
 def measured_by(query: QueryGraph, consumed: Sequence[tuple[float, EventSet]]) -> Outcome:
-    """Return latency and throughput of what a sink showed and when, all but the first."""
+    """Return latency and throughput of a sink's windows, with the time of each, without the first."""
     began_s, ended_s = consumed[0][0], consumed[-1][0]
     latency, throughput = Latency(), Throughput([query], began_s)
     for number, (at_s, events) in enumerate(consumed[1:]):
@@ -136,7 +136,7 @@ def measured_by(query: QueryGraph, consumed: Sequence[tuple[float, EventSet]]) -
 
 
 def simulated(sensors: int, costs: Costs) -> Outcome:
-    """Simulate a load, as often as there are seeds, and return means."""
+    """Simulate a load, once for each seed, and return means."""
     query = use_case(sensors, costs)
     engine = EngineCosts(costs.batch_s, costs.run_s, costs.between_s, costs.commit_s, costs.off_s)
     found: list[Outcome] = []
@@ -150,7 +150,7 @@ def simulated(sensors: int, costs: Costs) -> Outcome:
 
 
 def seen(sensors: int, costs: Costs, windows: Sequence[SeenWindow]) -> Outcome:
-    """Return what a gateway showed; the readings that a window stands for are all that were due in it."""
+    """Return a gateway's metrics; a window stands for all readings that were due in it."""
     due = READINGS_PER_S * sensors * WINDOW_S
     consumed = [
         (one.visible_s, EventSet(one.results, (one.number + 0.5) * WINDOW_S, 0.0, {"spout": due})) for one in windows
@@ -169,14 +169,14 @@ def knee(costs: Costs) -> int:
 
 
 def read_windows(path: Path) -> dict[int, list[SeenWindow]]:
-    """Return the windows of each load that ``--out`` has."""
+    """Return the windows of each load from a file of ``--out``."""
     windows: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())["windows"]
     return {int(sensors): [SeenWindow(**one) for one in found] for sensors, found in windows.items()}
 
 
 @contextmanager
 def alone(lock: Path | None) -> Iterator[None]:
-    """Wait until nobody else measures here."""
+    """Wait until no other benchmark measures here."""
     if lock is None:
         yield
         return
@@ -186,7 +186,7 @@ def alone(lock: Path | None) -> Iterator[None]:
 
 
 def measured(loads: Sequence[int], folder: Path, seed: int, lock: Path | None) -> dict[int, list[SeenWindow]]:
-    """Run a gateway for each load, after one that only warms Spark up, and return what their sinks showed."""
+    """Run a gateway for each load, after one that only warms Spark up, and return the windows in their sinks."""
     state_dir = folder / "spark"
 
     def play(name: str, sensors: int, windows: int) -> list[SeenWindow]:

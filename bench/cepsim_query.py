@@ -1,6 +1,6 @@
-"""CEPSim's use case (Higashino et al., section V) as a Spark query: filter, average over windows, to be stored.
+"""CEPSim's use case (Higashino et al., section V) as a Spark query: filter, average over windows, store.
 
-A reading costs ``COST_S`` of CPU in the filter, so that a few thousand of them a second are all that a core can do.
+A reading costs ``COST_S`` of CPU in the filter, so that one core can process only a few thousand of them a second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SCHEMA_DDL = "sensor INT, at TIMESTAMP, value DOUBLE"
 WINDOW_S = 15
 COST_S = 250e-6
 USUAL = 50.0
-"""A reading above is an outlier."""
+"""A reading above this is an outlier."""
 
 
 def averages(readings: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""CEPSim's use case on real Spark: its readings, what its micro-batches cost, and gateways that run it."""
+"""CEPSim's use case on real Spark: its readings, the cost of its micro-batches, and gateways that run it."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ SIZES = (100, 1000, 3000, 6000)
 RUNS = (1, 2, 3)
 REPEATS = 6
 WARM_UPS = 60
-"""Spark's JVM compiles what it does often: the first micro-batches take twice as long."""
+"""Spark's JVM compiles hot code: the first micro-batches take twice as long."""
 CALIBRATION_SENSORS = 150
 _WITHIN_S = 60.0
 _ENDS_WITHIN_S = 240.0
-"""A gateway that is told to end finishes what it took first, and in overload much waits."""
+"""A gateway that is stopped first finishes what it has read, and in overload much waits."""
 
 
 # ------------------------------------------------------------------------------------------------------------ readings
 
 
 def readings(sensors: int, count: int, seed: int, first: int = 0) -> pa.RecordBatch:
-    """Return so many readings from number ``first`` on: sensors take turns, and 5 % of the readings are outliers."""
+    """Return ``count`` readings from number ``first`` on: sensors take turns, and 5 % of the readings are outliers."""
     draw = np.random.default_rng([seed, sensors, first])
     numbers = np.arange(first, first + count)
     at_us = BASE_US + np.round(numbers * 1e6 / (READINGS_PER_S * sensors)).astype(np.int64)
@@ -80,7 +80,7 @@ def readings(sensors: int, count: int, seed: int, first: int = 0) -> pa.RecordBa
 
 
 def usual_in_windows(batch: pa.RecordBatch) -> dict[int, int]:
-    """Return how many readings that are no outliers each window holds, by its number."""
+    """Return the number of readings that are not outliers in each window, by its number."""
     at_us = batch.column("at").cast(pa.int64()).to_numpy()
     usual = batch.column("value").to_numpy() <= USUAL
     windows, counts = np.unique((at_us[usual] - BASE_US) // (WINDOW_S * 1_000_000), return_counts=True)
@@ -92,7 +92,7 @@ def usual_in_windows(batch: pa.RecordBatch) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch as it was timed: of how many runs and readings, with how many results, and until the next plan."""
+    """A timed micro-batch: its runs and readings, its results, and the time to the next plan."""
 
     runs: int
     events: int
@@ -102,7 +102,7 @@ class Batch:
 
 
 def time_micro_batches(sensors: int, seed: int) -> list[Batch]:
-    """Play micro-batches of all sizes, shuffled, to the query on Spark in this process; no gateway takes part."""
+    """Run micro-batches of all sizes, shuffled, for the query on Spark in this process, without a gateway."""
     workdir = Path(tempfile.mkdtemp(prefix="cepsim-"))
     session = build_session("local[1]", workdir, 1)
     feeds = FeedServer()
@@ -152,7 +152,7 @@ def _timed(query: KnownQuery, feeds: FeedServer, sensors: int, seed: int) -> Ite
             for one, other in pairwise(edges):
                 stream.put(pack(events.slice(one, other - one)), None, seq + one, seq + other)
             committed_s = clock.now()
-            stream.committed(seq - 1)  # the next micro-batch may be planned: it is all there
+            stream.committed(seq - 1)  # the next micro-batch is complete and may be planned
             seq += size
             if not answered.acquire(timeout=_WITHIN_S) or deaths:
                 raise RuntimeError(deaths[0] if deaths else f"no answer in {_WITHIN_S:.0f} s")
@@ -171,7 +171,7 @@ def _timed(query: KnownQuery, feeds: FeedServer, sensors: int, seed: int) -> Ite
 
 
 def time_commits(folder: Path, times: int = 30) -> float:
-    """Return how long a sink and a run log on this disk take for a micro-batch without results, in the middle."""
+    """Return the median time of a sink and a run log on this disk for a micro-batch without results."""
     head = LogHead(owner="calibration", started_wall_s=0.0)
     log = RunLog(folder / "calibration" / "runs.log", head)
     (folder / "calibration" / "out").mkdir()
@@ -200,7 +200,7 @@ class SeenWindow:
         number: of the window, from 0.
         visible_s: when, since the first reading was due.
         results: averages, one for each sensor.
-        readings: that are in them.
+        readings: the number of readings in them.
     """
 
     number: int
@@ -210,14 +210,14 @@ class SeenWindow:
 
 
 class Gateway:
-    """A gateway over the query and a file of readings.
+    """A gateway that runs the query over a file of readings.
 
     Args:
         folder: of this run.
         state_dir: shared by runs, so that Spark is started once.
         name: of the query, another for each run.
-        sensors: of which readings come.
-        count: of readings.
+        sensors: number of sensors.
+        count: number of readings.
         seed: of their values.
     """
 
@@ -265,10 +265,10 @@ class Gateway:
         """Run until the results of a window are visible, and return those of all windows up to it.
 
         Raises:
-            RuntimeError: they were not, in time, or are not what the readings say.
+            RuntimeError: they were not in time, or are wrong.
         """
         log = self._folder / "gateway.log"
-        # The state_dir, which belongs to one config at a time, is shared.
+        # The state_dir is shared, but belongs to one config at a time.
         (self._state_dir / CLAIM_NAME).unlink(missing_ok=True)
         with log.open("wb") as file:
             command = [sys.executable, "-m", "gateway", "run", str(self._folder / "config.yaml"), "--keep-hosts"]
@@ -302,11 +302,11 @@ class Gateway:
         for path in (self._folder / "out").iterdir():
             if PartName.parse(path.name) is None or not path.stat().st_size:
                 continue
-            # Its name is the last thing that a part gets: that is its change of status.
+            # A part gets its name last: so its change of status is the time when it became visible.
             visible_s = path.stat().st_ctime_ns / 1e9 - began_s
             for line in path.read_bytes().splitlines():
                 row = json.loads(line)
-                number = _window_number(row["opens"])
+                number = window_number(row["opens"])
                 old = found.get(number, SeenWindow(number, visible_s, 0, 0))
                 found[number] = SeenWindow(
                     number, max(old.visible_s, visible_s), old.results + 1, old.readings + row["readings"]
@@ -320,7 +320,8 @@ class Gateway:
                 raise RuntimeError(f"{window} should hold {expected[window.number]} readings: results are wrong")
 
 
-def _window_number(opens: str) -> int:
+def window_number(opens: str) -> int:
+    """Return the number of the window that opens at this time of Spark's."""
     at_us = int(np.datetime64(opens.rstrip("Z").replace(" ", "T"), "us").astype(np.int64))
     return (at_us - BASE_US) // (WINDOW_S * 1_000_000)
 

@@ -1,4 +1,4 @@
-"""What it takes to find the bad rows of 2,000, in three ways (docs/decisions/0079).
+"""The cost of finding the bad rows of 2,000, in three ways (docs/decisions/0079).
 
 Run: python bench/isolation.py [BAD ...]
 """
@@ -35,7 +35,7 @@ Fails = Callable[[Span], bool]
 
 
 def bisected(fails: Fails, spans: Sequence[Span]) -> list[int]:
-    """Return the bad rows, a try for each half; the second half of what fails is not tried if the first is good."""
+    """Return the bad rows, one try per half; the second half of a failed span is not tried if the first is good."""
     bad: list[int] = []
 
     def look(span: Span, *, known: bool) -> None:
@@ -57,7 +57,7 @@ def bisected(fails: Fails, spans: Sequence[Span]) -> list[int]:
 
 
 def a_frame_a_try(verdicts: Verdicts, rows: pa.RecordBatch) -> list[int]:
-    """Plan each try anew, as the first version did."""
+    """Plan each try separately, as the first version did."""
     return bisected(lambda span: bool(verdicts._alone(rows.slice(span[0], span[1] - span[0]))), [(0, ROWS)])
 
 
@@ -84,7 +84,7 @@ def a_job_a_try(verdicts: Verdicts, rows: pa.RecordBatch) -> list[int]:
 
 
 def caught_in_tasks(verdicts: Verdicts, rows: pa.RecordBatch) -> list[int]:
-    """Judge many slices in one job whose tasks catch: what Spillway does."""
+    """Evaluate many slices in one job whose tasks catch errors, as Spillway does."""
     return list(isolate(ROWS, lambda spans: verdicts.of(rows, spans)))
 
 
@@ -96,7 +96,7 @@ WAYS: dict[str, tuple[Callable[[Verdicts, pa.RecordBatch], list[int]], int]] = {
 
 
 def main(bads: Sequence[int]) -> None:
-    """Print seconds for each query, number of bad rows and way; a way is left out where it takes minutes."""
+    """Print seconds for each query, number of bad rows and method; leave out a method that takes minutes."""
     session: SparkSession = build_session("local[1]", Path(tempfile.mkdtemp()), 1)
     session.sparkContext.setLogLevel("OFF")
     for kind, spec in QUERIES.items():

@@ -1,4 +1,4 @@
-"""How fast the Kafka source makes events of JSON records, beside a plain ``getmany`` loop that only counts them.
+"""The rate at which the Kafka source decodes JSON records, compared with a ``getmany`` loop that only counts them.
 
 Needs the tests' broker (``.ci/broker``). Prints events per second of each, in turn, and their ratio.
 """
@@ -62,7 +62,7 @@ async def plain(broker: Broker, topic: str, max_records: int) -> float:
 
 
 async def source(broker: Broker, topic: str, max_records: int) -> float:
-    """Return events per second of the source; as in a gateway, acknowledgements go beside the reading."""
+    """Return events per second of the source; as in a gateway, acknowledgements run beside the reading."""
     name = str(uuid.uuid4())
     config = KafkaSourceConfig(type="kafka", brokers=broker.brokers, topics=(topic,), group=name)
     reader = KafkaSource(config, query="bench", owner=name, clock=SystemClock())

@@ -1,4 +1,4 @@
-"""Whether the simulator decides as the runs of a demo did, slot by slot.
+"""Checks whether the simulator decides like the runs of a demo, slot by slot.
 
     make demo
     STAGE=build/demo/stage
@@ -7,13 +7,13 @@
     .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic_compressed --vm-as-in elastic
     .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic --as-recorded
 
-What came in each slot of a run is played to its config in a fluid world whose scheduler is asked in every slot. Two
+The arrivals of each slot of a run are played to its config in a fluid world that calls the scheduler in every slot. Two
 decisions are compared: whether a VM is wanted (equation 1), and whether events go to it (equation 2). Goal: both agree
 in 95 % of the slots.
 
-With ``--vm-as-in`` nothing else is taken from the run itself: what micro-batches cost is profiled on Spark alone, and
-what a VM is like comes from another run. With ``--as-recorded`` machines are what they were in the run: when the VM was
-ready, and what it and home served a second. Then the decisions alone are compared, not how fast machines were.
+With ``--vm-as-in`` nothing else comes from the run itself: the cost of micro-batches is profiled on Spark alone, and
+the properties of a VM come from another run. With ``--as-recorded`` machines are as in the run: when the VM was ready,
+and the rates of the VM and of home. Then only the decisions are compared, not the speed of machines.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BEHIND_MS = 500.0
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What was decided in each slot; all of shape (slots,)."""
+    """The decisions of each slot; all of shape (slots,)."""
 
     input_rate: Array
     wanted: Array
@@ -64,7 +64,7 @@ def recorded(record: GatewayRecord, lines: list[dict[str, Any]]) -> Course:
     slot_s = float(np.median(np.diff([slot.at_s for slot in record.slots])))
     at = np.round((np.array([line["wall_s"] for line in lines]) - lines[0]["wall_s"]) / slot_s).astype(int)
     seen = np.array([line["seen"]["input_rate"] for line in lines])
-    # The report tells of each slot but not when it was; both tell the same input rates.
+    # The report has each slot but not its time; ledger and report have the same input rates.
     fits = [_fit(rates, at + first, seen) for first in range(len(rates))]
     at += int(np.argmax(fits))
     course = {}
@@ -88,10 +88,10 @@ def ledger(folder: Path, query: str) -> list[dict[str, Any]]:
 
 
 def served_in(record: GatewayRecord) -> Callable[[int], tuple[float, float]]:
-    """Return what home and the VM served a second around each slot of a run, where they had enough to do.
+    """Return the rates of home and of the VM around each slot of a run, where they had enough work.
 
-    A micro-batch may take most of a slot: five slots are averaged. Where a lane did not have events at both ends of a
-    slot, nobody knows what it could have served: the nearest slots that tell it stand for it.
+    A micro-batch may take most of a slot, so five slots are averaged. If a lane did not have events at both ends of a
+    slot, its possible rate is unknown: the nearest slots with a known rate replace it.
     """
     slots = record.slots
     names = {lane for slot in slots for lane in slot.completed}
@@ -124,7 +124,7 @@ def served_in(record: GatewayRecord) -> Callable[[int], tuple[float, float]]:
 
 
 def vm_as_in(record: GatewayRecord, lines: list[dict[str, Any]]) -> tuple[float, MeasuredBoot]:
-    """Return a VM's speed beside home's while both worked, and its boot times, as a run saw them."""
+    """Return a VM's speed relative to home's while both worked, and its boot times, from a run."""
     marks = [(mark.at_s, mark.kind, mark.vm) for mark in record.marks]
     began = {vm: at_s for at_s, kind, vm in marks if kind == "vm_start"}
     boots = tuple(at_s - began[vm] for at_s, kind, vm in marks if kind == "vm_ready")
@@ -142,11 +142,11 @@ def simulated(
     seed: int,
     served: Callable[[int], tuple[float, float]] | None = None,
 ) -> Course:
-    """Return the course of the simulated run, of the same slots."""
+    """Return the course of the simulated run, for the same slots."""
     rows: list[tuple[float, float, float]] = []
 
     class Watched(Scheduler):
-        """A scheduler whose decisions on the first query are written down."""
+        """A scheduler that records its decisions about the first query."""
 
         def handle(self, event: Event) -> list[Command]:
             """See ``Scheduler.handle``."""
@@ -167,7 +167,7 @@ def simulated(
 
 
 def _by_slots(record: GatewayRecord, slot_s: float, event_bytes: int) -> Recorded:
-    """Return what came, by the slots of the run: the seconds of a trace begin somewhere within them."""
+    """Return the arrivals by the slots of the run: the seconds of a trace begin somewhere within them."""
     ends_s = [slot.at_s for slot in record.slots]
     events = [
         slot.input_rate * (slot.at_s - began_s) for slot, began_s in zip(record.slots, [0.0, *ends_s[:-1]], strict=True)
@@ -176,13 +176,13 @@ def _by_slots(record: GatewayRecord, slot_s: float, event_bytes: int) -> Recorde
 
 
 def main() -> int:
-    """Compare, and return 1 when the goal is missed."""
+    """Compare, and return 1 if the goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("stage", type=Path, help="of spillway demo")
     parser.add_argument("parameters", type=Path, help="of spillway profile, one query")
-    parser.add_argument("run", help="that is simulated")
+    parser.add_argument("run", help="the run to simulate")
     machines = parser.add_mutually_exclusive_group(required=True)
-    machines.add_argument("--vm-as-in", metavar="RUN", help="another, which says what a VM is like")
+    machines.add_argument("--vm-as-in", metavar="RUN", help="another run, for the properties of a VM")
     machines.add_argument("--as-recorded", action="store_true", help="machines are as fast in each slot as they were")
     parser.add_argument("--seed", type=int, default=1, help="of boot times")
     chosen = parser.parse_args()

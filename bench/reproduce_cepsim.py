@@ -24,19 +24,19 @@ MIPS = 2500.0
 INTERVAL_S = 0.01
 WINDOWS = 20
 WEIGHTS = {"spout": 100.0, "outlier": 100.0, "average": 100.0}
-"""Events that these may process for each one that the store may: the authors' program sets the same."""
+"""How many events these may process for each event of the store: the authors' program uses the same weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run measured; throughput in readings per second (eq. 10)."""
+    """The metrics of a run; throughput in readings per second (eq. 10)."""
 
     latency_s: float
     throughput_per_s: float
 
 
 def use_case(sensors: int) -> QueryGraph:
-    """Return Figure 10 for so many sensors: a window emits one average for each."""
+    """Return Figure 10 for this many sensors: a window emits one average for each."""
     vertices = (
         Producer(name="spout", ipe=1_000, generator=ConstantRate(READINGS_PER_S * sensors)),
         Operator(name="outlier", ipe=18_000),
@@ -54,7 +54,7 @@ def use_case(sensors: int) -> QueryGraph:
 
 
 def play(sensors: int, strategy: SchedulingStrategy, windows: int = WINDOWS) -> Outcome:
-    """Simulate so many windows on one VM and measure all but the first; each from its closing to the next closing."""
+    """Simulate windows on one VM and measure all but the first; each from its closing to the next closing."""
     query, vms = use_case(sensors), [SimulatedVm("worker", MIPS)]
     since_s, until_s = 2 * WINDOW_S - INTERVAL_S, (windows + 1) * WINDOW_S - INTERVAL_S
     skip_s = since_s + INTERVAL_S / 2  # what is consumed at 2 * WINDOW_S is measured, and not the tick before
@@ -75,7 +75,7 @@ def play(sensors: int, strategy: SchedulingStrategy, windows: int = WINDOWS) -> 
 
 
 def main() -> None:
-    """Print the table; an argument says how many windows are simulated."""
+    """Print the table; an argument gives the number of simulated windows."""
     windows = int(sys.argv[1]) if len(sys.argv) > 1 else WINDOWS
     print(f"{'sensors':>7} {'offered/s':>10} | {'weighted, as the authors':>24} | {'work-conserving':>24}")
     for sensors in SENSORS:

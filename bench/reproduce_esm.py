@@ -1,7 +1,7 @@
 """The experiments of ESM (Ravindra et al., ICPE 2017) over 70 ms, for the tables of docs/results/esm.md. As root.
 
 ``python bench/reproduce_esm.py [demo] [vms]``: ``demo`` is sections 7.1, 7.2 and 7.4 (some 6 minutes), ``vms`` is
-section 7.5 (some 12 minutes); without an argument both. Times are pressed to about a quarter of the paper's.
+section 7.5 (some 12 minutes); without an argument both. Times are scaled to about a quarter of the paper's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAIT_S = 0.004
 RATE_PER_S, LOADED_S = 1300, 20
 WARM_UP = (600, 15)
 DEADLINE_S = 400.0
-# Slots count for capacity from 2 s after the last VM was ready on, but for the last ones, in which lanes run dry.
+# Capacity is measured from 2 s after the last VM was ready, without the last slots, in which lanes run empty.
 FULL_AFTER_S, LAST_SLOTS, LEAST_SLOTS = 2, 4, 4
 FUNCTION = f"""\
 import time
@@ -52,7 +52,7 @@ def ask(events):
 
 
 def demo() -> None:
-    """Play the demo across the WAN and print what sections 7.1, 7.2 and 7.4 tell of."""
+    """Run the demo across the WAN and print the results of sections 7.1, 7.2 and 7.4."""
     code = play(None, OUT / "demo", WAN, MAX_VMS)
     if code:
         sys.exit(code)
@@ -77,10 +77,10 @@ def demo() -> None:
 
 
 class Fleet:
-    """Gateways that play one after another over the same engine hosts: one at home, four in the cloud.
+    """Runs gateways one after another over the same engine hosts: one at home, four in the cloud.
 
     Args:
-        wan: with four sites beside home.
+        wan: with four sites besides home.
         folder: new.
     """
 
@@ -91,7 +91,7 @@ class Fleet:
         (folder / "waiting.py").write_text(FUNCTION)
 
     async def play(self, name: str, vms: int, rate_per_s: int, loaded_s: int) -> GatewayRecord:
-        """Offer a load until all of it is done; up to ``vms`` VMs share it evenly with home."""
+        """Offer a load until all of it is processed; up to ``vms`` VMs share it evenly with home."""
         events = rate_per_s * loaded_s
         lines = (json.dumps({"id": number, "text": f"{number:099}"}) for number in range(events))
         (self._folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
@@ -126,7 +126,7 @@ class Fleet:
             "source": {"type": "file", "path": f"{name}.jsonl", "replay": {"rate": f"{rate_per_s}/s"}},
             "schema": "id BIGINT, text STRING",
             "function": "waiting:ask",
-            # Runs of 1.3 s of work: what Spark costs besides is CPU, and five engines share two of them.
+            # Runs of 1.3 s of work: Spark's own cost is CPU time, and five engines share two CPUs.
             "runs": {"linger": "250ms"},
             "sink": {"type": "file", "path": f"out/{name}"},
             "qos": {"latency": "1s"},
@@ -134,7 +134,7 @@ class Fleet:
         }
         return {
             "gateway": {"state_dir": "state", "slot": "1s", "api": {"listen": "127.0.0.1:0"}, "orphan_after": "300s"},
-            # All engines share all CPUs: what bounds them is the waiting.
+            # All engines share all CPUs: the waiting limits them.
             "private": {"cpus": ",".join(map(str, available_cpus()))},
             "cloud": {
                 "provider": "process",
@@ -156,7 +156,7 @@ class Fleet:
 
 
 def capacity(record: GatewayRecord, vms: int) -> float:
-    """Return the events per second that all lanes completed while all were in use; more is offered than they serve."""
+    """Return the events per second of all lanes while all were in use; the offered load is larger."""
     ready_s = max((mark.at_s for mark in record.marks if mark.kind == "vm_ready"), default=0.0)
     # A micro-batch may last longer than a slot: in some slots nothing was completed.
     rates = [slot.completed_rate or 0.0 for slot in record.slots[:-LAST_SLOTS] if slot.at_s > ready_s + FULL_AFTER_S]
@@ -166,7 +166,7 @@ def capacity(record: GatewayRecord, vms: int) -> float:
 
 
 async def four_vms() -> None:
-    """Measure latency and capacity with 0 to 4 VMs, and print what section 7.5 tells of."""
+    """Measure latency and capacity with 0 to 4 VMs, and print the results of section 7.5."""
     async with Wan(parse_wan(WAN)) as wan:
         for number in range(VMS_MOST):
             await wan.add(f"vm-{number + 1}")

@@ -1,9 +1,9 @@
-"""What docs/results/planning.md shows: forecasts, cost shapes, engines over time, planning time, buffer limits.
+"""Writes the tables of docs/results/planning.md: forecasts, cost shapes, engines over time, planning time, limits.
 
-``python bench/reproduce_planning.py --data FOLDER`` takes the real traces from a folder that holds ``nyc_taxi.csv``,
+``python bench/reproduce_planning.py --data FOLDER`` uses the real traces from a folder with ``nyc_taxi.csv``,
 ``nasa_http_per_second.txt.gz`` and ``worldcup98_per_minute.csv.gz``; without it generated ones are used. ``--only``
-chooses sections. Tables are printed and put into the document. Seeded; times are CPU time, so that other load matters
-less; set OMP_NUM_THREADS=1.
+chooses sections. Tables are printed and written into the document. Seeds are fixed. Times are CPU time, so that other
+load matters less; set OMP_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def measure(section: str, traces: Sequence[Trace]) -> str:
 
 
 def main() -> None:
-    """Run the sections that were asked for."""
+    """Run the chosen sections."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder of the real traces; generated ones without it")
     parser.add_argument("--only", nargs="*", help="sections to run; all without it")

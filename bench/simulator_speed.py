@@ -1,9 +1,9 @@
 """How fast fluid worlds are, and that their cost grows linearly: 10 to 10,000 queries for 24 h of 1 s slots.
 
-Ten queries and one VM to a gateway, each with its own production Scheduler, as a gateway stands beside one private
-cluster. Each query gets 160 events a second on average, by the time of day, and five times as many in two spikes of 5
-minutes a day, which come to all queries of a gateway together and are more than its private host can serve. Times are
-CPU seconds of one process (numpy on one thread), memory its largest resident size. Prints a table in Markdown.
+Each gateway has ten queries, one VM and its own production Scheduler, like a gateway with one private cluster. Each
+query gets 160 events a second on average, following the time of day, and five times as many in two spikes of 5 minutes
+a day. All queries of a gateway have their spikes together, and these exceed its private host. Times are CPU seconds of
+one process (numpy on one thread), memory is its largest resident size. Prints a table in Markdown.
 
     nice -n 19 .venv/bin/python bench/simulator_speed.py 10 100 1000 10000
 """
@@ -52,7 +52,7 @@ def site() -> FluidSite:
 
 
 def measured(count: int, slots: int) -> str:
-    """Simulate so many queries and return a line of the table."""
+    """Simulate this many queries and return a line of the table."""
     together = np.arange(count) // SIDE
     load = Spikes(
         np.full(count, 160.0),
@@ -87,7 +87,7 @@ def measured(count: int, slots: int) -> str:
 
 
 def main() -> None:
-    """Print the table; each line is measured in a process of its own."""
+    """Print the table; each line is measured in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("queries", type=int, nargs="*", default=[10, 100, 1000, 10_000], help="how many, a line each")
     parser.add_argument("--slots", type=int, default=DAY_S, help="seconds that are simulated")

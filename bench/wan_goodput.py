@@ -1,7 +1,7 @@
-"""How much of a WAN the link fills, against one plain TCP stream; to beat: 0.95 of it at 80 ms and 50 Mbit/s.
+"""How much of a WAN the link fills, compared with one plain TCP stream; goal: 0.95 of it at 80 ms and 50 Mbit/s.
 
-``python bench/wan_goodput.py [ROUND_TRIP_MS] [MBIT_PER_S]``, as root. Streams take turns, home to cloud, and the first
-seconds of each are left out. The link is measured with the window that engine hosts grant, and with smaller ones.
+``python bench/wan_goodput.py [ROUND_TRIP_MS] [MBIT_PER_S]``, as root. Streams take turns, home to cloud, without the
+first seconds of each. The link is measured with the window that engine hosts grant, and with smaller ones.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Meter:
 
 
 def plain_receiver() -> None:
-    """Take one TCP stream."""
+    """Receive one TCP stream."""
     with socket.create_server(("0.0.0.0", 0)) as server:
         print(server.getsockname()[1], flush=True)
         connection, _ = server.accept()
@@ -69,14 +69,14 @@ def plain_receiver() -> None:
 
 
 def plain_sender(address: str, port: str) -> None:
-    """Send one TCP stream until nobody takes it."""
+    """Send one TCP stream until the receiver closes."""
     with socket.create_connection((address, int(port))) as connection:
         while True:
             connection.sendall(PAYLOAD)
 
 
 async def link_receiver(folder: str) -> None:
-    """Be a host that consumes runs as they come."""
+    """Act as a host that consumes runs as they arrive."""
     user_data = UserData.from_json((Path(folder) / "user-data.json").read_text())
     identity = HostIdentity.open(user_data, Path(folder) / "host")
     server = HostServer(identity, user_data, RUNTIME, clock=SystemClock())
@@ -91,7 +91,7 @@ async def link_receiver(folder: str) -> None:
 
 
 async def link_sender(address: str, port: str, folder: str, window_bytes: str) -> None:
-    """Be a gateway that always has a run to send, within the window."""
+    """Act as a gateway that always has a run to send, within the window."""
     authority = Authority.open(Path(folder) / "gateway")
     link = await HostLink.connect((address, int(port)), authority, HOST, "s", clock=SystemClock())
     window, given = CreditWindow(int(window_bytes)), asyncio.Event()
@@ -113,7 +113,7 @@ async def link_sender(address: str, port: str, folder: str, window_bytes: str) -
 
 
 async def measured(home: WanSite, cloud: WanSite, receiver: list[str], sender: list[str]) -> float:
-    """Return what a stream carries, in bits per second."""
+    """Return the rate of a stream, in bits per second."""
     this = (sys.executable, str(Path(__file__)))
     far = await cloud.run(*this, *receiver, stdout=PIPE)
     assert far.stdout is not None

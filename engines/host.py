@@ -45,21 +45,23 @@ from infra.messages import (
     RunMessage,
     Shutdown,
 )
+from infra.retries import Retries
+from infra.together import await_shared, end_tasks
 
 _log = logging.getLogger("spillway.host")
 _FROM_THE_START = ResumePoint()
 _BOOT_S = 240.0
-# Spark gives a Python worker 10 s to come up and has no setting for it: on a busy machine that is no fault of a query.
+# Spark gives a Python worker 10 s to start and has no setting for it. On a busy machine that is not the query's fault.
 _WORKER_LATE = "Python worker failed to connect back"
-_OPEN_TRIES = 6
+_BUSY = Retries(first_s=0.5, most_s=4.0, tries=6)
 _OPEN_S = 150.0
 _OUT_OF_MEMORY = 52  # Spark's own code, SparkExitCode.OOM
-# By somebody else, as a process or as Java says it: that is no query's doing.
+# Ended by somebody else, as a process or as Java reports it: not the fault of a query.
 _KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT})
-# Where Spark has stopped, its JVM ends, or else the host does.
+# After Spark has stopped, its JVM must end within this time; otherwise the host ends.
 _JVM_ENDS_S = 10.0
 _LOOK_S = 0.25
-"""How often the host looks whether its JVM runs and whether a gateway was here."""
+"""How often the host checks whether its JVM runs and whether a gateway is connected."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class HostSettings:
 
 
 class HostFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``host.json`` says once the host listens.
+    """The content of ``host.json``, written once the host listens.
 
     Attributes:
         host: its name.
@@ -120,7 +122,7 @@ class Host:
         user_data: name, authority, token, where to listen.
         settings: how it runs.
         clock: measures boot, batches and absence of the gateway.
-        on_end: hears that it ends, before it cleans up, which may take long.
+        on_end: called when the host begins to end, before it cleans up, which may take long.
     """
 
     def __init__(
@@ -157,7 +159,7 @@ class Host:
         try:
             await self._listen()
             async with asyncio.TaskGroup() as group:
-                parts = (self._serve(), self._boot(started_s), self._look(), self._hear_notice())
+                parts = (self._serve(), self._boot(started_s), self._look(), self._watch_for_notice())
                 work = [group.create_task(part) for part in parts]
                 end = await self._stopped
                 self._on_end(end)
@@ -169,10 +171,10 @@ class Host:
 
     async def _listen(self) -> None:
         address, port = await self._server.start()
-        told = HostFile(
+        content = HostFile(
             host=self._user_data.host, pid=os.getpid(), address=address, port=port, started=self._clock.wall()
         )
-        write_private(self._settings.workdir / "host.json", msgspec.json.encode(told))
+        write_private(self._settings.workdir / "host.json", msgspec.json.encode(content))
 
     async def _boot(self, started_s: float) -> None:
         settings = self._settings
@@ -204,17 +206,17 @@ class Host:
                 await self._jvm_ended(self._session.result())
 
     async def _jvm_ended(self, session: SparkSession) -> None:
-        """End; where the JVM ended by itself, tell the gateway first which queries Spark ran then."""
+        """End the host; if the JVM exited by itself, first report to the gateway which queries Spark was running."""
         code = exit_code(session)
         if code not in _KILLED:
-            await self._server.tell(HostEnding(suspects=self._suspects()))
+            await self._server.notify(HostEnding(suspects=self._suspects()))
         why = " (out of memory)" if code == _OUT_OF_MEMORY else ""
         self._stop(f"Spark's JVM ended with exit code {code}{why}", code=1)
 
     def _suspects(self) -> tuple[str, ...]:
-        """Return the queries that ran out of memory; if none did, those that Spark ran just now or was opening.
+        """Return the queries that ran out of memory; if none did, those that Spark was running or opening just now.
 
-        The one that Spark has run for longest comes first: its micro-batch is the one that did not end.
+        The query that Spark has run for longest comes first: its micro-batch is the one that did not end.
         """
         found = {name: slot.opened.activity for name, slot in self._slots.items() if slot.opened is not None}
         known = {name: activity for name, activity in found.items() if activity is not None}
@@ -224,20 +226,20 @@ class Host:
         return fatal or (*opening, *sorted(running, key=lambda name: known[name].since_s))
 
     def _died(self, opened: Opened, reason: str) -> None:
-        """Tell the owner of a query that it died, unless Spark ends: then the host does. Called on any thread."""
+        """Report to a query's owner that it failed, unless Spark ends: then the host reports. Any thread may call."""
         if is_ending(self._session.result()):
             stop = partial(self._stop, f"Spark has stopped: {reason}", 1)
             self._loop.call_soon_threadsafe(self._loop.call_later, _JVM_ENDS_S, stop)
         else:
             opened.died(reason)
 
-    async def _hear_notice(self) -> None:
-        """Tell the gateway when the provider says that it takes this machine back, if it is one of that kind."""
+    async def _watch_for_notice(self) -> None:
+        """Notify the gateway when the provider announces that it reclaims this VM, if it is a spot VM."""
         provider = self._user_data.extra.get(NOTICE)
         if provider is None:
             return
         in_s = await reclaimed_in_s(provider, self._clock)
-        _log.warning("the provider takes this machine back in %.0f s", in_s)
+        _log.warning("the provider reclaims this VM in %.0f s", in_s)
         await self._server.mark_reclaimed(in_s)
 
     async def _serve(self) -> None:
@@ -269,9 +271,9 @@ class Host:
             case SessionStarted() | SessionEnded():
                 self._forget_owners()
             case Shutdown():
-                self._stop("the gateway said so")
+                self._stop("the gateway asked for it")
             case _:
-                pass  # heartbeats and farewells are the link's business
+                pass  # the link handles heartbeats and goodbyes
 
     def _owned(self, session: str, query: str, epoch: int) -> Opened | None:
         slot = self._slots.get(query)
@@ -285,13 +287,13 @@ class Host:
                 slot.opened.detach()
 
     def _found_here(self, spec: OpenQuery) -> OpenQuery:
-        """Return what is to be opened, its user's code where this machine has it."""
+        """Return the query to open, with the path of the user's code on this machine."""
         code_path = self._user_data.extra.get(CODE_PATH)
         return msgspec.structs.replace(spec, code_path=code_path) if code_path and spec.code_path else spec
 
     async def _open(self, session: str, spec: OpenQuery) -> None:
         slot = self._slots.setdefault(spec.query, _Slot())
-        base = await asyncio.shield(self._session)
+        base = await await_shared(self._session)
         async with slot.lock:
             try:
                 async with asyncio.timeout(_OPEN_S):
@@ -301,7 +303,7 @@ class Host:
                 await self._server.send(session, QueryRefused(query=spec.query, epoch=spec.epoch, reason=reason))
             except Exception as error:
                 if await in_thread(is_ending, base):
-                    return  # the host ends, whatever the query is like
+                    return  # the host ends, so the query does not matter
                 reason = str(error) if isinstance(error, RefusedError) else f"query {spec.query}: {why(error)}"
                 _log.warning("refused: %s", reason)
                 await self._server.send(session, QueryRefused(query=spec.query, epoch=spec.epoch, reason=reason))
@@ -322,7 +324,13 @@ class Host:
             slot.opened = None
             await in_thread(present.close)
         opened = Opened(asyncio.get_running_loop(), self._server.send)
-        engine = await in_thread(self._engine, query, opened)
+        engine = await _BUSY.retry(
+            partial(in_thread, self._engine, query, opened),
+            self._clock,
+            RefusedError,
+            worth=lambda error: _WORKER_LATE in str(error),
+            heard=lambda failed: _log.warning("opening again, the machine is busy: %s", failed.error),
+        )
         self._known.ran(query)
         opened.begin(engine)
         slot.opened = opened
@@ -331,19 +339,9 @@ class Host:
 
     def _engine(self, query: KnownQuery, opened: Opened) -> Engine:
         kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
-        parts = (
-            *(query, self._feeds, self._clock, opened.answer, partial(self._died, opened)),
-            *(opened.isolating, opened.broken),
-        )
-        for tries_left in reversed(range(_OPEN_TRIES)):
-            engine: Engine = kind(*parts)
-            try:
-                engine.open()
-                break
-            except RefusedError as error:
-                if _WORKER_LATE not in str(error) or tries_left == 0:
-                    raise
-                _log.warning("opening again, the machine is busy: %s", error)
+        died = partial(self._died, opened)
+        engine: Engine = kind(query, self._feeds, self._clock, opened.answer, died, opened.isolating, opened.broken)
+        engine.open()
         return engine
 
     async def _close(self, session: str, query: str, epoch: int) -> None:
@@ -366,8 +364,7 @@ class Host:
             self._stopped.set_result(End(reason, code))
 
     async def _end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        await end_tasks(*self._tasks)
         why = f": {self._stopped.result().reason}" if self._stopped.done() else ""
         await self._server.close(f"the host ends{why}")
         opened = [slot.opened for slot in self._slots.values() if slot.opened is not None]

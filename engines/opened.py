@@ -1,4 +1,4 @@
-"""One query open on a host, for whichever gateway session owns it: frames in, frames out."""
+"""One query that is open on a host, for the gateway session that owns it: frames in, frames out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SendMessage = Callable[[str, AnyMessage, bytes], Awaitable[bool]]
 
 @dataclass(frozen=True, eq=False)
 class Owner:
-    """A gateway session's hold on a query; answers go to it as long as it is the present one."""
+    """The gateway session that a query belongs to; answers go to it as long as it is the present one."""
 
     session: str
     epoch: int
@@ -42,7 +42,7 @@ class Owner:
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
-    """What a run needs to be answered."""
+    """The data that is needed to answer a run."""
 
     owner: Owner
     run: RunMessage
@@ -64,39 +64,39 @@ class Engine(Protocol):
 
     @property
     def query(self) -> KnownQuery:
-        """Return what runs."""
+        """Return the query."""
         ...
 
     @property
     def progress(self) -> ResumePoint:
-        """Return where it went on when it was opened."""
+        """Return where the query continued when it was opened."""
         ...
 
     @property
     def activity(self) -> Activity:
-        """Return what Spark does for it."""
+        """Return the record of Spark's work for it."""
         ...
 
     def put(self, parts: Sequence[pa.Buffer], tag: object, first_seq: int, end_seq: int) -> None:
-        """Append a run; blocks while too much waits. Raises FeedClosed, or ValueError if it is not the next."""
+        """Append a run; blocks while the feed is full. Raises FeedClosed, or ValueError if it is not the next."""
         ...
 
     def drop_waiting(self) -> None:
-        """Forget the runs of an earlier owner that no micro-batch holds yet."""
+        """Drop the runs of an earlier owner that are not in a micro-batch yet."""
         ...
 
     @property
     def death(self) -> str:
-        """Return why it cannot go on; empty while it can."""
+        """Return why it ended; empty while it lives."""
         ...
 
     @property
     def can_change_owner(self) -> bool:
-        """Tell whether it lives and another session may go on with it."""
+        """Return whether it lives and another session may continue with it."""
         ...
 
     def committed(self, last_seq: int) -> None:
-        """Hear that the sink holds all results up to and with ``last_seq``."""
+        """Note that the sink holds all results up to and including ``last_seq``."""
         ...
 
     def close(self) -> None:
@@ -107,11 +107,11 @@ class Engine(Protocol):
 class Opened:
     """A query and its present owner.
 
-    Runs are decoded in the order they came, on a thread of this query, so that one slow query holds up no other.
+    Runs are decoded in order of arrival, on a thread of this query, so that a slow query delays no other.
 
     Args:
-        loop: where ``send`` runs.
-        send: the link's; False when the session is gone.
+        loop: the event loop of ``send``.
+        send: the link's method; it returns False when the session is gone.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, send: SendMessage) -> None:
@@ -126,26 +126,26 @@ class Opened:
         self._engine: Engine | None = None
 
     def begin(self, engine: Engine) -> None:
-        """Take a started engine; it has no owner yet."""
+        """Accept a started engine; it has no owner yet."""
         self._engine = engine
         self._decoder = Decoder(engine.query.input_schema)
         self._encoder = Encoder(engine.query.result_schema, codecs=CodecPolicy(engine.query.spec.result_codec))
 
     @property
     def activity(self) -> Activity | None:
-        """Return what Spark does for the query; None before it runs and after it was closed."""
+        """Return the record of Spark's work for the query; None before it runs and after it was closed."""
         return None if self._engine is None else self._engine.activity
 
     def can_serve(self, query: KnownQuery) -> bool:
-        """Tell whether what runs is this very query, alive, and may be handed to another session."""
+        """Return whether the running query equals this one, lives, and may be assigned to another session."""
         engine = self._engine
         return engine is not None and engine.can_change_owner and _same(engine.query, query)
 
     def attach(self, owner: Owner) -> None:
-        """Give the query to an owner, who sends its dictionaries anew; what an earlier one sent is dropped.
+        """Assign the query to an owner, who sends its dictionaries again; drop what an earlier owner sent.
 
         Raises:
-            RefusedError: it died before; a later death is told to the owner.
+            RefusedError: it has failed already; a later failure is reported to the owner.
         """
         engine = self._engine
         assert engine is not None
@@ -156,28 +156,28 @@ class Opened:
             raise RefusedError(f"query {engine.query.spec.query}: {engine.death}")
 
     def detach(self) -> None:
-        """Take the query from its owner: nothing more is answered."""
+        """Remove the owner: nothing more is answered."""
         self._owner = None
         if self._engine is not None:
             self._engine.drop_waiting()
 
     def committed(self, last_seq: int) -> None:
-        """Tell a stateful query what the sink holds."""
+        """Tell a stateful engine which results the sink holds."""
         if self._engine is not None:
             self._engine.committed(last_seq)
 
     def is_owned_by(self, session: str, epoch: int) -> bool:
-        """Tell whether messages of this session and epoch are meant for what runs now."""
+        """Return whether messages of this session and epoch belong to the query that runs now."""
         return self._owner is not None and (self._owner.session, self._owner.epoch) == (session, epoch)
 
     def take_run(self, run: RunMessage, payload: bytes) -> None:
-        """Queue a run for Spark; a gateway that sends more than its credit loses the query."""
+        """Queue a run for Spark; fail the query if the gateway exceeds its credit."""
         owner, decoder = self._owner, self._decoder
         assert owner is not None
         over = self._unconsumed_bytes and self._unconsumed_bytes + len(payload) > CREDIT_BYTES
         if over or self._waiting >= _RUNS_WAITING:
             self._fail(
-                owner, f"{self._waiting} runs of {self._unconsumed_bytes} bytes wait: the gateway overran its credit"
+                owner, f"{self._waiting} runs of {self._unconsumed_bytes} bytes wait: the gateway exceeded its credit"
             )
             return
         self._unconsumed_bytes += len(payload)
@@ -185,13 +185,13 @@ class Opened:
         self._threads.submit(self._put, decoder, Ticket(owner, run, len(payload)), payload)
 
     def take_dictionary(self, message: Dictionary, payload: bytes) -> None:
-        """Make a dictionary known to the runs that come after it."""
+        """Add a dictionary for the runs after it."""
         owner, decoder = self._owner, self._decoder
         if owner is not None:
             self._threads.submit(self._add_dictionary, owner, decoder, message, payload)
 
     def answer(self, answers: Sequence[RunOutcome]) -> None:
-        """Send what became of runs; called on any thread, which is at most one answer ahead of the link."""
+        """Send the outcome of runs; any thread may call, which is at most one answer ahead of the link."""
         with self._answering:
             owner = self._owner
             mine = [answer for answer in answers if owner is not None and answer.items[0].tag.owner is owner]
@@ -201,24 +201,24 @@ class Opened:
             before.result()
 
     def isolating(self, items: Sequence[Item]) -> None:
-        """Tell the owner which runs are looked at more closely; called on any thread."""
+        """Report to the owner which runs are being isolated; any thread may call."""
         owner = self._owner
         mine: list[Ticket] = [item.tag for item in items if owner is not None and item.tag.owner is owner]
         for ticket in mine:
             run = ticket.run
-            told = IsolatingMessage(query=run.query, epoch=run.epoch, first_seq=run.first_seq)
-            asyncio.run_coroutine_threadsafe(self._tell(ticket.owner, told), self._loop)
+            message = IsolatingMessage(query=run.query, epoch=run.epoch, first_seq=run.first_seq)
+            asyncio.run_coroutine_threadsafe(self._notify(ticket.owner, message), self._loop)
 
     def died(self, reason: str) -> None:
-        """Tell the owner that the query cannot go on; called on any thread."""
+        """Report to the owner that the query has failed; any thread may call."""
         self._loop.call_soon_threadsafe(self._fail, self._owner, reason)
 
     def broken(self, reason: str) -> None:
-        """Tell the owner that the query is at fault, so that no other host will do better; called on any thread."""
+        """Report to the owner that the query itself is at fault, so that it fails everywhere; any thread may call."""
         self._loop.call_soon_threadsafe(self._fail, self._owner, reason, True)
 
     def close(self) -> None:
-        """Stop what runs; returns when it has ended."""
+        """Stop the query; return when it has ended."""
         self._owner = None
         engine, self._engine = self._engine, None
         if engine is not None:
@@ -237,7 +237,7 @@ class Opened:
         except ValueError as error:
             self.died(str(error))
         except FeedClosed:
-            return  # whoever closed it has told the owner
+            return  # the caller of close has notified the owner
 
     def _add_dictionary(self, owner: Owner, decoder: Decoder, message: Dictionary, payload: bytes) -> None:
         try:
@@ -287,9 +287,9 @@ class Opened:
         _log.warning("query %s failed: %s", self._engine.query.spec.query, reason)
         failed = QueryFailed(query=self._engine.query.spec.query, epoch=owner.epoch, reason=reason, broken=broken)
         self._owner = None
-        self._loop.create_task(self._tell(owner, failed))
+        self._loop.create_task(self._notify(owner, failed))
 
-    async def _tell(self, owner: Owner, message: QueryFailed | IsolatingMessage) -> None:
+    async def _notify(self, owner: Owner, message: QueryFailed | IsolatingMessage) -> None:
         await self._send(owner.session, message, b"")
 
 

@@ -1,4 +1,4 @@
-"""Writes the class archive that halves the work of starting Spark, once for each machine: ``spillway prepare``."""
+"""Writes the class archive that halves the work of a Spark start, once for each machine: ``spillway prepare``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _WRITING_S = 300.0
 
 
 def prepare() -> Path:
-    """Start Spark, let it answer a query as an engine host does, and keep the classes that this took.
+    """Start Spark, run a query as an engine host does, and write the classes that were loaded to the archive.
 
-    Needs a process that has had no Spark yet. Two at a time do not disturb each other.
+    Needs a process that has not started Spark yet. Two processes may do this at the same time.
 
     Returns:
         The archive.
 
     Raises:
-        SessionError: Spark cannot be started, or its JVM wrote nothing.
+        SessionError: Spark cannot be started, or its JVM wrote no archive.
         OSError: the folder for the archive cannot be written.
     """
     kept = archive()

@@ -1,11 +1,10 @@
-"""A query that holds state: its offsets are seq, and its checkpoint goes on only when the sink holds the results."""
+"""A stateful query: its offsets are seq, and its checkpoint advances only when the sink holds the results."""
 
 from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,15 +23,18 @@ from engines.streaming import checkpoints
 from engines.streaming.activity import Activity
 from engines.streaming.answers import OnAnswers, OnItems, RunOutcome
 from engines.streaming.checkpoints import CheckpointError, ResumePoint
-from engines.streaming.feed import Feed, FeedServer, Item, pack
+from engines.streaming.feed import Feed, FeedServer, Item
 from engines.streaming.stream import OnDeath, Stream, Warmth, put_warm_up
-from engines.streaming.tables import one_batch, unpack
+from engines.streaming.tables import one_batch, without
 from infra.clock import Clock
 from infra.messages import Poison, QueryPlan
 
+_SEARCHES_MOST = 3
+"""After this many searches in one micro-batch, which then fails again, the query has failed."""
+
 
 def why_no_state_there(master: str, query: str, plan: QueryPlan) -> str:
-    """Say why a query cannot run on a Spark; empty if it can."""
+    """Return why a query cannot run on a Spark master; empty if it can."""
     if plan.switch_class != "whole" or is_local(master):
         return ""
     return (
@@ -45,20 +47,20 @@ class StatefulStream:
     """A stateful query, open, for one gateway session.
 
     Args:
-        query: what runs.
+        query: the query.
         server: where Spark asks for runs.
         clock: measures micro-batches.
-        on_answers: gets one answer for each micro-batch.
-        on_death: gets the reason when the query cannot go on.
-        on_isolating: gets the runs of a micro-batch that failed, before the rows at fault are looked for.
-        on_broken: gets the reason when the query itself is at fault; None: as ``on_death``.
+        on_answers: called with one answer for each micro-batch.
+        on_death: called with the reason when the query has failed.
+        on_isolating: called with the runs of a micro-batch that failed, before the search for its bad rows.
+        on_broken: called with the reason when the query itself is at fault; None: as ``on_death``.
 
     Attributes:
-        activity: what Spark does for it.
-        progress: where it goes on; runs must be put from ``progress.resume_seq`` on, without gaps.
+        activity: the record of Spark's work for it.
+        progress: where it continues; runs must be put from ``progress.resume_seq`` on, without gaps.
 
     Raises:
-        RefusedError: it has no checkpoint folder, a damaged one, or the executors are other machines.
+        RefusedError: it has no checkpoint folder, a damaged one, or the executors run on other machines.
     """
 
     def __init__(
@@ -86,6 +88,8 @@ class StatefulStream:
         self._closing = threading.Event()
         self._failed: tuple[Item, ...] = ()
         self._poison: tuple[Poison, ...] = ()
+        self._searches = 0
+        self._complete: tuple[Item, ...] = ()
         self._isolation = BatchIsolation(query, server, clock, self.activity, self._closing.is_set)
         self._isolating = threading.Lock()
         self._checkpoint = self._new_start()
@@ -94,10 +98,10 @@ class StatefulStream:
         self._stream = self._new_stream()
 
     def open(self) -> None:
-        """Start, on a host where it never ran after an empty micro-batch over a checkpoint that is thrown away.
+        """Start; if it never ran on this host, first run an empty micro-batch over a temporary checkpoint.
 
         Raises:
-            RefusedError: Spark does not run it as a stream in append mode, or not even without events.
+            RefusedError: Spark cannot run it as a stream in append mode, or it fails even without events.
         """
         if not self.query.warm:
             self._warm_up()
@@ -108,34 +112,34 @@ class StatefulStream:
             raise
 
     def put(self, parts: Sequence[pa.Buffer], tag: object, first_seq: int, end_seq: int) -> None:
-        """Append a run; blocks while too much waits.
+        """Append a run; blocks while the feed is full.
 
         Raises:
             FeedClosed: the query was stopped.
             ValueError: it is not the next one.
         """
         if first_seq != self.feed.next_position:
-            raise ValueError(f"run {first_seq}-{end_seq - 1} came where seq {self.feed.next_position} is next")
+            raise ValueError(f"run {first_seq}-{end_seq - 1} arrived, but seq {self.feed.next_position} is next")
         self.feed.put(parts, tag, end_seq - first_seq)
 
     @property
     def death(self) -> str:
-        """Return why it cannot go on; empty while it can."""
+        """Return why it ended; empty while it lives."""
         return self._stream.death or self._broken
 
     @property
     def can_change_owner(self) -> bool:
-        """Tell that no other session may go on: what this one's sink holds is not known to the next."""
+        """Return False: another session cannot know what this session's sink holds."""
         return False
 
     def committed(self, last_seq: int) -> None:
-        """Hear that the sink holds all results up to and with ``last_seq``."""
+        """Note that the sink holds all results up to and including ``last_seq``."""
         with self._committed:
             self._committed_seq = max(self._committed_seq, last_seq)
             self._committed.notify_all()
 
     def drop_waiting(self) -> None:
-        """End the micro-batch that waits for the sink: nobody will say that it has the results."""
+        """End the micro-batch that waits for the sink: nobody will report that the sink has the results."""
         with self._committed:
             self._abandoned = True
             self._committed.notify_all()
@@ -159,7 +163,7 @@ class StatefulStream:
         master = str(self.query.base.sparkContext.master)
         if not spec.checkpoint_dir:
             raise RefusedError(
-                f"query {spec.query} holds state ({self.query.plan.reason}) and got no checkpoint folder"
+                f"query {spec.query} is stateful ({self.query.plan.reason}) and has no checkpoint folder"
             )
         if no := why_no_state_there(master, spec.query, self.query.plan):
             raise RefusedError(no)
@@ -178,7 +182,7 @@ class StatefulStream:
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         items = self.feed.planned
         if not items:
-            # Spark plans a first micro-batch even if nothing has come; without the state of this one there is no next.
+            # Spark plans a first micro-batch even without runs; the second needs the state that this one makes.
             frame.toArrow()
             return
         try:
@@ -190,50 +194,52 @@ class StatefulStream:
         batch_s = self._clock.now() - self.feed.planned_at_s
         self._on_answers([RunOutcome(items, rows, self._poison, batch_id, batch_s)])
         self._wait_for_sink(items[-1].end - 1)
-        self._poison = ()
+        self._poison, self._searches = (), 0
         self.feed.release(items[-1].end)
 
     def _without_bad_rows(self) -> bool:
-        """Run the micro-batch that failed again, without the rows at fault; return whether that begins.
+        """Start the micro-batch that failed again without its bad rows; return False if it failed for another reason.
 
-        Spark's stream has ended. Another one takes the same micro-batch, since its limits are in the checkpoint.
+        Spark's stream has ended. A new one plans the same micro-batch, since its limits are in the checkpoint.
         """
         items, self._failed = self._failed, ()
         with self._isolating:
-            if not items or self._poison or self._closing.is_set():
-                return False  # what passed without its bad rows and fails now has another reason
+            if not items or self._closing.is_set() or self._searches == _SEARCHES_MOST:
+                return False
+            if self._searches == 0:
+                self._complete = items
+            self._searches += 1
             try:
-                self._on_isolating(items)
-                bad = self._isolation.bad_rows(items, self._checkpoint)
-                self._poison = tuple(Poison(row=row, reason=reason) for row, reason in bad.items())
-                self.feed.replace(self._good(items, bad))
-                self._checkpoint = self._new_start()
-                self._stream = self._new_stream()
-                self._stream.start()
+                self._restart_without_bad_rows()
             except StoppedError:
-                return True
+                pass
             except BrokenError as error:
-                self._broken = str(error)
-                self._on_broken(self._broken)
+                self._end(self._on_broken, str(error))
             except Exception as error:
-                self._broken = f"looking for rows that fail: {why(error)}"
-                self._on_death(self._broken)
+                self._end(self._on_death, f"looking for rows that fail: {why(error)}")
         return True
 
-    def _good(self, items: Sequence[Item], bad: Mapping[int, str]) -> list[Item]:
-        good, before = [], 0
-        for item in items:
-            rows = unpack(item.parts, self.query.input_schema)
-            kept = [row for row in range(rows.num_rows) if before + row not in bad]
-            before += rows.num_rows
-            good.append(replace(item, parts=pack(rows.take(pa.array(kept, pa.int64())))))
-        return good
+    def _restart_without_bad_rows(self) -> None:
+        self._on_isolating(self._complete)
+        bad = self._isolation.bad_rows(self._complete, self._checkpoint)
+        self._poison = tuple(Poison(row=row, reason=reason) for row, reason in bad.items())
+        self.feed.replace(without(self._complete, bad, self.query.input_schema))
+        self._checkpoint = self._new_start()
+        self._stream = self._new_stream()
+        self._stream.start()
+
+    def _end(self, report: OnDeath, reason: str) -> None:
+        self._broken = reason
+        self.feed.close(reason)
+        report(reason)
 
     def _wait_for_sink(self, last_seq: int) -> None:
         with self._committed:
             self._committed.wait_for(lambda: self._abandoned or self._committed_seq >= last_seq)
             if self._committed_seq < last_seq:
-                raise RuntimeError(f"the gateway left before its sink held seq {last_seq}: the batch is not committed")
+                raise RuntimeError(
+                    f"the gateway disconnected before its sink held seq {last_seq}: the batch is not committed"
+                )
 
     def _warm_up(self) -> None:
         warmth = Warmth()

@@ -1,4 +1,4 @@
-"""A stateless query open on this host: each run is answered separately, and no row stops the others."""
+"""A stateless query that is open on this host: each run is answered separately, and no row stops the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import spark_partition_id
 
-from engines.isolation.isolation import Isolation
+from engines.isolation.isolation import RUN_S, Isolation
 from engines.query.known import KnownQuery
 from engines.spark.scratch import scratch_folder
 from engines.streaming.activity import Activity
@@ -24,7 +24,7 @@ from infra.clock import Clock
 
 _PARTITION = "_spillway_partition"
 FEED_BYTES = 64 << 20
-"""Decoded rows that wait for Spark, at most (one run is always taken)."""
+"""The limit of decoded rows that wait for Spark (one run is always accepted)."""
 _FAILURES_IN_A_ROW = 3
 """After this many failed micro-batches in a row, the query leaves most of the CPU time to others."""
 _REST_TIMES = 3.0
@@ -34,20 +34,21 @@ _REST_MOST_S = 2.0
 class StatelessStream:
     """A stateless query, open.
 
-    Positions in the feed number what came since this start; the checkpoint is thrown away.
+    Positions in the feed count the runs since this start; the checkpoint is temporary.
 
     Args:
-        query: what runs.
+        query: the query.
         server: where Spark asks for runs.
         clock: measures micro-batches.
         on_answers: gets the answers of each micro-batch, one for each run that was put with a tag.
         on_death: gets the reason when the query cannot go on.
         on_isolating: gets the runs of a micro-batch that failed: each is answered later, and holds up no other.
         on_broken: gets the reason when the query itself is at fault; None: as ``on_death``.
+        run_s: how long a run that failed may be judged.
 
     Attributes:
-        progress: nothing to go on from.
-        activity: what Spark does for it.
+        progress: always empty: the query has no state.
+        activity: the record of Spark's work for it.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class StatelessStream:
         on_death: OnDeath,
         on_isolating: OnItems = lambda _: None,
         on_broken: OnDeath | None = None,
+        run_s: float = RUN_S,
     ) -> None:
         self.query = query
         self.progress = ResumePoint()
@@ -77,14 +79,14 @@ class StatelessStream:
         self._checkpoint = scratch_folder("stream")
         self._stream = Stream(query, server, self.feed, self._checkpoint, self._batch, self._died)
         self._isolation = Isolation(
-            query, clock, on_answers, self._is_broken, self._cannot_isolate, self.activity, self._rest
+            query, clock, on_answers, self._is_broken, self._cannot_isolate, self.activity, self._rest, run_s
         )
 
     def open(self) -> None:
-        """Start, and return once an empty micro-batch went through.
+        """Start, and return once an empty micro-batch has passed.
 
         Raises:
-            RefusedError: Spark does not run it, or not even without events.
+            RefusedError: Spark cannot run it, or it fails even without events.
         """
         try:
             put_warm_up(self.feed, self.query)
@@ -95,7 +97,7 @@ class StatelessStream:
             raise
 
     def put(self, parts: Sequence[pa.Buffer], tag: object, first_seq: int = 0, end_seq: int = 0) -> None:  # noqa: ARG002
-        """Append a run, in whatever order of seq; blocks while too much waits.
+        """Append a run, in any order of seq; blocks while the feed is full.
 
         Raises:
             FeedClosed: the query was stopped.
@@ -104,24 +106,24 @@ class StatelessStream:
 
     @property
     def death(self) -> str:
-        """Return why it cannot go on; empty while it can."""
+        """Return why it ended; empty while it lives."""
         return self._stream.death or self._broken
 
     @property
     def can_change_owner(self) -> bool:
-        """Tell whether it lives: runs are independent, so any session may go on with it."""
+        """Return whether it lives: runs are independent, so any session may continue with it."""
         return not self.death
 
     def committed(self, last_seq: int) -> None:
         """Do nothing: no state waits for the sink."""
 
     def drop_waiting(self) -> None:
-        """Forget the runs that no micro-batch holds yet, and those whose micro-batch failed."""
+        """Drop the runs that are not in a micro-batch yet, and those whose micro-batch failed."""
         self._isolation.forget()
         self.feed.drop_unplanned()
 
     def close(self) -> None:
-        """Stop; what is not answered will not be."""
+        """Stop; runs without an answer will not get one."""
         self._closing.set()
         self._isolation.close()
         self._stream.stop()
@@ -164,18 +166,18 @@ class StatelessStream:
         self._warmth.warmed()
 
     def _rest(self) -> float:
-        """Return for how many times as long as Spark worked the CPUs are left to other queries then."""
+        """Return how long to pause after Spark has worked, as a multiple of the time that it worked."""
         return _REST_TIMES if self._failures >= _FAILURES_IN_A_ROW else 0.0
 
     def _evaluated(self, frame: DataFrame, items: Sequence[Item]) -> list[pa.RecordBatch]:
         schema = self.query.result_schema
         if len(items) == 1:
             return [one_batch(frame.toArrow(), schema)]
-        # Only in a narrow plan are there several items, and there a row is made in the partition of its event.
+        # Only a narrow plan has several items, and there each row is made in the partition of its event.
         table = frame.select("*", spark_partition_id().alias(_PARTITION)).toArrow()
         partitions = table.column(_PARTITION).to_numpy()
         if np.any(np.diff(partitions) < 0):
-            raise RuntimeError("Spark returned partitions out of order: results cannot be given to their runs")
+            raise RuntimeError("Spark returned partitions out of order: results cannot be assigned to their runs")
         table = table.drop_columns([_PARTITION])
         results, part = [], 0
         for item in items:

@@ -1,4 +1,4 @@
-"""Whether Spark would run a query over a stream, found out without starting it."""
+"""Checks whether Spark would run a query over a stream, without starting it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from engines.streaming.stream import check_streaming
 
 
 def check_streams(query: KnownQuery) -> tuple[str, ...]:
-    """Plan a query over a stream of files that is never started, and let Spark judge it for append mode.
+    """Plan a query over a stream of files that is never started, and let Spark check it for append mode.
 
     Returns:
-        The files and folders of this machine that it reads beside the events.
+        The files and folders of this machine that it reads besides the events.
 
     Raises:
-        RefusedError: it would not run.
+        RefusedError: Spark would refuse it.
     """
     session = sibling(query.base)
     folder = scratch_folder("stream")

@@ -1,6 +1,6 @@
-"""Blocking work beside the loop, on threads that never keep the process alive.
+"""Blocking work outside the event loop, on threads that never keep the process alive.
 
-Calls into Spark cannot be cancelled. `asyncio.to_thread` would make an ending host wait for them.
+Calls into Spark cannot be cancelled. `asyncio.to_thread` would make a host that exits wait for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long Spark takes for micro-batches of a query, by their size."""
+"""Measures how long Spark takes for micro-batches of a query, by their size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOOK_AGAIN_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One micro-batch, and the runs that it took."""
+    """One micro-batch: its runs and its time."""
 
     events: int
     batch_s: float
@@ -48,24 +48,24 @@ def time_batches(
     runs: Sequence[int] = (1,),
     tell: Callable[[Timed], None] = lambda _: None,
 ) -> list[Timed]:
-    """Play micro-batches one after the other, each alone, after some that are not counted.
+    """Run micro-batches one after the other, each alone, after some warm-up ones that do not count.
 
-    Java compiles while it runs: large ones are played until they become no faster, for 40 s at most. The order of those
-    that count is shuffled, always in the same way: a machine that becomes faster or slower meanwhile must not pass for
-    the cost of an event.
+    Java compiles while it runs, so large micro-batches run until they become no faster, for 40 s at most. Those that
+    count run in a shuffled order, the same each time. Otherwise a machine that becomes faster or slower meanwhile would
+    look like a cost of events.
 
     Args:
-        query: stateless, as the host understands it.
-        feeds: where Spark asks for runs.
+        query: stateless, as the host knows it.
+        feeds: where Spark requests runs.
         events: at least as many as the largest size, of the query's input schema.
         sizes: events of a micro-batch.
-        repeats: so many of each size and number of runs.
-        clock: measures.
-        runs: runs of a micro-batch; more than one only if the query is narrow. Sizes of fewer events are left out.
+        repeats: repetitions of each size and number of runs.
+        clock: measures time.
+        runs: runs of a micro-batch; more than one only if the query is narrow. Sizes with fewer events are left out.
         tell: called after each.
 
     Raises:
-        RefusedError: the query cannot be run, or gave no answer.
+        RefusedError: the query cannot run, or gave no answer.
     """
     shapes = [(count, size) for count in runs for size in sizes if size >= count for _ in range(repeats)]
     random.Random("sizes").shuffle(shapes)  # noqa: S311  # no secret
@@ -79,10 +79,10 @@ def time_batches(
 
 
 class _Player:
-    """A stream that is given one micro-batch after the other.
+    """A stream that runs one micro-batch after the other.
 
-    What a micro-batch takes is all that waits when the one before ends: so the runs of the next are put meanwhile,
-    behind one that only keeps Spark busy.
+    A micro-batch takes everything that waits when the previous one ends. So the runs of the next are put meanwhile,
+    behind a run that only keeps Spark busy.
     """
 
     def __init__(self, query: KnownQuery, feeds: FeedServer, events: pa.RecordBatch, clock: Clock) -> None:
@@ -122,7 +122,7 @@ class _Player:
             self._put += 1
 
     def _until_planned(self) -> None:
-        """Return when Spark works on what was put last."""
+        """Return when Spark works on the runs that were put last."""
         feed, ends_s = self._stream.feed, self._clock.now() + _WITHIN_S
         while not (feed.planned and feed.planned[-1].end == feed.next_position) and not self._death:
             if self._clock.now() > ends_s:
@@ -130,7 +130,7 @@ class _Player:
             time.sleep(_LOOK_AGAIN_S)
 
     def play(self, runs: int, events: int) -> Timed:
-        """Play one micro-batch, and return how long it took."""
+        """Run one micro-batch, and return how long it took."""
         for _ in range(_TRIES):
             self._answers.clear()
             if runs == 1:
@@ -144,10 +144,10 @@ class _Player:
             last = self._answers[max(self._answers)]
             if len(last) == runs:
                 return Timed(events, last[0].batch_s, runs)
-        raise RefusedError(f"{runs} runs did not come into one micro-batch in {_TRIES} tries")
+        raise RefusedError(f"{_TRIES} tries did not get {runs} runs into one micro-batch")
 
     def warm_up(self, events: int) -> None:
-        """Play large micro-batches until they become no faster."""
+        """Run large micro-batches until they become no faster."""
         ends_s = self._clock.now() + _WARM_S
         before_s = math.inf
         for _ in range(_WARM_ROUNDS):

@@ -26,10 +26,10 @@ _QUERY = OpenQuery(
 
 
 def warm_up(session: SparkSession, feeds: FeedServer, clock: Clock) -> None:
-    """Run a small query through the whole streaming path, and return when its answer has come back.
+    """Run a small query through the whole streaming path, and return when its answer has arrived.
 
     Raises:
-        RefusedError: it did not come back, or was wrong.
+        RefusedError: no answer arrived, or a wrong one.
     """
     answered = threading.Event()
     rows: list[int] = []
@@ -50,6 +50,6 @@ def warm_up(session: SparkSession, feeds: FeedServer, clock: Clock) -> None:
         answered.wait(WARM_S)
         expected = sum(name.endswith("1") for name in names.to_pylist())
         if rows != [expected]:
-            raise RefusedError(f"the warm-up query gave {rows} rows where {expected} were due")
+            raise RefusedError(f"the warm-up query returned {rows} rows instead of {expected}")
     finally:
         stream.close()

@@ -1,4 +1,4 @@
-"""The engine host as a program: ``python -m engines.worker``, and what ``spillway worker`` calls."""
+"""The engine host as a program: ``python -m engines.worker``; ``spillway worker`` calls it."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = No
     """Run an engine host until it is stopped.
 
     Args:
-        user_data: the file that names it and its gateway's authority (`infra.link.keys.trust.UserData`, JSON).
+        user_data: the file with its name and its gateway's authority (`infra.link.keys.trust.UserData`, JSON).
         workdir: a folder of this host alone.
-        master: Spark's master; empty means ``local[N]``, N being the CPUs it may use.
-        cpus: the CPUs it may use, such as ``0,2-3``; None leaves that as it is.
+        master: Spark's master; empty means ``local[N]``, N being the number of CPUs it may use.
+        cpus: the CPUs it may use, such as ``0,2-3``; None: no change.
 
     Returns:
-        The exit code: 0 after an orderly end, 2 when it cannot start as it is set up, 1 otherwise.
+        The exit code: 0 after an orderly end, 2 when it cannot start with these settings, 1 otherwise.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s: %(message)s")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells of every connection, and of each loss at length
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # the gateway is told what Spark refuses
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs every connection, and each loss at length
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # the gateway gets Spark's errors anyway
     try:
         if cpus:
             # Before Spark starts, so that the JVM and all Python workers inherit it.
             os.sched_setaffinity(0, cpu_set(cpus))
         cores = len(os.sched_getaffinity(0))
-        told = UserData.from_json(user_data.read_bytes())
+        given = UserData.from_json(user_data.read_bytes())
         workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        settings = HostSettings(workdir.resolve(), master or f"local[{cores}]", cores, told.spark_conf)
-        end = asyncio.run(_run(told, settings))
+        settings = HostSettings(workdir.resolve(), master or f"local[{cores}]", cores, given.spark_conf)
+        end = asyncio.run(_run(given, settings))
     except (SessionError, TrustError, ValueError, OSError) as error:
         _log.error("cannot start: %s", error)
         return 2
@@ -51,10 +51,10 @@ def main(user_data: Path, workdir: Path, master: str = "", cpus: str | None = No
 
 
 def exit_within(within_s: float, code: int) -> None:
-    """Make sure that this process exits within a time limit, whatever hangs: its machine ends with it."""
+    """Make sure that this process exits within a time limit, even if something hangs: its VM ends with it."""
 
     def leave() -> None:
-        _log.error("cleaning up took more than %g s: left as it is", within_s)
+        _log.error("cleaning up took more than %g s: not completed", within_s)
         os._exit(code)
 
     timer = threading.Timer(within_s, leave)
@@ -63,10 +63,10 @@ def exit_within(within_s: float, code: int) -> None:
 
 
 def cpu_set(text: str) -> set[int]:
-    """Return the CPUs that ``0,2-3`` names.
+    """Return the CPUs of a list such as ``0,2-3``.
 
     Raises:
-        ValueError: it names none, or is no such list.
+        ValueError: the list is empty or malformed.
     """
     found: set[int] = set()
     for part in text.split(","):

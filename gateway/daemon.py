@@ -48,7 +48,7 @@ _TAG = "spillway-gateway"
 
 
 class Daemon:
-    """One gateway from start to end; ``ownership`` is of its fleet, if the config names one; ``dial`` links to VMs."""
+    """One gateway from start to end; ``ownership`` is that of its fleet, if it has one; ``dial`` connects to VMs."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Daemon:
         self._until_drained = until_drained
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_stop)
+            loop.add_signal_handler(number, self._on_stop_signal)
         async with serve_api(self, self._config.gateway.api), recorded(record, self._queries, self._clock):
             try:
                 if not await self._begin_unless_stopped():
@@ -125,9 +125,9 @@ class Daemon:
                 await self._keep_time(lambda: self._stop.is_set() or (until_drained and self._drained))
                 self.phase = "stopping"
                 await self._wind_down()
-                self._tell_failed(until_drained=until_drained)
+                self._log_failed_queries(until_drained=until_drained)
             finally:
-                await self._let_go()
+                await self._end_everything()
         if report is not None:
             self._write_report(report)
         _LOG.info("%s", tallies_text({name: query.tally for name, query in self._queries.items()}))
@@ -135,8 +135,8 @@ class Daemon:
             _LOG.error("%s", self._failure)
         return 0 if self._failure is None else 1
 
-    def _told_to_stop(self) -> None:
-        """Drain; at the second signal, do not wait for results that cannot be delivered now."""
+    def _on_stop_signal(self) -> None:
+        """Drain; at the second signal, stop waiting for results that cannot be delivered now."""
         if self._stop.is_set():
             self._fail("stopped by a second signal: undelivered results are delivered after the next start")
         self._stop.set()
@@ -144,7 +144,7 @@ class Daemon:
     async def _begin(self) -> None:
         """Adopt or terminate the VMs of an earlier gateway, connect to the hosts, open the queries."""
         await run_to_end(lambda: see_master(self._config.private.spark.master))
-        self._actuator.deal_with_leftovers()
+        self._actuator.handle_earlier_vms()
         await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
         self._home.watch()
         await self._supervision.begin()
@@ -152,7 +152,7 @@ class Daemon:
         self._actuator.queries_are_open()
 
     async def _begin_unless_stopped(self) -> bool:
-        """Begin, which takes as long as Spark does; return False if the gateway was stopped meanwhile."""
+        """Start, which takes as long as Spark does; return False if the gateway was stopped meanwhile."""
         begin = asyncio.create_task(self._begin(), name="begin")
         stop = asyncio.create_task(self._stop.wait(), name="stop")
         await asyncio.wait((begin, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -168,7 +168,7 @@ class Daemon:
         return self._supervision.drained
 
     async def _keep_time(self, over: Callable[[], bool], *, despite_failure: bool = False) -> None:
-        """End each slot when its time has come, until ``over`` or, unless that is known already, a failure."""
+        """End each slot at its time, until ``over`` or, unless that is known already, a failure."""
         while not over() and (despite_failure or self._failure is None):
             await self._clock.sleep_until(min(self._slot_ends_s, self._clock.now() + _POLL_S))
             self._check()
@@ -211,8 +211,8 @@ class Daemon:
         if why := self._why_not_write():
             self._fail(why)
 
-    def _tell_failed(self, *, until_drained: bool) -> None:
-        """Say which queries have failed; a gateway that was to run until everything is drained has failed then."""
+    def _log_failed_queries(self, *, until_drained: bool) -> None:
+        """Log which queries have failed; a gateway that runs until drained has then failed, too."""
         for name, reason in self._supervision.failed.items():
             why = f"query {name} failed, its undelivered events are kept: {reason}"
             if until_drained:
@@ -225,25 +225,24 @@ class Daemon:
     async def _wind_down(self) -> None:
         """Deliver what was read, and terminate every VM.
 
-        Slots go on meanwhile: a VM that cannot be drained is still ended before its next billing period, but what is
-        left is no reason to start one.
+        Slots continue meanwhile: a VM that cannot be drained is still terminated before its next billing period, but
+        the remaining events are no reason to start one.
         """
         self._deciding.handle(lambda event_id, at_s: DrainAll(event_id=event_id, at_s=at_s))
-        for query in self._queries.values():
-            query.stop_reading()
+        await asyncio.gather(*(query.stop_reading() for query in self._queries.values()))
         await self._keep_time(lambda: self._supervision.delivered)
         self._deciding.handle(lambda event_id, at_s: StopAll(event_id=event_id, at_s=at_s))
         await self._keep_time(lambda: self._actuator.settled, despite_failure=True)
 
-    async def _let_go(self) -> None:
-        """End all that still runs; after a failure that is more than after an orderly end."""
+    async def _end_everything(self) -> None:
+        """End everything that still runs; after a failure there is more to end than after an orderly stop."""
         await self._supervision.end()
         await self._home.stop_watching()
         await self._deciding.stop_learning()
-        await self._actuator.give_back_all()
+        await self._actuator.terminate_all()
         await self._books.close()
         await self._deciding.close()
-        if left := self._actuator.reaper.not_given_back:
+        if left := self._actuator.reaper.not_terminated:
             self._fail(f"could not be terminated, terminate by hand: {', '.join(left.values())}")
         try:
             await self._stop_queries()
@@ -251,7 +250,7 @@ class Daemon:
             await self._end_hosts()
 
     async def _stop_queries(self) -> None:
-        """Stop all queries; one that cannot be stopped in order does not keep the others from it."""
+        """Stop all queries; a query that cannot be stopped cleanly does not prevent the others from stopping."""
         names = list(self._queries)
         ends = await asyncio.gather(*(self._queries[name].stop() for name in names), return_exceptions=True)
         for name, error in zip(names, ends, strict=True):
@@ -261,7 +260,7 @@ class Daemon:
                 self._fail(f"query {name} could not be stopped cleanly: {error!r}")
 
     async def _end_hosts(self) -> None:
-        """End the engine hosts, or leave them to the next gateway."""
+        """End the engine hosts, or leave them for the next gateway."""
         try:
             await self._home.end(keep=self._keep_hosts)
         finally:
@@ -366,7 +365,7 @@ class Daemon:
         return json.dumps(self._deciding.decisions.last)
 
     def status(self) -> str:
-        """Return what the gateway is doing, as JSON."""
+        """Return the state of the gateway, as JSON."""
         running = self.phase in ("running", "stopping")
         spent = money(self._scheduler, self._clock.now(), self._clock.wall())
         supervisors = self._supervision.of if running else {}

@@ -20,21 +20,21 @@ from policies.signals import Ask, BudgetFrozen, Command, Event, Fit, LedgerResto
 _LOG = logging.getLogger(__name__)
 
 MakeEvent = Callable[[str, float], Event]
-"""Makes an event of its id and the time."""
+"""Creates an event from its id and the time."""
 
 
 class Deciding:
     """The scheduler with its policies and its logs.
 
     Args:
-        settings: what the scheduler decides by.
+        settings: the scheduler's settings.
         state_dir: where the logs go.
         clock: time.
         watch: called with each event and the commands that it led to.
-        execute: begins commands; those to policies are begun here.
+        execute: carries out commands, except those to policies, which are carried out here.
 
     Attributes:
-        scheduler: for looking; events go through ``handle``.
+        scheduler: for reading; pass events through ``handle``.
         decisions: the ledger of decisions.
     """
 
@@ -58,21 +58,21 @@ class Deciding:
         self._event_ids = count(1)
 
     def restore(self, state: LedgerState) -> None:
-        """Go on with what an earlier gateway spent."""
+        """Continue with the spending of an earlier gateway."""
         self.handle(lambda event_id, at_s: LedgerRestored(event_id=event_id, at_s=at_s, state=state))
 
     def freeze(self, why: str) -> None:
-        """Reserve nothing more, because of ``why``; go on if it is empty."""
+        """Reserve no more money, because of ``why``; continue if it is empty."""
         self.handle(lambda event_id, at_s: BudgetFrozen(event_id=event_id, at_s=at_s, why=why))
 
     def handle(self, make_event: MakeEvent) -> None:
         """Pass the scheduler an event between two slots, and carry out its commands."""
-        self.decisions.did(self._decide(make_event))
+        self.decisions.note_commands(self._decide(make_event))
 
     async def end_slot(self, make_event: MakeEvent, wall_s: float) -> None:
-        """Pass the scheduler a slot that ended, ask the policies if it wants that, and carry out its commands.
+        """Pass the scheduler the end of a slot, ask the policies if it says so, and carry out its commands.
 
-        Other events may happen while the policies think; the next slot must wait.
+        Other events may happen while the policies work; the next slot must wait.
 
         Args:
             make_event: makes the ``SlotEnded``.
@@ -90,7 +90,7 @@ class Deciding:
 
     def _decide(self, make_event: MakeEvent) -> list[Command]:
         event = make_event(f"e{next(self._event_ids)}", self._clock.now())
-        self.decisions.heard(event)
+        self.decisions.note_event(event)
         commands = self.scheduler.handle(event)
         self._events.note(event, commands)
         self._watch(event, commands)

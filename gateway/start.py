@@ -1,4 +1,4 @@
-"""Runs a gateway as the owner of its state_dir and its fleet, and says how it ended."""
+"""Runs a gateway as the owner of its state_dir and its fleet, and reports how it ended."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def run(
     """Run a gateway until SIGTERM or SIGINT or, with ``until_drained``, until everything is processed.
 
     Args:
-        config: what the user wrote.
-        until_drained: end once finite sources are done, every result is in its sink and every VM is given back.
-        report: where to write what happened, or None.
+        config: the whole config.
+        until_drained: exit once finite sources are done, every result is in its sink and every VM is terminated.
+        report: the file for the report, or None.
         keep_hosts: leave the engine hosts running for the next start; they end themselves after ``orphan_after``.
-        record: where to write what came when, or None.
+        record: the file for the trace of arrivals, or None.
 
     Returns:
         The exit code: 0 ok, 1 it failed, 2 the state_dir, a source, a query or the API's address is wrong.

@@ -1,4 +1,4 @@
-"""Time as an argument: the daemon passes the system's clock, tests and the simulator one of their own."""
+"""Time as an argument: the daemon passes the system's clock; tests and the simulator pass their own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Named places at which a fault test lets the process die or the disk fail.
+"""Named places in the code at which a fault test kills the process or makes the disk fail.
 
-``SPILLWAY_FAILPOINTS`` holds, separated by blanks, ``<name>=<what>@<time>`` or ``<name>=<what>@<first>-<last>``: what
-(``kill``, ``enospc``, ``eio``) happens when the place is reached for the so-many-th time, counted from 1. Without the
-variable nothing ever happens.
+``SPILLWAY_FAILPOINTS`` is a list, separated by blanks, of ``<name>=<what>@<time>`` or ``<name>=<what>@<first>-<last>``.
+The fault ``<what>`` (``kill``, ``enospc``, ``eio``) happens when the place is reached for the n-th time, counted from
+1. Without the variable nothing ever happens.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Failpoints:
         text: as in ``SPILLWAY_FAILPOINTS``.
 
     Raises:
-        ValueError: the text has another form, or names a place that is not there.
+        ValueError: the text has another form, or names a place that does not exist.
     """
 
     def __init__(self, text: str) -> None:
@@ -65,13 +65,13 @@ class Failpoints:
             rule = _RULE.fullmatch(word)
             if rule is None or rule["name"] not in NAMES:
                 raise ValueError(
-                    f'"{word}" is no failpoint; write <name>=kill@3 with one of {", ".join(sorted(NAMES))}'
+                    f'"{word}" is not a failpoint; write <name>=kill@3 with one of {", ".join(sorted(NAMES))}'
                 )
             first = int(rule["first"])
             self._rules.setdefault(rule["name"], []).append((rule["what"], first, int(rule["last"] or first)))
 
     def reached(self, name: str) -> None:
-        """See ``reached``."""
+        """See the function ``reached``."""
         if not self._rules:
             return
         self._times[name] += 1
@@ -93,7 +93,7 @@ _failpoints = from_environment(os.environ)
 
 @contextlib.contextmanager
 def installed(text: str) -> Iterator[None]:
-    """Let other rules hold while a test runs; the text is as in ``SPILLWAY_FAILPOINTS``."""
+    """Replace the rules while a test runs; the text is as in ``SPILLWAY_FAILPOINTS``."""
     global _failpoints
     before, _failpoints = _failpoints, Failpoints(text)
     try:
@@ -103,9 +103,9 @@ def installed(text: str) -> Iterator[None]:
 
 
 def reached(name: str) -> None:
-    """Say that the place ``name`` (one of ``NAMES``) is reached.
+    """Report that the place ``name`` (one of ``NAMES``) is reached.
 
     Raises:
-        OSError: a rule wants the disk to fail here.
+        OSError: a rule makes the disk fail here.
     """
     _failpoints.reached(name)

@@ -24,6 +24,6 @@ class ByteGate:
         self.held_bytes += count_bytes
 
     def give(self, count_bytes: int) -> None:
-        """Count bytes that are gone."""
+        """Count bytes that are no longer held."""
         self.held_bytes -= count_bytes
         self._changed.set()

@@ -23,14 +23,14 @@ ChannelName = Literal["control", "data"]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Base of every message; its tag on the wire is the struct's name unless it names one itself."""
+    """Base of every message; its tag on the wire is the struct's name unless it sets another."""
 
 
 # ------------------------------------------------------------------------------------------------------------ greeting
 
 
 class GatewayHello(Message, frozen=True, kw_only=True):
-    """First frame of the gateway on each connection; the newest ``session`` is the one a host serves."""
+    """First frame of the gateway on each connection; a host serves the newest ``session``."""
 
     protocol: int
     session: str
@@ -38,14 +38,14 @@ class GatewayHello(Message, frozen=True, kw_only=True):
 
 
 class HostHello(Message, frozen=True, kw_only=True):
-    """The host's answer: who it is and what it runs.
+    """The host's answer: its name and what it runs.
 
     Attributes:
         host: its name.
         session: the gateway's.
-        runtime: what it runs.
-        ready: its warm-up batch is done.
-        reclaimed_in_s: the provider takes its machine back in so many seconds; None: nobody said so.
+        runtime: the versions and settings that it runs with.
+        ready: whether its warm-up batch is done.
+        reclaimed_in_s: the provider reclaims its VM in this many seconds; None: not announced.
     """
 
     host: str
@@ -65,7 +65,7 @@ class HostReady(Message, frozen=True, kw_only=True):
 
 
 class EnrolRequest(Message, frozen=True, kw_only=True):
-    """The gateway, known by its client certificate, asks a new host to prove itself; ``nonce`` is 32 random bytes."""
+    """The gateway, proved by its client certificate, asks a new host to prove itself; ``nonce``: 32 random bytes."""
 
     nonce: bytes
 
@@ -78,17 +78,17 @@ class EnrolProof(Message, frozen=True, kw_only=True):
 
 
 class EnrolGrant(Message, frozen=True, kw_only=True):
-    """The signed certificate; from here on the token is spent and only mutual TLS is spoken."""
+    """The signed certificate; from now on the token is spent and only mutual TLS is used."""
 
     certificate_pem: bytes
 
 
 class Enrolled(Message, frozen=True, kw_only=True):
-    """The host has the certificate in use; the gateway may reconnect."""
+    """The host uses the certificate; the gateway may reconnect."""
 
 
 class RenewRequest(Message, frozen=True, kw_only=True):
-    """The gateway, known by its client certificate, sends an enrolled host one more authority to trust."""
+    """The gateway, authenticated by its client certificate, sends an enrolled host one more authority to trust."""
 
     ca_pem: bytes
 
@@ -100,13 +100,13 @@ class RenewProof(Message, frozen=True, kw_only=True):
 
 
 class RenewGrant(Message, frozen=True, kw_only=True):
-    """The new key's certificate, of the authority that was named."""
+    """The new key's certificate, from the authority that the request named."""
 
     certificate_pem: bytes
 
 
 class Renewed(Message, frozen=True, kw_only=True):
-    """The host shows the new certificate; the authority before is trusted until a gateway proves itself by the new."""
+    """The host presents the new certificate; the old authority is trusted until a gateway uses the new one."""
 
 
 # -------------------------------------------------------------------------------------------------------------- queries
@@ -117,19 +117,19 @@ class OpenQuery(Message, frozen=True, kw_only=True):
 
     Attributes:
         query: name from the config.
-        epoch: counts the openings of this query by gateways; answers of other epochs are not believed.
+        epoch: counts how often gateways opened this query; answers of other epochs are ignored.
         schema_ddl: the input's schema as Spark DDL.
         sql: SQL over the view ``events``; or
         function: ``package.module:name``, DataFrame -> DataFrame.
-        code_path: a folder put on the module path for ``function`` (its user's folder), or empty.
-        code_hash: sha256 of what the gateway believes the query to be (see ``engines.query.code``); a host that
-            computes another refuses.
-        checkpoint_dir: where a stateful query keeps its state on this host; empty for a throwaway.
+        code_path: the user's folder, put on the module path for ``function``; or empty.
+        code_hash: sha256 of the query as the gateway knows it (see ``engines.query.code``); a host that computes
+            another hash refuses.
+        checkpoint_dir: where a stateful query keeps its state on this host; empty for a temporary folder.
         begin_seq: the seq at which a stateful query without a checkpoint begins.
         max_batch_runs: at most this many runs in one micro-batch.
         result_codec: how results are packed: ``none`` or ``zstd``.
-        bad_rows_most: as soon as more of 1,000 consecutive rows fail, a stateless query is broken; 0: never.
-        analyse_only: plan and schemas are wanted, nothing is started.
+        bad_rows_most: a stateless query is broken as soon as more of 1,000 consecutive rows fail; 0: never.
+        analyse_only: only plan and schemas are wanted; no query is started.
     """
 
     query: str
@@ -151,11 +151,11 @@ class QueryReady(Message, frozen=True, kw_only=True):
     """The query is open and warm.
 
     Attributes:
-        input_schema: Arrow schema (serialised) that Spark derives from the DDL; frames carry exactly this.
+        input_schema: Arrow schema (serialised) that Spark derives from the DDL; frames use exactly this schema.
         result_schema: Arrow schema (serialised) of the results.
-        plan: what the plan says.
-        credit_bytes: how many payload bytes the gateway may have unconsumed at this host.
-        resume_seq: for a stateful query, the next seq its checkpoint wants; else 0.
+        plan: properties of Spark's plan.
+        credit_bytes: how many payload bytes may be sent to this host before it has consumed them.
+        resume_seq: for a stateful query, the next seq after its checkpoint; else 0.
         resume_end_seq: for a stateful query whose last micro-batch was planned but not committed, the end (exclusive)
             of that batch, which will run again with exactly these limits; else equal to ``resume_seq``.
     """
@@ -179,9 +179,9 @@ class QueryRefused(Message, frozen=True, kw_only=True):
 
 
 class QueryFailed(Message, frozen=True, kw_only=True):
-    """An open query died and could not be helped; its open runs must go elsewhere.
+    """An open query failed for good; its open runs must be dispatched elsewhere.
 
-    ``broken`` says that the query itself is at fault, not this host: no other host will do better.
+    ``broken`` says that the query itself is at fault, not this host: it would fail on every other host, too.
     """
 
     query: str
@@ -191,7 +191,7 @@ class QueryFailed(Message, frozen=True, kw_only=True):
 
 
 class CloseQuery(Message, frozen=True, kw_only=True):
-    """Stop a query; what has not been completed will not be."""
+    """Stop a query; runs that are not completed will not be."""
 
     query: str
     epoch: int
@@ -203,7 +203,7 @@ class CloseQuery(Message, frozen=True, kw_only=True):
 class RunMessage(Message, frozen=True, kw_only=True, tag="Run"):
     """A run on its way to a host; the payload is its encoded rows (``infra.payload``).
 
-    ``rows`` counts the rows in the payload, which early predicates may have made fewer than the seq range holds.
+    ``rows`` counts the rows in the payload; early predicates may have removed some of the seq range.
     """
 
     query: str
@@ -225,9 +225,9 @@ class Poison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IsolatingMessage(Message, frozen=True, kw_only=True, tag="Isolating"):
-    """A run failed in its micro-batch, and the host looks for the rows at fault beside the query's next runs.
+    """A run failed in its micro-batch, and the host looks for the rows at fault while the query's next runs go on.
 
-    How long that takes says nothing of what the host can serve.
+    The time that this takes says nothing about the host's speed.
     """
 
     query: str
@@ -236,9 +236,9 @@ class IsolatingMessage(Message, frozen=True, kw_only=True, tag="Isolating"):
 
 
 class Completed(Message, frozen=True, kw_only=True):
-    """A run, or for a stateful query a contiguous range of them, is answered; the payload is the encoded results.
+    """The answer to a run, or for a stateful query to a contiguous range of runs; the payload is the encoded results.
 
-    ``batch_id`` numbers the host's micro-batches, ``batch_s`` is how long that one took.
+    ``batch_id`` numbers the host's micro-batches; ``batch_s`` is how long the micro-batch took.
     """
 
     query: str
@@ -253,7 +253,7 @@ class Completed(Message, frozen=True, kw_only=True):
 
 
 class CommittedMessage(Message, frozen=True, kw_only=True, tag="Committed"):
-    """The sink holds every result of a stateful query up to and with ``last_seq``: its checkpoint may go on."""
+    """The sink holds every result of a stateful query up to and including ``last_seq``: its checkpoint may advance."""
 
     query: str
     epoch: int
@@ -261,7 +261,7 @@ class CommittedMessage(Message, frozen=True, kw_only=True, tag="Committed"):
 
 
 class Credit(Message, frozen=True, kw_only=True):
-    """The host has consumed ``bytes`` payload bytes of a query's runs; as many more may be sent."""
+    """The host has consumed ``bytes`` payload bytes of a query's runs; the gateway may send as many more."""
 
     query: str
     epoch: int
@@ -280,7 +280,7 @@ class Dictionary(Message, frozen=True, kw_only=True):
 
 
 class Ping(Message, frozen=True, kw_only=True):
-    """Heartbeat of either side; ``sent_s`` is the sender's clock and comes back unchanged."""
+    """Heartbeat of either side; ``sent_s`` is the sender's clock and is returned unchanged."""
 
     sent_s: float
 
@@ -288,7 +288,7 @@ class Ping(Message, frozen=True, kw_only=True):
 class Pong(Message, frozen=True, kw_only=True):
     """Answer to a heartbeat, with the answering side's one-minute load average and resident memory.
 
-    ``cpu`` is the use of the CPUs that it may run on since its last answer, in [0, 1]; None from an older host.
+    ``cpu`` is the use, since its last answer, of the CPUs that it may use, in [0, 1]; None from an older host.
     """
 
     sent_s: float
@@ -298,23 +298,23 @@ class Pong(Message, frozen=True, kw_only=True):
 
 
 class Reclaimed(Message, frozen=True, kw_only=True):
-    """Sent by the host on the control channel: the provider reclaims its machine in this many seconds."""
+    """Sent by the host on the control channel: the provider reclaims its VM in this many seconds."""
 
     in_s: float
 
 
 class HostEnding(Message, frozen=True, kw_only=True):
-    """Sent by a host whose JVM has ended: the queries that Spark ran then, one of which may have ended it."""
+    """Sent by a host whose JVM has exited: the queries that Spark was running, one of which may have caused it."""
 
     suspects: tuple[str, ...]
 
 
 class Shutdown(Message, frozen=True, kw_only=True):
-    """The host shall end itself."""
+    """Asks the host to exit."""
 
 
 class Bye(Message, frozen=True, kw_only=True):
-    """The last frame before the sender closes the link, and why."""
+    """The last frame before the sender closes the link, with the reason."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""What Spark's plan says about a query."""
+"""Properties of a query, derived from Spark's plan."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Predicate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What Spark's own plan says about a query.
+    """Properties of a query, derived from Spark's own plan.
 
     Attributes:
         switch_class: ``stateless`` may be split at any share; ``whole`` holds state and stays in one place.
-        reason: why it is ``whole``, or why it may not be switched; empty when there is nothing to say.
+        reason: why it is ``whole``, or why it may not be switched; empty if there is nothing to report.
         switchable: False when splitting could change an answer (``rand()``, ``current_timestamp()``, state).
         narrow: True when several runs may share a micro-batch because each output row still names its partition.
         needed_schema: the Arrow schema (serialised) of the columns, nested fields pruned, that the query reads;
-            None when the plan could not be read, and then everything is sent.
+            predicates: conditions, all of which must be true for a row to be needed.
         predicates: conditions, all of which must be true for a row to matter.
         trim_note: why ``needed_schema`` is None, or which predicates could not be taken early.
     """

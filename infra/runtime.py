@@ -1,4 +1,4 @@
-"""What must be equal at two sites for a query to give the same answers there."""
+"""The versions and settings that must be equal at two sites for a query to give the same answers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import msgspec
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
-    """All that must be equal at two sites for a query to give the same answers there.
+    """The versions and settings that must be equal at two sites for a query to give the same answers.
 
     Attributes:
-        protocol: of the link.
+        protocol: version of the link's protocol.
         spark: its version; likewise ``java`` and ``python``.
         timezone: of the session.
         ansi: whether the session follows the SQL standard.
-        settings: those of the user that can change an answer.
+        settings: the user's settings that can change an answer.
     """
 
     protocol: int

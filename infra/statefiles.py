@@ -1,4 +1,4 @@
-"""Files that survive a crash: written beside, synced, renamed, and the folder synced."""
+"""Files that survive a crash: written to a temporary file, synced and renamed, and the folder synced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROBE_BYTES = 1 << 20
 
 
 class StateError(Exception):
-    """Something on disk is not what this gateway can go on from; the message says what to do."""
+    """The gateway cannot continue from a file on disk; the message says what to do."""
 
 
 def sync_folder(folder: Path) -> None:
@@ -26,7 +26,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make ``folder`` and the folders above it, durably, where they are not there."""
+    """Create ``folder`` and its parents, durably, where they do not exist."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -38,7 +38,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data``: after a crash there is the old content or the new, never a mixture.
 
     Raises:
-        OSError: it is not known which of the two would be there after a crash; write again.
+        OSError: either content may be there after a crash; write again.
     """
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -48,7 +48,7 @@ def write_atomically(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError:
-        # On a full disk what was written of it would be in the way of everything else.
+        # On a full disk the incomplete file would take space from everything else.
         with suppress(OSError):
             temporary.unlink()
         raise
@@ -56,10 +56,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def probe(folder: Path) -> None:
-    """See whether the disk takes a megabyte.
+    """Check whether a megabyte can be written.
 
     Raises:
-        OSError: it does not.
+        OSError: it cannot.
     """
     write_atomically(folder / "probe", bytes(_PROBE_BYTES))
     (folder / "probe").unlink()
@@ -73,10 +73,10 @@ def queries_without_config(folder: Path, known: Collection[str]) -> list[Path]:
 
 @contextmanager
 def owned(state_dir: Path) -> Iterator[None]:
-    """Hold ``state_dir`` for one gateway; the lock goes with the process, however it dies.
+    """Lock ``state_dir`` for one gateway; the lock ends with the process, however it dies.
 
     Raises:
-        StateError: another gateway holds it, or it was written by another format version.
+        StateError: another gateway holds it, or another format version wrote it.
     """
     state_dir.mkdir(parents=True, exist_ok=True)
     with (state_dir / "lock").open("a+") as file:

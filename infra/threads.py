@@ -1,4 +1,4 @@
-"""Blocking calls in threads, for which a cancelled caller still waits."""
+"""Blocking calls in threads; a cancelled caller still waits for them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 async def run_to_end(function: Callable[[], T]) -> T:
-    """Like ``asyncio.to_thread``, but a caller that is cancelled meanwhile goes on only when the thread is done.
+    """Like ``asyncio.to_thread``, but a caller that is cancelled meanwhile continues only when the thread is done.
 
-    A thread cannot be stopped: whoever cancels a writer and then closes its file would meet it there.
+    A thread cannot be stopped. A caller that cancelled a writer and closed its file would close it under the thread.
     """
     return await wait_out(asyncio.to_thread(function))

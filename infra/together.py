@@ -1,10 +1,11 @@
-"""How tasks end: all together, cancelled, or to the end although the caller was cancelled."""
+"""Ending tasks: all together, cancelled, or completed although the caller was cancelled."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 _LOG = logging.getLogger(__name__)
@@ -12,9 +13,9 @@ T = TypeVar("T")
 
 
 async def all_or_none(*work: Coroutine[Any, Any, Any]) -> None:
-    """Run ``work`` at once; when one part fails, or the caller is cancelled, end the others before that is raised.
+    """Run ``work`` concurrently; if one part fails, or the caller is cancelled, end the others before raising.
 
-    ``asyncio.gather`` would leave the others running behind the back of whoever cleans up.
+    ``asyncio.gather`` would leave the others running while the caller cleans up.
 
     Raises:
         BaseException: the first failure, as it was raised.
@@ -28,7 +29,7 @@ async def all_or_none(*work: Coroutine[Any, Any, Any]) -> None:
 
 
 async def end_tasks(*tasks: asyncio.Future[Any] | None) -> None:
-    """Cancel tasks and return once they have ended, however they ended; None is passed over."""
+    """Cancel tasks and return once they have ended, successfully or not; None is skipped."""
     there = [task for task in tasks if task is not None]
     for task in there:
         task.cancel()
@@ -38,16 +39,29 @@ async def end_tasks(*tasks: asyncio.Future[Any] | None) -> None:
 
 
 async def wait_out(work: Awaitable[T], within_s: float | None = None) -> T:
-    """Return what ``work`` returns; a caller that is cancelled meanwhile goes on only when ``work`` has ended.
+    """Return what ``work`` returns; a caller that is cancelled meanwhile continues only when ``work`` has ended.
 
     Args:
-        work: must end by itself.
-        within_s: for how long a cancelled caller waits before ``work`` is cancelled too; None for as long as it takes.
+        work: must end by itself, and also when it is cancelled.
+        within_s: how long a cancelled caller waits before ``work`` is cancelled too; None: until it ends.
     """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task], timeout=within_s)
-        await end_tasks(task)
+        ending = asyncio.ensure_future(_end_within(task, within_s))
+        while not ending.done():
+            # A caller that is cancelled again waits all the same.
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(ending)
         raise
+
+
+async def _end_within(task: asyncio.Future[Any], within_s: float | None) -> None:
+    await asyncio.wait([task], timeout=within_s)
+    await end_tasks(task)
+
+
+async def await_shared(work: asyncio.Future[T]) -> T:
+    """Return what ``work`` returns; a caller that is cancelled meanwhile goes on, and so does ``work``, for others."""
+    return await asyncio.shield(work)

@@ -1,1 +1,1 @@
-"""Decisions, and nothing else: no I/O, no await, no clock, no global."""
+"""Pure decisions: no I/O, no await, no clock, no global state."""

@@ -1,7 +1,7 @@
-"""What a policy sees in each slot, and its answer: how many VMs are wanted, why, and the options it rejected.
+"""The input of a policy in each slot, and its answer: how many VMs are wanted, why, and the options it rejected.
 
-A policy says when VMs start and are kept, ahead of time. Which events go to them (equation 2), the budget and
-``max_vms`` are no business of its.
+A policy decides ahead of time when VMs start and are kept. It does not decide which events go to them (equation 2), nor
+about the budget and ``max_vms``.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from policies.gaussian.forecaster import Trained, TrainingSet
 
 ENGINES_HOME = 1
-"""The private cluster counts as one engine, so that as many engines as 1 means that no VM is wanted."""
+"""The private cluster counts as one engine, so one engine means that no VM is wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What is the same for all queries.
+    """The settings that all queries share.
 
     Attributes:
-        max_vms: at most so many VMs live at a time.
-        terms: what the cloud charges.
-        boot_s: from asking for a VM until it serves.
+        max_vms: the limit of VMs that live at a time.
+        terms: the cloud's prices.
+        boot_s: from the order of a VM until it serves.
         slot_s: length of a slot.
     """
 
@@ -44,7 +44,7 @@ class StandingVm:
     """A VM that serves or boots.
 
     Attributes:
-        ready_in_s: when it serves; 0 if it does.
+        ready_in_s: seconds until it serves; 0 if it serves already.
         paid_for_s: from now until the end of the billing block that is paid for.
     """
 
@@ -54,14 +54,14 @@ class StandingVm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a policy looks at when a slot has ended.
+    """The input of a policy when a slot has ended.
 
     Attributes:
         at_s: now.
-        wall_s: now, in seconds since 1970: cycles of a day are cycles of the clock that people live by.
-        slot: what was measured of its query.
+        wall_s: now, in seconds since 1970: daily cycles follow the wall clock.
+        slot: the measurements of its query.
         vms: those that serve or boot.
-        cpu: mean use of the engines' CPUs, each in [0, 1]; None where nobody measures it.
+        cpu: mean use of the engines' CPUs, each in [0, 1]; None where it is not measured.
         sent_part: bytes over the WAN per raw byte, so far.
     """
 
@@ -80,11 +80,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A forecast: events per second, with the interval that holds nine of ten.
+    """A forecast: events per second, with the interval that contains 90 % of the values.
 
     Attributes:
-        in_s: so far ahead of now.
-        rate: what is expected.
+        in_s: how far ahead of now.
+        rate: the expected value.
         low: lower end of the interval.
         high: its upper end.
     """
@@ -97,7 +97,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What it would cost, VMs, traffic and late events together, to have so many VMs at ``Expected.in_s``."""
+    """The total cost (VMs, traffic and late events) of having this many VMs at ``Expected.in_s``."""
 
     vms: int
     usd: float
@@ -105,11 +105,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A query's offered load, lambda / mu: how many engines like a VM its events keep busy.
+    """A query's offered load, lambda / mu: how many engines of a VM's speed its events keep busy.
 
     Attributes:
-        ahead: when a VM that is asked for now serves.
-        most: the most from now until then.
+        ahead: at the time when a VM that is ordered now serves.
+        most: the maximum from now until then.
         home_engines: how many VMs the private cluster is worth to it.
     """
 
@@ -120,17 +120,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What a policy says.
+    """A policy's answer.
 
     Attributes:
-        wanted: how many VMs are to serve or boot now; None leaves starts and ends to equation 1.
-        kept: how many are kept when their billing periods end; never less than ``wanted``.
+        wanted: how many VMs should serve or boot now; None: equation 1 decides starts and ends.
+        kept: how many are kept when their billing periods end; at least ``wanted``.
         why: the reason as a sentence.
         expected: the forecast, if there is one.
         rules: what each plain rule would want, by its name, as a sentence.
-        options: what was chosen, and what was not, with what it costs.
-        load: what is added up with the other queries' loads; None: its wish stands for itself.
-        rising_to: the most VMs that are foreseen to be wanted within a billing period; 0 if none are foreseen.
+        options: the chosen option and the rejected ones, with their costs.
+        load: added up with the other queries' loads; None: ``wanted`` stands alone.
+        rising_to: the largest number of VMs that will be wanted within a billing period; 0 if no rise is foreseen.
     """
 
     wanted: int | None = None
@@ -143,7 +143,7 @@ class Advice:
     rising_to: int = 0
 
     def __post_init__(self) -> None:
-        # Advice is kept from slot to slot and shown to whoever asks: nobody may change it.
+        # Advice is kept from slot to slot and shown to others, so nobody may change it.
         object.__setattr__(self, "rules", MappingProxyType(dict(self.rules)))
 
 
@@ -156,11 +156,11 @@ class FitOrder:
 
 
 class VmPolicy(ABC):
-    """Says for one query how many VMs are wanted.
+    """Decides for one query how many VMs are wanted.
 
     Attributes:
         name: as in the config.
-        phi_starts: whether equation 1 still starts a VM when the limit is really broken, whatever the policy says.
+        phi_starts: whether equation 1 also starts a VM when the limit is broken, whatever the policy says.
     """
 
     name: str
@@ -168,25 +168,25 @@ class VmPolicy(ABC):
 
     @abstractmethod
     def advise(self, seen: Seen) -> Advice:
-        """Take in a slot and return what is wanted now; called once a slot."""
+        """Take the measurements of a slot and return what is wanted now; called once a slot."""
 
     def fit_order(self) -> FitOrder | None:
-        """Return what is to be trained now, if anything; it is not asked for again before ``fitted``."""
+        """Return what should be trained now, if anything; not called again before ``fitted``."""
         return None
 
     def fitted(self, models: tuple[Trained, ...], trouble: str) -> None:
-        """Take in what came of the order: its models, or why there are none."""
+        """Take the result of the order: its models, or the reason why there are none."""
         raise ValueError(f"{self.name} never asked for {len(models)} models ({trouble})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyAnswer:
-    """What a policy says when a slot has ended.
+    """The answer of a query's policy when a slot has ended.
 
     Attributes:
-        query: whose policy it is.
-        advice: what is wanted; None: its last advice still holds.
-        order: what is to be trained, if anything.
+        query: the policy's query.
+        advice: what is wanted; None: the last advice still holds.
+        order: what should be trained, if anything.
     """
 
     query: str
@@ -196,7 +196,7 @@ class PolicyAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What came of a ``FitOrder``: a model for each training set, or why there is none."""
+    """The result of a ``FitOrder``: a model for each training set, or the reason why there is none."""
 
     models: tuple[Trained, ...]
     trouble: str = ""
@@ -204,13 +204,13 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a policy is asked when a slot has ended: all that it has not seen yet.
+    """The question to a policy when a slot has ended: everything that it has not seen yet.
 
     Attributes:
-        query: whose policy it is.
-        seen: what it is shown.
-        training: what came of its last order, if that is there.
-        learns: whether it may ask for a training.
+        query: the policy's query.
+        seen: the measurements.
+        training: the result of its last order, once it is there.
+        learns: whether it may order a training.
     """
 
     query: str
@@ -225,5 +225,5 @@ class Reactive(VmPolicy):
     name = "reactive"
 
     def advise(self, seen: Seen) -> Advice:  # noqa: ARG002
-        """Leave it to equation 1."""
+        """Leave the decision to equation 1."""
         return Advice()

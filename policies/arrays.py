@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
-"""Floats of 64 bits; docstrings say the shape."""
+"""64-bit floats; docstrings give the shape."""
 
 BoolArray = npt.NDArray[np.bool_]
 """Truth values."""
@@ -16,10 +16,10 @@ IntArray = npt.NDArray[np.intp]
 
 
 def finite(name: str, values: npt.ArrayLike, dimensions: int) -> Array:
-    """Return ``values`` as an array of so many dimensions.
+    """Return ``values`` as an array with this number of dimensions.
 
     Raises:
-        ValueError: another number of dimensions, or a value that is not finite.
+        ValueError: the number of dimensions differs, or a value is not finite.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != dimensions:

@@ -1,6 +1,6 @@
-"""From what the user chose to the policies of the queries, which learn from what they are asked and from nothing else.
+"""Creates the policies that the user chose. A policy learns only from the questions it gets.
 
-The policies that plan need scipy, which takes long to import: it is imported once one of them is chosen.
+The planning policies need scipy, which takes long to import, so it is imported once one of them is chosen.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from policies.switching.query import QuerySettings
 
     PolicyOptions = PlannerOptions | QueueingOptions | CpuOptions | StaticOptions
-    """What the user says of a policy; None stands for the reactive one, which has nothing to say."""
+    """The user's settings of a policy; None means the reactive one, which has no settings."""
 
 
 def make_policy(options: PolicyOptions | None, site: Site, latency_s: float) -> VmPolicy:
     """Return a query's policy.
 
     Args:
-        options: what the user chose.
-        site: what is the same for all queries.
-        latency_s: what is promised to the query.
+        options: the user's choice.
+        site: the settings that all queries share.
+        latency_s: the latency that the query promises.
     """
     if options is None:
         return Reactive()
@@ -47,13 +47,13 @@ def make_policy(options: PolicyOptions | None, site: Site, latency_s: float) -> 
 
 
 class Policies:
-    """The policies of a gateway's queries. They answer ``Ask``; nobody else holds or changes them.
+    """The policies of a gateway's queries. They answer ``Ask``; nothing else holds or changes them.
 
-    A policy may take long to answer, so it may be asked on another thread, by one at a time.
+    A policy may take long to answer, so it may run on another thread, one call at a time.
 
     Args:
-        queries: all queries of the gateway; those without a policy are not asked.
-        site: what is the same for all of them.
+        queries: all queries of the gateway; those without a policy get no questions.
+        site: the settings that all queries share.
     """
 
     def __init__(self, queries: Iterable[QuerySettings], site: Site) -> None:
@@ -66,10 +66,10 @@ class Policies:
         self._turn = 0
 
     def answer(self, ask: Ask) -> tuple[PolicyAnswer, ...]:
-        """Return what the policies say; takes as long as planning does.
+        """Return the policies' answers; takes as long as planning does.
 
         Raises:
-            ValueError: a question was left out, so the policies do not know what they should.
+            ValueError: a question was left out, so the policies lack data.
         """
         if ask.turn != self._turn + 1:
             raise ValueError(f"the policies were asked {self._turn} times, and question {ask.turn} came next")

@@ -1,7 +1,8 @@
-"""How many VMs the queries want: by equation 1, or ahead of time by the policy that was chosen for a query.
+"""How many VMs the queries want: by equation 1, or ahead of time by the policy of a query.
 
-VMs serve all queries: the greatest number that any query wants counts, or what all need together, if that is more
-(``policies.together``). After a change, a VM that is wanted ahead of time waits (``policies.planning.cooldown``).
+VMs serve all queries. The largest number that any query wants counts, or the number that all need together, if that is
+larger (``policies.together``). After a change, a VM that is wanted ahead of time waits
+(``policies.planning.cooldown``).
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _JITTER = 0.1
 
 
 class Demand:
-    """What the queries' policies are asked, and what they said of the last slot that they answered.
+    """The questions to the queries' policies, and their latest answers.
 
-    The policies themselves are elsewhere: only what they say is known here, and how they are called.
+    The policies themselves are elsewhere: this class knows only their kind and their answers.
 
     Args:
         queries: all queries by name.
-        site: what is the same for all of them.
+        site: the settings that all queries share.
 
     Attributes:
         unanswered: whether the policies were asked and have not answered yet.
@@ -37,7 +38,7 @@ class Demand:
     def __init__(self, queries: Mapping[str, SwitchedQuery], site: Site) -> None:
         self._queries = queries
         self._site = site
-        # A policy is asked elsewhere; here it is only looked up what sort it is.
+        # The policies are asked elsewhere; these instances only tell their kind.
         self._kinds = {
             name: type(make_policy(query.settings.policy, site, query.settings.latency_qos_s))
             for name, query in queries.items()
@@ -59,11 +60,11 @@ class Demand:
         return bool(self._planning)
 
     def ask(self, event: SlotEnded, fleet: Fleet, *, learn: bool) -> Ask:
-        """Return what every policy that is not plain equation 1 is asked at the end of a slot.
+        """Return the question to every policy, except plain equation 1, at the end of a slot.
 
         Args:
             event: the slot.
-            fleet: the VMs, which have been told of it.
+            fleet: the VMs, already updated with the slot.
             learn: whether models may be trained.
         """
         self._overlap.observe(event.queries)
@@ -90,10 +91,10 @@ class Demand:
         return Ask(turn=self._asked, questions=questions, cause=Cause(event.event_id, "a slot is over"))
 
     def answered(self, turn: int, answers: Iterable[PolicyAnswer]) -> None:
-        """Take in what the policies say.
+        """Take the policies' answers.
 
         Raises:
-            ValueError: they were not asked that, or have answered it before.
+            ValueError: they answer another question, or have answered this one before.
         """
         if not self.unanswered or turn != self._asked:
             state = "open" if self.unanswered else "answered"
@@ -111,7 +112,7 @@ class Demand:
         )
 
     def fits(self, event_id: str, answers: Iterable[PolicyAnswer]) -> list[Command]:
-        """Return what is to be trained, as the policies said in their answers to the slot of this event."""
+        """Return the trainings that the policies ordered in their answers to the slot of this event."""
         return [self._fit(event_id, answer.query, answer.order) for answer in answers if answer.order is not None]
 
     def _fit(self, event_id: str, query: str, order: FitOrder) -> Fit:
@@ -119,10 +120,10 @@ class Demand:
         return Fit(query=query, training=order.training, seed=order.seed, cause=cause)
 
     def fitted(self, event: Fitted) -> None:
-        """Keep what was trained for a policy's next question.
+        """Keep the result of a training for a policy's next question.
 
         Raises:
-            ValueError: the query's policy never asks for a training.
+            ValueError: the query's policy never orders a training.
         """
         if event.query not in self._planning:
             raise ValueError(f"{self._kinds[event.query].name} never asked for {len(event.models)} models")
@@ -146,15 +147,15 @@ class Demand:
         return acts and self._queries[name].asks_for_vm()
 
     def patience_s(self, name: str, ready: int) -> float:
-        """Return for how much longer than tau equation 1 waits.
+        """Return how much longer than tau equation 1 waits.
 
-        Where a policy has VMs at work already, as planned, they are given the time that another one would take to boot.
+        Where a policy has planned VMs that serve already, they get as much time as another VM would take to boot.
         """
         advice = self.advice[name]
         return self._site.boot_s if advice.wanted is not None and 0 < advice.wanted <= ready else 0.0
 
     def ahead(self, there: int) -> list[SwitchedQuery]:
-        """Return the queries whose policies want more VMs than are there, the one that wants most first."""
+        """Return the queries whose policies want more VMs than there are, the one that wants most first."""
         wanting = [
             (advice.wanted, name)
             for name, advice in self.advice.items()
@@ -163,20 +164,20 @@ class Demand:
         return [self._queries[name] for _, name in sorted(wanting, key=lambda pair: -pair[0])]
 
     def cool_down_left_s(self, there: int, at_s: float) -> float:
-        """Return for how long no VM is started ahead of time beside those that are there."""
+        """Return how long no VM is started ahead of time, beyond those that exist."""
         return self._cool_down.left_s(there, at_s)
 
     def started(self, there: int, at_s: float) -> None:
-        """Note that a VM was started; ``there`` counts it."""
+        """Note that a VM was started; ``there`` includes it."""
         self._cool_down.started(there, at_s, self._foreseen)
 
     def ended(self, there: int, at_s: float) -> None:
-        """Note that a VM is terminated because no query wanted it; ``there`` no longer counts it."""
+        """Note that a VM is terminated because no query wanted it; ``there`` does not include it."""
         self._cool_down.ended(there, at_s, self._foreseen)
 
     @property
     def _foreseen(self) -> int:
-        """Return how many VMs are wanted by somebody, or foreseen to be within a billing period."""
+        """Return how many VMs a query wants, or will want within a billing period."""
         asking = (advice for name, advice in self.advice.items() if not self._queries[name].why_home)
         return max((max(advice.wanted or 0, advice.rising_to) for advice in asking), default=0)
 
@@ -187,7 +188,7 @@ class Demand:
 
         Args:
             name: the query.
-            others: how many VMs are wanted besides.
+            others: how many other VMs are wanted.
             period_bytes: D, raw bytes of the query that were sent to it in the period that ends.
             at_s: now.
         """
@@ -199,7 +200,7 @@ class Demand:
         return others < advice.kept or self.asks(name)
 
     def why_not_kept(self) -> str:
-        """Return why nobody wants a VM for another period."""
+        """Return why no query wants a VM for another period."""
         said = [advice.why for advice in self.advice.values() if advice.wanted is not None]
         plain = "L < keep_vm_above and D < keep_vm_bytes"
         if not said:

@@ -38,13 +38,15 @@ class Histogram:
             raise ValueError(f"cannot count a duration of {value_s!r} s with weight {weight!r}")
         if weight == 0:
             return
-        place = math.log(max(value_s, _SMALLEST_S) / _SMALLEST_S) / _LOG_GROWTH
-        at = min(int(place), _LAST_BIN)
+        at = int(math.log(value_s / _SMALLEST_S) / _LOG_GROWTH) if value_s > _SMALLEST_S else 0
+        at = min(at, _LAST_BIN)
         self._bins[at] = self._bins.get(at, 0.0) + weight
         self._weight += weight
         self._total_s += value_s * weight
-        self._smallest_s = min(self._smallest_s, value_s)
-        self._largest_s = max(self._largest_s, value_s)
+        if value_s < self._smallest_s:
+            self._smallest_s = value_s
+        if value_s > self._largest_s:
+            self._largest_s = value_s
 
     def merge(self, other: Histogram) -> None:
         """Count everything that ``other`` has counted."""

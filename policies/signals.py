@@ -1,7 +1,7 @@
 """The events and commands of the scheduler, and its decisions, one for each query and slot.
 
-All times are seconds of the caller's monotonic clock. ``event_id`` is the caller's name for an event; every command
-names the event that caused it, so a log can tell why a VM was started.
+All times are seconds of the caller's monotonic clock. ``event_id`` is the caller's name of an event; every command
+carries the event that caused it, so a log shows why a VM was started.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotEnded(Event):
-    """A slot is over: thresholds, shares and billing periods are judged, at once or when the policies have answered.
+    """A slot is over: thresholds, shares and billing periods are evaluated, at once or when the policies have answered.
 
-    Where a query has a policy, the only command is ``Ask``, and the slot is judged upon ``SlotAnswered``.
+    If a query has a policy, the only command is ``Ask``, and the slot is evaluated upon ``SlotAnswered``.
 
-    ``wall_s`` is seconds since 1970, for the budget's hours and days; None where ``at_s`` is that already. ``cpu`` is
-    the CPU use of each lane's engine host, in [0, 1]; one that does not tell it is absent.
+    ``wall_s`` is seconds since 1970, for the budget's hours and days; None if ``at_s`` is that already. ``cpu`` is the
+    CPU use of each lane's engine host, in [0, 1]; a host that does not report it is absent.
     """
 
     queries: tuple[QuerySlot, ...]
@@ -46,7 +46,7 @@ class SlotEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotAnswered(Event):
-    """The answer to ``Ask``: what the policies say of the slot that ended, which is judged now.
+    """The answer to ``Ask``: the policies' answers about the slot that ended, which is evaluated now.
 
     Other events may come between the two, but not the end of another slot.
     """
@@ -57,7 +57,7 @@ class SlotAnswered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted(Event):
-    """The answer to ``Fit``: a model for each training set, or why there is none."""
+    """The answer to ``Fit``: a model for each training set, or the reason why there is none."""
 
     query: str
     models: tuple[Trained, ...] = field(repr=False)
@@ -66,14 +66,14 @@ class Fitted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRestored(Event):
-    """What an earlier gateway spent, which counts from now on; only before any VM was started."""
+    """The money that an earlier gateway spent counts from now on; only allowed before any VM was started."""
 
     state: LedgerState = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetFrozen(Event):
-    """Nothing more may be reserved, and why; without a reason it may be again."""
+    """Nothing more may be reserved, for this reason; without a reason it may be again."""
 
     why: str
 
@@ -89,7 +89,7 @@ class QueryOpened(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryKeptOff(Event):
-    """A query cannot run on a VM that serves others, and why; ``QueryOpened`` says that it may be tried again."""
+    """A query cannot run on a VM that serves others, for this reason; ``QueryOpened`` allows another try."""
 
     query: str
     vm: str
@@ -100,8 +100,8 @@ class QueryKeptOff(Event):
 class VmReady(Event):
     """A started VM serves the queries; the cloud bills it since ``billing_since_s``.
 
-    ``usd_per_hour`` is what its size costs, where that is known; else the terms' price counts, which no size exceeds.
-    ``setbacks`` are what went wrong before it was had, for people.
+    ``usd_per_hour`` is the price of its size, if it is known; otherwise the price of the terms counts, which no size
+    exceeds. ``setbacks`` are the failures before it was ready, for people.
     """
 
     vm: str
@@ -117,8 +117,8 @@ class VmAdopted(Event):
     Attributes:
         vm: its name, which no VM of this gateway has.
         billing_since_s: when the cloud began to bill it.
-        booked_s: what it cost up to the end of the block that this falls into is booked already.
-        usd_per_hour: what its size costs; None: as the terms say.
+        booked_s: its cost up to the end of the block that contains this time is booked already.
+        usd_per_hour: the price of its size; None: the price of the terms.
     """
 
     vm: str
@@ -134,8 +134,8 @@ class VmFailed(Event):
     Attributes:
         vm: its name.
         reason: one sentence.
-        billed: a machine was had, or may have been; else nothing of it will be billed.
-        after_s: the cloud wants to be left alone for so long.
+        billed: whether a VM existed, or may have; otherwise nothing will be billed for it.
+        after_s: the pause that the cloud asks for.
     """
 
     vm: str
@@ -146,7 +146,7 @@ class VmFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmLost(Event):
-    """A VM no longer answers, whatever the cloud says of it."""
+    """A VM does not answer any more, whatever the cloud reports about it."""
 
     vm: str
     reason: str
@@ -154,9 +154,9 @@ class VmLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmReclaimed(Event):
-    """The cloud has said that it will take a VM back, as it may with a spare one, at ``ends_s``.
+    """The cloud has announced that it will reclaim a spot VM at ``ends_s``.
 
-    A VM that is taken without such a notice is lost, like any other.
+    A VM that is reclaimed without such a notice is lost, like any other.
     """
 
     vm: str
@@ -172,14 +172,14 @@ class VmDrained(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmGone(Event):
-    """The cloud has taken a VM back: the answer to every ``TerminateVm``."""
+    """The cloud has terminated a VM: the answer to every ``TerminateVm``."""
 
     vm: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainAll(Event):
-    """The gateway reads no more: VMs help with what was read, but none is started again."""
+    """The gateway reads no more: VMs help with what was read, but none is started any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +200,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartVm:
-    """Launch a VM of this name; answered by ``VmReady`` or ``VmFailed``."""
+    """Launch a VM with this name; answered by ``VmReady`` or ``VmFailed``."""
 
     vm: str
     cause: Cause
@@ -208,7 +208,7 @@ class StartVm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainVm:
-    """Give the VM no more runs and let it finish those it has; answered by ``VmDrained``."""
+    """Send the VM no more runs and let it finish those it has; answered by ``VmDrained``."""
 
     vm: str
     cause: Cause
@@ -216,7 +216,7 @@ class DrainVm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminateVm:
-    """Give the VM back now; runs still open on it go elsewhere; answered by ``VmGone``, also if there is no such VM."""
+    """Terminate the VM now; its open runs are dispatched elsewhere; answered by ``VmGone``, even for an unknown VM."""
 
     vm: str
     cause: Cause
@@ -224,7 +224,7 @@ class TerminateVm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetRoute:
-    """From now on route a query's runs so: pairs of lane and share, ``home`` first, summing to 1.
+    """Route a query's runs like this from now on: pairs of lane and share, ``home`` first, summing to 1.
 
     Every query starts with all its events at home; that first route is not announced.
     """
@@ -236,7 +236,7 @@ class SetRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Train a model on each training set, where it holds up nothing; answered by ``Fitted``."""
+    """Train a model on each training set, where it delays nothing; answered by ``Fitted``."""
 
     query: str
     training: tuple[TrainingSet, ...] = field(repr=False)
@@ -246,7 +246,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetShed:
-    """From now on take in all of a query's events but this share; 0 at first, which is not announced."""
+    """Discard this share of a query's events from now on; 0 at first, which is not announced."""
 
     query: str
     share: float
@@ -257,8 +257,8 @@ class SetShed:
 class Ask:
     """Ask the policies about the slot that ended; answered by ``SlotAnswered``.
 
-    A policy is nothing but what it was asked: one that was given all questions so far, in the order of their ``turn``,
-    gives the same answer again. ``turn`` counts the questions of this scheduler from 1.
+    The questions alone determine a policy's state: a policy that gets all questions so far, in the order of their
+    ``turn``, gives the same answers again. ``turn`` counts the questions of this scheduler from 1.
     """
 
     turn: int
@@ -274,7 +274,7 @@ Command = StartVm | DrainVm | TerminateVm | SetRoute | SetShed | Fit | Ask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What was decided for a query in a slot, and why or why not.
+    """The decision about a query in a slot, with its reason.
 
     Attributes:
         query: name of the query.
@@ -282,13 +282,13 @@ class Decision:
         latency_s: L_t.
         phi_vm: equation 1: whether any VM is wanted (starting or ready).
         phi_data: equation 2 and the ranking: whether this query's events go to the cloud.
-        share: R, the part of the events that cloud lanes get.
+        share: R, the part of the events that goes to cloud lanes.
         verdict: one sentence.
-        slot: what was seen.
+        slot: the measurements.
         vms: state of each live VM.
-        policy: who says when VMs start and are kept.
-        advice: what that said.
-        vm_note: how things stand with the next VM.
+        policy: the name of the policy that decides when VMs start and are kept.
+        advice: its answer.
+        vm_note: the state of the next VM.
         slow: a sentence for each VM that takes long to start.
     """
 

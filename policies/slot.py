@@ -1,43 +1,44 @@
-"""What was measured of one query in one slot."""
+"""The measurements of one query in one slot."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
 HOME = "home"
-"""Name of the private lane; every other lane bears the name of its VM."""
+"""Name of the private lane; every other lane has the name of its VM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySlot:
-    """What the profiler measured of one query in one slot.
+    """The profiler's measurements of one query in one slot.
 
     Attributes:
         query: name of the query.
         latency_s: L_t, the latency that switching looks at.
         home_latency_s: mean completion latency of the private lane in the slot; None without completions.
         cloud_latency_s: the same over all cloud lanes.
-        home_lane_s: how long an event given to the private lane now will be in it, by Little's law: events open over
-            events completed per second, both smoothed. Unlike the completion latency it is not as old as itself and
-            leaves out the wait before the lanes, which is common to all. None before the first completion.
+        home_lane_s: how long an event that is dispatched to the private lane now will be in it, by Little's law: open
+            events over events completed per second, both smoothed. Unlike the completion latency it is up to date, and
+            it leaves out the wait before the lanes, which is the same for all. None before the first completion.
         cloud_lane_s: the same over all cloud lanes.
         rates: service rate by lane in events per busy second; a lane that was never measured is absent.
         no_credit: lanes that had no credit for a run at some moment of the slot.
         completed_events: events that each lane completed in the slot.
-        batches: micro-batches that they came in.
+        batches: micro-batches with these events.
         busy_s: how long those took.
-        dispatched_events: events given to each lane in the slot.
-        raw_bytes: bytes given to each cloud lane in the slot before trimming and compression; D_t is their sum.
+        dispatched_events: events dispatched to each lane in the slot.
+        raw_bytes: bytes dispatched to each cloud lane in the slot before trimming and compression; D_t is their sum.
         sent_bytes: bytes that crossed the WAN to each cloud lane in the slot.
-        open_events: events given to each lane and not completed, now.
-        open_runs: runs given to any lane and not completed, now.
-        backlog_events: events due and not yet given to a lane, now.
+        open_events: events dispatched to each lane and not completed, now.
+        open_runs: runs dispatched to any lane and not completed, now.
+        backlog_events: events due and not yet dispatched, now.
         input_rate: events per second that became due in the slot.
         input_bytes_per_s: their raw bytes per second.
-        out_of_order_share: share of the events completed in the slot whose run came after a later one.
+        out_of_order_share: share of the events completed in the slot whose run was completed after a later one.
         load1: load average of the gateway's machine over one minute.
     """
 
@@ -64,10 +65,15 @@ class QuerySlot:
     load1: float = 0.0
 
 
+_NAMES = tuple(each.name for each in fields(QuerySlot))
 _MAPPINGS = tuple(each.name for each in fields(QuerySlot) if each.default_factory is dict)
+_values = attrgetter(*_NAMES)
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def detached(slot: QuerySlot) -> QuerySlot:
     """Return an equal record whose mappings can be changed by nobody: for those who are only shown it."""
-    locked: dict[str, Any] = {name: MappingProxyType(dict(getattr(slot, name))) for name in _MAPPINGS}
-    return replace(slot, **locked)
+    values: dict[str, Any] = dict(zip(_NAMES, _values(slot), strict=True))
+    for name in _MAPPINGS:
+        values[name] = MappingProxyType(dict(values[name])) if values[name] else _NOTHING
+    return QuerySlot(**values)

@@ -1,8 +1,8 @@
-"""What several queries need of one fleet: their loads add up, and the private cluster counts once.
+"""The VMs that several queries need together: their loads add up, and the private cluster counts once.
 
-Each policy plans as if all engines were its query's. That holds while the others are quiet; when bursts come together
-it is too few. So each policy also tells its query's offered load (lambda / mu: how many engines its events keep busy),
-and the fleet must carry the sum. Loads are those of one moment: bursts that never meet are never added.
+Each policy plans as if all engines belonged to its query. That works while the others are quiet; when bursts coincide
+it gives too few VMs. So each policy also returns its query's offered load (lambda / mu: how many engines its events
+keep busy), and the fleet must carry the sum. Loads are those of one moment: bursts at different times are never added.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from policies.advice import Advice, Load
 from policies.signals import QuerySlot
 
 _SAME = 0.05
-"""A VM that would do less than this part of its work is not wanted; a query with so little load asks for none."""
+"""A VM that would do less than this part of its work is not wanted; a query with so little load wants none."""
 
 _MEMORY = 0.99
-"""What is left of a slot's weight one slot later, as for the times of events (``policies.planning.enginetimes``)."""
+"""The weight of a slot one slot later, as for the times of events (``policies.planning.enginetimes``)."""
 
 _RECENT = 0.9
-"""The same for the part of the time in which a lane works: a batch may be longer than the slot it ends in."""
+"""The same for the part of the time in which a lane works: a batch may be longer than the slot in which it ends."""
 
 _WATCHED = 6.0
-"""So many slots, weighted by how recent they are, are watched before it is said which part of a time is whose: ten."""
+"""How many slots, weighted by how recent they are, are needed to divide an engine's time among queries: ten."""
 
 _NOTHING = 1e-4
 
@@ -33,16 +33,16 @@ _NOTHING = 1e-4
 def together(
     advice: Mapping[str, Advice], own_parts: Mapping[str, float], *, at_home: Collection[str], max_vms: int
 ) -> Mapping[str, Advice]:
-    """Return what the policies say, raised to what all queries need together; nothing is ever lowered.
+    """Return the policies' advice, raised to what all queries need together; nothing is ever lowered.
 
-    A query's load counts up to the engines that its own policy pays for: where that takes late events for cheaper than
-    a VM, the others' loads do not overrule it. So one query alone gets what its policy says.
+    A query's load counts up to the number of engines that its own policy pays for: if that policy accepts late events
+    because a VM costs more, the others' loads do not overrule it. So a single query gets what its policy wants.
 
     Args:
-        advice: what each policy says, by query.
-        own_parts: which part of a query's load is not due to others on the same engines (``Overlap.own_part``).
-        at_home: queries that never go to the cloud: their load takes up home.
-        max_vms: at most so many VMs live at a time.
+        advice: the advice of each policy, by query.
+        own_parts: the part of a query's load that is not caused by others on the same engines (``Overlap.own_part``).
+        at_home: queries that never go to the cloud: their load uses home.
+        max_vms: the limit of VMs that live at a time.
     """
     loads = {name: (one, one.load, own_parts.get(name, 1.0)) for name, one in advice.items() if one.load is not None}
     if len(loads) < 2:
@@ -70,16 +70,16 @@ def _raised(advice: Advice, wanted: int, kept: int, why: str) -> Advice:
 
 
 def _home_engines(loads: Iterable[Load]) -> float:
-    """Return how many VMs home is worth to the mix of the queries' events: the mean, by load."""
+    """Return how many VMs home is worth to the mix of the queries' events: the mean, weighted by load."""
     weights = [(max(load.most, _NOTHING), load.home_engines) for load in loads]
     return math.fsum(weight * home for weight, home in weights) / math.fsum(weight for weight, _ in weights)
 
 
 class Overlap:
-    """How much of the time that a query's batches took is its own.
+    """The part of a query's batch times that is its own.
 
-    Batches of several queries run on an engine side by side, and each takes longer for it. An engine that was busy for
-    more than all of the time was so with several at once: to add up such times would count it more than once.
+    Batches of several queries run side by side on an engine, and each takes longer because of that. An engine that was
+    busy for more than all of the time ran several at once: the sum of such times would count it more than once.
 
     Args:
         slot_s: length of a slot.
@@ -93,7 +93,7 @@ class Overlap:
         self._own_s: defaultdict[str, float] = defaultdict(float)
 
     def observe(self, slots: Iterable[QuerySlot]) -> None:
-        """Take in what was measured of all queries in a slot."""
+        """Take the measurements of all queries in a slot."""
         took_s = {(lane, slot.query): busy_s for slot in slots for lane, busy_s in slot.busy_s.items()}
         self._recent_s = _RECENT * self._recent_s + self._slot_s
         sums_s = {
@@ -113,9 +113,9 @@ class Overlap:
             self._own_s[query] += busy_s / max(1.0, lanes[lane])
 
     def own_part(self, query: str) -> float:
-        """Return which part of the time that its batches took is its own: 1 if it never shared an engine.
+        """Return the part of the time of its batches that is its own: 1 if it never shared an engine.
 
-        Before it was watched for some slots nothing is known of it: 0.
+        It is 0 until the query was observed for some slots.
         """
         took_s = self._took_s.get(query, 0.0)
         return self._own_s[query] / took_s if took_s > 0 else 0.0

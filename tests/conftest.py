@@ -18,7 +18,13 @@ from tests.connectors.kafka_broker import Broker
 # in code it did not touch: the same ones are tried each time. SPILLWAY_EXAMPLES=new looks for others.
 settings.register_profile("house", deadline=None, derandomize=os.environ.get("SPILLWAY_EXAMPLES") != "new")
 settings.load_profile("house")
-pytest.register_assert_rewrite("tests.connectors.sink_contract", "tests.connectors.source_contract")
+pytest.register_assert_rewrite(
+    "tests.connectors.sink_contract",
+    "tests.connectors.source_contract",
+    "tests.core.exchange.exchange_lives",
+    "tests.policies.scheduler_world",
+    "tests.worlds.vm_periods",
+)
 
 _TESTS = Path(__file__).parent
 

@@ -1,4 +1,4 @@
-"""Tables in Markdown, and the places in the document where they belong."""
+"""Tables in Markdown, and their places in the document."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, text_columns: int = 1) -> str:
-    """Return a table; the first columns are text, the others are set to the right."""
+    """Return a table; the first columns are text, the others are right-aligned."""
     rule = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
     lines = [header, rule, *([str(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def put(document: Path, section: str, text: str) -> None:
-    """Replace what stands between the marks of a section.
+    """Replace the text between the marks of a section.
 
     Raises:
-        ValueError: the document has no such marks.
+        ValueError: the document lacks the marks.
     """
     begin, end = f"<!-- {section}: written by the command -->\n", f"\n<!-- end of {section} -->"
     before, found, rest = document.read_text().partition(begin)

@@ -1,10 +1,10 @@
-"""What engines cost: Figures 10 to 13, and engines, cost and misses over time: Figures 14 to 16 (Zacheilas et al., IV).
+"""The cost of engines: Figures 10 to 13, and engines, cost and misses over time: Figures 14 to 16 (Zacheilas, IV).
 
-The load is a trace's test part. A window is a bin of it; what engines cannot do within a window is missed (equation 2).
-The private cluster is one engine; seven engines carry the highest load of the training part, and there are eight VMs at
-most. A VM serves from the window after the one in which it is asked for, is billed from the moment it is asked for in
-blocks of three windows, and is given back at a block's end. This module keeps those books; the policies do not. The
-planner's starts rest after a change as the daemon's do; the rules that it is compared with are bare.
+The load is a trace's test part. A window is a bin of it; events that engines cannot process within a window are missed
+(equation 2). The private cluster is one engine; seven engines carry the highest load of the training part, and there
+are at most eight VMs. A VM serves from the window after its order, is billed from its order in blocks of three windows,
+and is terminated at the end of a block. This module keeps those books; the policies do not. The planner waits after a
+change as the daemon's does; the rules that it is compared with do not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DEAR_MISS_FACTOR = 200.0
 CHANGE_FACTOR = 0.1
 HISTORY = 700
 LEAD_IN = 20
-"""Windows before the test part in which policies already decide, so that a model can show what it is worth."""
+"""Windows before the test part in which policies already decide, so that a model can gain trust."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class World:
         first: the first window of the test part.
         event_s: how long an engine is busy with an event.
         terms: of the cloud; a window of a VM costs 1 USD.
-        miss_factor: a missed event is worth as much as processing so many on a VM.
+        miss_factor: a missed event costs as much as processing this many on a VM.
     """
 
     trace: Trace
@@ -66,7 +66,7 @@ class World:
 
     @property
     def capacity(self) -> float:
-        """Return what an engine does in a window."""
+        """Return the number of events that an engine processes in a window."""
         return self.window_s / self.event_s
 
     @property
@@ -86,7 +86,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Vm:
-    """A VM: in which window it serves first, and before which its paid time ends."""
+    """A VM: the first window in which it serves, and the window before which its paid time ends."""
 
     ready: int
     paid_until: int
@@ -96,8 +96,8 @@ class Policy:
     """Decides by a plain rule.
 
     Args:
-        world: what it works in.
-        rule: what it follows.
+        world: its world.
+        rule: its rule.
     """
 
     def __init__(self, world: World, rule: Rule) -> None:
@@ -106,7 +106,7 @@ class Policy:
         self._cpu: list[float] = []
 
     def wanted(self, window: int, fleet: Sequence[Vm]) -> tuple[int, int]:
-        """Return how many VMs are to be there for the next window, and how many are kept now."""
+        """Return how many VMs are wanted for the next window, and how many are kept now."""
         world = self._world
         rate = float(world.trace.values[window - 1]) / world.window_s
         serving = sum(vm.ready < window for vm in fleet)
@@ -122,15 +122,15 @@ class Policy:
         return vms, vms
 
     def starts(self, there: int, wanted: int, at_s: float) -> int:  # noqa: ARG002
-        """Return how many VMs are started beside those that are there."""
+        """Return how many VMs are started beyond those that exist."""
         return max(0, min(wanted, MOST_VMS) - there)
 
     def ended(self, there: int, at_s: float) -> None:
-        """Note that VMs were given back; ``there`` no longer counts them."""
+        """Note that VMs were terminated; ``there`` does not include them."""
 
 
 class Phi(Policy):
-    """Equation 1: one VM more after each window that missed events; none kept in whose block home would have done."""
+    """Equation 1: one VM more after each window with missed events; none kept if home had sufficed for its block."""
 
     def wanted(self, window: int, fleet: Sequence[Vm]) -> tuple[int, int]:
         """See ``Policy``."""
@@ -141,7 +141,7 @@ class Phi(Policy):
 
 
 class Planned(Policy):
-    """Decides by Spillway's planner, first fitted on what came before the test part, then whenever it asks for it."""
+    """Decides by Spillway's planner, first fitted on the data before the test part, then whenever it orders a fit."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, RateRule(1 + MOST_VMS))
@@ -159,7 +159,7 @@ class Planned(Policy):
         self._advice = Advice()
         self.planned = 0
         self.expected: dict[int, float] = {}
-        """Events per second that were forecast of windows when VMs were asked for that serve in them."""
+        """The forecasts (events per second) for the windows in which VMs serve, at the time of their order."""
         for window in range(world.first - LEAD_IN - HISTORY, world.first - LEAD_IN):
             self._planner.decide(*self._seen(window, ()))
         self._rng = np.random.default_rng(SEED)
@@ -170,7 +170,7 @@ class Planned(Policy):
         return Planner(options, site, latency_s=self._world.window_s)
 
     def _trained(self) -> bool:
-        """Train what the planner wants trained, if anything, as the daemon does beside its loop."""
+        """Carry out the planner's training, if it ordered one, as the daemon does outside its loop."""
         order = self._planner.fit_order()
         if order is None:
             return False
@@ -178,7 +178,7 @@ class Planned(Policy):
         return True
 
     def wanted(self, window: int, fleet: Sequence[Vm]) -> tuple[int, int]:
-        """See ``Policy``; when the planner steps back, the rate rule decides."""
+        """See ``Policy``; while the planner is not trusted, the rate rule decides."""
         advice = self._advice = self._planner.decide(*self._seen(window, fleet))
         self._trained()
         if advice.expected is not None:
@@ -189,7 +189,7 @@ class Planned(Policy):
         return advice.wanted, advice.kept
 
     def starts(self, there: int, wanted: int, at_s: float) -> int:
-        """See ``Policy``; what the plain rule starts does not wait."""
+        """See ``Policy``; starts by the plain rule do not wait."""
         count, to = there, max(wanted, self._advice.rising_to)
         while count < min(wanted, MOST_VMS):
             if self._advice.wanted is not None and self._cool_down.left_s(count, at_s) > 0:
@@ -219,7 +219,7 @@ class Course:
         vms: how many served.
         missed: events.
         usd: VMs, misses and changes.
-        changes: how often another number of VMs served than in the window before.
+        changes: how often the number of serving VMs changed.
     """
 
     vms: list[int] = field(default_factory=list)
@@ -256,12 +256,12 @@ def live(world: World, policy: Policy) -> Course:
 
 
 def best(world: World, block: int = BLOCK, boot: int = 1) -> Course:
-    """Return the cheapest course that anyone could have taken who knew the future.
+    """Return the cheapest course for a known future.
 
     Args:
-        world: what it lives in.
+        world: its world.
         block: windows that a VM is billed for at a time.
-        boot: windows from asking for a VM until it serves.
+        boot: windows from the order of a VM until it serves.
     """
     windows = range(world.first, len(world.trace.values))
     missed = np.array([[world.missed(window, vms) for vms in range(MOST_VMS + 1)] for window in windows])
@@ -282,7 +282,7 @@ def world_of(trace: Trace) -> World:
 
 
 def report(traces: Sequence[Trace]) -> str:
-    """Return Figures 14 to 16: each trace in sum, and the last one day by day."""
+    """Return Figures 14 to 16: a summary of each trace, and the last one day by day."""
     rows: list[tuple[object, ...]] = []
     for trace in traces:
         world = world_of(trace)
@@ -312,7 +312,7 @@ def report(traces: Sequence[Trace]) -> str:
 
 
 def _static(world: World, most_missed: float) -> tuple[int, Course]:
-    """Return the smallest fleet that always stands and misses no more, and its course; all VMs if none does."""
+    """Return the smallest constant fleet that misses no more, and its course; all VMs if none does."""
     for vms in range(MOST_VMS):
         course = live(world, Policy(world, Static(1 + vms)))
         if sum(course.missed) <= most_missed:

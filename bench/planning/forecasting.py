@@ -1,8 +1,8 @@
-"""Forecasts beside the regressions that the paper compared with (Zacheilas et al., Table II), and how long fits take.
+"""Forecasts compared with the paper's regressions (Zacheilas et al., Table II), and the duration of fits.
 
 Ahead: all of the test part is forecast from the end of the training part, from the features alone, as in the paper.
-Online: each value is forecast three steps before it is there, from all that was seen until then, as planning does; the
-regressions of scikit-learn are told the last values that are known then, and those of a day and a week before.
+Online: each value is forecast three steps ahead from all earlier values, as planning does; the regressions of
+scikit-learn get the last known values, and those of a day and a week before.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def plain(trace: Trace, n: int) -> Iterator[Result]:
 
 
 def fit_times(traces: Sequence[Trace]) -> str:
-    """Return how long fits of equally many points take, side by side, on the last trace."""
+    """Return how long fits of equally many points take, compared on the last trace."""
     rows, trace = [], traces[-1]
     for size in FIT_SIZES:
         forecaster, x = fed(trace, size), features(trace.at_s[:size])

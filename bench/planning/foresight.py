@@ -1,6 +1,6 @@
-"""What a forecast is worth: costs of whoever knows the next windows, exactly or up to errors of a known size.
+"""The value of a forecast: the cost if the next windows are known, exactly or with errors of a known size.
 
-And where the planner's cost beyond the clairvoyant's lies: the same planner is told the truth, and its books are split.
+It also splits the difference between the planner's cost and the optimum: the same planner gets the true load.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from policies.planning.stategraph import CostSettings, Horizon, RentedVm, costs,
 
 ERRORS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
 COURSES = 3
-"""So many are averaged, with errors of other seeds."""
+"""How many runs are averaged, with errors of other seeds."""
 
 
 class Informed(Policy):
-    """Is told what comes while the first block of a VM lasts that is asked for now, and nothing of what comes after.
+    """Knows the load during the first block of a VM that is ordered now, and nothing about later windows.
 
     Args:
-        world: what it works in.
-        error: standard deviation of what it is told, in parts of it: normal, without bias, new in each window.
+        world: its world.
+        error: relative standard deviation of its knowledge: normal, without bias, new in each window.
         seed: of the errors.
     """
 
@@ -61,7 +61,7 @@ class Informed(Policy):
 
 
 class Truth(Learned):
-    """Knows the load that comes; that of the last window stays when the trace is over."""
+    """Knows the future load; after the end of the trace the last window repeats."""
 
     def __init__(self, options: LearningOptions, world: World) -> None:
         super().__init__(options)
@@ -93,7 +93,7 @@ class Truth(Learned):
 
 
 class TruthfulPlanner(Planner):
-    """The planner as it is, but for its forecasts."""
+    """The planner with true forecasts."""
 
     def __init__(self, options: PlannerOptions, site: Site, world: World) -> None:
         super().__init__(options, site, latency_s=world.window_s)
@@ -112,7 +112,7 @@ class Told(Planned):
 
 
 def report(traces: Sequence[Trace]) -> str:
-    """Return what each size of error costs, beside the planner and the errors that it had, and where the costs lie."""
+    """Return the cost of each size of error, compared with the planner and its errors, and a split of the costs."""
     errors, split = [], []
     for trace in traces:
         world = world_of(trace)
@@ -133,10 +133,10 @@ def report(traces: Sequence[Trace]) -> str:
 
 
 def _split(world: World, course: Course, least: float) -> tuple[str, ...]:
-    """Return what a course cost, by what for, and which part of its misses nobody could see coming.
+    """Return a course's cost by cause, and the part of its misses that nobody could foresee.
 
-    That are those of windows whose load is more than double that of the last one that was seen when a VM that serves in
-    them had to be asked for.
+    Those are in windows whose load is more than twice that of the last window before the order of a VM that serves in
+    them.
     """
     missed = np.array(course.missed)
     lost, changed, usd = float(missed.sum()) * world.miss_usd, course.changes * world.change_usd, sum(course.usd)
@@ -154,7 +154,7 @@ def _usd(world: World, error: float) -> float:
 
 
 def _error(world: World, planned: Planned) -> float:
-    """Return the root mean square error of what the planner forecast when it asked for VMs, in parts of the mean."""
+    """Return the relative root mean square error of the planner's forecasts at the orders of VMs."""
     windows = [window for window in planned.expected if world.first <= window < len(world.trace.values)]
     seen = world.trace.values[windows] / world.window_s
     forecast = np.array([planned.expected[window] for window in windows])

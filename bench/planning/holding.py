@@ -1,9 +1,9 @@
-"""How long a plan holds the event loop: made on the loop itself, or on the gateway's thread.
+"""How long a plan blocks the event loop: made on the loop itself, or on the gateway's thread.
 
-On the loop it holds it for as long as it takes. On a thread the interpreter's lock changes hands between any two steps
-once a turn is over (``gateway.fleet.fitting``), so the loop waits for a turn and one step at most. A step is what
-happens between two events of the interpreter's profile: calls and returns, of numpy's functions, too. CPU time counts,
-since others use the machine; what a step does without the lock, as most of numpy does, is counted like the rest.
+On the loop it blocks for the whole plan. On a thread, the interpreter's lock changes hands between any two steps once a
+turn is over (``gateway.fleet.fitting``), so the loop waits for at most one turn and one step. A step is the time
+between two events of the interpreter's profile: calls and returns, also of numpy's functions. CPU time is measured,
+since others use the machine; work without the lock, like most of numpy's, is included.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from policies.signals import QuerySlot
 ROUNDS = 60
 WINDOWS = 60
 FLEET = 35
-"""So many VMs are there, that as many states are planned for as in the section on planning time."""
+"""The number of VMs; it gives as many states as in the section on planning time."""
 
 EVENT_S = 0.1
 JUDGED = 40
 
 
 class Asked:
-    """A planner that is asked for a new plan each time, since the fleet is never what it asked for."""
+    """A planner that must make a new plan each time, since the fleet never matches its orders."""
 
     def __init__(self) -> None:
         self._rng = np.random.default_rng(1)
@@ -55,7 +55,7 @@ class Asked:
             raise ValueError(f"the planner does not plan: {advice.why}")
 
     def answer(self) -> Advice:
-        """Let a window pass, and have it planned."""
+        """Simulate a window, with a new plan."""
         self._now_s += WINDOW_S
         rate = max(400 - 300 * np.cos(2 * np.pi * self._now_s / DAY_S) + 30 * self._rng.normal(), 0.0)
         vms = tuple(StandingVm(0.0, WINDOW_S * (1 + each % 6)) for each in range(FLEET))

@@ -1,8 +1,8 @@
 """An operator of the paper (Mayer et al., Figure 1), event by event: a splitter's buffer and its instances.
 
-Shares nothing with the formulas. Two ways to give out events: from one buffer to whichever instance is free first, as
-queueing theory has it and as Spillway's lanes take runs; or by selection, as in the paper: an instance is bound to the
-selections that it was given when they opened, so that a new instance helps only with selections that open later.
+It shares nothing with the formulas. There are two ways to distribute events. From one buffer, the instance that is free
+first takes the next event, as in queueing theory and like Spillway's lanes. Or by selection, as in the paper: an
+instance is bound to the selections that it got when they opened, so a new instance only helps with later selections.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Load:
     """Events of a run.
 
     Attributes:
-        arrivals: when they come, seconds, shape (n,).
-        busy_s: how long an instance is busy with each.
-        opened: when the selection of each opened.
+        arrivals: arrival times in seconds, shape (n,).
+        busy_s: processing time of each event.
+        opened: opening time of each event's selection.
     """
 
     arrivals: Array
@@ -40,11 +40,11 @@ class Crew:
     """The instances.
 
     Attributes:
-        live: those that take new events (or selections).
-        booting: when those that were asked for are live.
-        free_s: when each instance, ever, has done all it was given.
-        busy: since when, and until when, each worked.
-        shifts: who was live from when on.
+        live: those that accept new events (or selections).
+        booting: when ordered instances become live.
+        free_s: when each instance, ever, has finished its events.
+        busy: the working intervals of each.
+        shifts: which instances are live, and since when.
     """
 
     live: list[int]
@@ -58,12 +58,12 @@ class Crew:
         self.shifts = [(-1e9, tuple(self.live))]
 
     def start(self, count: int, ready_s: float) -> None:
-        """Ask for instances."""
+        """Order instances."""
         for _ in range(count):
             heapq.heappush(self.booting, ready_s)
 
     def cancel(self, count: int, at_s: float) -> list[int]:
-        """Give nothing more to some; those that boot go first. Return those that were live."""
+        """Cancel some, booting ones first. Return those that were live."""
         while count and self.booting:
             self.booting.remove(max(self.booting))
             count -= 1
@@ -72,12 +72,12 @@ class Crew:
         return gone
 
     def revive(self, instances: list[int], at_s: float) -> None:
-        """Give to some again that were cancelled."""
+        """Use cancelled instances again."""
         self.live += instances
         self.shifts.append((at_s, tuple(self.live)))
 
     def boot(self, at_s: float) -> None:
-        """Let those be live that have booted by now."""
+        """Make instances live that have booted by now."""
         while self.booting and self.booting[0] <= at_s:
             ready_s = heapq.heappop(self.booting)
             self.live.append(len(self.free_s))
@@ -86,14 +86,14 @@ class Crew:
             self.shifts.append((ready_s, tuple(self.live)))
 
     def work(self, instance: int, from_s: float, busy_s: float) -> float:
-        """Let an instance process an event as soon as it can; return when it has."""
+        """Let an instance process an event as soon as it can; return when it is done."""
         began_s = max(from_s, self.free_s[instance])
         ends_s = self.free_s[instance] = began_s + busy_s
         self.busy[instance].append((began_s, ends_s))
         return ends_s
 
     def load(self, from_s: float, to_s: float) -> float:
-        """Return which part of the time live instances worked."""
+        """Return the part of the time in which live instances worked."""
         worked_s = 0.0
         for instance in self.live:
             spans = self.busy[instance]
@@ -107,23 +107,23 @@ class Crew:
 
 
 class Controller(Protocol):
-    """Says how many instances there are to be."""
+    """Decides the number of instances."""
 
     def arrived(self, between_s: float, at_s: float, crew: Crew) -> None:
-        """Take in an event."""
+        """Note an event."""
         ...
 
     def tick(self, at_s: float, crew: Crew) -> None:
-        """Take in that some seconds have passed."""
+        """Note that some seconds have passed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What happened, each of shape (samples,).
+    """The history, each array of shape (samples,).
 
     Attributes:
-        buffered: events in the splitter's buffer, those being processed included.
+        buffered: events in the splitter's buffer, with those being processed.
         instances: live ones.
     """
 
@@ -131,12 +131,12 @@ class Played:
     instances: Array
 
     def held(self, limit: int) -> float:
-        """Return for which part of the time the buffer kept a limit."""
+        """Return the part of the time in which the buffer kept a limit."""
         return float(np.mean(self.buffered <= limit))
 
 
 def play(load: Load, controller: Controller, instances: int, *, by_selection: bool, tick_s: float = 5.0) -> Played:
-    """Run the load through the operator."""
+    """Simulate the operator with the load."""
     crew, waiting = Crew(list(range(instances))), deque[int]()
     done: list[float] = []
     counts: list[tuple[float, int]] = [(0.0, instances)]
@@ -167,7 +167,7 @@ def play(load: Load, controller: Controller, instances: int, *, by_selection: bo
 def _advance(
     crew: Crew, waiting: deque[int], arrivals: list[float], busy_s: list[float], done: list[float], until_s: float
 ) -> None:
-    """Give out what waits until a moment, in order, to whoever is free first; what boots meanwhile joins in time."""
+    """Distribute waiting events up to a moment, in order, to the first free instance; booted instances join in time."""
     while True:
         boots_s = min(crew.booting[0], until_s) if crew.booting else until_s
         while waiting:

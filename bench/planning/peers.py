@@ -1,4 +1,4 @@
-"""The regressions of scikit-learn that the paper compared with, and its Gaussian process."""
+"""The regressions of scikit-learn from the paper's comparison, and its Gaussian process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from policies.gaussian.features import features
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How good some forecasts were."""
+    """The quality of some forecasts."""
 
     protocol: str
     model: str
@@ -38,14 +38,14 @@ class Result:
 
 
 def lagged(trace: Trace) -> Array:
-    """Return the features and what is known three steps before: the last three values, a day's and a week's before."""
+    """Return the features and the values known three steps before: the last three, a day ago, a week ago."""
     steps = [STEPS_AHEAD, STEPS_AHEAD + 1, STEPS_AHEAD + 2, *(round(p / trace.bin_s) for p in PERIODS_S)]
     values = [np.concatenate([np.full(step, trace.values[0]), trace.values[:-step]]) for step in steps]
     return np.column_stack([features(trace.at_s), *values])
 
 
 def regressions(trace: Trace, n: int) -> Iterator[Result]:
-    """Those of scikit-learn, their parameters chosen by cross-validation within the training part."""
+    """Fit those of scikit-learn, with parameters chosen by cross-validation within the training part."""
     sizes = {"hidden_layer_sizes": [(16,), (64,), (32, 32)]}
     models: dict[str, Callable[[], object]] = {
         "SVR": lambda: GridSearchCV(SVR(), {"C": [1.0, 10.0, 100.0], "gamma": ["scale", 1.0, 5.0]}, cv=3),

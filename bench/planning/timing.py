@@ -1,6 +1,6 @@
 """How long planning takes over horizon sizes: Figure 17 (Zacheilas et al., IV).
 
-CPU time of the thread that plans, since others use the machine, too; so it is what planning costs, not what it waits.
+CPU time of the planning thread, since others use the machine: the cost of planning, without waiting.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def report() -> str:
-    """Return the table: each step's time, and all of them together."""
+    """Return the table: each step's time, and the total."""
     forecaster, now_s = _forecaster()
     averaged = Averaged(HISTORY, [round(DAY_S / WINDOW_S)], LEAD)
     rng = np.random.default_rng(3)

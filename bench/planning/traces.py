@@ -23,7 +23,7 @@ PERIODS_S = (DAY_S, WEEK_S)
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Events a bin, shape (n,), with the start of each bin in seconds of local time."""
+    """Events per bin, shape (n,), with the start of each bin in seconds of local time."""
 
     name: str
     at_s: Array
@@ -39,7 +39,7 @@ def load(folder: Path | None) -> list[Trace]:
     """Return the three traces of a folder, or generated ones if there is none.
 
     Raises:
-        FileNotFoundError: the folder lacks one of them.
+        FileNotFoundError: a trace is missing in the folder.
     """
     if folder is None:
         return [generated(name, bin_s) for name, bin_s in (("steady", 1800.0), ("noisy", 1200.0), ("growing", 3600.0))]
@@ -63,7 +63,7 @@ def generated(kind: str, bin_s: float, seed: int = SEED) -> Trace:
 
 
 def _seconds(text: str) -> float:
-    """Read a time of a trace as if it were UTC: its clock is the local one that people live by."""
+    """Read a trace's time as if it were UTC: it is local time."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 

@@ -1,1 +1,1 @@
-"""The e-mail benchmark (EmailProcessor, ESM section 3.2): mail to read or make, the queries, and their answers."""
+"""The e-mail benchmark (EmailProcessor, ESM section 3.2): readers and a generator of mail, queries, and answers."""

@@ -1,7 +1,7 @@
-"""Mail for machines that have no corpus: made-up words in the shape of the Enron corpus' mail.
+"""Synthetic mail for machines without the corpus: made-up words with the statistics of the Enron corpus.
 
 Each figure below was measured on the 4,146 mails of September 2000 in the Enron corpus (the CALO/FERC release, read
-with ``engines.email.mailbox``); the generator follows them, and ``tests/email`` holds it to them.
+with ``engines.email.mailbox``). The generator reproduces them, and ``tests/email`` checks that.
 
 =============================================  ========  ===============================================
 figure                                         corpus    how it is made here
@@ -44,8 +44,8 @@ _VOCABULARY = 30_000
 _ZIPF_EXPONENT = 1.02
 _ZIPF_OFFSET = 2.3
 
-# A mail is a row of phrases from a fixed stock, as people's mail is: said again, signed, quoted. Fewer phrases, longer
-# ones or more quoting compress better; these were chosen to meet the corpus' zstd ratios.
+# A mail is a sequence of phrases from a fixed stock, as real mail repeats phrases, signatures and quotes. Fewer
+# phrases, longer ones or more quoting compress better; these values meet the corpus' zstd ratios.
 _PHRASES = 40_000
 _PHRASE_WORDS_MEAN = 3.0
 _PHRASE_ZIPF_EXPONENT = 0.72
@@ -87,7 +87,7 @@ def _mails(seed: int) -> Iterator[Mail]:
 
 
 class _Stock:
-    """What all mails of a seed draw from: phrases and addresses, and how likely each is."""
+    """The phrases and addresses that all mails of a seed draw from, with their probabilities."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         words = np.array(_vocabulary(rng), dtype=object)
@@ -98,7 +98,7 @@ class _Stock:
         self.outside = [f"{words[i]}@{words[j]}.example" for i, j in rng.integers(100, 9000, (_RECIPIENTS, 2))]
 
     def addresses(self, inside: NDArray[np.bool_], which: Ints) -> list[str]:
-        """Return an address for each index in ``which``, of this company or of another."""
+        """Return an address for each index in ``which``, inside this company or outside."""
         return [
             (self.inside if ours else self.outside)[i] for ours, i in zip(inside.tolist(), which.tolist(), strict=True)
         ]

@@ -1,4 +1,4 @@
-"""The right answers of the e-mail benchmark in plain Python: no Spark, no SQL, nothing shared with the queries."""
+"""The correct answers of the e-mail benchmark in plain Python: no Spark, no SQL, no code shared with the queries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WINDOW_MAILS = 100
 
 
 class MailAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What Q1 to Q4 say about one mail; the columns of ``EMAIL_SQL``'s result."""
+    """The answer of Q1 to Q4 for one mail; the columns of ``EMAIL_SQL``'s result."""
 
     message_id: str
     sender: str
@@ -27,7 +27,7 @@ class MailAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class WindowAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What Q5 says about one full window; ``window`` counts from 0."""
+    """The answer of Q5 for one full window; ``window`` counts from 0."""
 
     window: int
     mails: int
@@ -38,7 +38,7 @@ class WindowAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer(mail: Mail) -> MailAnswer | None:
-    """Return what Q1 to Q4 make of ``mail``, or None where Q1 drops it."""
+    """Return the answer of Q1 to Q4 for ``mail``, or None where Q1 drops it."""
     if not mail.sender.endswith("@enron.com"):
         return None
     text = mail.body
@@ -59,14 +59,14 @@ def answer(mail: Mail) -> MailAnswer | None:
 
 
 def most_frequent(words: Iterable[str]) -> str:
-    """Return the word that occurs most, at least twice; of several the smallest; NONE when no word occurs twice."""
+    """Return the most frequent word that occurs at least twice, of several the smallest; NONE if there is none."""
     counts = Counter(words)
     most = max(counts.values(), default=0)
     return min(word for word, count in counts.items() if count == most) if most > 1 else "NONE"
 
 
 def paragraphs(text: str) -> int:
-    """Return how many runs of lines that are not blank there are; blanks are the six of ASCII."""
+    """Return the number of runs of lines that are not blank; the blanks are the six of ASCII."""
     found, before_blank = 0, True
     for line in text.split("\n"):
         blank = not line.strip(" \t\n\r\v\f")
@@ -76,7 +76,7 @@ def paragraphs(text: str) -> int:
 
 
 def windows(answers: Iterable[MailAnswer]) -> Iterator[WindowAnswer]:
-    """Yield Q5's row for each ``WINDOW_MAILS`` answers in their order; a window that is not full has none."""
+    """Yield Q5's row for each ``WINDOW_MAILS`` answers in order; a window that is not full gives no row."""
     held: list[MailAnswer] = []
     number = 0
     for one in answers:

@@ -1,7 +1,7 @@
 r"""The e-mail benchmark's queries (ESM section 3.2 and Figure 1) as text for Spark, and the schemas they read.
 
 ``EMAIL_SQL`` is Q1 to Q4 as one stateless SELECT over the view ``events``; Q5 is ``engines.email.running``. The rules
-are those of the benchmark as published, its one mistake put right:
+are those of the published benchmark, with its one mistake corrected:
 
 - Q1 keeps mails whose sender ends with ``@enron.com``, and of ``to`` the addresses that contain ``enron.com``. ``cc``
   and ``bcc`` leave nothing in the answer, so they are not read, as in the paper's reduced stream.

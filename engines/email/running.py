@@ -1,8 +1,7 @@
 """Q5 of the e-mail benchmark: totals over each 100 mails of the first query's results, in strict order.
 
-The window's totals so far are Spark state, so where micro-batches are cut changes nothing. Runs with
-``transformWithState``, which needs the RocksDB state store provider
-(``spark.sql.streaming.stateStore.providerClass``).
+The totals of the open window are Spark state, so the limits of micro-batches do not change the answer. It runs with
+``transformWithState``, which needs the RocksDB state store provider (``spark.sql.streaming.stateStore.providerClass``).
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ def running_metrics(events: DataFrame) -> DataFrame:
 
 
 class _Windows(StatefulProcessor):
-    """Adds mails to the window that is open; its state is the window's number and totals."""
+    """Adds mails to the open window; its state is the window's number and totals."""
 
     _open: ValueState
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Ask Spark for the one value of state."""
+        """Ask Spark for the single state value."""
         self._open = handle.getValueState("open", _STATE_DDL)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: ARG002, N802, N803
-        """Yield the windows that one micro-batch fills; Spark's shuffle loses the order of rows, ``_seq`` has it."""
+        """Yield the windows that one micro-batch fills; Spark's shuffle loses the order of rows, sort by ``_seq``."""
         window, mails, characters, words, paragraphs = self._open.get() or (0, 0, 0, 0, 0)
         for row in sorted(rows, key=lambda row: row["_seq"]):
             mails += 1
@@ -58,4 +57,4 @@ class _Windows(StatefulProcessor):
         self._open.update((window, mails, characters, words, paragraphs))
 
     def close(self) -> None:
-        """Hold nothing that would need closing."""
+        """Do nothing: there is nothing to close."""

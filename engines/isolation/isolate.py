@@ -1,4 +1,4 @@
-"""Finds the rows that make a query fail. Pure: the function that judges slices of rows is an argument."""
+"""Finds the rows that make a query fail. Pure: the function that evaluates slices of rows is an argument."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ Span = tuple[int, int]
 """Consecutive rows, the end exclusive."""
 
 JudgeSpans = Callable[[Sequence[Span]], Sequence[str]]
-"""Says of each span why the query fails over it; nothing where it does not."""
+"""Returns for each span why the query fails over it; an empty text where it does not."""
 
 SIZES = (32, 4, 1)
 """Rows in a span: a slice that fails is cut into smaller ones (measured, see docs/decisions/0079)."""
 
 JOB_SPANS = 200
-"""Spans judged at a time: after each such job the search may stop."""
+"""Spans evaluated at a time: after each such job the search may stop."""
 
 WINDOW_ROWS = 1000
 """``most_bad`` counts within this many consecutive rows."""
 
 
 class BrokenError(Exception):
-    """The query is at fault, not single rows; the message says how that shows."""
+    """The query is at fault, not single rows; the message gives the evidence."""
 
 
 class TooManyBadError(Exception):
-    """More rows fail than are allowed; the message is the first one's reason."""
+    """More rows fail than are allowed; the message is the reason of the first."""
 
 
 def isolate(count: int, judge: JudgeSpans, most_bad: int = 0) -> dict[int, str]:
-    """Return the rows that fail by themselves, in order, each with its reason.
+    """Return the rows that fail alone, in order, each with its reason.
 
-    Each of them was judged alone. The rows of a slice that passes are good, so few rows are looked at closely where
-    few fail. Where most slices fail their rows are judged one by one at once.
+    Each of these rows was evaluated alone. All rows of a slice that passes are good, so when few rows fail, few are
+    evaluated alone. Where most slices fail, all their rows are evaluated alone at once.
 
     Args:
         count: how many rows there are.
-        judge: is asked for at most ``JOB_SPANS`` spans at a time.
-        most_bad: as soon as more rows than this fail among ``WINDOW_ROWS`` consecutive ones, no more are judged; 0
-            judges all.
+        judge: evaluates at most ``JOB_SPANS`` spans at a time.
+        most_bad: as soon as more rows than this fail among ``WINDOW_ROWS`` consecutive ones, the search stops; 0:
+            never.
 
     Raises:
         TooManyBadError: more than ``most_bad`` fail.

@@ -1,4 +1,4 @@
-"""Judges runs whose micro-batch failed, in the background, while the query continues with its next runs."""
+"""Isolates the bad rows of runs whose micro-batch failed, in the background; the query's next runs go on."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from infra.messages import Poison
 _log = logging.getLogger("spillway.host")
 
 HELD_BYTES = 64 << 20
-"""Decoded rows that wait to be judged, at most (the runs of one micro-batch are always taken)."""
+"""The limit of decoded rows that wait (the runs of one micro-batch are always accepted)."""
 
 RUN_S = 300.0
-"""A run that takes longer fails the query: 2,000 rows of which all fail in a Python function take a fifth of it."""
+"""A run that takes longer fails the query: 2,000 rows that all fail in a Python function take a fifth of it."""
 
 _ROUNDS = 3
 _ALONE_MOST = 2
-"""After this many runs in a row that fail alone too, the first of them is judged before any other run is tried."""
+"""After this many runs in a row that fail alone too, the first of them is isolated before any other run is tried."""
 
 _REST_MOST_S = 2.0
 _CLOSE_S = 5.0
@@ -44,19 +44,19 @@ T = TypeVar("T")
 
 
 class _Forgotten(Exception):  # noqa: N818 - it is a state, not a fault
-    """Nobody waits for the run any more."""
+    """The run was dropped meanwhile."""
 
 
 @dataclass(eq=False)
 class _Held:
-    """A run that waits to be judged.
+    """A run that waits to be isolated.
 
     Attributes:
         item: the run.
         batch_id: the micro-batch that failed.
-        since_s: when it did.
-        group: name of its Spark jobs; another owner's runs have another.
-        late: it took too long.
+        since_s: when it failed.
+        group: name of its Spark jobs; each owner has another.
+        late: whether it took too long.
     """
 
     item: Item
@@ -67,20 +67,20 @@ class _Held:
 
 
 class Isolation:
-    """Answers the runs of one query that failed in a micro-batch; each of its bad rows becomes poison, no other.
+    """Answers the runs of one query that failed in a micro-batch; reports their bad rows, and only these, as poison.
 
-    A thread of its own, which begins with the first such run, evaluates each run alone, and then looks for the bad
-    rows of those that fail alone, too. Its Spark jobs have a scheduler pool of their own, which all others go before.
+    A thread, which starts with the first such run, evaluates each run alone, and then looks for the bad rows of the
+    runs that fail alone, too. Its Spark jobs use a scheduler pool that comes after all others.
 
     Args:
-        query: what runs.
-        clock: tells how long a run took.
-        on_answers: gets each answer, on that thread.
-        on_broken: gets the reason when the query is at fault, not its rows. Nothing is judged after that.
-        on_death: gets the reason when judging itself fails. Nothing is judged after that.
-        activity: notes when Spark runs the query.
-        rest: returns for how many times as long as Spark worked the CPUs are left to others then.
-        run_s: how long one run may take.
+        query: the query.
+        clock: measures how long a run takes.
+        on_answers: called with each answer, on that thread.
+        on_broken: called with the reason when the query is at fault, not its rows. Then isolation stops.
+        on_death: called with the reason when isolation itself fails. Then isolation stops.
+        activity: records when Spark runs the query.
+        rest: returns how long to pause after Spark has worked, as a multiple of the time that it worked.
+        run_s: the time limit of one run.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Isolation:
         self._thread: threading.Thread | None = None
 
     def put(self, items: Sequence[Item], batch_id: int) -> None:
-        """Take the runs of a micro-batch that failed; blocks while too much waits. Does nothing once ended."""
+        """Accept the runs of a micro-batch that failed; blocks while too much waits. Does nothing once closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended or self._held_bytes <= HELD_BYTES)
             if self._ended:
@@ -127,7 +127,7 @@ class Isolation:
                 self._thread.start()
 
     def forget(self) -> None:
-        """Drop all runs, the one that is being judged too: their owner is gone."""
+        """Drop all runs, with the one in progress: their owner is gone."""
         with self._changed:
             group = self._group
             self._owners += 1
@@ -137,11 +137,11 @@ class Isolation:
             self._failed.clear()
             self._changed.notify_all()
         if waiting:
-            # Whoever calls does not wait for Spark.
+            # The caller does not wait for Spark.
             threading.Thread(target=self._cancel, args=[group], name=f"forget-{self._name}", daemon=True).start()
 
     def close(self) -> None:
-        """End; returns when Spark has nothing more to do for it, or after some seconds."""
+        """Stop; return when Spark has finished its jobs, or after some seconds."""
         with self._changed:
             self._ended = True
         self.forget()
@@ -158,7 +158,7 @@ class Isolation:
 
     def _judge_all(self) -> None:
         session = sibling(self._query.base)
-        # Of pools that use equal parts Spark serves the one whose name comes first, and `~` comes after all letters.
+        # Of pools with equal shares Spark serves the first by name, and `~` comes after all letters.
         session.sparkContext.setLocalProperty("spark.scheduler.pool", f"~{self._name}")
         self._verdicts = Verdicts(self._query, session)
         while (held := self._next()) is not None:
@@ -180,7 +180,7 @@ class Isolation:
         tell(reason)
 
     def _next(self) -> _Held | None:
-        """Return the next run, which stays in its queue until it is answered; None at the end."""
+        """Return the next run, which stays in the queue until it is answered; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended or self._untried or self._failed)
             if self._ended:
@@ -188,7 +188,7 @@ class Isolation:
             return self._first_untried() or self._failed[0]
 
     def _try_alone(self, held: _Held) -> None:
-        """Answer a run that passes alone; only its neighbours failed, or what made it fail is over."""
+        """Answer a run that passes alone: another run of its batch failed, or the cause has passed."""
         rows = unpack(held.item.parts, self._query.input_schema)
         try:
             results = self._asked(held, lambda: self._verdicts.results(rows)) if rows.num_rows else None
@@ -215,7 +215,7 @@ class Isolation:
         try:
             self._asked(held, lambda: self._verdicts.results(rows.slice(0, 0)))
         except EVALUATION_ERRORS as error:
-            raise BrokenError(f"it fails even without rows: {why(error)}") from error
+            raise BrokenError(f"the query fails even without rows: {why(error)}") from error
         bad: dict[int, str] = {}
         reason = ""
         for _ in range(_ROUNDS):
@@ -229,11 +229,11 @@ class Isolation:
             else:
                 self._answer(held, results, bad)
                 return
-        raise BrokenError(f"rows that pass one by one fail together: {reason}")
+        raise BrokenError(f"rows that pass alone fail together: {reason}")
 
     def _bad_rows(self, held: _Held, rows: pa.RecordBatch) -> dict[int, str]:
         def judge(spans: Sequence[Span]) -> Sequence[str]:
-            # Runs that may be good do not wait for this one.
+            # Other runs, which may be good, do not wait for this one.
             while (other := self._first_untried()) is not None:
                 self._try_alone(other)
             return self._asked(held, lambda: self._verdicts.of(rows, spans))
@@ -245,24 +245,24 @@ class Isolation:
             raise BrokenError(too_many_bad_rows(most, str(error))) from error
 
     def _rest(self, held: _Held, worked_s: float) -> None:
-        """Leave the CPUs to others for a while; planning and new Python workers know no pools."""
+        """Leave the CPUs to others for a while; planning and new Python workers do not obey pools."""
         rest_s = min(self._rest_times() * worked_s, _REST_MOST_S)
         with self._changed:
             self._changed.wait_for(lambda: self._ended or held.group != self._group, rest_s)
 
     def _first_untried(self) -> _Held | None:
-        """Return the run to be tried alone next; None while runs that failed have to be judged first."""
+        """Return the next run to try alone; None while runs that failed must be isolated first."""
         with self._changed:
             if self._failed and self._failed_alone >= _ALONE_MOST:
                 return None
             return self._untried[0] if self._untried else None
 
     def _asked(self, held: _Held, ask: Callable[[], T]) -> T:
-        """Return what Spark says, unless it was cancelled: that is no verdict.
+        """Return Spark's result, unless the job was cancelled: then there is no result.
 
         Raises:
-            _Forgotten: nobody waits any more.
-            BrokenError: it takes too long.
+            _Forgotten: the run was dropped.
+            BrokenError: it took too long.
         """
         self._check(held)
         began_s = self._clock.now()
@@ -289,7 +289,7 @@ class Isolation:
         poison = tuple(Poison(row=row, reason=reason) for row, reason in sorted(bad.items()))
         with self._changed:
             if held not in self._untried and held not in self._failed:
-                return  # forgotten
+                return  # dropped meanwhile
             (self._untried if held in self._untried else self._failed).remove(held)
             self._failed_alone = 0
             self._held_bytes -= held.item.size_bytes
@@ -307,7 +307,7 @@ class Isolation:
         self._cancel(held.group)
 
     def _cancel(self, group: str) -> None:
-        """Cancel the jobs of a group, also one that is just about to begin."""
+        """Cancel the jobs of a group, including one that is about to start."""
         context = self._query.base.sparkContext
         try:
             context._jsc.sc().cancelJobGroupAndFutureJobs(group)  # noqa: SLF001 - PySpark's method leaves out future ones

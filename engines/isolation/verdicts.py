@@ -1,9 +1,9 @@
-"""Which slices of some rows a query can be evaluated over, all in one Spark job that does not fail.
+"""Evaluates a query over many slices of rows in one Spark job that never fails.
 
-A task that fails ends its job, and a job for each try costs several times as much as a task. So the slices become
-partitions, and each task catches what its partition raises and returns that. The function that catches must run in
-the JVM, around the query's own. Spark brings a Java compiler, Janino, for the code that it generates; it compiles
-these lines, too, once for each Spark.
+A task that fails ends its job, and a job for each slice would cost several times as much as a task. So the slices
+become partitions; each task catches the error of its partition and returns it. The function that catches must run in
+the JVM, around the query's own code. Spark contains a Java compiler, Janino, for generated code; it also compiles these
+lines, once for each Spark.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engines.query.reasons import why, why_in
 from engines.spark.scratch import scratch_folder
 
 EVALUATION_ERRORS = (PySparkException, Py4JJavaError)
-"""What Spark raises when a query fails over some rows. All else is trouble of the host, and no row's fault."""
+"""What Spark raises when a query fails over some rows. All other errors are the host's and no row's fault."""
 
 _CLASS = "spillway.Verdict"
 _SOURCE = """
@@ -67,8 +67,8 @@ class Verdicts:
     """Judges rows for one query.
 
     Args:
-        query: what is evaluated.
-        session: of whoever asks; jobs get the pool and group of the thread that asks.
+        query: the query.
+        session: the caller's session; jobs use the pool and the group of the calling thread.
     """
 
     def __init__(self, query: KnownQuery, session: SparkSession) -> None:
@@ -79,16 +79,16 @@ class Verdicts:
         """Evaluate the query over rows.
 
         Raises:
-            PySparkException: it fails over them (or Py4JJavaError, for errors that PySpark has no name for).
+            PySparkException: it fails over them (or Py4JJavaError, for errors that PySpark does not translate).
         """
         return self._frame([rows]).toArrow()
 
     def of(self, rows: pa.RecordBatch, spans: Sequence[Span]) -> list[str]:
-        """Return for each span of the rows why the query fails over it, or nothing."""
+        """Return for each span of the rows why the query fails over it, or an empty text."""
         parts = [rows.slice(first, end - first) for first, end in spans]
         if self._query.plan.narrow:
             return self._together(parts)
-        # Any other plan moves rows between partitions: each slice is a query of its own.
+        # Any other plan moves rows between partitions, so each slice needs a query of its own.
         return [self._alone(part) for part in parts]
 
     def _frame(self, parts: Sequence[pa.RecordBatch]) -> DataFrame:
@@ -125,14 +125,14 @@ def reasons_of(session: SparkSession, rdd: Any, count: int) -> list[str]:
 
 
 class _Bytes(FramedSerializer):
-    """Takes what the JVM sends as it is."""
+    """Passes on the bytes from the JVM unchanged."""
 
     def loads(self, obj: bytes) -> bytes:
         return obj
 
 
 def _verdict(context: SparkContext) -> Any:
-    """Return the function that catches, known to all executors."""
+    """Return the catching function, in a form that all executors can load."""
     global _compiled
     with _lock:
         if _compiled is None or _compiled[0] is not context:

@@ -1,1 +1,1 @@
-"""What a query is: its code, SQL, schemas and plan, and what is wrong with it."""
+"""A query's definition: its code, SQL, schemas, plan and mistakes."""

@@ -1,4 +1,4 @@
-"""The user's code: where it is, what it hashes to, and how it is loaded. Works without Spark but for `load`."""
+"""The user's code: where it is, its hash, and how it is loaded. Works without Spark, except for `load`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _user_folders: set[Path] = set()
 
 
 class CodeError(Exception):
-    """The user's code is not there, not what was announced, or not a function."""
+    """The user's code is missing, differs from the gateway's, or is not a function."""
 
 
 def query_hash(query: OpenQuery) -> str:
-    """Return the hash of what a query is: its SQL or function, that function's sources, its schema.
+    """Return the hash of a query's definition: its SQL or function, that function's sources, its schema.
 
-    How SQL and schema are laid out does not count; see ``engines.query.sqltext``.
+    The layout of SQL and schema does not count; see ``engines.query.sqltext``.
 
     Raises:
         CodeError: the function's module cannot be found.
@@ -35,7 +35,7 @@ def query_hash(query: OpenQuery) -> str:
 
 
 def former_hash(query: OpenQuery) -> str:
-    """Return the hash as state of earlier versions has it: over the texts to the letter.
+    """Return the hash as earlier versions stored it with state: over the exact texts.
 
     Raises:
         CodeError: the function's module cannot be found.
@@ -48,7 +48,7 @@ def _hash_of(query: OpenQuery, texts: Sequence[str]) -> str:
     for part in texts:
         _add(digest, part.encode())
     if query.function:
-        for name, path in _sources(_module_of(query.function), query.code_path):
+        for name, path in sources(_module_of(query.function), query.code_path):
             _add(digest, name.encode())
             _add(digest, path.read_bytes())
     return digest.hexdigest()
@@ -58,7 +58,7 @@ def check(query: OpenQuery) -> str:
     """Return the hash of a query.
 
     Raises:
-        CodeError: not exactly one of SQL and function is given, or the code is not what the gateway believes.
+        CodeError: not exactly one of SQL and function is given, or the code differs from the gateway's.
     """
     if bool(query.sql) == bool(query.function):
         raise CodeError(f"query {query.query}: give either sql or function")
@@ -67,16 +67,16 @@ def check(query: OpenQuery) -> str:
         where = f" below {query.code_path}" if query.code_path else ""
         raise CodeError(
             f"query {query.query}: this host has other code{where} (sha256 {mine[:12]}, the gateway's is "
-            f"{query.code_hash[:12]}); bring the same files to both places"
+            f"{query.code_hash[:12]}); copy the same files to both places"
         )
     return mine
 
 
 def load(query: OpenQuery) -> Callable[[Any], Any]:
-    """Import a query's function; its modules travel to executors with it.
+    """Import a query's function; its modules are sent to executors with it.
 
     Raises:
-        CodeError: it cannot be imported, or is no function.
+        CodeError: it cannot be imported, or is not a function.
     """
     from pyspark import cloudpickle
 
@@ -99,14 +99,14 @@ def load(query: OpenQuery) -> Callable[[Any], Any]:
     function = getattr(module, function_name, None)
     if not callable(function):
         raise CodeError(f"query {query.query}: {module_name} has no function {function_name}")
-    # Executors may be machines that have neither the user's folder nor this project.
+    # Executors may run on machines without the user's folder and without this project.
     mine = [module] if folder is None else [each for each in list(sys.modules.values()) if _is_below(each, folder)]
     for each in mine:
         cloudpickle.register_pickle_by_value(each)  # type: ignore[no-untyped-call]
     return function  # type: ignore[no-any-return]
 
 
-def _sources(module: str, code_path: str) -> Iterator[tuple[str, Path]]:
+def sources(module: str, code_path: str) -> Iterator[tuple[str, Path]]:
     """Yield the sources that make up a module: its own file, or all files of the package it is in, by name."""
     path = ([code_path] if code_path else []) + sys.path
     top = module.split(".")[0]
@@ -120,7 +120,7 @@ def _sources(module: str, code_path: str) -> Iterator[tuple[str, Path]]:
         return
     folder = Path(next(iter(spec.submodule_search_locations)))
     if top == _OWN_PACKAGE:
-        # Of Spillway's own queries only their package counts: a new version of the rest leaves old state valid.
+        # Spillway's own queries are hashed by their package only: a new version of the rest leaves old state valid.
         folder = folder.joinpath(*module.split(".")[1:-1])
     files = sorted(folder.rglob("*.py"))
     if len(files) > _MAX_FILES:
@@ -130,9 +130,9 @@ def _sources(module: str, code_path: str) -> Iterator[tuple[str, Path]]:
 
 
 def _use_folder(folder: Path) -> None:
-    """Put a user's folder first on the module path, and forget what users' folders have given so far.
+    """Put a user's folder first on the module path, and unload the modules that came from users' folders.
 
-    An earlier opening may have loaded other contents of the same files, or a module of the same name from elsewhere.
+    An earlier query may have loaded older contents of the same files, or a module of the same name from elsewhere.
     """
     _user_folders.add(folder)
     for name, module in list(sys.modules.items()):

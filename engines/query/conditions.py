@@ -1,4 +1,4 @@
-"""From Spark's filter expressions to predicates that mean exactly the same before the WAN."""
+"""Translates Spark's filter expressions to predicates that have exactly the same meaning before the WAN."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_IN = 1_000
 
 
 class _NotEarlyError(Exception):
-    """An expression has no predicate that means exactly the same."""
+    """An expression has no predicate with exactly the same meaning."""
 
 
 def scala_items(sequence: Any) -> Iterator[Any]:
@@ -36,7 +36,7 @@ def scala_items(sequence: Any) -> Iterator[Any]:
 
 
 def early(filters: Any, schema: pa.Schema) -> tuple[tuple[Predicate, ...], list[str]]:
-    """Return the conditions that may be evaluated early, and the text of those that may not.
+    """Return the conditions that can be evaluated early, and the text of the others.
 
     Args:
         filters: a file scan's filters (a Scala sequence of expressions, all of which must hold).
@@ -94,12 +94,12 @@ def _membership(expression: Any, kind: str) -> Predicate:
         values = [_value(each) for each in scala_items(expression.hset())]
     if len(values) > _MAX_IN:
         raise _NotEarlyError
-    # A set has no order; a plan must not differ between two analyses of one query.
+    # A set has no order, but two analyses of one query must give the same plan.
     return Predicate(op="in", column=path, value=sorted(values, key=lambda value: (str(type(value)), value)))
 
 
 def _exact_path(expression: Any) -> tuple[str, ...]:
-    """Return the path of a column on which Arrow and Spark compare alike."""
+    """Return the path of a column on which Arrow and Spark compare in the same way."""
     if str(expression.dataType().sql()).lower() not in _EXACT_TYPES:
         raise _NotEarlyError
     return _path(expression)

@@ -1,4 +1,4 @@
-"""A query as an engine host knows it: its schemas, its plan, and how to build it on any frame of events."""
+"""A query as an engine host uses it: its schemas, its plan, and a function that applies it to a frame of events."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from infra.payload.body import check_schema
 
 
 class RefusedError(Exception):
-    """A query cannot be opened here, and why."""
+    """A query cannot be opened here; the message says why."""
 
 
 @dataclass(frozen=True)
 class KnownQuery:
-    """A query that has been understood.
+    """An analysed query.
 
     Attributes:
-        spec: what the gateway asked for.
-        base: the host's session; each use of the query takes a sibling of it, so that views do not meet.
-        columns: its input for Spark.
-        input_schema: its input for Arrow.
-        result_schema: its results for Arrow.
-        plan: what its plan says.
-        build: makes its frame from a frame of events.
+        spec: the gateway's request.
+        base: the host's session; each use of the query gets a sibling of it, so that views do not collide.
+        columns: its input schema for Spark.
+        input_schema: its input schema for Arrow.
+        result_schema: its result schema for Arrow.
+        plan: the properties of its plan.
+        build: applies the query to a frame of events.
         code_hash: of its SQL or function, sources and schema.
         warm: whether it ran on this host before.
     """
@@ -54,13 +54,13 @@ class KnownQuery:
 
 
 class KnownQueries:
-    """The queries that a host has understood, so that one that is opened again need not be analysed again."""
+    """The queries that a host has analysed, so that opening one again needs no second analysis."""
 
     def __init__(self) -> None:
         self._known: dict[str, KnownQuery] = {}
 
     def understand(self, base: SparkSession, spec: OpenQuery) -> KnownQuery:
-        """See ``understand``; what the query does and its code must be the same for it to be known.
+        """See ``understand``; an equal query with equal code is returned at once.
 
         Raises:
             RefusedError: as ``understand`` does.
@@ -72,7 +72,7 @@ class KnownQueries:
         return query
 
     def ran(self, query: KnownQuery) -> None:
-        """Note that a query has been warmed up."""
+        """Note that a query was warmed up."""
         self._known[query.spec.query] = replace(query, warm=True)
 
 
@@ -84,7 +84,7 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
     """Check, load and analyse a query without starting anything.
 
     Raises:
-        RefusedError: its code differs, its schema or SQL is wrong, or its results have no Arrow form.
+        RefusedError: its code differs, its schema or SQL is wrong, or its results have a type that Arrow lacks.
     """
     try:
         code_hash = code.check(spec)

@@ -1,4 +1,4 @@
-"""What Spark finds wrong with a query, said in the words of the config."""
+"""Translates Spark's errors about a query into the words of the config."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _COLUMNS_SAID: Final = 20
 
 
 def wrong_name(error: BaseException, columns: Sequence[str]) -> str:
-    """Say which column or table is not there, and what is; empty if that is not what is wrong.
+    """Return which column or table does not exist, and which do; empty if the error is another one.
 
     Args:
-        error: what analysing the query raised.
-        columns: those of the view of events.
+        error: raised when the query was analysed.
+        columns: of the view of events.
     """
     if not isinstance(error, PySparkException):
         return ""
@@ -36,7 +36,7 @@ def _no_column(path: list[str], proposed: list[str], columns: Sequence[str]) -> 
     name = path[-1] if path else ""
     elsewhere = [other for other in proposed if other not in columns and other not in path[:-1]]
     if elsewhere:
-        # A subquery has columns of its own.
+        # A subquery has its own columns.
         return f'there is no column "{name}" where it is used; there is {_quoted(elsewhere)}'
     near = _nearest(name, columns)
     nearest = f'; the nearest is "{near}"' if near else ""
@@ -49,7 +49,7 @@ def _no_table(name: str) -> str:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    """Return the known name that is most like ``name``; empty if none is."""
+    """Return the known name that is most similar to ``name``; empty if none is."""
     by_lower = {each.lower(): each for each in known}
     found = get_close_matches(name.lower(), by_lower, 1, 0.5)
     return by_lower[found[0]] if found else ""
@@ -69,7 +69,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def not_streaming(error: BaseException) -> str:
-    """Say what of a query cannot run over a stream, and what to write; empty if that is not what is wrong."""
+    """Return which part of a query cannot run over a stream, and what to write; empty if the error is another one."""
     if not isinstance(error, PySparkException):
         return ""
     said = error.getMessageParameters() or {}

@@ -1,6 +1,6 @@
-"""What Spark's own plan says about a query: the columns and rows it reads, and whether its events may be split.
+"""Analyses Spark's own plan of a query: the columns and rows it reads, and whether its events may be split.
 
-A streaming frame's plan cannot be optimised by itself, and no column pruning reaches a Python source. So the query is
+Spark cannot optimise a streaming frame's plan by itself, and does not prune columns of a Python source. So the query is
 planned once over an empty Parquet relation of the same schema: its file scan names the needed columns and the early
 filters.
 """
@@ -23,7 +23,7 @@ from engines.query.conditions import early, scala_items
 from infra.messages import Predicate, QueryPlan
 
 _EMPTY = "events-empty"
-# Makes the empty relation as large for the planner as a stream is: the static side of a join is the one broadcast.
+# Makes the empty relation as large as a stream in the planner's eyes, so that a join broadcasts its static side.
 _AS_LARGE_AS_A_STREAM = 1e12
 
 _UNARY = frozenset({"ProjectExec", "FilterExec", "GenerateExec", "ArrowEvalPythonExec", "BatchEvalPythonExec"})
@@ -67,7 +67,7 @@ class _Node:
 
 
 def empty_events(session: SparkSession, schema: StructType, workdir: Path) -> DataFrame:
-    """Return an empty relation that plans like a stream of events; made for `analyse` and nothing else.
+    """Return an empty relation that plans like a stream of events; for `analyse` only.
 
     Args:
         session: a session of its own, since its settings are changed.
@@ -78,13 +78,13 @@ def empty_events(session: SparkSession, schema: StructType, workdir: Path) -> Da
     session.conf.set("spark.sql.parquet.inferTimestampNTZ.enabled", "false")
     folder = workdir / _EMPTY
     folder.mkdir(parents=True, exist_ok=True)
-    # Written here and not by Spark: a job of its own would cost more than the whole analysis. Nobody reads the file.
+    # Python writes the file, not Spark: a Spark job would cost more than the whole analysis. Nobody reads the file.
     pq.write_table(schemas.arrow_of(schema).empty_table(), folder / "part-0.parquet")
     return session.read.schema(schema).parquet(folder.as_uri())
 
 
 def analyse(result: DataFrame, schema: StructType) -> QueryPlan:
-    """Say what the plan of a query over `empty_events` tells.
+    """Return the properties of a query's plan over `empty_events`.
 
     Args:
         result: the query's frame.
@@ -109,7 +109,7 @@ def analyse(result: DataFrame, schema: StructType) -> QueryPlan:
 
 
 def unreadable(why: str) -> QueryPlan:
-    """Return what is assumed of a query whose plan cannot be read: all is sent, nothing is split."""
+    """Return the defaults for a query whose plan cannot be read: send everything, split nothing."""
     return QueryPlan(
         switch_class="whole",
         switchable=False,
@@ -135,7 +135,7 @@ def _reads(scans: list[_Node], full: pa.Schema) -> tuple[str, pa.Schema | None, 
 
 
 def _any_branch(branches: list[tuple[Predicate, ...]]) -> tuple[Predicate, ...]:
-    """Return what must hold for a row to matter to at least one of several scans."""
+    """Return the condition that a row must meet to be needed by at least one of several scans."""
     if len(branches) == 1:
         return branches[0]
     if not all(branches):
@@ -169,7 +169,7 @@ def _why_join_is_whole(join: _Node) -> str:
 
 
 def _is_narrow(root: _Node, scans: list[_Node]) -> bool:
-    """Tell whether each result row is made in the partition that holds its event."""
+    """Return whether each result row is made in the partition that holds its event."""
     if len(scans) != 1:
         return False
     node = root
@@ -187,7 +187,7 @@ def _is_narrow(root: _Node, scans: list[_Node]) -> bool:
 
 
 def _varying(session: SparkSession, analysed: Any) -> list[str]:
-    """Name the expressions that may differ from place to place; the optimiser folds some, so ask before it."""
+    """Return the expressions whose value may differ from place to place; read before optimisation, which folds some."""
     current = _pattern(session, "CURRENT_LIKE")
     if analysed.deterministic() and not analysed.containsPattern(current):
         return []

@@ -1,4 +1,4 @@
-"""What went wrong, in one line that may cross a link."""
+"""Shortens an error to one line that can be sent over a link."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def why(error: BaseException) -> str:
 
 
 def why_in(text: str) -> str:
-    """Return the same for an exception as Java writes it; its class is left out where Spark's condition follows."""
+    """Return the same for an exception in Java's format, without its class if Spark's condition follows."""
     return _cause(_JAVA_CLASS.sub("", text), "")
 
 

@@ -1,4 +1,4 @@
-"""From a query's DDL to the Arrow schema its frames carry."""
+"""Converts a query's DDL to the Arrow schema of its frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 
 def struct_of(session: SparkSession, ddl: str) -> StructType:
-    """Return the columns a DDL declares, all of them nullable: one that a query does not need is not sent.
+    """Return the columns that a DDL declares, all nullable, because a column that a query does not need is not sent.
 
     Raises:
         pyspark.errors.ParseException: the DDL cannot be read.
@@ -29,7 +29,7 @@ def arrow_of(struct: StructType) -> pa.Schema:
     """Return the Arrow schema that Spark derives from columns.
 
     Raises:
-        pyspark.errors.UnsupportedOperationException: a type has no Arrow form.
+        pyspark.errors.UnsupportedOperationException: Arrow lacks a type.
     """
     return to_arrow_schema(struct, timezone="UTC", prefers_large_types=False)
 
@@ -40,7 +40,7 @@ def serialised(schema: pa.Schema) -> bytes:
 
 
 def merged(full: pa.Schema, parts: list[dict[str, Any]]) -> pa.Schema:
-    """Return of ``full`` what is in any of ``parts`` (Spark schemas as JSON), in the order of ``full``.
+    """Return the part of ``full`` that is in any of ``parts`` (Spark schemas as JSON), in the order of ``full``.
 
     Nested structs keep only the fields that a part has.
     """
@@ -64,7 +64,7 @@ def _pruned(kind: pa.DataType, kinds: list[Any]) -> pa.DataType:
     if pa.types.is_list(kind):
         item = kind.value_field
         return pa.list_(item.with_type(_pruned(item.type, [part["elementType"] for part in kinds])))
-    # Spark prunes inside map values too, but a map must be cut through its entries to be sent so: it is sent whole.
+    # Spark prunes inside map values too. A map would have to be rebuilt for that, so it is sent whole.
     return kind
 
 

@@ -1,4 +1,4 @@
-"""What of a query's text is only its layout: blanks, comments, and letter case outside quotes."""
+"""Removes a query's layout from its text: blanks, comments, and letter case outside quotes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-# As Spark's own lexer has them: a line comment goes on after a backslash at its end; a quote in a string is escaped by
-# a backslash, in a name by another backtick; a raw string has no escapes; ${x} is filled in before anything is parsed.
+# The same rules as Spark's lexer. A line comment continues after a backslash at its end. A backslash escapes a quote in
+# a string; a second backtick escapes one in a name. A raw string has no escapes. ${x} is replaced before parsing.
 _TOKEN: Final = re.compile(
     r"""
     (?P<blank>\s+)
@@ -28,9 +28,9 @@ _CAPITALS: Final = str.maketrans({chr(letter): chr(letter + 32) for letter in ra
 
 
 def sql_tokens(sql: str) -> Iterator[str]:
-    """Yield what a text says, token by token: two texts with the same tokens are the same query.
+    """Yield the tokens of a text: two texts with the same tokens are the same query.
 
-    A hint (``/*+ … */``) says something. What cannot be taken apart (a quote that is never closed) is yielded as it is.
+    A hint (``/*+ … */``) counts. Text that cannot be split (a quote that is never closed) is yielded unchanged.
     """
     at = 0
     while at < len(sql):
@@ -53,12 +53,12 @@ def sql_tokens(sql: str) -> Iterator[str]:
 
 
 def ddl_tokens(ddl: str) -> Iterator[str]:
-    """Yield what a schema says: names of columns are looked for in events with their letter case."""
+    """Yield the tokens of a schema; column names keep their letter case, which counts in events."""
     yield from (part for part in re.split(r"\s+|([<>(),:])|(`(?:``|[^`])*`|'(?:\\.|[^'\\])*')", ddl) if part)
 
 
 def _end_of_comment(sql: str, at: int) -> int | None:
-    """Return where the comment ends that begins before ``at``; comments may hold comments."""
+    """Return where the comment ends that begins before ``at``; comments may be nested."""
     depth = 1
     for mark in _COMMENT_MARK.finditer(sql, at):
         depth += 1 if mark[0] == "/*" else -1

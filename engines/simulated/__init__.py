@@ -1,1 +1,1 @@
-"""Simulated engines: CEPSim's query model in small ticks, and a server of single runs; pure, time is an argument."""
+"""Simulated engines: CEPSim's query model in small ticks, and a server of single runs. Pure: time is an argument."""

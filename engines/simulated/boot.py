@@ -1,4 +1,4 @@
-"""How long a VM takes from being asked for until it serves: spread around an expected time, or measured."""
+"""The time from the order of a VM until it serves: spread around an expected time, or measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class BootTimes(Protocol):
     """Draws boot times."""
 
     def draw(self, random_state: random.Random, boot_s: float) -> float:
-        """Return the next one in seconds; ``boot_s`` is what is expected."""
+        """Return the next boot time in seconds; ``boot_s`` is the expected one."""
         ...
 
 
@@ -24,7 +24,7 @@ class LogNormal:
 
     def __post_init__(self) -> None:
         if not 0 <= self.spread < math.inf:
-            raise ValueError(f"a spread is finite and not negative, not {self.spread!r}")
+            raise ValueError(f"a spread must be finite and not negative, not {self.spread!r}")
 
     def draw(self, random_state: random.Random, boot_s: float) -> float:
         """See ``BootTimes``."""
@@ -33,14 +33,14 @@ class LogNormal:
 
 @dataclass(frozen=True, slots=True)
 class Evenly:
-    """Evenly between ``least`` and ``most`` times the expected time."""
+    """Uniform between ``least`` and ``most`` times the expected time."""
 
     least: float
     most: float
 
     def __post_init__(self) -> None:
         if not 0 <= self.least <= self.most < math.inf:
-            raise ValueError(f"boot times cannot lie between {self.least!r} and {self.most!r} times what is expected")
+            raise ValueError(f"boot times cannot lie between {self.least!r} and {self.most!r} times the expected time")
 
     def draw(self, random_state: random.Random, boot_s: float) -> float:
         """See ``BootTimes``."""
@@ -49,13 +49,13 @@ class Evenly:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTimes:
-    """One of ``times_s``, each as likely as any other, whatever was expected."""
+    """One of ``times_s``, all equally likely, whatever the expected time."""
 
     times_s: tuple[float, ...]
 
     def __post_init__(self) -> None:
         if not self.times_s or not all(0 <= time_s < math.inf for time_s in self.times_s):
-            raise ValueError(f"boot times are finite and not negative, and at least one: {self.times_s}")
+            raise ValueError(f"boot times must be finite and not negative, and there must be one: {self.times_s}")
 
     def draw(self, random_state: random.Random, boot_s: float) -> float:  # noqa: ARG002
         """See ``BootTimes``."""

@@ -1,8 +1,7 @@
-"""Clouds as CloudSim sees them, on which CEPSim rests: data centres of hosts, hosts of VMs, all measured in MIPS.
+"""Clouds in the model of CloudSim, on which CEPSim is based: data centres of hosts, hosts of VMs, all in MIPS.
 
-A host never promises more MIPS than it has, so a VM executes what it was promised as long as it lives. Prices, billing
-periods, failures and spot reclaims are the business of worlds (``gateway.simulate``), which drive the production
-scheduler.
+A host never promises more MIPS than it has, so a VM executes its promised MIPS as long as it lives. Prices, billing
+periods, failures and spot reclaims belong to worlds (``gateway.simulate``), which drive the production scheduler.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ _ROUNDING = 1e-9
 
 
 class NoRoomError(ValueError):
-    """No host of a data centre has as many MIPS free as a VM needs."""
+    """No host of a data centre has enough free MIPS for a VM."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedHost:
-    """A machine whose VMs execute at most ``mips`` million instructions a second together."""
+    """A machine whose VMs together execute at most ``mips`` million instructions a second."""
 
     name: str
     mips: float
@@ -46,15 +45,15 @@ class Datacentre:
 
 
 class AllocationStrategy(Protocol):
-    """Decides on which host a VM starts (CloudSim's VmAllocationPolicy)."""
+    """Decides the host of a new VM (CloudSim's VmAllocationPolicy)."""
 
     def host(self, mips: float, free_mips: Mapping[str, float]) -> str | None:
-        """Return one of the hosts of a data centre, or None if there is room on none."""
+        """Return one of the hosts of a data centre, or None if no host has room."""
         ...
 
 
 class MostFree:
-    """The host with most MIPS free, the first of equals: CloudSim's simple policy."""
+    """The host with the most free MIPS, the first of equals: CloudSim's simple policy."""
 
     def host(self, mips: float, free_mips: Mapping[str, float]) -> str | None:
         """See ``AllocationStrategy``."""
@@ -68,13 +67,13 @@ class SimulatedCloud:
     Args:
         datacentres: the names of their hosts differ from each other.
         between: the network from one data centre to another.
-        allocation: on which host a VM starts.
-        boot: how boot times spread around ``boot_s``.
-        boot_s: expected time from asking for a VM until it executes anything.
+        allocation: decides the host of a new VM.
+        boot: the distribution of boot times around ``boot_s``.
+        boot_s: expected time from the order of a VM until it executes anything.
         seed: of boot times.
 
     Raises:
-        ValueError: names collide.
+        ValueError: two names are equal.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class SimulatedCloud:
         self._free = {centre.name: {host.name: host.mips for host in centre.hosts} for centre in datacentres}
         hosts = [host.name for centre in datacentres for host in centre.hosts]
         if len(self._centres) < len(datacentres) or len(set(hosts)) < len(hosts):
-            raise ValueError("two data centres or two hosts have one name: rename one")
+            raise ValueError("two data centres or two hosts have the same name: rename one")
         self._between = between or Link()
         self._allocation = allocation or MostFree()
         self._boot, self._boot_s = boot or LogNormal(), boot_s
@@ -109,14 +108,14 @@ class SimulatedCloud:
         return self._at[vm][1]
 
     def start(self, name: str, mips: float, datacentre: str, at_s: float = 0.0) -> SimulatedVm:
-        """Ask for a VM and return it; it executes once it has booted.
+        """Order a VM and return it; it executes once it has booted.
 
         Raises:
-            NoRoomError: no host has so many MIPS free.
+            NoRoomError: no host has enough free MIPS.
             ValueError: the name is taken, or there is no such data centre.
         """
         if name in self._vms or datacentre not in self._centres:
-            raise ValueError(f"there is a VM {name} already, or no data centre {datacentre}")
+            raise ValueError(f"VM {name} already exists, or data centre {datacentre} does not")
         free = self._free[datacentre]
         host = self._allocation.host(mips, free)
         if host is None:
@@ -127,7 +126,7 @@ class SimulatedCloud:
         return vm
 
     def end(self, name: str, at_s: float) -> SimulatedVm:
-        """Give a VM back, or let it die: nothing is executed from then on, and its MIPS are free for others.
+        """Terminate a VM, or let it fail: it executes nothing from then on, and its MIPS are free for others.
 
         Raises:
             ValueError: it has ended already.
@@ -142,7 +141,7 @@ class SimulatedCloud:
 
     @property
     def links(self) -> Mapping[tuple[str, str], Link]:
-        """Return the network between each two VMs, for ``Simulation``: on one host there is none to cross."""
+        """Return the network between each two VMs, for ``Simulation``; two VMs on one host need none."""
         return {pair: self._link(*pair) for pair in permutations(self._vms, 2)}
 
     def _link(self, origin: str, target: str) -> Link:

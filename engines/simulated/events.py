@@ -1,6 +1,6 @@
 """A number of events with their mean time and latency and the producers' events behind them (CEPSim, eq. 2-5, 7-8).
 
-CEPSim handles no single event; it counts them, in fractions too, and carries three measures with each count.
+CEPSim does not handle single events; it counts them, also in fractions, and keeps three measures with each count.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ class EventSet:
 
     Attributes:
         count: how many; fractions are partly processed events.
-        at_s: ts, mean time at which they came to where they are.
-        latency_s: l, mean time they had spent in the query by then.
+        at_s: ts, mean time at which they arrived where they are.
+        latency_s: l, mean time that they had spent in the query by then.
         totals: tl, how many events of each producer had to be produced for them.
     """
 
@@ -25,9 +25,9 @@ class EventSet:
     totals: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: EventSet, selectivity: float = 1.0) -> None:
-        """Join ``other`` to these: weighted means of eq. 2, 4 and 5, and the sum of eq. 8.
+        """Add ``other`` to these events: weighted means of eq. 2, 4 and 5, and the sum of eq. 8.
 
-        An edge lets the part ``selectivity`` of the events through; what had to be produced for them stays whole.
+        An edge passes the part ``selectivity`` of the events; their totals stay whole.
         """
         count = other.count * selectivity
         together = self.count + count
@@ -41,7 +41,7 @@ class EventSet:
             totals[producer] = totals.get(producer, 0.0) + total
 
     def take(self, count: float) -> EventSet:
-        """Take ``count`` of these events out, with their part of the totals (eq. 7); all, if there are not more."""
+        """Take out ``count`` of these events, with their part of the totals (eq. 7); all, if there are fewer."""
         if count >= self.count:
             taken = EventSet(self.count, self.at_s, self.latency_s, self.totals)
             self.count, self.totals = 0.0, {}
@@ -58,7 +58,7 @@ class EventSet:
 
         Args:
             at_s: now.
-            count: how many events come out of them; as many, if not given.
+            count: how many events are emitted; the same number, if not given.
         """
         latency_s = self.latency_s + (at_s - self.at_s)
         return EventSet(self.count if count is None else count, at_s, latency_s, self.totals)

@@ -1,4 +1,4 @@
-"""How many events a producer makes between two times (CEPSim, III-A.5): fractions are events under way."""
+"""How many events a producer makes between two times (CEPSim, III-A.5); a fraction is an event in progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Generator(Protocol):
-    """Makes events; asked for one tick after the other."""
+    """Makes events; called for one tick after the other."""
 
     def events(self, from_s: float, to_s: float) -> float:
         """Return how many events come at ``from_s`` or later but before ``to_s``."""
@@ -42,7 +42,7 @@ class ConstantRate:
 
 @dataclass(frozen=True, slots=True)
 class UniformIncrease:
-    """A rate that grows evenly from 0 to ``most_per_s`` in ``over_s`` and stays there."""
+    """A rate that grows linearly from 0 to ``most_per_s`` in ``over_s`` and stays there."""
 
     most_per_s: float
     over_s: float
@@ -61,10 +61,10 @@ class UniformIncrease:
 
 
 class RecordedRates:
-    """As recorded: ``counts[i]`` events come at ``times_s[i]``; nothing after the last.
+    """A recording: ``counts[i]`` events come at ``times_s[i]``; nothing after the last time.
 
     Raises:
-        ValueError: the times do not ascend, a count is negative, or there are not as many of both.
+        ValueError: the times do not ascend, a count is negative, or the lengths differ.
     """
 
     def __init__(self, times_s: Sequence[float], counts: Sequence[float]) -> None:
@@ -84,7 +84,7 @@ class RecordedRates:
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """``base``, but ``times`` as much for the first ``for_s`` of every ``every_s``."""
+    """``base``, multiplied by ``times`` for the first ``for_s`` of every ``every_s``."""
 
     base: Generator
     every_s: float
@@ -110,7 +110,7 @@ class Bursts:
 
 @dataclass(frozen=True, slots=True)
 class Poisson:
-    """Independent arrivals, on average as many as ``mean`` makes; ``random`` decides."""
+    """Independent arrivals with the mean of ``mean``, drawn from ``random``."""
 
     mean: Generator
     random: np.random.Generator

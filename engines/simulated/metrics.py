@@ -1,4 +1,4 @@
-"""The log of a simulation and what is calculated from it (CEPSim, III-C and III-D)."""
+"""The log of a simulation and the metrics calculated from it (CEPSim, III-C and III-D)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engines.simulated.query import Consumer, Producer, QueryGraph
 
 
 class Happening(StrEnum):
-    """What a log entry tells of."""
+    """The kind of a log entry."""
 
     PROCESSED = "processed"
     SENT = "sent"
@@ -27,10 +27,10 @@ class MetricsEntry:
     Attributes:
         tick: number of the tick.
         at_s: seconds since the simulation began.
-        vertex: who processed, sent or received.
-        happened: which of these.
+        vertex: the vertex that processed, sent or received.
+        happened: which of the three.
         events: how many.
-        other: to whom they were sent, from whom they were received; empty when they were processed.
+        other: the receiver or the sender; empty when the events were processed.
     """
 
     tick: int
@@ -42,10 +42,10 @@ class MetricsEntry:
 
 
 class MetricCalculator(Protocol):
-    """Measures something of a simulation (CEPSim's MetricCalculator)."""
+    """Calculates a metric of a simulation (CEPSim's MetricCalculator)."""
 
     def observe(self, entry: MetricsEntry, events: EventSet) -> None:
-        """Take an entry; ``events`` are E of eq. 2, 3 and 7 for these events: at the entry's time, latency included."""
+        """Add an entry; ``events`` are E of eq. 2, 3 and 7 for these events: at the entry's time, with latency."""
         ...
 
 
@@ -64,7 +64,7 @@ class Latency:
     """Eq. 6: the mean of the latencies at all times when a consumer consumed something.
 
     Args:
-        since_s: what was consumed before is left out.
+        since_s: earlier entries are left out.
     """
 
     def __init__(self, since_s: float = 0.0) -> None:
@@ -84,11 +84,11 @@ class Latency:
 
 
 class Throughput:
-    """Eq. 9 and 10: events of the producers, by path, that a consumer's events stand for, per second.
+    """Eq. 9 and 10: the producers' events, by path, that a consumer's events stand for, per second.
 
     Args:
         queries: the queries whose consumers are measured.
-        since_s: what was consumed before is left out.
+        since_s: earlier entries are left out.
     """
 
     def __init__(self, queries: Iterable[QueryGraph], since_s: float = 0.0) -> None:
@@ -116,6 +116,6 @@ class Throughput:
 
 
 def all_of(calculators: Sequence[MetricCalculator], entry: MetricsEntry, events: EventSet) -> None:
-    """Let every calculator observe."""
+    """Pass an entry to every calculator."""
     for calculator in calculators:
         calculator.observe(entry, events)

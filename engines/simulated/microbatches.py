@@ -1,9 +1,9 @@
-"""CEPSim's queries on an engine that works in micro-batches, as Spark does, with windows by event time.
+"""CEPSim's queries on an engine with micro-batches, such as Spark, and with windows by event time.
 
-CEPSim hands events on from tick to tick, and closes a window when its time has come (III-B). Such an engine takes what
-has come since its last micro-batch, works on it as a whole, and closes a window only in a micro-batch that begins after
-an event behind the window's end was seen (the watermark). When micro-batches begin and how long they take is not said
-here: see ``gateway.simulate.runs.microbatches``.
+CEPSim passes events on from tick to tick, and closes a window when its time has come (III-B). A micro-batch engine
+processes everything that has arrived since its last micro-batch as a whole. It closes a window only in a micro-batch
+that begins after an event later than the window's end was seen (the watermark). ``gateway.simulate.runs.microbatches``
+decides when micro-batches begin and how long they take.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Closed:
 
     Attributes:
         number: of the window, from 0.
-        events: what the consumer gets, at their mean event time, with no latency yet and their totals (eq. 7 and 8).
+        events: the consumer's events, at their mean event time, without latency and with their totals (eq. 7 and 8).
     """
 
     number: int
@@ -44,7 +44,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """What a micro-batch has to do, in instructions, and which windows it closes."""
+    """The work of a micro-batch, in instructions, and the windows that it closes."""
 
     instructions: float
     closed: tuple[Closed, ...]
@@ -57,7 +57,7 @@ class MicroBatchedQuery:
         query: such a chain.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the query is not such a chain.
     """
 
     def __init__(self, query: QueryGraph) -> None:
@@ -77,7 +77,7 @@ class MicroBatchedQuery:
         self._open: dict[int, EventSet] = {}
 
     def batch(self, arrivals: list[ProducedEvents]) -> MicroBatch:
-        """Take a micro-batch of these events; of a window that an earlier one closed nothing may come any more."""
+        """Process a micro-batch of these events; they must not belong to a window that an earlier one closed."""
         watermark_s = self._watermark_s
         for some in arrivals:
             self._put(some)
@@ -119,7 +119,7 @@ def _chain(query: QueryGraph) -> list[Edge]:
 
 
 def _work(vertices: list[Vertex], edges: list[Edge]) -> tuple[float, float]:
-    """Return the instructions for an event that comes to the first vertex, and what of it reaches the last."""
+    """Return the instructions for an event at the first vertex, and the part of it that reaches the last vertex."""
     part, instructions = 1.0, 0.0
     for vertex, selectivity in zip(vertices, [*(edge.selectivity for edge in edges), 1.0], strict=True):
         instructions += part * vertex.ipe

@@ -26,14 +26,14 @@ class SimulatedVm:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """From one VM to another: events come ``delay_s`` after their last byte was sent, one message after the other."""
+    """From one VM to another: events arrive ``delay_s`` after their last byte was sent, one message after the other."""
 
     delay_s: float = 0.0
     bytes_per_s: float = math.inf
 
     def __post_init__(self) -> None:
         if self.delay_s < 0 or not self.bytes_per_s > 0:
-            raise ValueError(f"a link needs a delay that is not negative and some bandwidth, not {self}")
+            raise ValueError(f"a link's delay must not be negative, and its bandwidth must be positive, not {self}")
 
 
 Placement = Mapping[str, str]
@@ -41,7 +41,7 @@ Placement = Mapping[str, str]
 
 
 class PlacementStrategy(Protocol):
-    """Decides which VM runs which vertex (CEPSim's OpPlacementStrategy)."""
+    """Decides the VM of each vertex (CEPSim's OpPlacementStrategy)."""
 
     def place(self, queries: Sequence[QueryGraph], vms: Sequence[SimulatedVm]) -> Placement:
         """Return the VM of every vertex of every query."""
@@ -49,9 +49,9 @@ class PlacementStrategy(Protocol):
 
 
 class SpreadQueries:
-    """Whole queries, each on the VM that has the least work for its speed so far; work is counted by instructions.
+    """Places whole queries, each on the VM with the least work for its speed so far; work is counted in instructions.
 
-    With one VM everything runs there. Equal VMs take turns in their order.
+    With one VM everything runs there. Equal VMs are used in order.
     """
 
     def place(self, queries: Sequence[QueryGraph], vms: Sequence[SimulatedVm]) -> Placement:

@@ -19,7 +19,7 @@ class Vertex:
     Attributes:
         name: unique among all vertices of a simulation.
         ipe: instructions per event.
-        queue_events: most events in each of its input queues; a full one presses back. None is without a limit.
+        queue_events: the limit of each of its input queues; a full queue causes back-pressure. None: no limit.
     """
 
     name: str
@@ -30,24 +30,24 @@ class Vertex:
         if not (self.ipe > 0 and math.isfinite(self.ipe)):
             raise ValueError(f"{self.name}: instructions per event must be finite and positive, not {self.ipe!r}")
         if self.queue_events is not None and not self.queue_events > 0:
-            raise ValueError(f"{self.name}: a queue must have room, not for {self.queue_events!r} events")
+            raise ValueError(f"{self.name}: queue_events must be positive, not {self.queue_events!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer(Vertex):
-    """Where events come from. With ``queue_events``, what its queue cannot take is discarded, and counted."""
+    """A source of events. With ``queue_events``, events that its queue cannot hold are dropped and counted."""
 
     generator: Generator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator(Vertex):
-    """Passes events on, each edge as many as its selectivity says: a filter, a transformation, a split."""
+    """Passes events on; each edge gets the part that its selectivity says: a filter, a transformation, a split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedOperator(Vertex):
-    """Emits ``function`` of the events of the last ``window_s`` at each ``advance_s``; nothing for an empty window."""
+    """Emits ``function`` of the events of the last ``window_s`` every ``advance_s``; nothing for an empty window."""
 
     window_s: float
     advance_s: float
@@ -57,9 +57,7 @@ class WindowedOperator(Vertex):
         Vertex.__post_init__(self)
         steps = self.window_s / self.advance_s if self.advance_s > 0 else 0.0
         if steps < 1 - 1e-9 or abs(steps - round(steps)) > 1e-9:
-            raise ValueError(
-                f"{self.name}: a window of {self.window_s:g} s is no whole number of advances of {self.advance_s:g} s"
-            )
+            raise ValueError(f"{self.name}: {self.window_s:g} s is not a multiple of {self.advance_s:g} s")
 
     @property
     def slots(self) -> int:
@@ -82,7 +80,7 @@ class JoinOperator(Vertex):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumer(Vertex):
-    """Where results leave the query."""
+    """The end of a query, where results leave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,7 @@ class Edge:
 
 
 def constant(events: float) -> Combination:
-    """Return the combination that emits so many events for each window."""
+    """Return a combination that emits this many events for each window."""
     return lambda _: events
 
 
@@ -120,7 +118,7 @@ class QueryGraph:
         edges: at most one from one vertex to another.
 
     Raises:
-        ValueError: they are no such graph.
+        ValueError: they do not form such a graph.
     """
 
     def __init__(self, name: str, vertices: Sequence[Vertex], edges: Sequence[Edge]) -> None:
@@ -139,7 +137,7 @@ class QueryGraph:
     def _connect(self, edge: Edge) -> None:
         for end in (edge.origin, edge.target):
             if end not in self.vertices:
-                raise ValueError(f"query {self.name}: an edge names {end}, which is no vertex")
+                raise ValueError(f"query {self.name}: an edge names {end}, which is not a vertex")
         if any(other.target == edge.target for other in self.outputs[edge.origin]):
             raise ValueError(f"query {self.name}: two edges go from {edge.origin} to {edge.target}")
         self.outputs[edge.origin].append(edge)
@@ -166,7 +164,7 @@ class QueryGraph:
                 if waits_for[edge.target] == 0:
                     ready.append(edge.target)
         if len(order) < len(self.vertices):
-            raise ValueError(f"query {self.name} goes round in a circle")
+            raise ValueError(f"query {self.name} has a cycle")
         return order
 
     def paths(self, producer: str, consumer: str) -> int:

@@ -1,4 +1,4 @@
-"""Vertices at work: what each consumes and emits in a tick (CEPSim, III-B, step 3)."""
+"""Vertices in action: what each consumes and emits in a tick (CEPSim, III-B, step 3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SOON_S = 1e-9
 
 @dataclass(slots=True)
 class Output:
-    """An edge as its origin sees it: ``room`` is what the target said, at the end of the last tick, that it takes."""
+    """An edge as its origin sees it: ``room`` is what its target could take at the end of the last tick."""
 
     target: str
     selectivity: float
@@ -25,7 +25,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a vertex did at once: the events it consumed, and what it emitted for these or earlier ones, if anything."""
+    """The work of a vertex in one step: the events that it consumed, and what it emitted, if anything."""
 
     consumed: EventSet
     emitted: EventSet | None
@@ -35,8 +35,8 @@ class RunningVertex:
     """A vertex with its input queues.
 
     Args:
-        vertex: what it is.
-        inputs: names of its predecessors; the generator of a producer bears the producer's own name.
+        vertex: its definition.
+        inputs: names of its predecessors; the generator of a producer has the producer's own name.
         outputs: its edges.
     """
 
@@ -53,21 +53,21 @@ class RunningVertex:
 
     @property
     def instructions_needed(self) -> float:
-        """Instructions to process all that is queued."""
+        """Instructions to process everything that is queued."""
         return self.queued_events * self.vertex.ipe
 
     def process(self, instructions: float, at_s: float) -> Work:
-        """Use up to so many instructions at ``at_s``."""
+        """Use up to this many instructions at ``at_s``."""
         consumed = self._consume(min(instructions / self.vertex.ipe, self._most_emitted))
         return Work(consumed, consumed.emitted(at_s) if consumed.count > 0 else None)
 
     @property
     def _most_emitted(self) -> float:
-        """How many events it may emit so that no target gets more than it takes."""
+        """How many events it may emit so that no target gets more than it has room for."""
         return min((out.room / out.selectivity for out in self.outputs if out.selectivity > 0), default=math.inf)
 
     def _take(self, most: float) -> dict[str, EventSet]:
-        """Take up to ``most`` events out of the queues, in proportion to their sizes."""
+        """Remove up to ``most`` events from the queues, in proportion to their sizes."""
         queued = self.queued_events
         if queued <= 0 or most <= 0:
             return {}
@@ -102,7 +102,7 @@ class RunningProducer(RunningVertex):
 class RunningWindow(RunningVertex):
     """A windowed operator; a slot for each advance within its window.
 
-    While its output waits for room it consumes nothing, so that pressure goes on to its predecessors.
+    While its output waits for room it consumes nothing, so that back-pressure reaches its predecessors.
     """
 
     def __init__(self, vertex: WindowedOperator, inputs: list[str], outputs: list[Output]) -> None:
@@ -142,14 +142,14 @@ class RunningWindow(RunningVertex):
             result = window.emitted(
                 at_s, self._window.function({name: events.count for name, events in inside.items()})
             )
-            # What earlier slots needed was counted when the windows before this one closed.
+            # Earlier slots' totals were counted when the windows before this one closed.
             result.totals = dict(_together(self._slots[-1]).totals)
             self._pending.add(result)
         self._slots.append({})
 
 
 class RunningJoin(RunningVertex):
-    """A join: each tuple comes out once, when the last of its events is processed."""
+    """A join: each tuple is emitted once, when the last of its events is processed."""
 
     def __init__(self, vertex: JoinOperator, inputs: list[str], outputs: list[Output]) -> None:
         super().__init__(vertex, inputs, outputs)
@@ -194,7 +194,7 @@ class RunningJoin(RunningVertex):
         return self._join.reduction * max(0.0, after - before)
 
     def _part_with_room(self, new: Mapping[str, float]) -> float:
-        """Return which part of ``new`` may be consumed so that what comes out has room."""
+        """Return the part of ``new`` that may be consumed so that the output has room."""
         most = self._most_emitted
         if self._tuples(new) <= most:
             return 1.0
@@ -212,7 +212,7 @@ def run_vertex(vertex: Vertex, inputs: list[str], outputs: list[Output]) -> Runn
     """Return a vertex ready to work.
 
     Raises:
-        TypeError: it is of no kind that is known.
+        TypeError: its class is unknown.
     """
     match vertex:
         case Producer():

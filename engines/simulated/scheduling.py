@@ -1,4 +1,4 @@
-"""In which order the vertices of a VM run in a tick, and with how many instructions (CEPSim, III-B, step 2)."""
+"""The order in which the vertices of a VM run in a tick, and their instructions (CEPSim, III-B, step 2)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _NOTHING = 1e-6
 
 
 class SchedulingStrategy(Protocol):
-    """Shares out the instructions of a VM's tick."""
+    """Divides the instructions of a VM's tick among its vertices."""
 
     def allocate(self, instructions: float, vertices: Sequence[RunningVertex]) -> Iterator[tuple[RunningVertex, float]]:
-        """Yield who runs next and with how many instructions; it has run when the next is asked for.
+        """Yield the next vertex and its instructions; it has run when the following one is requested.
 
         Args:
             instructions: of the VM in this tick.
@@ -27,10 +27,10 @@ class SchedulingStrategy(Protocol):
 class ProportionalToIpe:
     """CEPSim's default: each vertex once, with instructions in proportion to its ipe, needed or not.
 
-    Without weights each vertex can process as many events as any other in a tick.
+    Without weights all vertices can process the same number of events in a tick.
 
     Args:
-        weights: events that a vertex can process for each that one of weight 1 can; 1 if not named.
+        weights: the number of events that a vertex can process for each event of a vertex of weight 1; 1 by default.
     """
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
@@ -48,7 +48,7 @@ class ProportionalToIpe:
 
 
 class WorkConserving:
-    """First as ``ProportionalToIpe`` but never more than needed; what is left goes round to who still needs it."""
+    """As ``ProportionalToIpe``, but never more than needed; the rest goes round to vertices that still need some."""
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         self._first = ProportionalToIpe(weights)

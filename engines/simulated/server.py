@@ -8,31 +8,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ServiceInterval:
-    """When a job is begun and done."""
+    """When a job begins and when it is done."""
 
     begun_s: float
     done_s: float
 
 
 class Server:
-    """Takes jobs in the order of their arrival; each runs on one core, whole.
+    """Serves jobs in order of arrival; each job runs on one core.
 
     Args:
         cores: how many jobs run at a time.
-        since_s: no core works before.
+        since_s: no core works before this time.
     """
 
     def __init__(self, cores: int = 1, since_s: float = 0.0) -> None:
         if cores < 1:
-            raise ValueError(f"a server needs a core, not {cores}")
+            raise ValueError(f"a server needs at least one core, not {cores}")
         self._free_s = [since_s] * cores
         self._last_s = since_s
 
     def serve(self, at_s: float, work_s: float) -> ServiceInterval:
-        """Take a job that comes at ``at_s`` and needs ``work_s`` of a core.
+        """Serve a job that arrives at ``at_s`` and needs ``work_s`` of a core.
 
         Raises:
-            ValueError: a job came later before, or the work is negative.
+            ValueError: an earlier job arrived later, or the work is negative.
         """
         if at_s < self._last_s or work_s < 0:
             raise ValueError(f"a job at {at_s!r} s of {work_s!r} s cannot follow one at {self._last_s!r} s")

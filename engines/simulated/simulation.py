@@ -33,16 +33,16 @@ class Simulation:
     """Runs queries in equal ticks.
 
     Args:
-        queries: their vertices' names differ from each other.
+        queries: the names of their vertices must differ.
         vms: machines.
         placement: the VM of each vertex.
         interval_s: length of a tick.
         scheduling: returns the strategy of a VM, by its name; CEPSim's default for all if not given.
         links: by (from VM, to VM); events between two VMs without one arrive with the next tick.
-        calculators: hear of everything.
+        calculators: called for every entry of the log.
 
     Raises:
-        ValueError: names collide, or a vertex is not placed on one of the VMs.
+        ValueError: names are equal, or a vertex is not placed on one of the VMs.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Simulation:
     # -------------------------------------------------------------------------------------------------- back-pressure
 
     def _say_room(self) -> None:
-        """Let every vertex with bounded queues tell its predecessors how much it takes in the next tick."""
+        """Let every vertex with bounded queues tell its predecessors how much room it has in the next tick."""
         for origin, vertex in self.vertices.items():
             for output in vertex.outputs:
                 target = self.vertices[output.target]

@@ -1,1 +1,1 @@
-"""Spark itself on an engine host: its session, settings, Python workers, and scratch folders."""
+"""Spark on an engine host: its session, settings, Python workers, and scratch folders."""

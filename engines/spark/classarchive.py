@@ -1,8 +1,8 @@
-"""Where a machine keeps the archive of the classes that Spark loads: with it a JVM starts with half the work.
+"""The archive of the classes that Spark loads: with it a JVM starts with half the work.
 
-Reading and verifying some 20,000 classes is most of what a start of Spark costs; the JVM can map them from a file
-instead (application class data sharing). ``engines.prepare`` makes the file. It belongs to one Java and one set of
-jars: its name holds both, and the JVM checks them again and does without it when they differ.
+Most of the work of a Spark start is to read and verify some 20,000 classes. The JVM can map them from a file instead
+(application class data sharing). ``engines.prepare`` writes the file. It is valid for one Java and one set of jars: its
+name contains both, and the JVM checks them again and ignores the file if they differ.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyspark
 
-# What the JVM has to say about an archive that it cannot use, or about single classes, is of no use to anybody.
+# The JVM's warnings about an archive that it cannot use, or about single classes, do not help anybody.
 _QUIET = "-Xlog:cds=off,cds+dynamic=off"
 
 
@@ -27,19 +27,19 @@ def java_program() -> str | None:
 
 
 def archive() -> Path:
-    """Return where the archive for this Java and this Spark is, or would be."""
+    """Return the path of the archive for this Java and this Spark; it may not exist."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return caches / "spillway" / f"classes-{_key()}.jsa"
 
 
 def use_options() -> str:
-    """Return what a JVM must be told to use the archive; empty if there is none."""
+    """Return the JVM options that use the archive; empty if there is none."""
     kept = archive()
     return f'"-XX:SharedArchiveFile={kept}" {_QUIET}' if kept.is_file() else ""
 
 
 def make_options(path: Path) -> str:
-    """Return what a JVM must be told to write the classes it has loaded to ``path`` when it ends."""
+    """Return the JVM options that write the loaded classes to ``path`` when the JVM ends."""
     return f'"-XX:ArchiveClassesAtExit={path}" {_QUIET}'
 
 

@@ -1,12 +1,12 @@
-"""The process that forks Spark's Python workers: PySpark's own, with less to do for each worker and each task.
+"""The process that forks Spark's Python workers: PySpark's own, with less work for each worker and each task.
 
-A Python function that raises ends its worker, and a new one takes 300 to 500 ms to import what it needs. This process
-has imported that before it forks; a worker is then ready in 30 ms. The only thread that the imports start is one of
-jemalloc, which knows of forks.
+A Python function that raises ends its worker, and a new worker takes 300 to 500 ms for its imports. This process has
+imported them before it forks, so a worker is ready in 30 ms. The only thread that these imports start belongs to
+jemalloc, which handles forks.
 
-PySpark's workers collect garbage after each task. Going through all objects of all imported modules takes some 40 ms
-of a core, most of what a small run costs. What was imported before the fork, and what is alive after a worker's first
-tasks, stays and is not looked at again.
+PySpark's workers collect garbage after each task. A pass over all objects of all imported modules takes some 40 ms of a
+core, most of the cost of a small run. So objects that were imported before the fork, and those alive after a worker's
+first tasks, are exempted from collection.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 from pyspark import daemon
 
 _OBJECTS_MOST = 10_000
-"""Fewer than this are gone through in no time; PySpark and PyArrow alone have ten times as many."""
+"""A collection of fewer objects takes no time; PySpark and PyArrow alone have ten times as many."""
 
 _FREEZES_MOST = 4
-"""A later task may import more. No more than this, lest a query's own objects pile up that come and go."""
+"""A later task may import more. The limit keeps a query's own short-lived objects from accumulating."""
 
 _IMPORTS = ("pyspark.worker", "pyarrow", "pandas")
 
@@ -32,7 +32,7 @@ _freezes = 0
 
 
 def work(sock: Any, authenticated: bool) -> int:
-    """Do a task as PySpark's worker does, and keep what it has imported from the next collection.
+    """Do a task as PySpark's worker does, and exempt its imports from the next collection.
 
     Args:
         sock: the connection to Spark.
@@ -51,10 +51,10 @@ def work(sock: Any, authenticated: bool) -> int:
 
 
 def prepare() -> None:
-    """Import what every worker needs, and keep the collector from it."""
+    """Import what every worker needs, and exempt it from collection."""
     for name in _IMPORTS:
         importlib.import_module(name)
-    # A worker begins by having each of these read its whole archive again: 120 ms. They are made anew when asked for.
+    # At its start a worker makes each of these read its whole archive again: 120 ms. They are recreated on demand.
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
             del sys.path_importer_cache[path]

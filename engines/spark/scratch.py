@@ -1,4 +1,4 @@
-"""Folders that live as long as this process, in memory where there is a memory file system."""
+"""Folders that live as long as this process, in memory if there is a memory file system."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def scratch_folder(purpose: str) -> Path:
 
 
 def sweep() -> None:
-    """Remove the folders of processes that were killed: their locks are free."""
+    """Remove the folders of processes that were killed; they hold no lock any more."""
     for parent in {_parent(), Path(tempfile.gettempdir())}:
         for folder in parent.glob(f"{_PREFIX}*"):
             if not _is_in_use(folder):
@@ -40,10 +40,10 @@ def remove_own() -> None:
 @functools.cache
 def _own() -> tuple[Path, IO[bytes]]:
     root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_parent()))
-    # A process number would not do: another process may have it, also one in another container.
+    # A process number is not enough: another process may have it, also one in another container.
     lock = (root / f"new-{_LOCK}").open("wb")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    Path(lock.name).rename(root / _LOCK)  # only now does `sweep` of another process look at it
+    Path(lock.name).rename(root / _LOCK)  # from now on `sweep` of another process sees it
     return root, lock
 
 
@@ -51,7 +51,7 @@ def _is_in_use(folder: Path) -> bool:
     try:
         with (folder / _LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # locked, not ours to open, or so new that it has no lock yet
+    except OSError:  # locked, another user's, or so new that it has no lock yet
         return True
     return False
 

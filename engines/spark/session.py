@@ -1,4 +1,4 @@
-"""The one SparkSession of an engine host: how it is set up, and what of it must be equal at every site."""
+"""The one SparkSession of an engine host: its settings, and those that must be equal at every site."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 
 class SessionError(Exception):
-    """Spark cannot be started here, and what to do about it."""
+    """Spark cannot be started here; the message says what to do."""
 
 
 def is_local(master: str) -> bool:
-    """Tell whether driver and executors of ``master`` are one process on this machine."""
+    """Return whether driver and executors of ``master`` are one process on this machine."""
     return master == "local" or master.startswith("local[")
 
 
@@ -41,7 +41,7 @@ def java_version() -> str:
     """Return the major version of the Java that Spark will use (``17``).
 
     Raises:
-        SessionError: there is none, or it is older than Spark needs.
+        SessionError: Java is missing, or older than Spark needs.
     """
     java, home = java_program(), os.environ.get("JAVA_HOME")
     where = f"JAVA_HOME={home}" if home else "PATH"
@@ -57,7 +57,7 @@ def java_version() -> str:
 
 
 def runtime_ahead(conf: Mapping[str, str] = _NO_CONF) -> Runtime:
-    """Return what the session will be before it is up, so that a booting host can greet a gateway.
+    """Return the runtime that the session will have, so that a booting host can greet a gateway.
 
     Args:
         conf: the user's settings.
@@ -77,7 +77,7 @@ def runtime_ahead(conf: Mapping[str, str] = _NO_CONF) -> Runtime:
 
 
 def runtime_of(session: SparkSession, conf: Mapping[str, str] = _NO_CONF) -> Runtime:
-    """Return what the running session is; of its settings those that are in ``conf``."""
+    """Return the runtime of the running session, with those of its settings that are in ``conf``."""
     java = session.sparkContext._jvm.System.getProperty("java.specification.version")  # type: ignore[union-attr]  # noqa: SLF001
     return Runtime(
         protocol=PROTOCOL,
@@ -98,18 +98,18 @@ def build_session(
     Args:
         master: ``local[N]``, or a cluster's address as Spark understands it.
         workdir: a folder of this host alone; Spark's own files go below it.
-        cores: how many tasks run at a time, and so how many shuffle partitions are worth having.
-        jvm_options: for the driver's JVM; None lets it use this machine's archive of classes if there is one.
-        conf: the user's settings; none of them is one that Spillway owns.
+        cores: how many tasks run at a time, and so how many shuffle partitions are useful.
+        jvm_options: for the driver's JVM; None: use this machine's archive of classes if there is one.
+        conf: the user's settings, without those that Spillway owns.
 
     Raises:
-        SessionError: Java is missing, the session is not as it was announced, or an executor cannot run our Python.
+        SessionError: Java is missing, the session differs from ``runtime_ahead``, or an executor cannot run our Python.
     """
     ahead = runtime_ahead(conf)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # It would log 6 kB of JSON for each error that Spark raises; the host says what failed and why.
+    # Spark would log 6 kB of JSON for each error that it raises; the host logs what failed and why.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    for left in ("spark", "tmp"):  # of an earlier start that was killed
+    for left in ("spark", "tmp"):  # left by an earlier start that was killed
         shutil.rmtree(workdir / left, ignore_errors=True)
     builder = SparkSession.Builder().appName("spillway").master(master)
     options = use_options() if jvm_options is None else jvm_options
@@ -127,7 +127,7 @@ def build_session(
 
 
 def sibling(session: SparkSession) -> SparkSession:
-    """Return a session with views and settings of its own in the same Spark, set up like every other."""
+    """Return a session in the same Spark with its own views and settings, set up like every other."""
     new = session.newSession()
     for name, value in SQL.items():
         new.conf.set(name, value)
@@ -135,12 +135,12 @@ def sibling(session: SparkSession) -> SparkSession:
 
 
 def _settings(master: str, workdir: Path, cores: int, jvm_options: str) -> dict[str, str]:
-    # Quoted, since a folder's name may hold a space.
+    # Quoted, since a folder's name may contain a space.
     places = f'-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} "-Djava.io.tmpdir={_made(workdir / "tmp")}"'
     settings = {
         "spark.driver.extraJavaOptions": f"{places} {jvm_options}",
         "spark.local.dir": str(_made(workdir / "spark")),
-        # A row that needs too much memory fails its task and is found like any other; it does not end the host for all.
+        # A row that needs too much memory must fail its task, so that it is isolated, instead of ending the host.
         "spark.executor.killOnFatalError.depth": "0",
         "spark.scheduler.mode": "FAIR",
         "spark.sql.shuffle.partitions": str(cores),
@@ -154,16 +154,16 @@ def _settings(master: str, workdir: Path, cores: int, jvm_options: str) -> dict[
         settings |= {
             # Not in a cluster: its machines may not have this project.
             "spark.python.daemon.module": pythondaemon.__name__,
-            # Across TCP each task waits 40 ms, until Java's kernel acknowledges what Python has sent.
+            # Over TCP each task waits 40 ms, until Java's kernel acknowledges what Python has sent.
             "spark.python.unix.domain.socket.enabled": "true",
-            # Whoever can open such a socket is trusted, so its folder is private.
+            # Spark trusts everyone who can open such a socket, so its folder is private.
             "spark.python.unix.domain.socket.dir": str(scratch_folder("python")),
         }
     return settings
 
 
 def _check_executors(session: SparkSession) -> None:
-    # A worker without PyArrow shows up as a time-out of the first query; ask in a way that gives a clear answer.
+    # A worker without PyArrow would show up as a time-out of the first query; this check gives a clear error.
     def look(_: int) -> str:
         try:
             import pyarrow
@@ -180,16 +180,16 @@ def _check_executors(session: SparkSession) -> None:
 
 
 def jvm_runs(session: SparkSession) -> bool:
-    """Tell whether the JVM behind a session is there."""
+    """Return whether the JVM behind a session runs."""
     process = _jvm_process(session)
     return process is None or process.poll() is None
 
 
 def is_ending(session: SparkSession) -> bool:
-    """Tell whether Spark was stopped under its queries, or its JVM answers no more."""
+    """Return whether Spark was stopped under its queries, or its JVM does not answer any more."""
     try:
         return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001 - PySpark has no public way to ask
-    except Exception:  # whatever the bridge to a JVM raises that is gone
+    except Exception:  # the bridge to a JVM that is gone may raise anything
         return True
 
 
@@ -200,7 +200,7 @@ def exit_code(session: SparkSession) -> int | None:
 
 
 def stop_session(session: SparkSession, *, within_s: float = 10.0) -> None:
-    """Stop Spark and its JVM, which is killed after so long; an error while stopping leaves nothing more to do."""
+    """Stop Spark and its JVM, which is killed after ``within_s``; errors while stopping are ignored."""
     process = _jvm_process(session)
     gateway = session.sparkContext._gateway  # noqa: SLF001 - PySpark keeps the JVM for a next session otherwise
     with contextlib.suppress(Exception):
@@ -209,7 +209,7 @@ def stop_session(session: SparkSession, *, within_s: float = 10.0) -> None:
         gateway.shutdown()
     if process is not None:
         if process.stdin is not None:
-            process.stdin.close()  # what the JVM waits for
+            process.stdin.close()  # the JVM waits for this
         _ended(process, within_s)
 
 

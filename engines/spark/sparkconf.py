@@ -1,4 +1,4 @@
-"""Spark settings: those that are Spillway's own, and those that must be equal at every site. Knows no Spark itself."""
+"""Spark settings: those that Spillway owns, and those that must be equal at every site. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStore
 SQL: Final = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Rows that are looked at one by one must run as tasks, not be folded away while planning.
+    # Single rows must run as tasks, and not be evaluated while planning.
     "spark.sql.execution.arrow.localRelationThreshold": "0b",
     "spark.sql.session.timeZone": TIMEZONE,
-    # Adaptive execution computes shuffles before it hands a micro-batch over: a row that fails there ends the query.
+    # Adaptive execution computes shuffles before a micro-batch is passed on: a row that fails there would end the
+    # query.
     "spark.sql.adaptive.streaming.stateless.enabled": "false",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
-    # Results belong to seq numbers; a micro-batch without events would have none.
+    # Results belong to seq numbers; a micro-batch without events would have results without seq.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "4",
     "spark.sql.streaming.stopTimeout": "30s",
@@ -39,17 +40,17 @@ _OWNED: Final = {
     "spark.sql.warehouse.dir": "each engine host has a folder of its own",
     "spark.executor.killOnFatalError.depth": "a row that needs too much memory must fail alone, and not end the host",
     "spark.scheduler.mode": "the queries of an engine host take turns by it",
-    "spark.python.daemon.module": "an engine host starts Python workers by a program of its own",
+    "spark.python.daemon.module": "an engine host starts Python workers with its own program",
     "spark.python.unix.domain.socket.enabled": "an engine host keeps these sockets in a folder of its own",
     "spark.python.unix.domain.socket.dir": "an engine host keeps these sockets in a folder of its own",
 }
 
 
 def why_owned(name: str) -> str:
-    """Return why a user may not set a setting; empty for one that may be set."""
+    """Return why a user may not change a setting; empty if the user may."""
     return _OWNED.get(name, "").format(value=f"{SQL.get(name)!r}")
 
 
 def equal_everywhere(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that can change an answer, so that every host must have them."""
+    """Return the settings that can change an answer, and so must be equal on every host."""
     return {name: value for name, value in conf.items() if name.startswith("spark.sql.")}

@@ -1,1 +1,1 @@
-"""How rows get into Spark's streams and answers out of them."""
+"""The path of rows into Spark's streams, and of answers out of them."""

@@ -10,18 +10,18 @@ from typing import Final
 from infra.clock import Clock
 
 _FATAL: Final = "java.lang.OutOfMemoryError"
-# A JVM that ends breaks off what it runs some moments before its end is noticed.
+# A JVM that exits interrupts its work some moments before the host notices the exit.
 _JUST_NOW_S: Final = 5.0
 
 
 class Activity:
-    """Notes when Spark runs a query; on whatever thread.
+    """Records when Spark runs a query; any thread may call.
 
     Args:
         clock: time.
 
     Attributes:
-        since_s: when Spark began with what it ran last.
+        since_s: when Spark began its latest work for the query.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -34,7 +34,7 @@ class Activity:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Note while the block lasts that Spark runs the query, and whether that fails."""
+        """Record that Spark runs the query while the block lasts, and whether it fails."""
         with self._lock:
             self.since_s = self.since_s if self._running else self._clock.now()
             self._running += 1
@@ -51,12 +51,12 @@ class Activity:
 
     @property
     def ran_just_now(self) -> bool:
-        """Whether Spark runs the query, or failed to some seconds ago."""
+        """Whether Spark runs the query, or its work failed a few seconds ago."""
         return self._running > 0 or self._is_just_now(self._failed_s)
 
     @property
     def ran_out_of_memory_just_now(self) -> bool:
-        """Whether Spark answered so some seconds ago; a JVM ends if more than one task was short of memory."""
+        """Whether Spark reported this a few seconds ago; a JVM exits if more than one task is short of memory."""
         return self._is_just_now(self._fatal_s)
 
     def _is_just_now(self, at_s: float | None) -> bool:
@@ -66,5 +66,5 @@ class Activity:
 def _text(error: Exception) -> str:
     try:
         return str(error)
-    except Exception:  # the text is asked of the JVM, which may have ended meanwhile
+    except Exception:  # the text comes from the JVM, which may have exited
         return ""

@@ -13,14 +13,14 @@ from infra.messages import Poison
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What became of a run, or for a stateful query of all the runs of a micro-batch.
+    """The outcome of a run, or for a stateful query of all runs of a micro-batch.
 
     Attributes:
         items: the runs, at least one.
         rows: their results.
-        poison: the rows of a single run that have none.
+        poison: the rows of a single run that have no result.
         batch_id: the micro-batch.
-        batch_s: how long that took, from its planning on.
+        batch_s: how long that took, with its planning.
     """
 
     items: tuple[Item, ...]

@@ -1,7 +1,7 @@
-"""Spark's checkpoint folders of a stateful query: one for each start of a driver, and what they say of progress.
+"""Spark's checkpoint folders of a stateful query: one for each start of a driver; and its progress.
 
-A JVM may outlive its host by seconds and still write, so a new start never works in the folder of the last one: it
-works in a copy.
+A JVM may outlive its host by seconds and still write. So a new start never uses the folder of the previous one, but a
+copy of it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _SCHEMAS = "_stateSchema"
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be read, and what to do about it."""
+    """A checkpoint cannot be read; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where a stateful query goes on.
+    """Where a stateful query continues.
 
     Attributes:
-        resume_seq: the first seq its state does not hold.
-        resume_end_seq: the end of the micro-batch that was planned but not committed, which will run again with
-            exactly these limits; ``resume_seq`` when there is none.
+        resume_seq: the first seq that its state does not hold.
+        resume_end_seq: the end of the micro-batch that was planned but not committed, which will run again with exactly
+            these limits; ``resume_seq`` if there is none.
     """
 
     resume_seq: int = 0
@@ -38,10 +38,10 @@ class ResumePoint:
 
 
 def new_start(base: Path) -> Path:
-    """Make the folder for this start: a copy of the newest one, which stays as it is; older ones are deleted.
+    """Create the folder for this start: a copy of the newest one, which stays unchanged; delete older ones.
 
-    Of an older one whose state schemas are still in use these stay: Spark notes their full paths, and notes new ones
-    only with the first batch of a start, which a start that is killed early never commits.
+    State schemas of an older folder stay while they are in use: Spark stores their full paths, and stores new paths
+    only with the first batch of a start. A start that is killed early never commits one.
     """
     base.mkdir(parents=True, exist_ok=True)
     for left in base.glob(f"{_COPYING}*"):
@@ -95,14 +95,14 @@ def _leave_schemas(folder: Path) -> None:
 
 
 def progress_of(folder: Path, begin_seq: int = 0) -> ResumePoint:
-    """Read where a checkpoint's query goes on.
+    """Read where a checkpoint's query continues.
 
     Args:
-        folder: of a start.
+        folder: of one start.
         begin_seq: where a query begins that has committed nothing.
 
     Raises:
-        CheckpointError: its offset log is not one of ours.
+        CheckpointError: its offset log is not from this query.
     """
     offsets, commits = _batches(folder / "offsets"), _batches(folder / "commits")
     if not offsets:
@@ -113,7 +113,7 @@ def progress_of(folder: Path, begin_seq: int = 0) -> ResumePoint:
 
 
 def _copy(source: Path, target: Path) -> None:
-    # Commits first: all that they speak of was written before them, whatever is still being written now.
+    # Commits first: everything that they refer to was written before them, even if the JVM still writes.
     target.mkdir()
     for name in ("commits", "offsets"):
         if (source / name).exists():
@@ -126,7 +126,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _unfinished(_folder: str | PathLike[str], names: list[str]) -> set[str]:
-    """Name what a JVM that was killed left half written: Spark refuses to begin with such a file in its logs."""
+    """Return the files that a killed JVM left half written: Spark refuses to start with such a file in its logs."""
     return {name for name in names if name.endswith(".tmp")}
 
 

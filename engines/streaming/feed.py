@@ -1,4 +1,4 @@
-"""What waits to be processed on an engine host, and the socket over which Spark's source process asks for it."""
+"""The runs that wait on an engine host, and the socket through which Spark's source process requests them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ import pyarrow as pa
 from engines.spark.scratch import scratch_folder
 from infra.clock import Clock
 
-# A poll of an idle query costs Spark some milliseconds; half a second between them keeps that near nothing and
-# a stop of the query waits no longer than that.
+# A poll of an idle query costs Spark some milliseconds. With half a second between polls the cost is negligible, and a
+# stop of the query does not wait longer than that.
 POLL_S = 0.5
-# One task may carry at most spark.rpc.message.maxSize (128 MiB); far below it, a large run becomes several partitions.
+# One task may carry at most spark.rpc.message.maxSize (128 MiB). Parts stay far below: a large run becomes several.
 PART_BYTES = 16 << 20
 _QUESTION_BYTES = 64 << 10
 
 
 class FeedClosed(Exception):  # noqa: N818 - it is a state, not a fault
-    """The feed takes and gives no more."""
+    """The feed accepts and returns no more runs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """A run as Spark gets it.
+    """A run in Spark's form.
 
     Attributes:
         start: its position in the feed.
         end: the position after it.
-        parts: its rows, each an Arrow stream that becomes one input partition; none when it has no rows.
-        tag: what the owner of the feed wants back with it.
+        parts: its rows, each an Arrow stream that becomes one input partition; empty if it has no rows.
+        tag: returned to the owner of the feed together with the run.
     """
 
     start: int
@@ -69,13 +69,13 @@ def stream_of(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 class Feed:
-    """The runs one query has yet to process, in order of position and without gaps.
+    """The runs that one query has yet to process, in order of position and without gaps.
 
     Args:
         first: the position at which the feed begins.
         max_items: at most this many runs in one micro-batch.
-        max_bytes: ``put`` waits while more than this is held; one run is always taken.
-        clock: tells when a micro-batch was planned.
+        max_bytes: ``put`` waits while more than this is held; one run is always accepted.
+        clock: records when a micro-batch was planned.
     """
 
     def __init__(self, first: int, max_items: int, max_bytes: int, clock: Clock) -> None:
@@ -94,7 +94,7 @@ class Feed:
 
     @property
     def next_position(self) -> int:
-        """Return the position of the next run to come."""
+        """Return the position of the next run."""
         return self._next
 
     @property
@@ -120,7 +120,7 @@ class Feed:
             return item
 
     def latest(self, start: int, wait_s: float = POLL_S) -> int:
-        """Return where the micro-batch that begins at ``start`` ends; ``start`` itself if nothing came in time."""
+        """Return where the micro-batch that begins at ``start`` ends; ``start`` itself if no run arrived in time."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._resting or self._next > start, wait_s)
             self._check_open()
@@ -130,7 +130,7 @@ class Feed:
             return ends[-1] if ends else start
 
     def batch(self, start: int, end: int) -> tuple[Item, ...]:
-        """Return the runs between two positions and remember them as planned; waits until all are here."""
+        """Return the runs between two positions and mark them as planned; waits until all are here."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._resting or self._next >= end)
             self._check_open()
@@ -153,16 +153,16 @@ class Feed:
             self._changed.notify_all()
 
     def release(self, end: int) -> None:
-        """Forget every run before ``end``."""
+        """Drop every run before ``end``."""
         with self._changed:
             while self._items and self._items[0].end <= end:
                 self._held_bytes -= self._items.popleft().size_bytes
             self._changed.notify_all()
 
     def drop_unplanned(self) -> list[Item]:
-        """Empty every run that no micro-batch holds yet, and return them as they were.
+        """Empty every run that is not in a micro-batch yet, and return the runs as they were.
 
-        Their positions stay, because Spark may have been told of them.
+        Their positions stay, because Spark may know of them.
         """
         with self._changed:
             planned_end = self._planned[-1].end if self._planned else self._first
@@ -199,14 +199,14 @@ class Feed:
 
 @dataclass
 class FeedServer:
-    """Answers Spark's source processes; one thread for each (there is one a running query)."""
+    """Answers Spark's source processes; one thread for each (each running query has one)."""
 
     _feeds: dict[str, Feed] = field(default_factory=dict)
     _folder: Path = field(init=False)
     _listener: Listener = field(init=False)
 
     def __post_init__(self) -> None:
-        # A folder of mode 0700 and a short path: a Unix socket's may have 107 bytes.
+        # A folder of mode 0700 with a short path: a Unix socket's path may have 107 bytes.
         self._folder = scratch_folder("feed")
         self._listener = Listener(self.address, "AF_UNIX", backlog=16)
         Path(self.address).chmod(0o600)
@@ -218,12 +218,12 @@ class FeedServer:
         return str(self._folder / "s")
 
     def add(self, name: str, feed: Feed) -> None:
-        """Make a feed known under a name not used before."""
+        """Register a feed under a name that was not used before."""
         assert name not in self._feeds, name
         self._feeds[name] = feed
 
     def remove(self, name: str, reason: str) -> None:
-        """Close a feed and forget it."""
+        """Close a feed and remove it."""
         feed = self._feeds.pop(name, None)
         if feed is not None:
             feed.close(reason)
@@ -248,7 +248,7 @@ class FeedServer:
             threading.Thread(target=self._serve, args=(connection,), name="feed", daemon=True).start()
 
     def _serve(self, connection: Connection[bytes, bytes]) -> None:
-        # This ends when the asking process exits, when the host closes the socket, or at a malformed question.
+        # This ends when the other process exits, when the host closes the socket, or after a malformed request.
         with contextlib.suppress(EOFError, OSError, ValueError, KeyError), connection:
             while True:
                 question = json.loads(connection.recv_bytes(_QUESTION_BYTES))

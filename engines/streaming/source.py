@@ -1,8 +1,8 @@
-"""The streaming Python data source that hands runs to Spark.
+"""The streaming Python data source that passes runs to Spark.
 
-Spark asks for offsets and partitions in a Python process of its own on the driver; that process talks to the engine
-host (`engines.streaming.feed`) over a Unix socket. Partitions carry their rows, so executors need neither that socket
-nor a disk in common with the driver. Executors import this module: keep it light.
+Spark requests offsets and partitions in a separate Python process on the driver. That process talks to the engine host
+(`engines.streaming.feed`) over a Unix socket. Partitions carry their rows, so executors need neither that socket nor a
+shared disk. Executors import this module, so it must import little.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class RunSource(DataSource):
         return FORMAT
 
     def streamReader(self, schema: StructType) -> RunReader:  # noqa: ARG002, N802 - the names are Spark's
-        """Return the reader; rows already have Spark's schema when they come here."""
+        """Return the reader; rows already have Spark's schema here."""
         return RunReader(self._socket, self._feed)
 
 
 class RunReader(DataSourceStreamReader):
-    """Asks the host what there is, and unpacks partitions on executors.
+    """Requests offsets from the host, and unpacks partitions on executors.
 
     An offset is ``{"at": n}``: everything before position n has been read.
     """
@@ -47,19 +47,19 @@ class RunReader(DataSourceStreamReader):
     def __init__(self, socket: str, feed: str) -> None:
         self._address = socket
         self._feed = feed
-        # Opened by the first question: executors make readers too, and must not connect.
+        # Opened by the first request: executors create readers too, and must not connect.
         self._connection: Connection[bytes, bytes] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Return where the feed begins."""
+        """Return the position where the feed begins."""
         return {"at": self._ask({"op": "first"})["at"]}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802
-        """Return where the next micro-batch ends; with nothing there the host answers late: fewer polls."""
+        """Return where the next micro-batch ends; the host answers late if there is nothing, which saves polls."""
         return {"at": self._ask({"op": "latest", "start": start["at"]})["at"]}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return no limit of Spark's: the feed knows how many runs a micro-batch may hold."""
+        """Return no limit of Spark's: the feed limits the runs of a micro-batch."""
         return ReadAllAvailable()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -74,7 +74,7 @@ class RunReader(DataSourceStreamReader):
             yield from stream
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: the host lets go of a run when it has answered it."""
+        """Do nothing: the host releases a run when it has answered it."""
 
     def stop(self) -> None:
         """Close the connection to the host."""

@@ -1,4 +1,4 @@
-"""One Spark streaming query over a feed: started, warmed, watched, stopped."""
+"""One Spark streaming query over a feed: start, warm-up, supervision, stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engines.streaming import source
 from engines.streaming.feed import Feed, FeedServer, stream_of
 from engines.streaming.source import FORMAT, RunSource
 
-# Executors may be machines on which this project is not installed.
+# Executors may run on machines without this project.
 cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
 
 WARM_S = 120.0
@@ -33,18 +33,18 @@ class Stream:
     """A running streaming query.
 
     Args:
-        query: what runs.
-        server: where Spark's source process asks for runs.
+        query: the query.
+        server: where Spark's source process requests runs.
         feed: the runs.
         checkpoint: Spark's folder for this start.
-        on_batch: called for each micro-batch on a thread of the bridge to Java; what it raises ends the stream.
+        on_batch: called for each micro-batch on a thread of the bridge to Java; an error in it ends the stream.
         on_death: called with the reason, on a thread of its own, when the stream ends without `stop`.
         resume: called first, on that thread. It may go on with the feed in another stream: if it returns True, this
             end is no death.
 
     Attributes:
         stopping: whether `stop` was called.
-        death: why it ended without that; empty while it lives.
+        death: why it ended without ``stop``; empty while it lives.
     """
 
     def __init__(
@@ -70,15 +70,15 @@ class Stream:
         self.death = ""
 
     def start(self) -> None:
-        """Start; returns once Spark has taken the query.
+        """Start; return once Spark has accepted the query.
 
         Raises:
-            RefusedError: Spark does not run this query as a stream in append mode.
+            RefusedError: Spark cannot run this query as a stream in append mode.
         """
         session = sibling(self._query.base)
         session.dataSource.register(RunSource)
         self._server.add(self._name, self._feed)
-        # local[1] runs jobs first in, first out; with a pool each, one query cannot starve another.
+        # local[1] runs jobs first in, first out; with a pool each, no query can starve another.
         context = session.sparkContext
         context.setLocalProperty("spark.scheduler.pool", self._query.spec.query)
         try:
@@ -99,7 +99,7 @@ class Stream:
         threading.Thread(target=self._watch, name=f"watch-{self._name}", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop and forget what is in the feed; returns when Spark has ended the query."""
+        """Stop and drop the runs of the feed; return when Spark has ended the query."""
         self.stopping = True
         self._feed.rest()
         if self._running is not None:
@@ -123,18 +123,18 @@ class Stream:
 
 
 class Warmth:
-    """Waits until an empty micro-batch has gone all the way through a stream."""
+    """Waits until an empty micro-batch has passed through a stream."""
 
     def __init__(self) -> None:
         self._done = threading.Event()
         self._death = ""
 
     def warmed(self) -> None:
-        """Tell that the empty batch came out."""
+        """Note that the empty batch has passed."""
         self._done.set()
 
     def died(self, reason: str) -> None:
-        """Tell that it never will."""
+        """Note that it never will, and why."""
         self._death = reason
         self._done.set()
 
@@ -142,7 +142,7 @@ class Warmth:
         """Return when the stream is warm.
 
         Raises:
-            RefusedError: it died of an empty batch, or took longer than `WARM_S`.
+            RefusedError: it failed on an empty batch, or took longer than `WARM_S`.
         """
         if not self._done.wait(WARM_S):
             raise RefusedError(f"query {query}: an empty batch took more than {WARM_S:.0f} s")
@@ -154,14 +154,14 @@ def check_streaming(result: DataFrame, query: KnownQuery) -> None:
     """Refuse a query that would never see an event.
 
     Raises:
-        RefusedError: its frame is none over a stream.
+        RefusedError: its frame is not a streaming frame.
     """
     if not result.isStreaming:
         raise RefusedError(f"query {query.spec.query}: it does not read the view events")
 
 
 def put_warm_up(feed: Feed, query: KnownQuery) -> None:
-    """Append a run of no rows that nevertheless becomes a partition."""
+    """Append a run without rows that still becomes a partition."""
     nothing = pa.RecordBatch.from_arrays(
         [pa.array([], field.type) for field in query.input_schema], schema=query.input_schema
     )

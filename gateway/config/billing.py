@@ -50,10 +50,12 @@ class BudgetConfig(Section):
 
 
 def billing_findings(provider: Provider, billing: BillingConfig, rented: RentedConfig) -> list[Finding]:
-    """Return what of the terms nobody knows."""
+    """Return the prices and billing rules that are missing."""
     if provider == "process":
         return [
-            Finding(key=("billing", key), what=f"is missing; what processes would cost is yours to say: {example}")
+            Finding(
+                key=("billing", key), what=f"is missing; processes have no price of their own, so choose one: {example}"
+            )
             for key, given, example in (
                 ("period", billing.period_s, "60s"),
                 ("minimum", billing.minimum_s, "60s"),
@@ -65,14 +67,14 @@ def billing_findings(provider: Provider, billing: BillingConfig, rented: RentedC
     unknown = [size for size in rented.sizes if size not in prices]
     if billing.usd_per_hour is not None or not unknown:
         return []
-    what = f"is missing; libcloud's price data do not know {', '.join(unknown)} there: say what an hour costs at most"
+    what = f"is missing; libcloud has no price of {', '.join(unknown)} there: write the highest price of an hour"
     return [Finding(key=("billing", "usd_per_hour"), what=what)]
 
 
 def size_prices(provider: Provider, billing: BillingConfig, rented: RentedConfig) -> dict[str, float]:
-    """Return what an hour of each size costs, where it is known; empty if the config gives one price for all.
+    """Return the known price of an hour of each size; empty if the config gives one price for all.
 
-    A spare machine costs its highest price here: what it really costs is known at the provider only.
+    A spot VM counts at its highest price here: only the provider knows the real one.
     """
     if provider == "process" or billing.usd_per_hour is not None or rented.endpoint is not None:
         return {}
@@ -84,7 +86,7 @@ def size_prices(provider: Provider, billing: BillingConfig, rented: RentedConfig
 
 
 def billing_terms(provider: Provider, billing: BillingConfig, rented: RentedConfig) -> BillingTerms:
-    """Return the terms, completed by the provider's habits; their price is that of the dearest size."""
+    """Return the terms, completed by the provider's defaults; their price is that of the most expensive size."""
     usd_per_hour = billing.usd_per_hour
     if usd_per_hour is None:
         usd_per_hour = max(size_prices(provider, billing, rented).values())

@@ -1,4 +1,4 @@
-"""Which config a state_dir belongs to, so that another one does not take it over by mistake."""
+"""Which config a state_dir belongs to, so that another config does not take it over by mistake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra.statefiles import StateError, owned, write_atomically
 
 _LOG = logging.getLogger(__name__)
 CLAIM_NAME: Final = "config.json"
-# What says where a source or a sink is.
+# The keys that identify a source or a sink.
 _PLACE: Final = (
     *("type", "path", "name", "brokers", "topics", "topic", "host", "listen", "url"),
     *("endpoint", "bucket", "prefix"),
@@ -23,24 +23,24 @@ _PLACE: Final = (
 
 
 class Places(msgspec.Struct, frozen=True):
-    """Where a query reads and writes."""
+    """The source and the sink of a query."""
 
     source: str
     sink: str
 
 
 class ConfigOf(msgspec.Struct, frozen=True):
-    """The config file that used a state_dir last, and the queries of all that ever did."""
+    """The config file that last used a state_dir, and the queries of all configs that ever did."""
 
     file: str
     queries: dict[str, Places]
 
 
 def why_not_this_config(config: Config) -> str:
-    """Return why the config's state_dir is another config's, and what to do; empty when it may be used. Blocks.
+    """Return why the config's state_dir belongs to another config, and what to do; empty if it may be used. Blocks.
 
-    A file that was edited, moved or renamed is the same config, and so is a copy of it whose queries read or write what
-    they did.
+    A file that was edited, moved or renamed is the same config. So is a copy of it whose queries read or write the same
+    places.
 
     Raises:
         StateError: the record cannot be read.
@@ -64,10 +64,10 @@ def why_not_this_config(config: Config) -> str:
 
 @contextmanager
 def owned_by(config: Config) -> Iterator[None]:
-    """Hold the config's state_dir for one gateway, and note whose it is. Blocks.
+    """Lock the config's state_dir for one gateway, and record the config. Blocks.
 
     Raises:
-        StateError: another gateway holds it, or it is another config's or another version's.
+        StateError: another gateway holds it, or it belongs to another config or another version.
         OSError: the disk fails.
     """
     with owned(config.gateway.state_dir):

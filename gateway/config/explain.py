@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in the words of the YAML file: the key, what is wrong, and the nearest right word."""
+"""Translates pydantic's errors into the words of the YAML file: the key, the problem, and the nearest valid word."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gateway.config.words.fields import LATER
 
 Key = tuple[str | int, ...]
 
-# Variables that could not be filled in have a problem of their own; what follows from them is noise.
+# A variable that could not be filled in is reported separately; errors that follow from it are noise.
 _UNFILLED: Final = "${"
-# What people call some of the words, by the word that is right.
+# Common other names, by the valid word.
 _ALSO_CALLED: Final = {
     "ec2": ("aws", "amazon"),
     "gce": ("google", "gcp"),
@@ -29,8 +29,8 @@ def explain(error: ValidationError, data: dict[str, Any]) -> Iterator[tuple[Key,
     """Yield each problem's key and text.
 
     Args:
-        error: what validating ``data`` raised.
-        data: the plain data; it tells keys from the union tags that pydantic puts between them.
+        error: raised when ``data`` was validated.
+        data: the plain data; it distinguishes keys from the union tags that pydantic inserts between them.
     """
     schema = Config.model_json_schema()
     for detail in error.errors(include_url=False):
@@ -44,12 +44,12 @@ def explain(error: ValidationError, data: dict[str, Any]) -> Iterator[tuple[Key,
 
 
 def _without_tags(loc: Key, data: Any, *, of_section: bool) -> Key:
-    """Return the location without the discriminator values, which are no keys of the file.
+    """Return the location without the discriminator values, which are not keys of the file.
 
     Args:
         loc: where pydantic found the problem.
-        data: what it looked at.
-        of_section: ``loc`` is that of a section, so that its last part may be a discriminator value too.
+        data: the validated data.
+        of_section: ``loc`` is that of a section, so its last part may also be a discriminator value.
     """
     key: list[str | int] = []
     node = data
@@ -95,13 +95,13 @@ def _text(detail: ErrorDetails, key: Key, schema: dict[str, Any], data: dict[str
 def _word_text(word: str, expected: list[str]) -> str:
     if any(word in words for words in LATER.values()):
         return f'"{word}" is not available yet; available now: {", ".join(expected)}'
-    return f'"{word}" is none of {", ".join(expected)}{_did_you_mean(word, expected)}'
+    return f'"{word}" is not one of {", ".join(expected)}{_did_you_mean(word, expected)}'
 
 
 def _missing_text(key: Key, schema: dict[str, Any], data: dict[str, Any]) -> str:
     unknown = [name for name in _present(key[:-1], data) if name not in _known(key[:-1], schema)]
     near = difflib.get_close_matches(str(key[-1]), unknown, n=1)
-    return f'is missing; is "{near[0]}" meant to be it?' if near else "is missing; add it"
+    return f'is missing; is it misspelled as "{near[0]}"?' if near else "is missing; add it"
 
 
 def _unknown_key_text(key: Key, schema: dict[str, Any], data: dict[str, Any]) -> str:
@@ -130,7 +130,7 @@ def _present(key: Key, data: Any) -> list[str]:
 
 
 def _known(key: Key, schema: dict[str, Any]) -> list[str]:
-    """Return the keys that the JSON Schema allows at a place."""
+    """Return the keys that the JSON Schema allows at a location."""
     options = [schema]
     for part in key:
         options = [step for option in options for step in _steps(option, part, schema)]

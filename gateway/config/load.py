@@ -1,4 +1,4 @@
-"""From a YAML file to a Config, or to one error that lists every problem with its line and what to do."""
+"""Reads a YAML file into a Config, or into one error that lists every problem with its line and what to do."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _VARIABLE: Final = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<def
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong: ``line`` counts from 1, ``key`` is the dotted path, ``text`` says what and what to do.
+    """One problem: ``line`` counts from 1, ``key`` is the dotted path, ``text`` says what is wrong and what to do.
 
-    ``query`` is whose; empty if it is not one query's.
+    ``query`` is the query that it belongs to; empty if it belongs to none.
     """
 
     path: Path
@@ -41,7 +41,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The config cannot be used; ``problems`` says all that is wrong, in the order of the lines."""
+    """The config cannot be used; ``problems`` lists everything that is wrong, in the order of the lines."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = sorted(problems, key=lambda problem: problem.line)
@@ -54,10 +54,10 @@ def load(path: Path, environ: Mapping[str, str] | None = None, *, without: Colle
     Args:
         path: the YAML file; relative paths in it start at its folder.
         environ: where ``${VAR}`` and ``${VAR:-default}`` come from; the process's environment by default.
-        without: queries that are left out, so that the others can be judged.
+        without: queries that are left out, so that the others can be checked.
 
     Raises:
-        ConfigError: with every problem that was found.
+        ConfigError: lists every problem that was found.
     """
     document = _parse(path)
     for name in without:
@@ -77,7 +77,7 @@ def load(path: Path, environ: Mapping[str, str] | None = None, *, without: Colle
 
 
 def problem_at(path: Path, key: Key, text: str) -> Problem:
-    """Return a problem of a config that could be loaded, found later by somebody else (Spark)."""
+    """Return a problem of a loaded config that was found later, for example by Spark."""
     return _Reader(path, _parse(path), {}).problem(key, text)
 
 
@@ -109,7 +109,7 @@ def _syntax_problem(path: Path, error: MarkedYAMLError) -> Problem:
 
 
 class _Reader:
-    """Turns the round-trip document into plain data with variables filled in, and finds the lines of keys."""
+    """Converts the round-trip document to plain data, fills in variables, and finds the lines of keys."""
 
     def __init__(self, path: Path, document: CommentedMap, environ: Mapping[str, str]) -> None:
         self.problems: list[Problem] = []
@@ -132,7 +132,7 @@ class _Reader:
         return node
 
     def problem(self, key: Key, text: str) -> Problem:
-        """Return a problem of the line where ``key`` stands, or of the nearest section above it."""
+        """Return a problem at the line of ``key``, or of the nearest section above it."""
         query = str(key[1]) if key[:1] == ("queries",) and len(key) > 1 else ""
         return Problem(self._path, self._line(key), ".".join(map(str, key)), text, query)
 

@@ -1,7 +1,7 @@
-"""The config's shape: one model per concern, exactly the YAML keys; Python names carry the unit.
+"""The structure of the config: one model per concern, with exactly the YAML keys; Python names carry the unit.
 
-Every default is stated here and pinned by a test. Nothing here talks to Spark: what only Spark can judge (the schema,
-the SQL) is judged by ``spillway check`` and when a query is opened.
+Every default is here and pinned by a test. Nothing here calls Spark: ``spillway check``, and the opening of a query,
+check what only Spark can check (the schema, the SQL).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ __all__ = [
 
 
 class Config(Checked):
-    """The whole file; without ``cloud`` everything stays at home."""
+    """The whole file; without ``cloud`` all events stay at home."""
 
     CHECKS = (
         ("_sink_findings", ("queries",)),
@@ -107,7 +107,7 @@ class Config(Checked):
 
     @property
     def file(self) -> Path | None:
-        """Return the config file, links resolved; None for a config that is of no file."""
+        """Return the config file, with links resolved; None for a config that was not loaded from a file."""
         return self._file
 
     @property

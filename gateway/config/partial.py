@@ -1,6 +1,6 @@
-"""What is wrong between parts of a config of which other parts cannot be read.
+"""Problems between the valid parts of a config that also has invalid parts.
 
-pydantic looks at how parts fit together only when each of them is right by itself. A user wants to hear all at once.
+pydantic checks how parts fit together only if each of them is valid. Users want to see all problems at once.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _NAME: Final[TypeAdapter[str]] = TypeAdapter(QueryName)
 
 
 def unseen(data: dict[str, Any], context: dict[str, Any]) -> Iterator[tuple[Key, str]]:
-    """Yield key and text of what is wrong between the parts that can be read.
+    """Yield key and text of the problems between the valid parts.
 
     Args:
         data: the plain data of a config that was refused.
-        context: as for validating it.
+        context: the validation context.
     """
     written = data.get("queries")
     queries = {
@@ -49,7 +49,7 @@ def _is_name(text: str) -> bool:
 def _readable(
     model: type[Section], data: dict[str, Any], context: dict[str, Any]
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """Return the fields' values by their names in the file, None if they are mistaken, and the mistaken fields."""
+    """Return the valid fields' values by their names in the file, None for invalid fields, and the invalid fields."""
     values: dict[str, Any] = {}
     mistaken: set[str] = set()
     for name, field in model.model_fields.items():

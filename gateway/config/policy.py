@@ -1,4 +1,4 @@
-"""The config's section ``policy`` of a query: what decides when VMs are launched and kept (docs/policies.md)."""
+"""The config's section ``policy`` of a query, which decides when VMs are launched and kept (docs/policies.md)."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ class QueueingPolicyConfig(Section):
     def _fits_together(self) -> Self:
         findings = []
         if not 0 < self.probability < 1:
-            what = "must lie between 0% and 100%: no number of VMs keeps a limit always"
+            what = "must lie between 0% and 100%: no number of VMs always keeps a limit"
             findings.append(Finding(key=("probability",), what=what))
         if self.cycle_s is not None and self.forecast == "naive":
-            what = "a naive forecast knows no cycle; choose forecast: seasonal or gp, or take cycle away"
+            what = "a naive forecast has no cycle; choose forecast: seasonal or gp, or remove cycle"
             findings.append(Finding(key=("cycle",), what=what))
         refuse(findings)
         return self
 
     @property
     def season_s(self) -> float:
-        """Return the cycle, a day unless said otherwise."""
+        """Return the cycle; a day by default."""
         return _DAY_S if self.cycle_s is None else self.cycle_s
 
 
@@ -137,16 +137,16 @@ def default_window_s(slot_s: float, boot_s: float, first_block_s: float) -> floa
 def policy_findings(
     policy: PolicyConfig, *, mode: str, slot_s: float, boot_s: float, first_block_s: float, max_vms: int
 ) -> list[Finding]:
-    """Return what is wrong with a policy beside the rest of the config; keys start at ``policy``."""
+    """Return the problems of a policy together with the rest of the config; keys start at ``policy``."""
     if isinstance(policy, ReactivePolicyConfig):
         return []
     if mode == "off":
-        what = "has nothing to decide, as switching: {mode: off} keeps all events home; take one of the two away"
+        what = "has nothing to decide, as switching: {mode: off} keeps all events home; remove one of the two"
         return [Finding(key=("type",), what=what)]
     if isinstance(policy, StaticPolicyConfig):
         if policy.vms <= max_vms:
             return []
-        what = f"{policy.vms} are more than cloud.max_vms ({max_vms}); lower the one or raise the other"
+        what = f"{policy.vms} are more than cloud.max_vms ({max_vms}); lower vms or raise max_vms"
         return [Finding(key=("vms",), what=what)]
     if policy.window_s is not None and policy.window_s < slot_s:
         what = f"must not be shorter than gateway.slot ({slot_s:g}s): nothing is measured in between"
@@ -158,7 +158,7 @@ def policy_findings(
 
 
 def horizon_s(policy: PlannerPolicyConfig, boot_s: float, first_block_s: float) -> float:
-    """Return how far ahead is planned."""
+    """Return how far ahead to plan."""
     return boot_s + first_block_s if policy.horizon_s is None else policy.horizon_s
 
 
@@ -169,7 +169,7 @@ def _horizon_findings(
     if ahead_s < boot_s + window_s and policy.horizon_s is not None:
         what = (
             f"must be at least {boot_s + window_s:g}s, cloud.boot and a window ({window_s:g}s): "
-            "no VM that is asked for now would serve before"
+            "a VM that is launched now serves only after that"
         )
         return [Finding(key=("horizon",), what=what)]
     if ahead_s > _WINDOWS_MOST * window_s:

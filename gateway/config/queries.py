@@ -76,7 +76,7 @@ class ThresholdsConfig(Section):
 
 
 def _word_or_codecs(value: object) -> object:
-    """Judge both forms here, so that an error names the field and not the branch of a union."""
+    """Check both forms here, so that an error names the field and not the branch of a union."""
     if isinstance(value, dict):
         known = get_args(Codec)
         bad = [str(field) for field, codec in value.items() if codec not in known]
@@ -103,7 +103,7 @@ class OrderConfig(Section):
 
 def _off_is_none(value: object) -> object:
     if value is None:
-        raise ValueError("nothing is written here; write {by: arrival} or off")
+        raise ValueError("the value is missing; write {by: arrival} or off")
     return None if value == "off" else value
 
 
@@ -261,7 +261,7 @@ class QueryConfig(Checked):
 
 def _column_problem(columns: dict[str, str], name: str, kind: str) -> str | None:
     if name not in columns:
-        return f'"{name}" is no column of schema; its columns are {", ".join(columns)}'
+        return f'"{name}" is not a column of schema; its columns are {", ".join(columns)}'
     if not columns[name].startswith(kind):
         return f'column "{name}" is {columns[name]}, but must be {kind}'
     return None

@@ -26,7 +26,7 @@ NameList = Annotated[tuple[Name, ...], AfterValidator(_different)]
 
 
 class CredentialsConfig(Section):
-    """Who we are at a provider; write secrets as ``${VAR}``.
+    """The login at a provider; write secrets as ``${VAR}``.
 
     Attributes:
         key: access key (ec2), user (openstack), e-mail address of the service account (gce), any name (digitalocean).
@@ -64,7 +64,7 @@ class SelfDeleteConfig(Section):
 
 
 class RentedConfig(Section):
-    """Where VMs are rented, and of what kind. The process provider uses none of these keys.
+    """Where VMs are rented, and of which types. The process provider uses none of these keys.
 
     Attributes:
         credentials: of the account.
@@ -136,7 +136,7 @@ _NOT_FOR: dict[str, tuple[str, ...]] = {
 
 
 def rented_findings(provider: Provider, rented: RentedConfig) -> list[Finding]:
-    """Return what a provider needs and is not there, and what is there and means nothing to it."""
+    """Return the keys that a provider needs and that are missing, and the keys that it does not use."""
     given = {name: value for name in RentedConfig.model_fields if (value := getattr(rented, name)) not in (None, ())}
     needed = _NEEDED[provider] | (_FOR_ALL if provider != "process" else {})
     missing = [
@@ -145,15 +145,15 @@ def rented_findings(provider: Provider, rented: RentedConfig) -> list[Finding]:
         if name not in given
     ]
     meaningless = [
-        Finding(key=(_written(name),), what=f"means nothing to provider {provider}; take it away")
+        Finding(key=(_written(name),), what=f"is not used by provider {provider}; remove it")
         for name in _NOT_FOR[provider]
         if name in given
     ]
     if rented.spot is not None and provider != "process" and not PROFILES[provider].spot:
-        what = f"means nothing to provider {provider}, which has no spot VMs; take it away"
+        what = f"is not used by provider {provider}, which has no spot VMs; remove it"
         meaningless.append(Finding(key=("spot",), what=what))
     if provider == "gce" and rented.spot is not None and rented.spot.max_usd_per_hour is not None:
-        what = "means nothing to provider gce, whose spot VMs have one price; write spot: {}"
+        what = "is not used by provider gce, whose spot VMs have one price; write spot: {}"
         meaningless.append(Finding(key=("spot", "max_usd_per_hour"), what=what))
     if rented.self_delete is not None:
         missing += _self_delete_findings(provider, rented.self_delete)
@@ -163,7 +163,7 @@ def rented_findings(provider: Provider, rented: RentedConfig) -> list[Finding]:
 def _self_delete_findings(provider: Provider, by: SelfDeleteConfig) -> list[Finding]:
     secret = ("self_delete", "secret")
     if provider == "gce" and by.secret is not None:
-        return [Finding(key=secret, what="means nothing to provider gce: id names the account; take it away")]
+        return [Finding(key=secret, what="is not used by provider gce: id names the account; remove it")]
     if provider in ("openstack", "digitalocean") and by.secret is None:
         return [Finding(key=secret, what=f"is missing; provider {provider} needs it: ${{VAR}}")]
     return []

@@ -1,4 +1,4 @@
-"""From the config to the scheduler's settings."""
+"""Converts the config to the scheduler's settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def scheduler_settings(config: Config) -> SchedulerSettings:
-    """Return what the scheduler decides by, from what the user wrote."""
+    """Return the scheduler's settings of a config."""
     budget = config.cloud.budget
     return SchedulerSettings(
         queries=tuple(
@@ -58,14 +58,14 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
 
 
 def boot_within_s(cloud: CloudConfig) -> float:
-    """Return when a provider's machine that does not listen is abandoned; 0 where the cloud has no such limit."""
+    """Return when a VM of a provider that does not listen is abandoned; 0 if the cloud has no such limit."""
     if cloud.provider == "process":
         return 0.0
     return cloud.boot_within_s or PROFILES[cloud.provider].boot_within_s
 
 
 def _policy(policy: PolicyConfig, config: Config) -> PolicyOptions | None:
-    """Return a policy's options with their defaults; what it needs is imported only if it is chosen."""
+    """Return a policy's options with their defaults; the policy's modules are imported only if it is chosen."""
     if isinstance(policy, ReactivePolicyConfig):
         return None
     from policies.planning.plain import CpuOptions, StaticOptions
@@ -103,7 +103,7 @@ def _policy(policy: PolicyConfig, config: Config) -> PolicyOptions | None:
 
 
 def unattended_s(config: Config) -> float:
-    """Return how long a VM goes on costing when its gateway is gone; infinite where only deleting it stops the bill."""
+    """Return how long a VM costs money after its gateway is gone; infinite if only a deletion stops the bill."""
     provider = config.cloud.provider
     deletes_itself = config.cloud.self_delete is not None
     stops = provider == "process" or PROFILES[provider].shutdown_stops_bill or deletes_itself

@@ -33,7 +33,7 @@ from policies.money.billing import BillingTerms
 
 
 class ApiConfig(Section):
-    """Where the daemon answers ``spillway status`` and monitoring."""
+    """The address at which the daemon answers ``spillway status`` and monitoring."""
 
     listen: Address = "127.0.0.1:8088"
 
@@ -72,7 +72,7 @@ class GatewayConfig(Section):
             what = "a fleet needs an object_store that its gateways share; add {bucket: NAME} or {folder: PATH}"
             refuse([Finding(key=("object_store",), what=what)])
         if self.fleet is None and self.object_store is not None:
-            what = "without a fleet nothing is kept in the object_store; add fleet: NAME, or take object_store away"
+            what = "without a fleet nothing is kept in the object_store; add fleet: NAME, or remove object_store"
             refuse([Finding(key=("fleet",), what=what)])
         return self
 
@@ -84,8 +84,8 @@ class SparkConfig(Section):
         master: as Spark understands it.
         memory_bytes: heap of the engine host's JVM: Spark's driver, and with ``local`` its executors. Default: 1 GiB,
             Spark's own. Executors of a cluster get theirs by ``conf: {spark.executor.memory: 4g}``.
-        conf: Spark's own settings. Those that begin with ``spark.sql.`` are given to rented machines, too, since they
-            can change answers; all others are for home alone.
+        conf: Spark's own settings. Those that begin with ``spark.sql.`` apply to VMs, too, since they can change
+            answers; all others apply to home only.
     """
 
     master: Master = "local[1]"
@@ -94,7 +94,7 @@ class SparkConfig(Section):
 
     @property
     def settings(self) -> dict[str, str]:
-        """Return all that the engine host at home is started with beside Spillway's own settings."""
+        """Return all settings of the engine host at home, besides Spillway's own."""
         memory = {} if self.memory_bytes is None else {DRIVER_MEMORY: f"{self.memory_bytes >> 20}m"}
         return {**self.conf, **memory}
 
@@ -125,7 +125,7 @@ class PrivateConfig(Section):
     @model_validator(mode="after")
     def _standby_is_of_a_shared_host(self) -> Self:
         if self.standby and self.host == "own":
-            what = "a standby takes over for a shared host; write host: shared, or take standby away"
+            what = "a standby takes over for a shared host; write host: shared, or remove standby"
             refuse([Finding(key=("standby",), what=what)])
         return self
 
@@ -138,7 +138,7 @@ class EmulateLinkConfig(Section):
 
 
 class CloudConfig(RentedConfig):
-    """Where machines are rented.
+    """Where VMs are rented.
 
     Attributes:
         max_vms: at most this many at a time.
@@ -164,7 +164,7 @@ class CloudConfig(RentedConfig):
         if self.provider != "process":
             for key in ("warm", "emulate_link", "namespaces"):
                 if getattr(self, key):
-                    findings.append(Finding(key=(key,), what="is for provider process only; take it away"))
+                    findings.append(Finding(key=(key,), what="is for provider process only; remove it"))
         elif self.namespaces:
             findings += self._namespace_findings()
         if self.provider == "process" and self.usual_boot_s is None:
@@ -194,7 +194,7 @@ class CloudConfig(RentedConfig):
 
     @classmethod
     def none(cls) -> Self:
-        """Return what stands for no cloud: no VM may be rented."""
+        """Return the section that means no cloud: no VM may be rented."""
         billing = {"period": "60s", "minimum": "60s", "usd_per_hour": 0.0, "usd_per_gb_sent": 0.0}
         said = {"provider": "process", "max_vms": 0, "boot": "0s", "billing": billing, "budget": {"usd_per_day": 0.0}}
         return cls.model_validate(said)
@@ -205,7 +205,7 @@ class CloudConfig(RentedConfig):
             what = f"names {len(self.namespaces)} for up to {self.max_vms} VMs; give each VM one of its own"
             findings.append(Finding(key=("namespaces",), what=what))
         if self.emulate_link is not None:
-            what = "VMs in namespaces are as far away as these are; take emulate_link or namespaces away"
+            what = "the network of the namespaces defines the link; remove emulate_link or namespaces"
             findings.append(Finding(key=("emulate_link",), what=what))
         return findings
 

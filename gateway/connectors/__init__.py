@@ -1,1 +1,1 @@
-"""What sources and sinks share: positions, TLS files, object stores, and clients of Kafka and MQTT."""
+"""Code that sources and sinks share: positions, TLS files, object stores, and clients of Kafka and MQTT."""

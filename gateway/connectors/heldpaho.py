@@ -1,4 +1,4 @@
-"""paho's client, made to answer the broker on request only, with aiomqtt's callbacks."""
+"""A paho client that acknowledges messages only on request, with aiomqtt's callbacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 
 from gateway.connectors.mqttbroker import Broker
 
-# What aiomqtt hooks into its paho client.
+# The callbacks that aiomqtt sets on its paho client.
 CALLBACKS: Final = (
     "on_connect",
     "on_disconnect",
@@ -28,15 +28,15 @@ CALLBACKS: Final = (
 
 
 class HeldPaho(paho.Client):
-    """paho's client, which tells of a QoS 2 message when it comes, not when it is released, and answers when told to.
+    """A paho client that reports a QoS 2 message on arrival, not on release, and acknowledges only on request.
 
-    It never sends PUBREC, and sends PUBACK and PUBCOMP only from ``ack``: make it with ``manual_ack=True``.
+    It never sends PUBREC by itself, and sends PUBACK and PUBCOMP only from ``ack``: create it with ``manual_ack=True``.
     """
 
     on_release: Callable[[int], None]
 
     def accept(self, packet_id: int) -> None:
-        """Tell the broker that a QoS 2 message is safe (PUBREC)."""
+        """Report to the broker that a QoS 2 message is safe (PUBREC)."""
         super()._send_pubrec(packet_id)
 
     def _send_pubrec(self, mid: int) -> MQTTErrorCode:  # noqa: ARG002 - as paho calls it
@@ -73,6 +73,6 @@ def held_in_place_of(
         held.username_pw_set(broker.user, broker.password)
     if broker.tls is not None:
         held.tls_set_context(broker.tls)
-    # ``send`` bounds what is in flight, by what the broker allows.
+    # ``send`` limits the messages in flight, by the broker's limit.
     held.max_inflight_messages_set(0)
     return held

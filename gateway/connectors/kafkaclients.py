@@ -1,4 +1,4 @@
-"""How a Kafka client of the gateway reaches its brokers."""
+"""How the gateway's Kafka clients connect to their brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CONNECT_S = 3.0
 
 
 def client_settings(config: KafkaSourceConfig | KafkaSinkConfig) -> dict[str, Any]:
-    """Return the arguments that every client of aiokafka takes: brokers, TLS and login.
+    """Return the arguments for every aiokafka client: brokers, TLS and login.
 
     Raises:
         BadTlsFilesError: a file of ``tls`` cannot be used.
@@ -42,15 +42,15 @@ class KafkaClient(Protocol):
 
 
 async def start_client(client: KafkaClient) -> None:
-    """Start a client; a caller that is cancelled meanwhile waits a moment for its end.
+    """Start a client; a caller that is cancelled meanwhile waits a moment for the end.
 
-    aiokafka loses the connection that it asks for the brokers' names if it is cancelled just then.
+    When aiokafka is cancelled during the request for the brokers' names, it leaks that connection.
     """
     await wait_out(client.start(), _CONNECT_S)
 
 
 async def close_client(closing: Coroutine[Any, Any, None]) -> None:
-    """Close a client; a caller that is cancelled meanwhile waits for it, else its connections would stay open.
+    """Close a client; a caller that is cancelled meanwhile waits, otherwise its connections would stay open.
 
     Args:
         closing: closes it, within seconds.

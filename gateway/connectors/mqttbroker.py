@@ -1,4 +1,4 @@
-"""The address of a broker, and how to authenticate to it."""
+"""The address of an MQTT broker, and the login."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Broker:
     """A broker's address, and the login.
 
     Attributes:
-        tls: None for a connection in clear.
+        tls: None for an unencrypted connection.
     """
 
     host: str
@@ -28,7 +28,7 @@ class Broker:
 
 
 def broker_of(config: MqttSourceConfig | MqttSinkConfig) -> Broker:
-    """Return the broker that the config means.
+    """Return the broker of a config.
 
     Raises:
         BadTlsFilesError: a file for TLS cannot be used.

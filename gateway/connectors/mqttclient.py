@@ -1,7 +1,7 @@
-"""A connection to a broker that acknowledges messages on request only: aiomqtt, with paho's own acknowledging off.
+"""A connection to a broker that acknowledges messages only on request: aiomqtt without paho's own acknowledgements.
 
-aiomqtt acknowledges on receipt. paho can wait at QoS 1, but at QoS 2 its manual acknowledgement holds only the last of
-the four packets back: the PUBREC, after which the broker forgets the message, goes out at once. Here both wait.
+aiomqtt acknowledges on receipt. paho can wait at QoS 1, but at QoS 2 its manual acknowledgement delays only the last of
+the four packets: it sends PUBREC at once, and then the broker forgets the message. This client delays both.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from gateway.connectors.heldpaho import held_in_place_of
 from gateway.connectors.mqttbroker import Broker
+from infra.together import wait_out
 
 # How long a broker may take to answer.
 ANSWER_S = 10.0
-# A broker that is away with its connections open is noticed within twice this.
+# A lost broker whose connections stay open is noticed within twice this time.
 KEEPALIVE_S = 15
 INBOX_BYTES = 16 << 20
-# So much is sent before the broker has answered, if it allows.
+# The most messages in flight to the broker, if it allows that many.
 IN_FLIGHT_MAX = 200
-# What a message takes beside its payload, roughly.
+# Approximate size of a message besides its payload.
 _OVERHEAD_BYTES: Final = 512
 _NO_SUCH_VERSION: Final = "Unsupported protocol version"
 
@@ -44,9 +45,9 @@ class Arrival:
     Attributes:
         topic: where it was published.
         payload: its bytes.
-        qos: with which it was delivered.
+        qos: the QoS of its delivery.
         packet_id: the broker's number of this delivery; 0 at QoS 0.
-        again: the broker says that it may have sent this before (DUP).
+        again: the broker may have sent this message before (DUP).
     """
 
     topic: str
@@ -58,18 +59,18 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class MessageReleased:
-    """The broker knows that a message of QoS 2 has arrived, and will not send it again (PUBREL)."""
+    """The broker knows that a QoS 2 message has arrived, and will not send it again (PUBREL)."""
 
     packet_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the broker takes.
+    """The broker's limits.
 
     Attributes:
-        receive_max: so many messages before it has answered.
-        packet_bytes_max: the largest packet; None when it does not say.
+        receive_max: the most messages in flight.
+        packet_bytes_max: the largest packet; None if the broker does not report it.
         qos_max: the highest quality of service.
     """
 
@@ -79,15 +80,16 @@ class Limits:
 
 
 class MqttClient(aiomqtt.Client):
-    """One connection: made, used and thrown away. Use ``async with``.
+    """One connection, used once. Use ``async with``.
 
     Args:
-        broker: where to.
-        client_id: names the session that the broker keeps.
+        broker: the address and login.
+        client_id: identifies the session that the broker keeps.
         session_s: how long the broker keeps the session while nobody is connected.
         version: of the protocol; with 3.1.1 the broker decides how long, and how much is in flight.
         receive_max: how many messages the broker may send that are not acknowledged.
         inbox_bytes: reading pauses while more than this waits to be taken; TCP then holds the broker back.
+        answer_s: how long an answer of the broker is waited for.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class MqttClient(aiomqtt.Client):
         version: aiomqtt.ProtocolVersion = aiomqtt.ProtocolVersion.V5,
         receive_max: int = 1000,
         inbox_bytes: int = INBOX_BYTES,
+        answer_s: float = ANSWER_S,
     ) -> None:
         properties = None
         if version is aiomqtt.ProtocolVersion.V5:
@@ -112,11 +115,11 @@ class MqttClient(aiomqtt.Client):
             protocol=version,
             clean_start=session_s == 0 if properties else paho.MQTT_CLEAN_START_FIRST_ONLY,
             properties=properties,
-            timeout=ANSWER_S,
+            timeout=answer_s,
             keepalive=KEEPALIVE_S,
         )
         self._broker = broker
-        # aiomqtt makes its paho client itself and has no argument for another one.
+        # aiomqtt creates its paho client itself and cannot be given another one.
         self._held = held_in_place_of(self._client, broker, client_id, version, clean=session_s == 0)
         self._held.on_release = self._note_release
         self._client = self._held
@@ -136,16 +139,12 @@ class MqttClient(aiomqtt.Client):
         """Connect.
 
         Raises:
-            BrokerError: it cannot be reached, or refuses.
+            BrokerError: it cannot be reached, or refuses the connection.
         """
-        # The thread that connects cannot be stopped: who cancels meanwhile waits for it, and what it made is closed.
-        work = asyncio.ensure_future(super().__aenter__())
+        # The thread that connects cannot be stopped: a cancelled caller waits for it, and its connection is closed.
         try:
-            await asyncio.shield(work)
+            await wait_out(super().__aenter__())
         except asyncio.CancelledError:
-            await asyncio.wait([work])
-            if not work.cancelled():
-                work.exception()
             self._abort()
             raise
         except aiomqtt.MqttError as error:
@@ -159,11 +158,11 @@ class MqttClient(aiomqtt.Client):
         try:
             await super().__aexit__(*raised)
         except aiomqtt.MqttError:
-            # It does not answer: there is nothing to say to it.
+            # The broker does not answer, so there is no point in a goodbye.
             self._abort()
 
     def _abort(self) -> None:
-        self._client._sock_close()  # noqa: SLF001 - paho has no public way to close without a word
+        self._client._sock_close()  # noqa: SLF001 - paho has no public way to close without DISCONNECT
 
     def _on_connect(
         self,
@@ -196,10 +195,25 @@ class MqttClient(aiomqtt.Client):
 
     def _note_loss(self, disconnected: asyncio.Future[None]) -> None:
         if not disconnected.cancelled():
-            disconnected.exception()  # taken note of: ``check`` tells
+            disconnected.exception()  # marks it as retrieved; ``check`` reports it
         self._wake.set()
         for packet_id in list(self._sent):
             self._answer(packet_id, "the connection broke before the broker answered")
+
+    @property
+    def paused(self) -> bool:
+        """Whether reading pauses, because much waits to be taken."""
+        return self._paused
+
+    @property
+    def waiting_count(self) -> int:
+        """How many messages and releases wait to be taken."""
+        return len(self._inbox)
+
+    @property
+    def unanswered_count(self) -> int:
+        """How many messages were sent that the broker has not answered."""
+        return len(self._sent)
 
     @property
     def lost(self) -> bool:
@@ -207,10 +221,10 @@ class MqttClient(aiomqtt.Client):
         return self._disconnected.done()
 
     def check(self) -> None:
-        """Return if the connection holds.
+        """Return if the connection is open.
 
         Raises:
-            BrokerError: it is gone.
+            BrokerError: it is lost.
         """
         if self.lost:
             raise BrokerError(f"{self._broker} closed the connection ({self._disconnected.exception()})")
@@ -234,12 +248,13 @@ class MqttClient(aiomqtt.Client):
             self._loop.remove_reader(sock.fileno())
 
     async def take(self) -> list[Arrival | MessageReleased]:
-        """Return all that has come since, at least one thing, in order.
+        """Return everything that has arrived since, at least one item, in order.
 
-        What was not acknowledged when a connection broke comes again at QoS 1 and 2; only QoS 0 is taken then.
+        Unacknowledged messages of a broken connection come again at QoS 1 and 2, so then only those of QoS 0 are
+        returned.
 
         Raises:
-            BrokerError: the connection is gone, and nothing is left.
+            BrokerError: the connection is lost, and no message is left.
         """
         while True:
             taken, self._inbox, self._inbox_bytes = self._inbox, [], 0
@@ -257,7 +272,7 @@ class MqttClient(aiomqtt.Client):
         if self._paused and sock is not None:
             self._paused = False
             self._loop.add_reader(sock.fileno(), self._read)
-            # TLS may have unpacked bytes that no longer show on the socket.
+            # TLS may have decoded bytes that the socket no longer shows.
             self._loop.call_soon(self._read)
 
     def _read(self) -> None:
@@ -266,7 +281,7 @@ class MqttClient(aiomqtt.Client):
                 self._client.loop_read()
                 if not getattr(sock, "pending", lambda: 0)():
                     break
-        except Exception as error:  # as in aiomqtt: whatever it is, this connection is done
+        except Exception as error:  # as in aiomqtt: after any error this connection is over
             if not self._disconnected.done():
                 self._disconnected.set_exception(error)
 
@@ -280,7 +295,7 @@ class MqttClient(aiomqtt.Client):
             self._held.accept(arrival.packet_id)
 
     def complete(self, release: MessageReleased) -> None:
-        """Tell the broker that it may use the packet id for another message (PUBCOMP)."""
+        """Report to the broker that it may use the packet id for another message (PUBCOMP)."""
         if not self.lost:
             self._client.ack(release.packet_id, 2)
 
@@ -290,10 +305,10 @@ class MqttClient(aiomqtt.Client):
         """Send a message once there is room in flight; version 5 only.
 
         Returns:
-            What the broker answers: empty when it has taken the message, else why not.
+            The broker's answer: empty when it has accepted the message, else why not.
 
         Raises:
-            BrokerError: the connection is gone.
+            BrokerError: the connection is lost.
         """
         while len(self._sent) >= min(self.limits.receive_max, IN_FLIGHT_MAX) and not self.lost:
             self._room.clear()
@@ -320,12 +335,12 @@ class MqttClient(aiomqtt.Client):
 
 
 def _reason(error: aiomqtt.MqttError) -> str:
-    """Return what happened, as the end of a sentence that begins with the broker."""
+    """Return the reason, as the end of a sentence that begins with the broker."""
     text = str(error)
     if isinstance(error, MqttConnectError):
         return f"refuses the connection ({text}): check login and access rights"
     if "CERTIFICATE_VERIFY_FAILED" in text:
-        return f"shows a certificate that is not believed ({text}): tls.ca must be its authority, and host its name"
+        return f"presents a certificate that is not trusted ({text}): tls.ca must be its authority, and host its name"
     return text if "instead of answering" in text else f"cannot be reached ({text})"
 
 

@@ -10,18 +10,18 @@ def make_store(config: BucketConfig | BucketFolderConfig, *, wait_s: float | Non
     """Return the store that ``config`` names.
 
     Args:
-        config: what the user wrote.
-        wait_s: how long each try waits, for whoever would rather hear of a failure; None: as long as is usual.
+        config: the config's section.
+        wait_s: how long each try waits, for callers that prefer an early failure; None: the default.
 
     Raises:
-        StoreRefusedError: it can never work as it is.
+        StoreRefusedError: it can never work with these settings.
         StoreUnavailableError: a folder's disk fails.
     """
     if isinstance(config, BucketFolderConfig):
         from infra.objectstore.folder import FolderStore
 
         return FolderStore(config.folder)
-    from infra.objectstore.s3 import S3Store  # heavy, and few gateways want it
+    from infra.objectstore.s3 import S3Store  # a slow import that few gateways need
 
     waits = {} if wait_s is None else {"connect_s": wait_s, "read_s": wait_s}
     return S3Store(config.bucket, prefix=config.prefix, endpoint=config.endpoint, region=config.region, **waits)

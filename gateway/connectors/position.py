@@ -11,7 +11,7 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         record: how many records (events and undecodable ones) come before it.
         part: the source's own number of a piece (a loop over a file, the first seq of a result part, a segment).
-        offset: where in that piece (bytes or rows, as the source counts).
+        offset: the place in that piece (in bytes or rows, depending on the source).
         offsets: for a source with partitions, the next offset of each, by ``<topic>/<partition>``.
         replayed: how many dead letters were replayed before it.
     """

@@ -21,9 +21,16 @@ class IntervalSet:
             self.add(first, last)
 
     def add(self, first: int, last: int) -> None:
-        """Add every number from ``first`` to ``last``; numbers that are in already stay in."""
+        """Add every number from ``first`` to ``last``; numbers that are in the set already stay."""
         if last < first:
             raise ValueError(f"interval [{first}, {last}] ends before it starts")
+        if not self._ends or first > self._ends[-1] + 1:
+            self._starts.append(first)
+            self._ends.append(last)
+            return
+        if first > self._ends[-1]:
+            self._ends[-1] = last
+            return
         left = bisect_right(self._ends, first - 2)
         right = bisect_right(self._starts, last + 1)
         if left < right:

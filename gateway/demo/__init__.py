@@ -1,1 +1,1 @@
-"""The demo: the load it plays, the independent check of its answers, and the pictures it draws."""
+"""The demo: its load, the independent check of its answers, and its charts."""

@@ -1,6 +1,6 @@
-"""``spillway demo --wan``: the same demo, its VMs at a site of their own behind a real WAN.
+"""``spillway demo --wan``: the same demo, with its VMs at sites of their own behind an emulated WAN.
 
-The process that the user starts makes the WAN; the demo itself, and every gateway that it starts, runs at home.
+The process that the user starts creates the WAN; the demo itself, and every gateway that it starts, runs at home.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _CODE: Final = "import sys; from gateway.demo.across import play_at_home; sys.ex
 
 
 def play(mail: Path | None, out: Path, text: str, vms: int) -> int:
-    """Make a WAN and play the demo across it.
+    """Create a WAN and run the demo across it.
 
     Args:
         mail: as for ``gateway.demo.run.main``.
         out: likewise.
-        text: what ``parse_wan`` reads.
+        text: as for ``parse_wan``.
         vms: how many sites there are in the cloud.
 
     Returns:
-        The demo's exit code; 1 when no WAN can be made here.
+        The demo's exit code; 1 if no WAN can be created here.
     """
     try:
         return asyncio.run(_play(mail, out, text, vms))
@@ -49,7 +49,7 @@ async def _play(mail: Path | None, out: Path, text: str, vms: int) -> int:
 
 
 def play_at_home(arguments: list[str]) -> int:
-    """Play the demo in this process, which is at the site ``home``; the arguments are those of ``_play``."""
+    """Run the demo in this process, which is at the site ``home``; the arguments are those of ``_play``."""
     mail, out, text, made_by, *places = arguments
     namespaces = dict(place.split("=", 1) for place in places)
     return main(Path(mail) if mail else None, Path(out), Behind(parse_wan(text), made_by, namespaces))

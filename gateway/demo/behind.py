@@ -16,17 +16,17 @@ _FORM: Final = "write the round trip, the rate and, if packets are to be lost, t
 
 
 class WanTextError(ValueError):
-    """What was given as ``--wan`` cannot be understood; the message says what can."""
+    """The value of ``--wan`` cannot be read; the message says what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What the VMs are behind, and where.
+    """The WAN in front of the VMs, and their namespaces.
 
     Attributes:
         settings: the WAN, each way.
-        made_by: whose netem it is.
-        namespaces: of the VMs, with the address that each has.
+        made_by: the backend whose netem is used.
+        namespaces: of the VMs, with the address of each.
     """
 
     settings: WanSettings
@@ -46,11 +46,11 @@ def parse_wan(text: str) -> WanSettings:
     """Read ``70ms,50mbit`` or ``70ms,50mbit,loss 0.1%``: round trip, rate, and share of packets lost each way.
 
     Raises:
-        WanTextError: it is something else.
+        WanTextError: it has another form.
     """
     words = [word.strip() for word in text.split(",")]
     if len(words) not in (2, 3) or not all(words):
-        raise WanTextError(f'"{text}" is no WAN; {_FORM}')
+        raise WanTextError(f'"{text}" is not a WAN; {_FORM}')
     try:
         return WanSettings(
             delay_s=duration_s(words[0]) / 2, rate_bits_per_s=_rate(words[1]), loss=_loss(words[2:], text)

@@ -1,4 +1,4 @@
-"""``spillway lab up``: a cloud to try Spillway against, on this machine."""
+"""``spillway lab up``: a test cloud on this machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def up(folder: Path) -> int:
         folder: for logs and consoles.
 
     Returns:
-        The exit code: 0 ok, 1 it cannot be.
+        The exit code: 0 ok, 1 the lab cannot run.
     """
     begin_logging()
     try:
@@ -54,5 +54,5 @@ async def _up(folder: Path) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Lab(folder) as lab:
         section = _SECTION.format(region=REGION, endpoint=lab.endpoint, bucket=BUCKET, folder=folder)
-        print(section, flush=True)  # noqa: T201 -- what the command is asked for
+        print(section, flush=True)  # noqa: T201 -- the command's output
         await stop.wait()

@@ -1,4 +1,4 @@
-"""The load the demo plays: mail over and over, at a rate with two spikes, relative to what one engine sustains."""
+"""The demo's load: mail again and again, at a rate with two spikes, relative to the capacity of one engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engines.email.mailbox import Mail
 BASE_SHARE = 0.3
 SPIKE_SHARE = 2.0
 
-# Durations as in Figure 7 of ESM (two spikes, the calm between them longer than they are), pressed into 68 s.
+# Durations as in Figure 7 of ESM (two spikes, with a longer calm between them), scaled to 68 s.
 _PROFILE = ((4.0, BASE_SHARE), (15.0, SPIKE_SHARE), (25.0, BASE_SHARE), (15.0, SPIKE_SHARE), (9.0, BASE_SHARE))
 
 
@@ -26,7 +26,7 @@ class RateSegment(msgspec.Struct, frozen=True):
 
     @property
     def events(self) -> float:
-        """How many events it holds; segments need not end on a whole one."""
+        """The number of its events; it need not be whole."""
         return self.duration_s * self.events_per_s
 
 
@@ -53,7 +53,7 @@ def due_times_s(profile: Sequence[RateSegment]) -> NDArray[np.float64]:
 
 
 def distinct_mails(mails: Iterable[Mail]) -> list[Mail]:
-    """Return the first mail of each Message-ID: a replay tells its events apart by it."""
+    """Return the first mail of each Message-ID, by which a replay identifies its events."""
     first: dict[str, Mail] = {}
     for mail in mails:
         first.setdefault(mail.message_id, mail)
@@ -66,5 +66,5 @@ def loops_needed(events: int, base: int) -> int:
 
 
 def looped_id(message_id: str, loop: int) -> str:
-    """Return the id a mail has in pass ``loop``; the first pass (0) keeps the ids as they are."""
+    """Return the id of a mail in pass ``loop``; the first pass (0) keeps the ids unchanged."""
     return f"{message_id}#{loop}" if loop else message_id

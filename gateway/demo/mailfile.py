@@ -1,4 +1,4 @@
-"""Mail as JSON lines, the form in which the e-mail benchmark replays it: real mail, or generated mail."""
+"""Mail as JSON lines, the input of the e-mail benchmark: real mail, or generated mail."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from engines.email.mailbox import Mail, MailReport, read_mail
 def write_mail(mails: Iterable[Mail], out: Path) -> int:
     """Write one JSON object a line, gzipped when ``out`` ends with .gz, and return how many.
 
-    The file appears whole or not at all; equal mails give equal bytes.
+    The file is written atomically; equal mails give equal bytes.
     """
     encoder = msgspec.json.Encoder()
     temporary = out.with_name(f".{out.name}.new")
     count = 0
     try:
         with temporary.open("wb") as raw:
-            # No file name and no time in the gzip header: the same mail is the same file.
+            # No file name and no time in the gzip header: the same mail gives the same file.
             packed = gzip.GzipFile("", "wb", 6, raw, mtime=0) if out.suffix == ".gz" else raw
             with packed as file:
                 for mail in mails:

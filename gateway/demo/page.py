@@ -20,28 +20,28 @@ def write_page(report: Report, runs: RunsByMode, path: Path) -> None:
         _summary(report),
         figure_section(
             "Latency",
-            "Mean latency of the mails completed in each second, whichever engine did them. Red dashes are the "
-            "thresholds; upright lines are the moments a VM was started or stopped: dotted in the elastic run, solid "
-            "in the compressed one.",
+            "Mean latency of the mails completed in each second, on all engines. Dashed red lines are the thresholds. "
+            "Vertical lines mark when a VM was started or stopped: dotted in the elastic run, solid in the "
+            "compressed one.",
             plots.latencies(runs, settings),
         ),
         figure_section(
             "Load",
-            "How many mails fell due each second: the same in all three runs. Latency counts from the moment a mail "
-            "was due, so a queue that nobody reads cannot hide.",
+            "How many mails were due in each second; all three runs have the same load. Latency is measured from the "
+            "time when a mail was due, so it includes the wait in a backlog.",
             plots.input_rate(runs, report),
         ),
         figure_section(
-            "What switching saw and did",
-            "The dotted line is the private engine's latency, which the switching functions look at; the coloured one "
-            "is all engines together. Behind them the life of the VMs: yellow while one starts, green while it can be "
-            "used, grey while it drains. Red dashes: L_s, L_d and L_p as above.",
+            "What switching measured and did",
+            "The dotted line is the latency of the private engine, which the switching functions use; the coloured "
+            "line is that of all engines. The background shows the VMs: yellow while one starts, green while it can be "
+            "used, grey while it drains. Dashed red lines: L_s, L_d and L_p as above.",
             plots.lanes(runs, settings),
         ),
         figure_section(
             "Across the WAN",
-            "Which part of the mails went to the cloud, and how many bits a second that took; dotted what it would "
-            "have been without trimming and compression.",
+            "The part of the mails that went to the cloud, and the bits per second that were sent; the dotted line is "
+            "without trimming and compression.",
             plots.share_and_bytes(runs, settings),
         ),
     ]
@@ -51,7 +51,9 @@ def write_page(report: Report, runs: RunsByMode, path: Path) -> None:
 def _heading(report: Report) -> str:
     settings = report.config
     booted = (
-        "really started Spark" if report.boot == "real" else "were Spark hosts warmed before, with emulated boot time"
+        "started a real Spark"
+        if report.boot == "real"
+        else "were Spark hosts warmed up before, with an emulated boot time"
     )
     emulated = f"a link of {settings.link_mbit_per_s:g} Mbit/s with {settings.link_delay_ms:g} ms each way"
     behind = escape(settings.wan or emulated)
@@ -61,9 +63,9 @@ def _heading(report: Report) -> str:
         f"<p class=lead>The same mail played three times to one private Spark engine that sustains "
         f"{report.capacity_events_per_s:,.0f} mails a second, with two spikes of {peak:,.0f}. In the elastic runs the "
         f"gateway rents up to {settings.max_vms} cloud VMs while the private engine cannot keep up, sends them part of "
-        "the mail, puts the answers back in order, and gives the VMs back.</p>"
+        "the mail, puts the answers back in order, and terminates the VMs.</p>"
         f"<p class=lead>Mail: {escape(settings.mail)} ({settings.base_mails:,} mails, played again with new ids). VMs "
-        f"{booted}; each sits behind {behind}, and is paid for by {settings.billing_period_s:g} s.</p>"
+        f"{booted}; each is behind {behind}, and is billed in periods of {settings.billing_period_s:g} s.</p>"
     )
 
 
@@ -77,7 +79,10 @@ def _cards(report: Report) -> str:
     cards = [
         (_less(gains.elastic.mean_latency_percent), "mean latency, elastic against private only"),
         (_less(gains.elastic_compressed.mean_latency_percent), "mean latency, trimmed and compressed"),
-        ("no bytes" if ratio is None else f"{ratio:.2f}x", "bytes sent of the bytes before trimming and compression"),
+        (
+            "no bytes" if ratio is None else f"{ratio:.2f}x",
+            "bytes sent, relative to those before trimming and compression",
+        ),
         (f"{wrong:,}", "answers lost, repeated or out of order, counted independently"),
     ]
     return (
@@ -101,7 +106,7 @@ def _summary(report: Report) -> str:
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in summary_rows(report)
     )
     return (
-        "<section><h2>Summary</h2><p>Latency runs from the moment a mail was due until an engine had its answer; "
-        "delivery until the answer was released in order. Percentages are against private only.</p>"
+        "<section><h2>Summary</h2><p>Latency is the time from when a mail was due until an engine had its answer; "
+        "delivery, until the answer was released in order. Percentages are against private only.</p>"
         f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table></section>"
     )

@@ -43,7 +43,7 @@ def input_rate(runs: RunsByMode, report: Report) -> go.Figure:
 
 
 def latencies(runs: RunsByMode, settings: Settings) -> go.Figure:
-    """Mean latency of what was completed in each slot, all lanes, three runs in one picture, as Figure 8."""
+    """Mean latency of the events completed in each slot, all lanes, three runs in one figure, as Figure 8."""
     figure = go.Figure()
     for mode, run in runs.items():
         figure.add_trace(_latency_line(run.record.slots, mode, TITLES[mode]))
@@ -58,7 +58,7 @@ def latencies(runs: RunsByMode, settings: Settings) -> go.Figure:
 
 
 def lanes(runs: RunsByMode, settings: Settings) -> go.Figure:
-    """For each run, what switching looks at (L_t of the private lane) beside all lanes, over the life of its VMs."""
+    """For each run, the latency that switching uses (L_t of the private lane) and all lanes, over the VMs' lives."""
     figure = make_subplots(
         rows=len(runs),
         shared_xaxes=True,
@@ -89,7 +89,7 @@ def lanes(runs: RunsByMode, settings: Settings) -> go.Figure:
 
 
 def share_and_bytes(runs: RunsByMode, settings: Settings) -> go.Figure:
-    """Share of the events sent to cloud lanes, and how many bits a second that took, before and after compression."""
+    """Share of the events sent to cloud lanes, and the bits per second, before and after compression."""
     figure = make_subplots(rows=2, shared_xaxes=True, vertical_spacing=0.09)
     for mode in ELASTIC:
         slots = runs[mode].record.slots
@@ -140,7 +140,7 @@ def _add_vm_life(figure: go.Figure, record: GatewayRecord, row: int) -> None:
 
 
 def _add_thresholds(figure: go.Figure, settings: Settings, row: int | None = None) -> None:
-    """Draw L_s, L_d and L_p; in a figure without rows there is room to say what they mean."""
+    """Draw L_s, L_d and L_p; a figure without rows has room to explain them."""
     for name, at_s, meaning in (
         ("L_s", settings.start_vm_above_s, "start a VM above"),
         ("L_d", settings.send_above_s, "send to it above"),
@@ -176,7 +176,7 @@ def _seconds(latency_ms: float | None) -> float | None:
 
 
 def _megabits_per_s(slots: tuple[Slot, ...], sizes: list[int]) -> list[float]:
-    """Return bit rates from the bytes of each slot; the first slot is taken to begin at 0."""
+    """Return bit rates from the bytes of each slot; the first slot is assumed to begin at 0."""
     ends_s = _times(slots)
     lengths_s = [end_s - start_s for start_s, end_s in pairwise([0.0, *ends_s])]
     return [8e-6 * size / max(length_s, 1e-3) for size, length_s in zip(sizes, lengths_s, strict=True)]

@@ -1,4 +1,4 @@
-"""The demo's figures: one struct that becomes ``report.json``, the table on the terminal and the top of the page."""
+"""The demo's figures: one struct for ``report.json``, the table in the terminal and the top of the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TITLES: dict[Mode, str] = {
 
 
 class ModeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One mode's figures: the counts of ``verify``, the rest as its gateway recorded it."""
+    """One mode's figures: counts from ``verify``, everything else as its gateway recorded it."""
 
     events: int
     results: int
@@ -38,20 +38,20 @@ class ModeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What all three runs had in common.
+    """The settings that all three runs share.
 
     Attributes:
-        mail: where the mail came from, in words.
-        base_mails: how many mails were played again and again.
+        mail: the origin of the mail, in words.
+        base_mails: how many distinct mails are repeated.
         profile: the load.
         start_vm_above_s: L_s.
         send_above_s: L_d.
         keep_vm_above_s: L_p.
-        billing_period_s: what a VM is paid for by.
-        max_vms: at most this many at once.
+        billing_period_s: of a VM.
+        max_vms: the limit of VMs at a time.
         link_delay_ms: one way, each way.
         link_mbit_per_s: rate of each cloud lane's link.
-        wan: the WAN that was made, in words; None when links were emulated.
+        wan: the emulated WAN, in words; None if links were shaped in user space.
     """
 
     mail: str
@@ -80,14 +80,14 @@ class Improvement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Improvements(msgspec.Struct, frozen=True, kw_only=True):
-    """Both elastic modes against private only."""
+    """Both elastic modes compared with private only."""
 
     elastic: Improvement
     elastic_compressed: Improvement
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All of ``report.json``. ``boot`` says how VMs came up: Spark really starting, or emulated on warm hosts."""
+    """The content of ``report.json``. ``boot`` says how VMs boot: a real Spark start, or emulated on warm hosts."""
 
     private_only: ModeReport
     elastic: ModeReport
@@ -99,7 +99,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModeRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What a mode's gateway recorded, and what the check of its answers found."""
+    """A mode's record by its gateway, and the result of the check of its answers."""
 
     record: GatewayRecord
     verdict: SinkVerdict
@@ -109,7 +109,7 @@ RunsByMode = dict[Mode, ModeRun]
 
 
 def make_report(runs: RunsByMode, settings: Settings, capacity_events_per_s: float) -> Report:
-    """Put the figures of the three runs together; ``runs`` holds all three modes."""
+    """Combine the figures of the three runs; ``runs`` holds all three modes."""
     modes = {mode: _mode_report(run) for mode, run in runs.items()}
     private = modes["private_only"]
     return Report(
@@ -132,7 +132,7 @@ def write_report(report: Report, path: Path) -> None:
 
 
 def shortfalls(report: Report) -> list[str]:
-    """Return one sentence for each thing that must hold in any demo and does not: right answers, and no VM left."""
+    """Return one sentence for each property that every demo must have and this one lacks: right answers, no VM left."""
     found: list[str] = []
     for mode, title in TITLES.items():
         one: ModeReport = getattr(report, mode)
@@ -144,7 +144,7 @@ def shortfalls(report: Report) -> list[str]:
 
 
 def summary_rows(report: Report) -> list[tuple[str, str, str, str]]:
-    """Return the summary as (figure, private only, elastic, compressed), ready to be shown."""
+    """Return the summary as (figure, private only, elastic, compressed), ready for display."""
     modes = (report.private_only, report.elastic, report.elastic_compressed)
     gains = (None, report.improvements.elastic, report.improvements.elastic_compressed)
     means = [_gain(gain.mean_latency_percent) if gain else "" for gain in gains]

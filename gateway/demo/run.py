@@ -1,4 +1,4 @@
-"""``spillway demo``: measures what home sustains, then plays mail with two spikes three times, on real gateways."""
+"""``spillway demo``: measures home's capacity, then plays mail with two spikes three times, on real gateways."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ _QUERIES: Final[Mapping[Mode, Mapping[str, Any]]] = {
 
 
 def main(mail: Path | None, out: Path, behind: Behind | None = None) -> int:
-    """Play the demo.
+    """Run the demo.
 
     Args:
         mail: an mbox file or a maildir; None plays generated mail.
-        out: folder for ``report.html`` and ``report.json``; what an earlier demo left there is removed.
-        behind: the WAN that the VMs are behind; None emulates their links.
+        out: folder for ``report.html`` and ``report.json``; files of an earlier demo in it are removed.
+        behind: the WAN in front of the VMs; None shapes their links in user space.
 
     Returns:
-        0 when every answer was there once, in order, and every VM was given back; else 1.
+        0 if every answer arrived once, in order, and every VM was terminated; otherwise 1.
     """
     console = Console()
     base = distinct_mails(generate_mail(_GENERATED, _SEED) if mail is None else read_mail(mail))
@@ -106,7 +106,7 @@ def main(mail: Path | None, out: Path, behind: Behind | None = None) -> int:
 
 
 def _clear(out: Path) -> None:
-    """Remove what an earlier demo left; whatever else is in the folder is none of ours."""
+    """Remove the files of an earlier demo; other files in the folder stay."""
     shutil.rmtree(out / "stage", ignore_errors=True)
     for name in ("report.html", "report.json"):
         (out / name).unlink(missing_ok=True)
@@ -115,7 +115,7 @@ def _clear(out: Path) -> None:
 def _play_all_out(
     stage: Stage, title: str, query: Mapping[str, Any], events: int, base: int, progress: Progress
 ) -> GatewayRecord:
-    """Play ``events`` mails as fast as the engines take them."""
+    """Play ``events`` mails as fast as the engines process them."""
     bar = progress.add_task(title, total=events, said="starting")
     name = title.replace(" ", "-")
 
@@ -133,7 +133,7 @@ def _play_all_out(
 def _sustained(record: GatewayRecord) -> float:
     """Return the events/s that an engine sustained: the mean over the full slots of the second half.
 
-    In the first half its compilers still work: measured there, a spike of twice the capacity would be far less.
+    In the first half its JIT compilers still work: measured there, a spike of twice the capacity would be far less.
     """
     slots = record.slots
     rates = [slot.completed_rate for slot in slots[max(_FILLING_SLOTS, len(slots) // 2) : -1]]

@@ -1,4 +1,4 @@
-"""The demo's stage: a folder with the mail, configs and states, and real gateway processes that play on it."""
+"""The demo's stage: a folder with the mail, configs and states, and real gateway processes that use it."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _DRAIN_S: Final = 30.0
 
 
 class StageError(Exception):
-    """A gateway of the demo failed; the message holds the end of its log."""
+    """A gateway of the demo failed; the message contains the end of its log."""
 
 
 class Stage:
-    """Plays queries of the demo, one gateway after the other over the same engine hosts.
+    """Runs queries of the demo, one gateway after the other over the same engine hosts.
 
     Args:
-        folder: made anew; an old one is the caller's to remove.
-        mails: the base that is played again and again.
-        namespaces: where the VMs run, with the address that each has there; None runs them behind an emulated link.
+        folder: created anew; the caller removes an old one.
+        mails: the base that is repeated.
+        namespaces: of the VMs, with the address of each; None runs them behind a shaped link.
     """
 
     def __init__(self, folder: Path, mails: Sequence[Mail], namespaces: Mapping[str, str] | None = None) -> None:
@@ -58,7 +58,7 @@ class Stage:
             writer.write_table(table)
 
     def sink(self, name: str) -> Path:
-        """Return where the results of a run are."""
+        """Return the folder of a run's results."""
         return self._folder / name / "results"
 
     def play(
@@ -75,13 +75,13 @@ class Stage:
         """Run a gateway until it has drained, and return what it recorded.
 
         Args:
-            name: of the run; its query bears it.
+            name: of the run; its query has the same name.
             replay: the source's ``replay``.
             query: the rest of the query's config.
             on_status: called a few times a second with (seconds since the start, the gateway's status).
             boot_s: emulated boot time of a VM.
-            keep_hosts: leave the engine hosts for the next run.
-            deadline_s: the gateway is ended after so long.
+            keep_hosts: leave the engine hosts running for the next run.
+            deadline_s: the gateway is ended after this time.
 
         Raises:
             StageError: it failed, or took too long.
@@ -91,7 +91,7 @@ class Stage:
         port = _free_port()
         config, report, trace = folder / "config.yaml", folder / "record.json", folder / "trace.csv"
         with config.open("w") as file:
-            YAML(typ="safe").dump(self._config(name, replay, query, boot_s, port), file)
+            YAML(typ="safe").dump(self.document(name, replay, query, boot_s, port), file)
         # The runs share engine hosts by their state_dir, which belongs to one config at a time.
         (self._folder / "state" / CLAIM_NAME).unlink(missing_ok=True)
         command = [sys.executable, "-m", "gateway", "run", str(config), "--until-drained"]
@@ -126,9 +126,10 @@ class Stage:
             return {"namespaces": dict(self._namespaces)}
         return {"emulate_link": {"delay": f"{LINK_DELAY_MS}ms", "rate": f"{LINK_MBIT_PER_S}Mbit/s"}}
 
-    def _config(
+    def document(
         self, name: str, replay: Mapping[str, Any], query: Mapping[str, Any], boot_s: float, port: int
     ) -> dict[str, Any]:
+        """Return the config of a run; see ``play``."""
         cpus = available_cpus()
         return {
             "gateway": {"state_dir": str(self._folder / "state"), "slot": "1s", "api": {"listen": f"127.0.0.1:{port}"}},
@@ -185,7 +186,7 @@ def _ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let a gateway drain and give its VMs back; one that does not is killed, and its hosts end by themselves."""
+    """Let a gateway drain and terminate its VMs; kill one that does not, and its hosts end by themselves."""
     process.send_signal(signal.SIGTERM)
     if not _ended(process, _DRAIN_S):
         process.kill()

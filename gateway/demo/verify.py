@@ -1,7 +1,7 @@
-"""Counts what a run lost, repeated or disordered, from its sink's files and nothing the gateway says of itself.
+"""Counts lost, repeated and disordered results of a run, from the sink's files alone.
 
-The right answers come from ``engines.email.oracle``, once a mail; replaying only changes ids. This module shares no
-code with the gateway's sink, so a mistake there cannot hide here.
+``engines.email.oracle`` gives the right answers, once per mail; a replay only changes ids. This module shares no code
+with the gateway's sink, so a bug there cannot hide here.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _NO_EVENT = -1
 
 
 class SinkVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in a sink folder, against what should be.
+    """The content of a sink folder, compared with the right answers.
 
     Attributes:
         results: rows found.
-        lost: rows that should be there and are not; a row with any wrong field counts as lost.
-        duplicated: rows more than there should be: said again, never asked for, or wrong.
-        order_violations: rows that come after one of a later event, outside the parts marked late.
+        lost: missing rows; a row with any wrong field counts as lost.
+        duplicated: superfluous rows: repeated, never asked for, or wrong.
+        order_violations: rows after a row of a later event, outside the parts marked late.
         late: rows in parts marked late.
     """
 
@@ -48,7 +48,7 @@ class ExpectedResults:
     """The right answer of each mail of a replay's base; computed once, used for each run.
 
     Raises:
-        ValueError: two mails share an id, so their answers could not be told apart.
+        ValueError: two mails share an id, so their answers cannot be distinguished.
     """
 
     def __init__(self, base: Sequence[Mail]) -> None:
@@ -63,7 +63,7 @@ class ExpectedResults:
         return np.resize(kept, events)
 
     def event(self, row: MailAnswer, events: int) -> int:
-        """Return the number of the event that ``row`` is the right answer of, else -1."""
+        """Return the number of the event to which ``row`` is the right answer, else -1."""
         place, loop = self._places.get(row.message_id), 0
         if place is None:
             name, _, suffix = row.message_id.rpartition("#")
@@ -82,7 +82,7 @@ def verify(folder: Path, expected: ExpectedResults, events: int) -> SinkVerdict:
     """Compare a sink's parts with the answers to the first ``events`` events of the replay.
 
     Raises:
-        FileNotFoundError: there is no such folder.
+        FileNotFoundError: the folder does not exist.
     """
     found = np.zeros(events, dtype=np.int64)
     results = strange = violations = late_rows = 0
@@ -108,7 +108,7 @@ def verify(folder: Path, expected: ExpectedResults, events: int) -> SinkVerdict:
 
 
 def _parts(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Yield (part, is it marked late) in order of release."""
+    """Yield (part, whether it is marked late) in order of release."""
     for path in sorted(folder.iterdir()):
         match = _PART.fullmatch(path.name)
         if match:

@@ -53,28 +53,28 @@ _DRAIN_POLL_S = 0.05
 
 
 class Actuator:
-    """Runs commands as tasks; each ends in the event that the scheduler waits for.
+    """Runs commands as tasks; each ends with the event that the scheduler waits for.
 
     Args:
-        cloud: where VMs come from.
-        authority: the gateway's.
-        tags: put on every VM before it can cost anything.
+        cloud: the provider.
+        authority: the gateway's authority.
+        tags: set on every VM before it can cost anything.
         queries: the running queries.
-        home_runtime: returns what a VM must run, to the letter.
-        orphan_after_s: a VM without a gateway ends itself after so long.
+        home_runtime: returns the runtime that a VM must have, exactly.
+        orphan_after_s: a VM without a gateway ends itself after this time.
         shape: (delay in s, rate in bytes/s) of the emulated link, or None.
-        profiler: hears of lanes that end.
+        profiler: notified of lanes that end.
         clock: time.
-        emit: takes events; called on the event loop.
-        paid: returns once what a launch costs is written down; OSError if it cannot be.
-        size_prices: USD by the hour, of sizes that have a price of their own.
-        dial: links up with a VM.
-        inherited: the VMs for which an earlier gateway had reserved money; its machines of other names are ended.
+        emit: receives events; called on the event loop.
+        paid: returns once the cost of a launch is on disk; OSError if it cannot be written.
+        size_prices: USD per hour, of sizes with a price of their own.
+        dial: connects to a VM.
+        inherited: the VMs for which an earlier gateway had reserved money; its other VMs are terminated.
 
     Attributes:
         boots: how the VMs so far booted.
-        reaper: gives machines back, also those that nobody knows.
-        failure: a mistake of ours that ended one of its tasks; the gateway cannot go on.
+        reaper: terminates VMs, including unknown ones.
+        failure: a bug of ours that ended one of its tasks; the gateway cannot continue.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Actuator:
         self.failure: BaseException | None = None
 
     def execute(self, commands: Sequence[Command]) -> None:
-        """Begin ``commands``, in order."""
+        """Start ``commands``, in order."""
         for command in commands:
             match command:
                 case SetRoute():
@@ -148,14 +148,14 @@ class Actuator:
             self.failure = self.failure or error
 
     def admit(self, query: str) -> None:
-        """Open a query, which is open at home now, on the VMs that serve other queries already."""
+        """Open a query, which is now open at home, on the VMs that serve other queries already."""
         for vm in self._vms.values():
             if vm.launched and not vm.ending and vm.connection is not None and vm.connection.alive:
                 work = self._on_vms.open_missing(vm.name, vm.connection, query)
                 self._begin(work, f"open {query} on {vm.name}")
 
     def keep_off(self, query: str, name: str, reason: str) -> None:
-        """Close a query on a VM where it cannot continue. A VM that serves no other query counts as lost: it ends."""
+        """Close a query on a VM where it cannot continue. A VM that serves no other query counts as lost and ends."""
         vm = self._vms.get(name)
         if vm is not None and vm.connection is not None and not vm.ending:
             self._begin(self._keep_off(vm, vm.connection, query, reason), f"keep {query} off {name}")
@@ -165,23 +165,23 @@ class Actuator:
             vm.given_up = True
             connection.link.lose(reason)
 
-    def deal_with_leftovers(self) -> None:
+    def handle_earlier_vms(self) -> None:
         """Begin to adopt or terminate the VMs of an earlier gateway, and later to terminate VMs that nothing uses.
 
-        Launches wait for the first; the queries need not.
+        Launches wait for the first sweep; the queries do not.
         """
         self.reaper.watch().add_done_callback(self._note)
 
     def queries_are_open(self) -> None:
-        """Let VMs that were taken over have them."""
+        """Open the queries on VMs that were adopted."""
         self._queries_are_open.set()
 
     # ---------------------------------------------------------------------------------------------------- adoption
 
     async def _take_over(self, node: Node) -> bool:
-        """Take an earlier gateway's machine if it was paid for and its engine host, enrolled then, still answers.
+        """Adopt an earlier gateway's VM if it was paid for and its engine host, which is enrolled, still answers.
 
-        It is linked up with at once, or it would end itself as an orphan; it gets the queries once they are open.
+        Connect to it at once, since it would end itself as an orphan; it gets the queries once they are open.
         """
         booked_as = {node.name, node.host} & set(self._inherited)
         if not booked_as or node.state != "running":
@@ -192,7 +192,7 @@ class Actuator:
             connection = await self._dial(vm, node, None)
         except (LinkLost, TrustError, OSError) as error:
             _LOG.info("%s (%s) of an earlier gateway cannot be adopted: %s", node.name, node.id, error)
-            await self._let_go_of_link(vm)
+            await self._close_link(vm)
             return False
         self._vms[vm.name] = vm
         self.boots.add(node.boot)
@@ -242,7 +242,7 @@ class Actuator:
                 vm=vm.name,
                 billing_since_s=vm.ordered_s,
                 usd_per_hour=self._usd_per_hour(vm),
-                setbacks=() if vm.node is None else vm.node.setbacks,
+                setbacks=() if vm.node is None else vm.node.failures,
             ),
         )
 
@@ -255,7 +255,7 @@ class Actuator:
         self._emit(ready)
         self._begin(self._on_vms.open_missing(vm.name, connection), f"open the rest on {vm.name}")
         while True:
-            vm.listening = self._begin(self._hear_notice(vm, connection), f"hear of the end of {vm.name}")
+            vm.listening = self._begin(self._watch_for_notice(vm, connection), f"watch for a notice of {vm.name}")
             why = await connection.lost()
             vm.listening.cancel()
             if vm.ending:
@@ -281,15 +281,15 @@ class Actuator:
             within_s=self._orphan_after_s,
             clock=self._clock,
         )
-        # A task of its own: it is broken off when the VM ends, and what waits for it here is not.
+        # A separate task: it is cancelled when the VM ends, but the waiting code here is not.
         vm.relinking = asyncio.create_task(work, name=f"link {vm.name} again")
         try:
             await asyncio.wait([vm.relinking])
         finally:
-            vm.relinking.cancel()
+            await end_tasks(vm.relinking)
         return None if vm.relinking.cancelled() else vm.relinking.result()
 
-    async def _hear_notice(self, vm: Vm, connection: Connection) -> None:
+    async def _watch_for_notice(self, vm: Vm, connection: Connection) -> None:
         """Report a notice that the provider reclaims a VM."""
         ends_s = await connection.reclaimed() + self._clock.now()
         if connection.alive and not vm.ending:
@@ -303,7 +303,7 @@ class Actuator:
         text = user_data(self._authority, host, token, self._orphan_after_s)
         vm.node = node = await self._cloud.create(vm.name, self.reaper.tags, text)
         self.boots.add(node.boot)
-        # A warm host was enrolled when it was prepared; the token of this launch is not for it.
+        # A warm host was enrolled when it was prepared; the token of this launch does not belong to it.
         connection = await self._dial(vm, node, token if node.host == host else None)
         await self._open_queries(vm, connection)
         return connection
@@ -331,7 +331,7 @@ class Actuator:
     # ------------------------------------------------------------------------------------------------------- ending
 
     async def _drain(self, vm: Vm) -> None:
-        """Wait until nothing is open on the VM; its routes were taken away before."""
+        """Wait until nothing is open on the VM; it is in no route any more."""
         self._on_vms.drain(vm.name)
         while not self._on_vms.idle(vm.name):
             await self._clock.sleep_until(self._clock.now() + _DRAIN_POLL_S)
@@ -345,20 +345,20 @@ class Actuator:
         self._emit(lambda event_id, at_s: VmGone(event_id=event_id, at_s=at_s, vm=name))
 
     async def _end(self, vm: Vm) -> None:
-        """Release a VM in any state, and terminate its machine whatever else fails."""
+        """Release a VM in any state, and terminate it whatever else fails."""
         vm.ending = True
-        # A launch is ended before its lanes are taken out, so that it adds none after that. Once it is done its task
-        # watches the link and, when that is lost, takes the lanes out: that must not be broken off half-way.
+        # Cancel a launch before its lanes are removed, so that it adds none afterwards. After the launch its task
+        # watches the link and, when the link is lost, removes the lanes: that must not be cancelled half-way.
         for task in (vm.listening, vm.draining, vm.relinking, None if vm.launched else vm.task):
             await end_tasks(task)
         try:
             await self._detach(vm)
-            await self._let_go_of_link(vm)
+            await self._close_link(vm)
         finally:
             if vm.node is not None:
                 await self.reaper.destroy(vm.node)
 
-    async def _let_go_of_link(self, vm: Vm) -> None:
+    async def _close_link(self, vm: Vm) -> None:
         if vm.connection is not None:
             await vm.connection.close("the VM is being terminated")
         if vm.relay is not None:
@@ -369,10 +369,10 @@ class Actuator:
         self._profiler.lane_closed(vm.name)
 
     def in_service(self) -> list[InService]:
-        """Return the VMs' hosts; those that are on their way out are in nobody's service.
+        """Return the VMs' hosts, without those that are being terminated.
 
         Raises:
-            NotSettledError: one is being started, or linked up with again.
+            NotSettledError: one is being launched, or reconnected.
         """
         found = []
         for vm in self._vms.values():
@@ -388,8 +388,8 @@ class Actuator:
         """Whether no VM is left."""
         return not self._vms and not self._endings and self.reaper.settled
 
-    async def give_back_all(self) -> None:
-        """Give every VM back without asking the scheduler: for a gateway that cannot go on."""
+    async def terminate_all(self) -> None:
+        """Terminate every VM without asking the scheduler: for a gateway that cannot continue."""
         left = [self._vms.pop(name) for name in tuple(self._vms)]
         await asyncio.gather(*(self._end(vm) for vm in left), *self._endings, return_exceptions=True)
         await self.reaper.stop()

@@ -19,21 +19,21 @@ _LOG = logging.getLogger(__name__)
 
 
 class Books:
-    """Keeps the ledger in a file, replaced as a whole.
+    """Keeps the ledger in a file, which is replaced as a whole.
 
-    A launch waits until what it costs is in the file. A crash between a renewal and its being written, some
-    milliseconds, is covered when the file is opened again: the VM is taken to have gone on until it ended itself.
+    A launch waits until its cost is in the file. A crash in the milliseconds between a renewal and its write is covered
+    when the file is opened again: the VM is assumed to have continued until it ended itself.
 
     Args:
         path: the file.
-        look: returns what is spent and reserved now.
-        frozen: called with the reason why nothing more may be reserved, and with "" once it may be again.
-        terms: what VMs cost.
-        orphan_after_s: how long a VM goes on without a gateway.
+        look: returns the money spent and reserved now.
+        frozen: called with the reason why no more money may be reserved, and with "" once it may be again.
+        terms: the price of VMs.
+        orphan_after_s: how long a VM continues without a gateway.
         clock: time.
 
     Attributes:
-        restored: what the file holds. All that an earlier gateway had reserved counts as spent.
+        restored: the content of the file. Everything that an earlier gateway had reserved counts as spent.
         inherited: the VMs for which an earlier gateway had reserved money when it died.
 
     Raises:
@@ -67,7 +67,7 @@ class Books:
             _LOG.warning("%.4f USD that an earlier gateway reserved count as spent", given_up_usd)
 
     async def save(self) -> None:
-        """Return once all that was booked before the call is on disk.
+        """Return once everything that was booked before the call is on disk.
 
         Raises:
             OSError: the disk fails; nothing more is reserved until a later call succeeds.
@@ -80,7 +80,7 @@ class Books:
             try:
                 await run_to_end(lambda: write_atomically(self._path, data))
             except OSError as error:
-                self._freeze(f"what is spent cannot be written down ({error})")
+                self._freeze(f"the spending cannot be written to disk ({error})")
                 raise
             self._saved = state
             self._freeze("")
@@ -95,12 +95,12 @@ class Books:
             self._frozen(why)
 
     def save_soon(self) -> None:
-        """Begin to save what has changed; a disk that fails is tried again at the next call."""
+        """Begin to save changes; after a disk error the next call tries again."""
         if self._changed and (self._saving is None or self._saving.done()):
             self._saving = asyncio.create_task(self._save_or_warn(), name="save the books")
 
     async def close(self) -> None:
-        """Save for the last time; a disk that fails leaves what is reserved in the file, which counts as spent."""
+        """Save for the last time; if the disk fails, the reservations stay in the file, which counts them as spent."""
         if self._saving is not None:
             await self._saving
         await self._save_or_warn()
@@ -119,6 +119,6 @@ def _read(path: Path) -> LedgerState:
         return LedgerState()
     except msgspec.DecodeError as error:
         raise StateError(
-            f"{path} cannot be read ({error}): restore it from a backup, or remove it, and what was spent today "
+            f"{path} cannot be read ({error}): restore it from a backup, or remove it, and the spending of today "
             "counts as nothing"
         ) from error

@@ -33,7 +33,7 @@ _GCE: Final = "https://compute.googleapis.com"
 
 
 def make_cloud(config: Config, clock: Clock) -> Cloud:
-    """Return the cloud that the config names; nothing is asked of a provider yet."""
+    """Return the cloud of the config; this sends no request to a provider yet."""
     if config.cloud.provider == "process":
         return _processes(config, clock)
     from infra.clouds.rented import RentedCloud
@@ -46,8 +46,8 @@ def make_cloud(config: Config, clock: Clock) -> Cloud:
 
 
 def account_of(cloud: CloudConfig) -> Account:
-    """Return where the config rents machines, by whom and of what kind; not for the process provider."""
-    # Heavy, and few gateways want it.
+    """Return the account and the types of VM in the config; not for the process provider."""
+    # A slow import that few gateways need.
     from infra.clouds.providers.account import Account, SpotTerms
 
     assert cloud.credentials is not None, "the config refuses a provider without credentials"
@@ -75,13 +75,13 @@ def account_of(cloud: CloudConfig) -> Account:
 
 
 class BootScripts:
-    """Makes the user data of machines; the bundle is made and stored at the first one.
+    """Creates the user data of VMs; the bundle is built and stored for the first one.
 
     Args:
-        cloud: what the user wrote.
-        code: returns the user's code, contents by path.
-        boot_within_s: a machine ends itself when its engine host was not started after so long.
-        spark_conf: the user's Spark settings that every host must have.
+        cloud: the config's section.
+        code: returns the user's code, content by path.
+        boot_within_s: a VM ends itself if its engine host was not started within this time.
+        spark_conf: the user's Spark settings for every host.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class BootScripts:
         self._storing = asyncio.Lock()
 
     async def script(self, told: UserData) -> str:
-        """Return a machine's user data.
+        """Return a VM's user data.
 
         Raises:
-            OrderError: the bundle cannot be made, or the object store refuses it.
+            OrderError: the bundle cannot be built, or the object store refuses it.
             UnavailableError: the object store does not answer.
         """
         try:
@@ -112,7 +112,7 @@ class BootScripts:
             raise UnavailableError(f"the bundle for new machines is not stored: {error}") from error
         except (StoreRefusedError, BundleError, OSError) as error:
             raise OrderError(f"the bundle for new machines is not stored: {error}") from error
-        # An image has the code in the same place as a bundle: both are made by the same commands.
+        # An image has the code in the same place as a bundle: the same commands create both.
         notice = {} if self._cloud.spot is None else {NOTICE: self._cloud.provider}
         told = msgspec.structs.replace(told, extra={**told.extra, **notice, CODE_PATH: CODE})
         told = told.with_spark_conf(self._spark_conf)
@@ -154,7 +154,7 @@ def _name(sha256: str) -> str:
 
 
 def code_of(config: Config) -> dict[str, bytes]:
-    """Return the code of functions that are found beside the config."""
+    """Return the code of functions that are in the config's folder."""
     tops = {
         query.function.partition(":")[0].partition(".")[0]
         for query in config.queries.values()

@@ -1,9 +1,9 @@
 """Runs policies without blocking the event loop: plans on a thread, trainings in a separate process.
 
-A thread is enough for a plan, which is milliseconds of numpy; while one is made, threads take turns more often than
-they do else. One training runs at a time, at low priority. Its process is this module, run as a program: it reads an
-order from its input, trains, and writes the models to its output. It lives as long as one training, so nothing is left
-of it when the gateway is killed: its input or its output is closed then.
+A thread is enough for a plan, which is milliseconds of numpy; meanwhile threads switch more often than usual. One
+training runs at a time, at low priority. Its process runs this module as a program: it reads an order from its input,
+trains, and writes the models to its output. It lives for one training, so nothing is left of it when the gateway is
+killed: its input and output are closed then.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _WITHIN_S = 300.0
 _NICE = 10
-_LAST_WORDS = 500
+_TAIL_CHARS = 500
 
 TURN_S = 0.0005
-"""Whoever else wants to work while a plan is made waits no longer than this for the interpreter's lock."""
+"""While a plan runs, other threads wait at most this long for the interpreter's lock."""
 
 
 class FittingError(Exception):
-    """A training did not come to its end; the message says why."""
+    """A training failed; the message says why."""
 
 
 class Fitter:
     """Runs ``Fit`` and ``Ask`` commands.
 
     Args:
-        emit: takes ``Fitted`` events; called on the event loop.
-        within_s: a training that takes longer is broken off.
+        emit: receives ``Fitted`` events; called on the event loop.
+        within_s: a training that takes longer is killed.
     """
 
     def __init__(self, emit: Callable[[Callable[[str, float], Event]], None], within_s: float = _WITHIN_S) -> None:
@@ -56,7 +56,7 @@ class Fitter:
         self._planning = ThreadPoolExecutor(1, "planning")
 
     async def answer(self, ask: Ask, policies: Policies) -> tuple[PolicyAnswer, ...]:
-        """Return what policies say, asked on a thread; one question at a time."""
+        """Return the policies' answers, computed on a thread; one question at a time."""
         turn_s = sys.getswitchinterval()
         sys.setswitchinterval(TURN_S)
         try:
@@ -65,13 +65,13 @@ class Fitter:
             sys.setswitchinterval(turn_s)
 
     def begin(self, command: Fit) -> None:
-        """Begin a training; a policy has one at a time, so there are never more than policies."""
+        """Begin a training; a policy has at most one at a time."""
         task = asyncio.create_task(self._fit(command), name=f"fit the models of {command.query}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End what still runs."""
+        """Kill trainings that still run."""
         await end_tasks(*self._tasks)
         self._planning.shutdown(wait=False)
 
@@ -98,7 +98,7 @@ async def trained_elsewhere(command: Fit, within_s: float) -> tuple[Trained, ...
         FittingError: it failed, or took too long.
     """
     order = await asyncio.to_thread(pickle.dumps, (command.training, command.seed))
-    # Found from where this package is, whatever the working directory holds.
+    # Found through this package's path, whatever the working directory contains.
     root = Path(__file__).parents[2]
     try:
         process = await asyncio.create_subprocess_exec(
@@ -122,16 +122,16 @@ async def trained_elsewhere(command: Fit, within_s: float) -> tuple[Trained, ...
                 process.kill()
                 await process.wait()
     if process.returncode != 0:
-        raise FittingError(f"exit code {process.returncode}: {said.decode(errors='replace').strip()[-_LAST_WORDS:]}")
+        raise FittingError(f"exit code {process.returncode}: {said.decode(errors='replace').strip()[-_TAIL_CHARS:]}")
     try:
         models: tuple[Trained, ...] = await asyncio.to_thread(pickle.loads, answer)
     except (pickle.UnpicklingError, EOFError) as error:
-        raise FittingError(f"it answered what is no model ({error})") from error
+        raise FittingError(f"its answer is not a model ({error})") from error
     return models
 
 
 def fit(command: Fit) -> tuple[Trained, ...]:
-    """Return the models of an order, trained here and now."""
+    """Return the models of an order, trained in this process."""
     import numpy as np
 
     from policies.gaussian.forecaster import train
@@ -141,7 +141,7 @@ def fit(command: Fit) -> tuple[Trained, ...]:
 
 
 def main() -> None:
-    """Train what the input says."""
+    """Train the order from the input."""
     from policies.signals import Cause
 
     os.nice(_NICE)

@@ -16,11 +16,11 @@ SCRIPT: Final = "bake.sh"
 
 
 def write_image_files(config: Config, folder: Path) -> Path:
-    """Write the bundle and the script that bakes it into a machine, and return the script's path.
+    """Write the bundle and the script that installs it on a machine, and return the script's path.
 
     Args:
-        config: names the functions whose code goes along.
-        folder: made if it is not there; what an earlier call wrote is replaced.
+        config: names the functions whose code is included.
+        folder: created if it does not exist; files of an earlier call are replaced.
 
     Raises:
         BundleError: Spillway is not installed, or the code is too large.

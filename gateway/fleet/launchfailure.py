@@ -10,14 +10,14 @@ from policies.signals import VmFailed
 
 
 def failure_of(vm: str, node: Node | None, error: Exception) -> Callable[[str, float], VmFailed]:
-    """Return what makes the event, given its id and time.
+    """Return a function that creates the event from its id and time.
 
-    A machine that never booted, or booted the wrong thing, is on the provider's bill like any other; whether there was
-    one at all is unknown when the provider did not answer.
+    A VM that never booted, or whose host was wrong, is billed like any other. If the provider did not answer, it is
+    unknown whether there was a VM at all.
 
     Args:
         vm: its name.
-        node: the machine, if one came up.
+        node: the VM, if one booted.
         error: why the VM cannot be used.
     """
     failed = partial(

@@ -1,8 +1,8 @@
 """One gateway at a time owns a fleet: a lease in an object store, whose epoch grows with each owner.
 
-Clocks of different machines are not compared. The owner counts its lease from before it asked for it; another takes it
-only after it has seen, on its own monotonic clock, the record unchanged for a whole lease. So the owner has given up by
-then, unless it sleeps; and a sleeper's next write fails, since each is conditional on the one before.
+Clocks of different machines are not compared. The owner counts its lease from before the write. Another gateway takes
+the lease only after it has seen the record unchanged, on its own monotonic clock, for a whole lease. So the owner has
+stopped by then, unless it sleeps; and a sleeper's next write fails, since each write is conditional on the one before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 LEASE_S: Final = 30.0
-# A holder renews when this part of its lease is over, and sooner when that failed.
+# The owner renews when this part of its lease is over, and sooner after a failure.
 _RENEW_PART: Final = 1 / 3
 _AGAIN_PART: Final = 1 / 15
 _STORE_S: Final = 2.0
@@ -40,12 +40,12 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     """A version of the lease.
 
     Attributes:
-        holder: who has it, for people; with ``writer``, a random word, for machines.
+        holder: the owner's name, for people; ``writer``, a random word, identifies it exactly.
         writer: see ``holder``.
-        epoch: one more with each owner.
-        lease_s: how long it holds without being renewed.
-        beat: counts the versions that this writer wrote, so that no two are the same.
-        released: given back; anybody may take it at once.
+        epoch: grows by one with each owner.
+        lease_s: how long it holds without a renewal.
+        beat: counts this writer's versions, so that no two are equal.
+        released: released by its owner; anyone may take it at once.
     """
 
     holder: str
@@ -58,19 +58,19 @@ class LeaseRecord(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What is to be written now: ``record`` as version ``number``."""
+    """A write to carry out now: ``record`` as version ``number``."""
 
     number: int
     record: LeaseRecord
 
 
 class Lease:
-    """Decides, for one contender, what to write and whether it holds the lease. Pure.
+    """Decides for one gateway what to write and whether it holds the lease. Pure.
 
     Args:
         holder: its name, for people.
-        writer: a random word that no other contender has.
-        lease_s: how long the lease holds without being renewed.
+        writer: a random word that no other gateway has.
+        lease_s: how long the lease holds without a renewal.
     """
 
     def __init__(self, holder: str, writer: str, lease_s: float) -> None:
@@ -86,19 +86,19 @@ class Lease:
 
     @property
     def record(self) -> LeaseRecord | None:
-        """What was seen last."""
+        """The record seen last."""
         return self._record
 
     def holds(self, now_s: float) -> bool:
-        """Whether it is the owner at ``now_s``; once it was and is no more, it never is again."""
+        """Whether it is the owner at ``now_s``; once it has lost the lease, it never owns it again."""
         return self._until_s is not None and now_s < self._until_s
 
     def lost(self, now_s: float) -> bool:
-        """Whether it was the owner and is no more."""
+        """Whether it was the owner and has lost the lease."""
         return self._until_s is not None and now_s >= self._until_s
 
     def observe(self, number: int, record: LeaseRecord | None, now_s: float) -> None:
-        """Take note of the latest version (0 and None if there is none), read at ``now_s`` or a bit before."""
+        """Note the latest version (0 and None if there is none), read at ``now_s`` or slightly before."""
         if number > self._number or self._record is None:
             self._number, self._record, self._seen_s = number, record, now_s
         if self._until_s is not None and record is not None and record.writer != self._writer:
@@ -119,16 +119,16 @@ class Lease:
         return None
 
     def release(self) -> Write:
-        """Return what to write to give it back."""
+        """Return what to write to release it."""
         write = self._write(self.epoch)
         return Write(write.number, msgspec.structs.replace(write.record, released=True))
 
     def written(self, write: Write, asked_s: float, now_s: float) -> None:
-        """Take note at ``now_s`` that ``write``, asked for at ``asked_s``, got in and was the latest."""
+        """Note at ``now_s`` that ``write``, requested at ``asked_s``, succeeded and was the latest."""
         self._number, self._record, self._seen_s = write.number, write.record, now_s
         until_s = asked_s + self._lease_s
         if self.lost(now_s) or now_s >= until_s:
-            # The answer came when others may have it: one that never had it begins anew.
+            # The answer came so late that others may own it: a gateway that never owned it starts again.
             return
         self.epoch = write.record.epoch
         self._until_s = until_s
@@ -139,14 +139,14 @@ class Lease:
 
 
 class Ownership:
-    """Takes and keeps a lease.
+    """Takes and renews a lease.
 
     Args:
-        store: where.
-        fleet: the name that is owned.
-        holder: who takes it, for people.
+        store: the object store.
+        fleet: the fleet's name.
+        holder: this gateway's name, for people.
         clock: time.
-        lease_s: how long it holds without being renewed.
+        lease_s: how long it holds without a renewal.
     """
 
     def __init__(self, store: ObjectStore, fleet: str, holder: str, clock: Clock, lease_s: float = LEASE_S) -> None:
@@ -159,7 +159,7 @@ class Ownership:
 
     @property
     def epoch(self) -> int:
-        """Counts the owners; 0 before it was taken."""
+        """Counts the owners; 0 before this gateway owned it."""
         return self._lease.epoch
 
     @property
@@ -177,14 +177,14 @@ class Ownership:
             return f"{self._what} was taken over by {record.holder} (epoch {record.epoch}): this gateway stops writing"
         return (
             f"the lease of {self._what} was not renewed within {self._lease_s:g}s "
-            f"({self._why or 'this gateway slept'}): it stops writing; see that it reaches the store"
+            f"({self._why or 'this gateway slept'}): it stops writing; check that it reaches the store"
         )
 
     async def take(self) -> None:
-        """Wait until this gateway is the owner; says who is, meanwhile.
+        """Wait until this gateway is the owner; logs the present owner meanwhile.
 
         Raises:
-            StateError: the store refuses, or what is there is no lease.
+            StateError: the store refuses, or the record is not a lease.
         """
         told = ""
         while not self.holds:
@@ -204,7 +204,7 @@ class Ownership:
         _LOG.info("this gateway owns %s, epoch %d", self._what, self.epoch)
 
     async def keep(self) -> None:
-        """Renew the lease until it is lost; ``failure`` then says why."""
+        """Renew the lease until it is lost; then ``failure`` holds the reason."""
         while self.failure is None:
             part = _AGAIN_PART if self._why else _RENEW_PART
             await self._clock.sleep_until(self._clock.now() + self._lease_s * part)
@@ -214,8 +214,8 @@ class Ownership:
                 self._why = str(error)
                 _LOG.error("%s", error)
 
-    async def give_back(self) -> None:
-        """Let another take it at once; if that fails, it takes a lease longer."""
+    async def release(self) -> None:
+        """Release it, so that another gateway can take it at once; if that fails, the other waits for one lease."""
         if not self.holds:
             return
         write = self._lease.release()
@@ -227,7 +227,7 @@ class Ownership:
             )
 
     async def _step(self) -> None:
-        """Look, and write if it is time."""
+        """Read the record, and write if it is time."""
         try:
             await self._look()
             asked_s = self._clock.now()
@@ -257,13 +257,15 @@ class Ownership:
         try:
             record = msgspec.json.decode(latest.data, type=LeaseRecord)
         except msgspec.DecodeError as error:
-            raise StateError(f"{self._what}: version {latest.number} is no lease ({error}): choose another") from error
+            raise StateError(
+                f"{self._what}: version {latest.number} is not a lease ({error}): choose another fleet name or store"
+            ) from error
         self._lease.observe(latest.number, record, self._clock.now())
 
 
 @asynccontextmanager
 async def owned_fleet(config: GatewayConfig, clock: Clock, lease_s: float = LEASE_S) -> AsyncIterator[Ownership | None]:
-    """Own the fleet that the config names meanwhile; None if it names none.
+    """Own the fleet of the config inside the block; None if the config names none.
 
     Raises:
         StateError: it cannot be owned.
@@ -283,4 +285,4 @@ async def owned_fleet(config: GatewayConfig, clock: Clock, lease_s: float = LEAS
         yield ownership
     finally:
         await end_tasks(keeping)
-        await ownership.give_back()
+        await ownership.release()

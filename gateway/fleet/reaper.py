@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from infra.clock import Clock
 from infra.clouds.base import Cloud, CloudError, Node, ThrottledError, UnavailableError
+from infra.retries import FailedTry, Retries
 from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
 _SWEEP_S = 60.0
 _EARLY_SWEEP_S = 15.0
 _EARLY_S = 60.0
-"""A machine that an earlier gateway ordered just before it died may appear in the provider's list only now."""
+"""A VM that an earlier gateway ordered just before it died may appear in the provider's list only now."""
 _RETRY_S = 5.0
-_DESTROY_TRIES = 5
-_DESTROY_WAIT_S = 2.0
+_DESTROY = Retries(first_s=2.0, most_s=8.0, tries=5)
 _TOLD_MOST_S = 900.0
 """If a provider throttles requests, the reaper waits for at most this long: a VM may be billed meanwhile."""
 _RUN_TAG = "spillway-run"
@@ -27,20 +27,20 @@ _RUN_TAG = "spillway-run"
 class Reaper:
     """Terminates VMs that no gateway uses.
 
-    A VM of an earlier gateway is terminated at first sight, unless this gateway adopts it. One of this gateway that
-    nothing uses is terminated when the second sweep finds it too: at the first it may still be launching.
+    The reaper terminates a VM of an earlier gateway at first sight, unless this gateway adopts it. It terminates an
+    unused VM of this gateway when the second sweep finds it too: at the first the VM may still be launching.
 
     Args:
         cloud: where the machines are.
-        tags: the gateway's own, the same after each restart.
-        known: returns the names of the VMs that are in somebody's hands.
+        tags: the gateway's own; they stay the same after a restart.
+        known: returns the names of the VMs that are in use.
         clock: time.
-        take_over: asked once for each machine of an earlier gateway: whether it is in somebody's hands from now on,
-            until ``destroy``.
+        take_over: called once for each VM of an earlier gateway; returns whether the VM is in use from now on, until
+            ``destroy``.
 
     Attributes:
-        tags: for each new machine: the gateway's, and one for this run of it, so that names are not mistaken.
-        not_given_back: machines that the cloud did not take back although it was asked again and again; by id.
+        tags: for each new VM: the gateway's, and one for this run of it, so that equal names are not confused.
+        not_terminated: VMs that the cloud did not terminate in spite of several requests; by id.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class Reaper:
         self._tried = asyncio.Event()
         self._sweeping: asyncio.Task[None] | None = None
         self.tags: Mapping[str, str] = {**self._gateway_tags, _RUN_TAG: self._run}
-        self.not_given_back: dict[str, str] = {}
+        self.not_terminated: dict[str, str] = {}
 
     def watch(self) -> asyncio.Task[None]:
-        """Begin to sweep, at once, more often in the first minute, then each minute; return the task that does."""
+        """Begin to sweep, at once, more often in the first minute, then each minute; return the sweeping task."""
         self._sweeping = asyncio.create_task(self._sweep_for_ever(), name="reaper")
         return self._sweeping
 
     async def first_sweep(self) -> None:
-        """Return once the first sweep, if one was begun, dealt with an earlier gateway's machines, or failed."""
+        """Return once the first sweep, if one was begun, has handled an earlier gateway's VMs, or failed."""
         if self._sweeping is not None:
             await self._tried.wait()
 
@@ -81,7 +81,7 @@ class Reaper:
         return self._sweeping is None or self._tried.is_set()
 
     async def stop(self) -> None:
-        """Sweep no more, and end whatever is left with our tag."""
+        """Stop sweeping, and terminate every VM that is left with our tag."""
         if self._sweeping is None:
             return
         await end_tasks(self._sweeping)
@@ -108,10 +108,10 @@ class Reaper:
             await self._clock.sleep_until(self._clock.now() + wait_s)
 
     async def sweep(self) -> None:
-        """End what nobody knows or takes over.
+        """Terminate VMs that are neither known nor adopted.
 
         Raises:
-            CloudError: the cloud does not say what there is.
+            CloudError: the cloud does not list its VMs.
         """
         nodes = [node for node in await self._cloud.list(self._gateway_tags) if node.id not in self._taken_over]
         known = self._known()
@@ -123,7 +123,7 @@ class Reaper:
     async def _end_unless_taken_over(self, node: Node) -> None:
         if self._take_over is not None and not self._is_ours(node) and node.id not in self._asked:
             self._asked.add(node.id)
-            self._taken_over.add(node.id)  # before it is asked: it may be destroyed before this goes on
+            self._taken_over.add(node.id)  # before the await: it may be destroyed meanwhile
             if await self._take_over(node):
                 return
             self._taken_over.discard(node.id)
@@ -136,29 +136,28 @@ class Reaper:
     async def destroy(self, node: Node) -> None:
         """Terminate a VM. If that fails, log an error; the next sweep tries again."""
         self._taken_over.discard(node.id)
-        for attempt in range(1, _DESTROY_TRIES + 1):
-            wait_s = _DESTROY_WAIT_S * attempt
-            try:
-                await self._cloud.destroy(node.id)
-            except (CloudError, OSError) as error:
-                wait_s = max(wait_s, _told_s(error))
-                _LOG.warning(
-                    "%s (%s) could not be terminated (try %d of %d): %s",
-                    node.name,
-                    node.id,
-                    attempt,
-                    _DESTROY_TRIES,
-                    error,
-                )
-            else:
-                self.not_given_back.pop(node.id, None)
-                return
-            if attempt < _DESTROY_TRIES:
-                await self._clock.sleep_until(self._clock.now() + wait_s)
-        self.not_given_back[node.id] = f"{node.name} ({node.id})"
-        _LOG.error("%s (%s) could not be terminated: it may still cost money; terminate it by hand", node.name, node.id)
+        what = f"{node.name} ({node.id})"
+
+        def heard(failed: FailedTry) -> None:
+            if failed.is_news:
+                _LOG.warning("%s could not be terminated (try %d): %s", what, failed.number, failed.error)
+
+        try:
+            await _DESTROY.retry(
+                lambda: self._cloud.destroy(node.id),
+                self._clock,
+                (CloudError, OSError),
+                heard=heard,
+                at_least_s=_told_s,
+            )
+        except (CloudError, OSError) as error:
+            self.not_terminated[node.id] = what
+            _LOG.warning("%s could not be terminated (last try): %s", what, error)
+            _LOG.error("%s could not be terminated: it may still cost money; terminate it by hand", what)
+        else:
+            self.not_terminated.pop(node.id, None)
 
 
-def _told_s(error: Exception) -> float:
-    """Return how long the provider wants to be left alone."""
+def _told_s(error: BaseException) -> float:
+    """Return the pause that the provider asks for."""
     return min(error.after_s, _TOLD_MOST_S) if isinstance(error, ThrottledError | UnavailableError) else 0.0

@@ -13,7 +13,7 @@ from infra.link.shaper import ShapedRelay
 
 @dataclass(slots=True)
 class Vm:
-    """A VM as the actuator holds it; every field is there once the launch has come so far."""
+    """A VM in the actuator; a field is set once the launch has come that far."""
 
     name: str
     ordered_s: float

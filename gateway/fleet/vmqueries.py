@@ -1,4 +1,4 @@
-"""Which queries are open on which VM. A query that cannot run on a VM is kept off it, and the others have the VM."""
+"""Which queries are open on which VM. A query that cannot run on a VM is kept off it; the others use the VM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class VmQueries:
 
     Args:
         queries: the running queries, by name.
-        emit: takes events.
+        emit: receives events.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class VmQueries:
         """Open each query that may be switched.
 
         Raises:
-            LinkLost: the VM went away.
-            QueryRefusedError: the VM takes none of them; or
-            TimeoutError: it answers for none of them.
+            LinkLost: the link to the VM was lost.
+            QueryRefusedError: the VM refuses all of them; or
+            TimeoutError: it did not answer for any of them.
         """
         self._open[vm], self._refused[vm] = set(), set()
         refusals: dict[str, Exception] = {}
@@ -63,20 +63,20 @@ class VmQueries:
             self._tell(query, vm, str(error))
 
     async def open_missing(self, vm: str, connection: Connection, query: str | None = None) -> None:
-        """Open what was not open at home when the others were opened on a VM; or ``query``, which was opened anew."""
+        """Open queries that were not open at home when the VM got the others; or ``query``, which was opened again."""
         if query is not None:
             self._refused[vm].discard(query)
             self._open[vm].discard(query)
         for name in self._switchable:
             if vm in self._queries[name].lanes:
-                # It went on there while its home was replaced.
+                # It continued there while its home was replaced.
                 self._open[vm].add(name)
             if name in self._open[vm] or name in self._refused[vm]:
                 continue
             try:
                 await self._queries[name].attach(connection)
             except LinkLost:
-                return  # whoever watches the link deals with that
+                return  # the task that watches the link handles that
             except (QueryRefusedError, TimeoutError) as error:
                 self._refused[vm].add(name)
                 self._tell(name, vm, str(error))
@@ -84,7 +84,7 @@ class VmQueries:
                 self._open[vm].add(name)
 
     async def keep_off(self, query: str, vm: str, reason: str) -> bool:
-        """Take a query off a VM on which it cannot go on; return whether the VM serves any other."""
+        """Close a query on a VM on which it cannot continue; return whether the VM serves any other."""
         others = self._open.setdefault(vm, set())
         others.discard(query)
         self._refused.setdefault(vm, set()).add(query)
@@ -95,12 +95,12 @@ class VmQueries:
         return True
 
     def drain(self, vm: str) -> None:
-        """Let a VM answer what it has, and give it no further run."""
+        """Send a VM no further run; it answers the runs that it has."""
         for query in self._queries.values():
             query.drain_lane(vm)
 
     async def take_out(self, vm: str, loss: Loss | None = None) -> None:
-        """Take the lanes of a VM out of all queries."""
+        """Remove the lanes of a VM from all queries."""
         for query in self._queries.values():
             await query.detach(vm, loss)
 

@@ -1,1 +1,1 @@
-"""Engine hosts: how the gateway launches, finds, enrols, links and watches them."""
+"""Engine hosts: how the gateway launches, finds, enrols, connects and watches them."""

@@ -1,4 +1,4 @@
-"""One engine host as the gateway talks to it: opens queries, and hands what it says to their lanes."""
+"""The gateway's connection to one engine host: opens queries, and passes the host's messages to their lanes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from infra.messages import (
     QueryRefused,
     Reclaimed,
 )
+from infra.together import await_shared
 
 T = TypeVar("T")
 Listener = Callable[[Completed | Credit | IsolatingMessage | QueryFailed, bytes], None]
@@ -35,11 +36,11 @@ class Connection:
     """A live link to a host.
 
     Args:
-        name: the lane's name: ``home``, or the VM's.
-        link: connected.
+        name: the lane's name: ``home``, or the VM's name.
+        link: an open link.
 
     Attributes:
-        accused: the queries that may have ended the host, as it said itself or the gateway found.
+        accused: the queries that may have ended the host, according to the host or to the gateway.
     """
 
     def __init__(self, name: str, link: HostLink) -> None:
@@ -61,23 +62,23 @@ class Connection:
         """Return once the host has warmed up.
 
         Raises:
-            LinkLost: the host went away before.
+            LinkLost: the link was lost before.
             TimeoutError: it took longer than ``deadline_s``.
         """
         await self._or_lost(asyncio.ensure_future(self._ready.wait()), deadline_s)
 
     async def open_query(self, message: OpenQuery, listener: Listener, deadline_s: float) -> QueryReady:
-        """Open a query; what the host says of it from then on goes to ``listener``.
+        """Open a query; the host's messages about it go to ``listener`` from then on.
 
         Raises:
-            QueryRefusedError: the host says no.
-            LinkLost: the host went away.
+            QueryRefusedError: the host refuses.
+            LinkLost: the link was lost.
             TimeoutError: no answer within ``deadline_s``.
         """
         key = (message.query, message.epoch)
         answer: asyncio.Future[QueryReady] = asyncio.get_running_loop().create_future()
         self._opening[key] = answer
-        self._listeners[key] = listener
+        self.listen(*key, listener)
         try:
             await self.link.send(message)
             return await self._or_lost(answer, deadline_s)
@@ -87,30 +88,34 @@ class Connection:
         finally:
             self._opening.pop(key, None)
 
+    def listen(self, query: str, epoch: int, listener: Listener) -> None:
+        """Let ``listener`` have what the host says of a query from now on."""
+        self._listeners[query, epoch] = listener
+
     async def close_query(self, query: str, epoch: int) -> None:
-        """Stop listening to a query and let the host stop it."""
+        """Stop receiving for a query, and let the host stop it."""
         self._listeners.pop((query, epoch), None)
         await self.link.send(CloseQuery(query=query, epoch=epoch))
 
     @property
     def alive(self) -> bool:
-        """Whether the link has not ended."""
+        """Whether the link is open."""
         return not self._lost.done()
 
     def when_lost(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once the link has ended, before those who wait for ``lost`` go on if it was given first."""
+        """Call ``callback`` once the link is lost; callbacks that were added first run before waiters of ``lost``."""
         self._lost.add_done_callback(lambda _: callback())
 
     async def lost(self) -> str:
-        """Return why the link ended, once it has."""
-        return await asyncio.shield(self._lost)
+        """Return why the link was lost, once it is."""
+        return await await_shared(self._lost)
 
     async def reclaimed(self) -> float:
-        """Return in how many seconds the provider takes the host's machine back, once it has said so."""
-        return await asyncio.shield(self._reclaimed)
+        """Return in how many seconds the provider reclaims the host's VM, once it has announced that."""
+        return await await_shared(self._reclaimed)
 
     async def close(self, reason: str) -> None:
-        """End the link; the host stays."""
+        """Close the link; the host keeps running."""
         await self.link.close(reason)
         await self._pump
 
@@ -135,7 +140,7 @@ class Connection:
         except LinkLost as error:
             reason = str(error)
         except ValueError as error:
-            reason = f"{self.name} sent what cannot be believed: {error}"
+            reason = f"{self.name} sent an invalid message: {error}"
         finally:
             self._lost.set_result(reason)
             await self.link.close(reason)
@@ -158,9 +163,9 @@ class Connection:
                 else:
                     answer.set_exception(QueryRefusedError(f"{self.name} refuses {message.query}: {message.reason}"))
             case Completed() | Credit() | IsolatingMessage() | QueryFailed():
-                # An answer of another epoch is from a query that this gateway did not open, or has closed.
+                # An answer of another epoch belongs to a query that this gateway did not open, or has closed.
                 listener = self._listeners.get((message.query, message.epoch))
                 if listener is not None:
                     listener(message, payload)
             case _:
-                raise LinkLost(f"{self.name} sent {type(message).__name__}, which is the gateway's to say")
+                raise LinkLost(f"{self.name} sent {type(message).__name__}, which only a gateway may send")

@@ -1,4 +1,4 @@
-"""How the gateway gets to an engine host: start or find it, enrol it, link up."""
+"""How the gateway gets an engine host: launch or find it, enrol it, connect to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from gateway.hosts.connection import Connection
 from infra.clock import Clock
-from infra.clouds.base import Cloud, CloudError, Node, Overheard, Warms
+from infra.clouds.base import Cloud, CloudError, Node, ReadsLogs, Warms
 from infra.link.channel import LinkLost
 from infra.link.client import Address, HostLink, enrol
 from infra.link.keys.trust import Authority, TrustError, UserData, new_token
@@ -22,7 +22,7 @@ _ENROL_DEADLINE_S = 15.0
 READY_DEADLINE_S = 180.0
 _WARM_ORPHAN_S = 900.0
 DIAL_S = 10.0
-# A host elsewhere is silent for so long when the WAN is cut. The one at home shares its CPUs with Spark, and no WAN is
+# A remote host is silent this long during a cut of the WAN. The host at home shares its CPUs with Spark, without a WAN
 # between: it gets the link's own, longer patience.
 _FAR_BEAT_S = 0.5
 _FAR_SILENT_S = 2.5
@@ -30,17 +30,17 @@ _ROLE = "spillway"
 
 
 class NotSettledError(Exception):
-    """A host is being started, or linked up with again."""
+    """A host is being launched, or reconnected."""
 
 
 @dataclass(frozen=True)
 class InService:
-    """An engine host that is linked up with, or ready to be.
+    """An engine host that is connected, or ready to be.
 
     Attributes:
         name: of its lane.
         host: the name in its certificate.
-        address: where it listens, or a relay before it.
+        address: where it, or a relay in front of it, listens.
     """
 
     name: str
@@ -54,12 +54,12 @@ def user_data(authority: Authority, host: str, token: bytes, orphan_after_s: flo
 
 
 def new_host_name(prefix: str) -> str:
-    """Return a name that no host had before, good for a certificate."""
+    """Return a name that no host had before and that is valid in a certificate."""
     return f"{prefix}-{secrets.token_hex(6)}"
 
 
 class Dial(Protocol):
-    """What links up with an engine host: ``dial``, or a double of a test."""
+    """A function that connects to an engine host: ``dial``, or a test double."""
 
     async def __call__(
         self,
@@ -83,20 +83,20 @@ async def dial(
     clock: Clock,
     within_s: float = DIAL_S,
 ) -> Connection:
-    """Enrol a host if it has a token to spend, and link up.
+    """Enrol a host if there is a token for it, and connect.
 
     Args:
         name: of the lane.
         host: the name in the host's certificate.
-        address: where it listens, or a relay before it.
-        authority: the gateway's.
+        address: where it, or a relay in front of it, listens.
+        authority: the gateway's authority.
         token: None for a host that was enrolled before.
         clock: time.
-        within_s: for linking up.
+        within_s: the deadline for the connection.
 
     Raises:
         LinkLost: it cannot be reached.
-        TrustError: it is not the host that was started.
+        TrustError: it is not the host that was launched.
     """
     if token is not None:
         await enrol(address, authority, host, token, _ENROL_DEADLINE_S)
@@ -107,11 +107,11 @@ async def dial(
 
 
 async def prepare_warm(cloud: Cloud, authority: Authority, clock: Clock, dial: Dial = dial) -> None:
-    """Start and enrol the warm hosts that ``cloud`` wants; nothing when it wants none, or knows none.
+    """Launch and enrol the warm hosts that ``cloud`` needs; do nothing if it needs none.
 
     Raises:
-        CloudError: a host does not come up.
-        LinkLost: it went away again.
+        CloudError: a host does not start.
+        LinkLost: its link was lost again.
         TrustError: it did not prove itself.
         TimeoutError: it did not become ready.
     """
@@ -124,7 +124,7 @@ async def prepare_warm(cloud: Cloud, authority: Authority, clock: Clock, dial: D
         return user_data(authority, host, tokens[host], _WARM_ORPHAN_S)
 
     usable: set[str] = set()
-    for _ in range(2):  # the second time for those in the place of hosts that cannot be used
+    for _ in range(2):  # the second time for hosts that replace unusable ones
         for node in await cloud.prepare(data_for):
             if node.host in usable:
                 continue
@@ -151,13 +151,13 @@ class HomeHost:
     """The private engine host: a process on this machine that outlives the gateway.
 
     Args:
-        machines: a process cloud that holds this one host.
-        authority: the gateway's.
-        orphan_after_s: the host ends itself after so long without a gateway.
+        machines: a process cloud for this one host.
+        authority: the gateway's authority.
+        orphan_after_s: the host ends itself after this time without a gateway.
         clock: time.
-        taken: ids of the hosts that this gateway has; others like this one share it.
-        role: what the host is for; one with another role is neither taken nor ended.
-        dial: links up with a host.
+        taken: ids of the hosts that this gateway uses; shared with others like this one.
+        role: the purpose of the host; hosts with another role are neither used nor ended.
+        dial: connects to a host.
     """
 
     def __init__(
@@ -180,13 +180,13 @@ class HomeHost:
         self._node: Node | None = None
 
     async def connect(self, tags: Mapping[str, str]) -> Connection:
-        """Link up with the host of an earlier gateway if it lives and is what ``tags`` say, else with a new one.
+        """Connect to the host of an earlier gateway if it lives and has these ``tags``, otherwise to a new one.
 
-        Of several the oldest is taken: it had the queries, and the others stood by.
+        Of several hosts the oldest is used: it had the queries, and the others were on standby.
 
         Raises:
-            CloudError: it cannot be started.
-            LinkLost: it went away again.
+            CloudError: it cannot be launched.
+            LinkLost: its link was lost again.
         """
         wanted = {**self._role, **tags}
         self._forget()
@@ -213,13 +213,13 @@ class HomeHost:
         except TrustError as error:
             raise CloudError(f"the new engine host did not prove itself: {error}") from error
         except LinkLost as error:
-            raise LinkLost(await self._with_last_words(str(error))) from error
+            raise LinkLost(await self._with_log_tail(str(error))) from error
 
     def in_service(self, connection: Connection | None) -> InService:
         """Return the host.
 
         Raises:
-            NotSettledError: it is not linked up with now.
+            NotSettledError: it is not connected now.
         """
         if self._node is None or connection is None or not connection.alive:
             raise NotSettledError("the private engine host is not linked up with")
@@ -229,24 +229,25 @@ class HomeHost:
         """Return once the host that ``connect`` returned has warmed up.
 
         Raises:
-            LinkLost: it went away before; the message ends with the end of its log, which is gone with it.
+            LinkLost: its link was lost before; the message ends with the end of its log, which is deleted with the
+            host.
             TimeoutError: it took too long; likewise.
         """
         try:
             await connection.wait_ready(READY_DEADLINE_S)
         except LinkLost as error:
-            raise LinkLost(await self._with_last_words(str(error))) from error
+            raise LinkLost(await self._with_log_tail(str(error))) from error
         except TimeoutError as error:
-            raise TimeoutError(await self._with_last_words(str(error))) from error
+            raise TimeoutError(await self._with_log_tail(str(error))) from error
 
-    async def _with_last_words(self, why: str) -> str:
-        if self._node is None or not isinstance(self._machines, Overheard):
+    async def _with_log_tail(self, why: str) -> str:
+        if self._node is None or not isinstance(self._machines, ReadsLogs):
             return why
-        words = await self._machines.last_words(self._node.id)
-        return f"{why}; its last words: {words or 'it wrote nothing'}"
+        words = await self._machines.log_tail(self._node.id)
+        return f"{why}; its log ends: {words or 'it wrote nothing'}"
 
     async def end(self, connection: Connection | None) -> None:
-        """Let the host end itself, if it was started, and see that it does."""
+        """Let the host exit, if it was launched, and check that it does."""
         if connection is not None:
             try:
                 await connection.link.send(Shutdown())
@@ -258,7 +259,7 @@ class HomeHost:
             self._forget()
 
     async def end_others(self) -> None:
-        """End the hosts of an earlier gateway that stood by, as nobody wants them now."""
+        """End the standby hosts of an earlier gateway, which are not needed now."""
         for node in await self._machines.list(self._role):
             if node.id not in self._taken:
                 await self._machines.destroy(node.id)

@@ -1,6 +1,6 @@
-"""Whether somebody answers where the config says that Spark's master is.
+"""Checks whether Spark's master answers at its configured address.
 
-Spark itself tries for a minute and then dies with a stack; whoever mistyped a host hears of it here within seconds.
+Spark itself tries for a minute and then fails with a stack trace; this check reports a wrong host within seconds.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import Final
 KEY: Final = ("private", "spark", "master")
 _WITHIN_S: Final = 5.0
 _PORTS: Final = {"http": 80, "https": 443}
-# A frame of Spark's own protocol: its length, the type of a request for a stream, the stream's name with its length. No
-# master has this stream, and each says so. A connection alone proves little: a proxy or a firewall may take any.
+# A frame of Spark's own protocol: its length, the type of a stream request, the length and name of the stream. No
+# master has this stream, and each master says so. An accepted connection alone proves little: a proxy or a firewall may
+# accept any.
 _STREAM: Final = b"/files/spillway"
 _HELLO: Final = struct.pack(">qbI", 8 + 1 + 4 + len(_STREAM), 6, len(_STREAM)) + _STREAM
 
 
 class MasterAwayError(OSError):
-    """No address of the master takes a connection.
+    """No address of the master answers.
 
     Args:
-        why: of each address.
+        why: the reason for each address.
     """
 
     def __init__(self, why: str) -> None:
@@ -34,16 +35,16 @@ class MasterAwayError(OSError):
 
 
 def see_master(master: str, within_s: float = _WITHIN_S) -> None:
-    """See that a master answers; of several addresses, one is enough. Blocks.
+    """Check that a master answers; of several addresses, one is enough. Blocks.
 
-    A standalone master is asked something in Spark's protocol; of Kubernetes a connection is enough.
+    A standalone master gets a request in Spark's protocol; for Kubernetes a connection is enough.
 
     Args:
-        master: as Spark understands it; ``local`` and ``yarn`` name nobody who could be asked.
+        master: Spark's master URL; ``local`` and ``yarn`` have no address to check.
         within_s: for all addresses together.
 
     Raises:
-        MasterAwayError: nobody answers.
+        MasterAwayError: no address answers.
     """
     addresses = master_addresses(master)
     if not addresses:
@@ -51,7 +52,7 @@ def see_master(master: str, within_s: float = _WITHIN_S) -> None:
     answers: queue.Queue[tuple[str, str]] = queue.Queue()
     hello = _HELLO if master.startswith("spark://") else b""
     for host, port in addresses:
-        # Threads that nobody waits for: looking up a name may take longer, and cannot be broken off.
+        # Threads that are never joined: a name lookup may take longer, and cannot be cancelled.
         threading.Thread(target=_try, args=(host, port, hello, within_s, answers), daemon=True).start()
     failed = {f"{host}:{port}": f"no answer within {within_s:g} s" for host, port in addresses}
     deadline_s = time.monotonic() + within_s
@@ -91,7 +92,7 @@ def _try(host: str, port: int, hello: bytes, within_s: float, answers: queue.Que
         with socket.create_connection((host, port), timeout=within_s) as connection:
             if hello:
                 connection.sendall(hello)
-                # One that wants TLS or a password hangs up, which is an answer, too.
+                # A master that requires TLS or a password closes the connection, which is an answer, too.
                 trouble = "something else answers: HTTP" if connection.recv(5) == b"HTTP/" else ""
     except TimeoutError:
         trouble = f"no answer within {within_s:g} s"

@@ -1,4 +1,4 @@
-"""A VM whose link is lost is dialled again for a while: a WAN that was cut comes back, and the VM has booted."""
+"""Reconnects to a VM whose link was lost: a cut of the WAN ends after a while, and the VM is booted already."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from infra.link.channel import LinkLost
 from infra.link.keys.trust import TrustError
 
 _LOG = logging.getLogger(__name__)
-# Short, so that the first packets after a cut are not those of a dial that has been backing off for long; a full way
-# needs more.
+# Short, so that the first packets after a cut are not those of a connection attempt that has backed off for long; a
+# full line needs more time.
 _DIAL_S: Final = 3.0
 _DIAL_ROUND_TRIPS: Final = 20.0
 _PAUSE_S: Final = 0.2
@@ -30,18 +30,18 @@ async def linked_again(
     within_s: float,
     clock: Clock,
 ) -> Connection | None:
-    """Return a new link on which all queries are open; None when there is no hope for one.
+    """Return a new link on which all queries are open; None if there is no hope of one.
 
-    Silence is waited out. A machine that refuses the connection has no engine host any more, and one that refuses the
-    gateway or a query will do so again.
+    Silence is retried. A VM that refuses the connection has no engine host any more; one that refuses the gateway or a
+    query would refuse again.
 
     Args:
         name: the VM's.
-        dial: links up within so many seconds, or raises.
-        open_queries: opens all of them on a link.
-        take_out: takes the VM's lanes out again when that failed half-way.
+        dial: connects within a number of seconds, or raises.
+        open_queries: opens all queries on a link.
+        take_out: removes the VM's lanes again when that failed half-way.
         round_trip_s: of the lost link.
-        within_s: the host ends itself after so long without a gateway.
+        within_s: the host ends itself after this time without a gateway.
         clock: time.
     """
     began_s = clock.now()
@@ -53,7 +53,7 @@ async def linked_again(
             _LOG.warning("reconnecting to %s failed: %s", name, error)
             return None
         except LinkLost as error:
-            # One that is reset is another matter: what stands in the way does that, and a host with too many callers.
+            # A reset is different: a firewall on the way may cause it, or a host with too many connections.
             if isinstance(error.__cause__, ConnectionRefusedError):
                 return None
         else:

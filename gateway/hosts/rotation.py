@@ -1,8 +1,8 @@
-"""New keys and certificates for the gateway and all its engine hosts, while they work.
+"""New keys and certificates for the gateway and all its engine hosts, without downtime.
 
-No link ends for it. Every host is told of the next authority while the present one is still good; then the next one
-takes its place on disk; then each host is met once by it, and forgets the one before. Killed at any moment, the next
-gateway finds hosts that trust it.
+No link is closed for it. First every host gets the next authority while the present one is still valid. Then the next
+one replaces it on disk. Then the gateway connects once to each host with it, and the host drops the old one. If the
+gateway is killed at any moment, the next gateway finds hosts that trust it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _ROUNDS: Final = 5
 
 
 class RotationRefusedError(Exception):
-    """Not now; everything goes on with the certificates that there are. The message says what to do."""
+    """The rotation is not possible now; the present certificates stay in use. The message says what to do."""
 
 
 class Keeper(Protocol):
-    """Who has engine hosts in its care."""
+    """An object that keeps engine hosts."""
 
     def in_service(self) -> list[InService]:
-        """Return those that are linked up with.
+        """Return the hosts that are connected.
 
         Raises:
             NotSettledError: one is about to be.
@@ -46,9 +46,9 @@ class Rotation:
     """Renews the certificates of one gateway.
 
     Args:
-        authority: the gateway's; it is renewed in place.
-        cloud: knows warm hosts that no VM is.
-        keepers: know all hosts that are linked up with.
+        authority: the gateway's authority; it is renewed in place.
+        cloud: knows the warm hosts that are not VMs.
+        keepers: know all hosts that are connected.
         clock: time.
     """
 
@@ -64,34 +64,35 @@ class Rotation:
 
         Returns:
             ``renewed``: hosts that refuse the old ones from now on; ``later``: those that could not be reached just
-            now, and do so when they are linked up with again.
+            now, which refuse them after the next connection.
 
         Raises:
-            RotationRefusedError: a host is just being started or cannot be reached; nothing is refused then.
+            RotationRefusedError: a host is just being launched or cannot be reached; the old certificates stay valid
+            then.
         """
         async with self._one_at_a_time:
             try:
                 following = await asyncio.to_thread(self._authority.following)
-                hosts = await self._all_told(following)
+                hosts = await self._all_notified(following)
             except (TrustError, OSError) as error:
                 raise RotationRefusedError(f"the certificates cannot be renewed: {error}") from error
             _LOG.info("certificates rotated: the gateway and %d engine hosts have new ones", len(hosts))
-            later = [host for host in hosts if not await self._met(host)]
+            later = [host for host in hosts if not await self._switched(host)]
             return {
                 "renewed": [host.host for host in hosts if host not in later],
                 "later": [host.host for host in later],
             }
 
-    async def _all_told(self, following: Authority) -> list[InService]:
-        """Tell all hosts of the next authority, those too that come meanwhile, then let it take over."""
+    async def _all_notified(self, following: Authority) -> list[InService]:
+        """Send the next authority to all hosts, including new ones, then put it into use."""
         told: dict[InService, None] = {}
         for _ in range(_ROUNDS):
             warm = await self._warm()
             hosts = {*await self._settled(), *warm}
             for host in sorted(hosts - told.keys(), key=lambda host: (host.name, host.host)):
-                await self._tell(host, following)
+                await self._renew(host, following)
                 told[host] = None
-            # No await from here on: nobody may come between.
+            # No await from here on: no other host may come in between.
             try:
                 present = {*self._in_service(), *warm}
             except NotSettledError:
@@ -99,18 +100,18 @@ class Rotation:
             if present <= told.keys():
                 self._authority.give_way(following)
                 return [host for host in told if host in present]
-        raise RotationRefusedError("engine hosts come and go too fast: try again when it is calmer")
+        raise RotationRefusedError("engine hosts start and stop too often: try again later")
 
     def _in_service(self) -> list[InService]:
         return [host for keeper in self._keepers for host in keeper.in_service()]
 
-    async def _tell(self, host: InService, following: Authority) -> None:
+    async def _renew(self, host: InService, following: Authority) -> None:
         try:
             await renew(host.address, self._authority, following, host.host, _RENEW_S)
         except (LinkLost, TrustError) as error:
             raise RotationRefusedError(f"{host.name} did not take new certificates: {error}: try again") from error
 
-    async def _met(self, host: InService) -> bool:
+    async def _switched(self, host: InService) -> bool:
         try:
             await renew(host.address, self._authority, self._authority, host.host, _RENEW_S)
         except (LinkLost, TrustError) as error:
@@ -133,12 +134,10 @@ class Rotation:
             return []
 
         def start_none(host: str) -> NoReturn:
-            raise RotationRefusedError(
-                f"the warm host {host} has to be started: it is at the next start of the gateway"
-            )
+            raise RotationRefusedError(f"the warm host {host} is not running: restart the gateway, which launches it")
 
         try:
             nodes = await self._cloud.prepare(start_none)
         except CloudError as error:
-            raise RotationRefusedError(f"the warm hosts cannot be looked at: {error}") from error
+            raise RotationRefusedError(f"the warm hosts cannot be listed: {error}") from error
         return [InService(node.name, node.host, (node.address, node.port)) for node in nodes]

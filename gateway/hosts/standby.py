@@ -11,21 +11,22 @@ from gateway.hosts.enrol import HomeHost, InService, NotSettledError
 from infra.clock import Clock
 from infra.clouds.base import CloudError
 from infra.link.channel import LinkLost
+from infra.retries import FailedTry, Retries
 from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
-_RETRY_S = 5.0
-_RETRY_MOST_S = 300.0
+_STARTS = Retries(first_s=5.0, most_s=300.0)
+_FAILURES = (CloudError, LinkLost, QueryRefusedError, TimeoutError)
 
 KeptHost = tuple[HomeHost, Connection]
 
 
 class Standby:
-    """Starts a host in the background, lets queries warm it up, and replaces it when it is lost.
+    """Launches a host in the background, lets queries warm it up, and replaces it when it is lost.
 
     Args:
-        make_host: makes the care for one more host.
-        tags: what the host must have been started with.
+        make_host: creates the object for one more host.
+        tags: what the host must have been launched with.
         warm: lets every query run once on a new host.
         clock: time.
     """
@@ -49,14 +50,14 @@ class Standby:
         self._changed = asyncio.Event()
 
     def begin(self, retired: KeptHost | None) -> None:
-        """Keep a host ready from now on; ``retired``, the one before the present one, is ended first."""
+        """Keep a host ready from now on; first end ``retired``, the host before the present one."""
         self._starting = True
         self._retired = retired
         self._keeper = asyncio.create_task(self._keep(), name="keep a standby host")
 
     @property
     def mistake(self) -> BaseException | None:
-        """What ended the care although nothing of the kind can happen to a host; None while all is well."""
+        """The internal error that ended this task; None if nothing is wrong."""
         keeper = self._keeper
         return keeper.exception() if keeper is not None and keeper.done() and not keeper.cancelled() else None
 
@@ -64,7 +65,7 @@ class Standby:
         """Return the host if there is one.
 
         Raises:
-            NotSettledError: it is being started.
+            NotSettledError: it is being launched.
         """
         if self._ready is None and self._held is None:
             return []
@@ -73,7 +74,7 @@ class Standby:
         return [self._ready[0].in_service(self._ready[1])]
 
     async def take(self) -> KeptHost | None:
-        """Hand the host over; one that is on its way is waited for. None when there is none."""
+        """Return the host and stop keeping it; wait for one that is being launched. None if there is none."""
         while self._ready is None and self._starting and self.mistake is None:
             self._changed.clear()
             await self._changed.wait()
@@ -91,7 +92,7 @@ class Standby:
         if kept is not None:
             self._held = None
         await self._stop()
-        if kept is not None:  # only now: its keeper would take the end of the link for a loss, and start another host
+        if kept is not None:  # only now: its keeper would treat the closed link as a loss, and launch another host
             await kept[1].close("the gateway stops")
 
     async def _stop(self) -> None:
@@ -99,7 +100,7 @@ class Standby:
         await end_tasks(self._keeper)
         self._keeper = self._ready = None
         self._starting = False
-        await self._end_retired()  # it may have been broken off
+        await self._end_retired()  # it may have been cancelled
         if self._held is not None:
             await self._let_go()
 
@@ -111,24 +112,22 @@ class Standby:
     async def _keep(self) -> None:
         try:
             await self._end_retired()
-            wait_s = _RETRY_S
             while True:
-                self._starting = True
-                failure = await self._hold_one()
-                if failure is None:
-                    wait_s = _RETRY_S
-                    continue
-                self._starting = False
-                self._changed.set()
-                _LOG.warning("no standby host: %s; next try in %.0f s", failure, wait_s)
-                await self._clock.sleep_until(self._clock.now() + wait_s)
-                wait_s = min(2 * wait_s, _RETRY_MOST_S)
+                await _STARTS.retry(self._hold_one, self._clock, _FAILURES, heard=self._note_failure)
         finally:
             self._starting = False
             self._changed.set()
 
-    async def _hold_one(self) -> str | None:
-        """Start a host and hold it until it is lost; return why there was none, or None when there was one."""
+    def _note_failure(self, failed: FailedTry) -> None:
+        self._starting = False
+        self._changed.set()
+        if failed.is_news:
+            _LOG.warning("no standby host: %s; next try in %.0f s", failed.error, failed.pause_s)
+
+    async def _hold_one(self) -> None:
+        """Launch a host and keep it until it is lost; raise one of ``_FAILURES`` if there is none."""
+        self._starting = True
+        await self._let_go()  # of the one before, if it could not be ended
         host = self._make_host()
         self._held = (host, None)
         try:
@@ -136,9 +135,9 @@ class Standby:
             self._held = (host, connection)
             await host.wait_ready(connection)
             await self._warm(connection)
-        except (CloudError, LinkLost, QueryRefusedError, TimeoutError) as error:
+        except _FAILURES:
             await self._let_go()
-            return str(error)
+            raise
         self._ready = (host, connection)
         self._changed.set()
         _LOG.info("a standby of the private engine host is ready")
@@ -146,7 +145,6 @@ class Standby:
         self._ready, self._starting = None, True
         _LOG.warning("the standby host is lost (%s): starting another", why)
         await self._let_go()
-        return None
 
     async def _end_retired(self) -> None:
         if self._retired is None:

@@ -1,1 +1,1 @@
-"""The write-ahead log of sources that cannot be asked again: what was received is on the disk before it is answered."""
+"""The write-ahead log of sources that cannot replay: events are on disk before they are acknowledged."""

@@ -1,4 +1,4 @@
-"""What could not become an event, or fails the query by itself: kept with its place, reason and content."""
+"""Records that cannot become events, and events that fail the query alone: kept with place, reason and content."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ class DeadLettersFullError(OSError):
 
 
 class ReplayRefusedError(Exception):
-    """Dead letters are not replayed now; the message says why."""
+    """Dead letters cannot be replayed now; the message says why."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of a dead-letter file.
 
     Attributes:
-        reason: why, in the words of who refused it.
-        raw: its content if that is UTF-8: the line as it was, or the event as JSON; at most 64 KiB.
-        record: its number in the source (from 0), for what could not be decoded.
-        offset: where it starts in the source, for what could not be decoded.
+        reason: why, from the part that refused it.
+        raw: its content if that is UTF-8: the original line, or the event as JSON; at most 64 KiB.
+        record: its number in the source (from 0), for a record that could not be decoded.
+        offset: where it starts in the source, for a record that could not be decoded.
         seq: its seq, for an event that fails the query.
-        raw_base64: its content if that is no UTF-8.
-        raw_bytes: the length of the whole content, where more than was kept; else -1.
-        place: where in the source, in words, where record and offset do not say it.
-        at: when it was put here (ISO 8601, UTC).
-        replayed: its number among the dead letters that were replayed, if it was and failed again; else -1.
+        raw_base64: its content if that is not UTF-8.
+        raw_bytes: the length of the whole content, if more than was kept; else -1.
+        place: its place in the source, in words, if record and offset do not say it.
+        at: when it was added (ISO 8601, UTC).
+        replayed: its number among the replayed dead letters, if it was replayed and failed again; else -1.
     """
 
     reason: str
@@ -61,12 +61,12 @@ class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
     replayed: int = -1
 
     def kept(self) -> bytes:
-        """Return the content as far as it was kept."""
+        """Return the part of the content that was kept."""
         return base64.b64decode(self.raw_base64) if self.raw_base64 else self.raw.encode()
 
     @property
     def whole(self) -> bool:
-        """Whether the content is as it came: not cut, no byte replaced (an earlier version did, and wrote no time)."""
+        """Whether the content is complete: not cut, no byte replaced (an earlier version did, and wrote no time)."""
         return self.raw_bytes < 0 and (bool(self.at) or "\ufffd" not in self.raw)
 
 
@@ -88,12 +88,12 @@ def dead_letter(
         reason: why.
         raw: the content, or its beginning.
         at_wall_s: now (s since 1970).
-        raw_bytes: the length of the whole content if ``raw`` is its beginning only, else -1.
-        record: see ``DeadLetter``, as for those that follow.
-        offset: see there.
-        seq: see there.
-        place: see there.
-        replayed: see there.
+        raw_bytes: the length of the whole content if ``raw`` is only its beginning, else -1.
+        record: see ``DeadLetter``, also for the next ones.
+        offset: see ``DeadLetter``.
+        seq: see ``DeadLetter``.
+        place: see ``DeadLetter``.
+        replayed: see ``DeadLetter``.
     """
     whole_bytes = max(len(raw), raw_bytes)
     kept = raw[:KEPT_BYTES]
@@ -111,7 +111,7 @@ def dead_letter(
 
 
 class _Earlier(msgspec.Struct, frozen=True):
-    """What the files before this one held, so that none of it comes in again, and the number of the next replay."""
+    """The content of earlier files, so that no letter is added twice, and the number of the next replay."""
 
     record: int = -1
     replayed: int = -1
@@ -120,15 +120,15 @@ class _Earlier(msgspec.Struct, frozen=True):
 
 
 class DeadLetterFile:
-    """The dead letters of one query as JSON lines; ``add`` blocks on the disk, and adds nothing twice.
+    """The dead letters of one query as JSON lines; ``add`` blocks on the disk, and adds no letter twice.
 
-    Ingress and delivery add from threads of their own. Undecodable records come in the order of the source, so the
-    last one tells which are in; events that fail the query come as lanes answer.
+    Ingress and delivery add from separate threads. Undecodable records come in the order of the source, so the last one
+    shows which are in the file; events that fail the query come in the order of answers.
 
     Args:
-        path: of the file; beside it stands what earlier files held (``.state.json``).
-        limit_bytes: when the file has reached it nothing more gets in.
-        on_added: hears of letters once they are in, on the thread that adds.
+        path: of the file; the state of earlier files is beside it (``.state.json``).
+        limit_bytes: when the file has reached this size, no letter is added.
+        on_added: called with letters once they are in the file, on the thread that adds.
     """
 
     def __init__(
@@ -154,11 +154,11 @@ class DeadLetterFile:
             self._read()
 
     def add(self, letters: Sequence[DeadLetter]) -> None:
-        """Append ``letters`` that are new and return once they are on the disk.
+        """Append the new ones of ``letters`` and return once they are on disk.
 
         Raises:
             DeadLettersFullError: the file has reached its limit.
-            OSError: none of them is in; they may be given again.
+            OSError: none of them is in the file; add them again.
         """
         with self._lock:
             self._add(letters)
@@ -182,7 +182,7 @@ class DeadLetterFile:
         try:
             self._append(data)
         except OSError:
-            # So that a reader sees whole lines; whether the disk has them is seen to before the next letter.
+            # Readers must see whole lines; the next letter makes sure that they are on disk.
             with contextlib.suppress(OSError):
                 os.truncate(self._path, self._size_bytes)
             raise
@@ -205,7 +205,7 @@ class DeadLetterFile:
             sync_folder(self._path.parent)
 
     def _read_tail(self) -> bytes:
-        """Return what shares its last page with the next letter."""
+        """Return the part of the file that shares its last page with the next letter."""
         if not self._size_bytes:
             return b""
         with self._path.open("rb") as file:
@@ -215,8 +215,7 @@ class DeadLetterFile:
     def _mend(self) -> None:
         """After a failed write or fsync, bring the file back to what was durable.
 
-        A page whose write failed counts as written from then on; letters that were durable may share it, so it is
-        written again.
+        A page whose write failed counts as clean from then on. Durable letters may share it, so it is written again.
         """
         if not self._torn:
             return
@@ -231,20 +230,20 @@ class DeadLetterFile:
         self._torn = False
 
     def move_out(self, folder: Path, before_seq: int) -> int:
-        """Move all letters into a file of their own in ``folder``, to be replayed, and begin anew.
+        """Move all letters into a file of their own in ``folder``, to be replayed, and start a new file.
 
-        The rename is what counts: before it all letters are here, after it all are there. Their numbers, which the
-        file's name tells (first and last), were never used before.
+        The rename decides: before it all letters are here, after it all are there. Their numbers, which are in the
+        file's name (first and last), were never used before.
 
         Args:
-            folder: is made.
-            before_seq: events before it are committed and will not be asked for again.
+            folder: created if it does not exist.
+            before_seq: events before it are committed and will not be replayed.
 
         Returns:
             How many were moved.
 
         Raises:
-            OSError: they may have been moved or not; whoever reads ``folder`` first sees that it is durable.
+            OSError: they may have been moved or not; the reader of ``folder`` first makes it durable.
         """
         with self._lock:
             self._mend()
@@ -256,7 +255,7 @@ class DeadLetterFile:
             first, moved = self._next_replay, self.count
             earlier = _Earlier(self._last_record, self._last_replayed, list(self._seqs), first + moved)
             write_atomically(self._state_path, msgspec.json.encode(earlier))
-            # Should what follows fail, these numbers are passed over.
+            # If the next steps fail, these numbers are skipped.
             self._next_replay = first + moved
             reached("deadletters.replay.noted")
             self._path.rename(folder / f"{first:012d}-{first + moved - 1:012d}.jsonl")

@@ -1,4 +1,4 @@
-"""All files of a journal: appended to at the end, deleted from the front. Blocks on the disk."""
+"""All files of a journal: new records are appended, old files are deleted. Blocks on the disk."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """What one append adds.
+    """The content of one append.
 
     Attributes:
-        body: of its frame.
-        count: how many records are in it.
-        wall_s: when they came, seconds since 1970.
-        key: what is remembered of it; None without a key.
+        body: the frame's body.
+        count: the number of records in it.
+        wall_s: when they were received, seconds since 1970.
+        key: the idempotency key to remember; None without a key.
     """
 
     body: bytes
@@ -46,19 +46,19 @@ class JournalEntry:
 
 
 class JournalFiles:
-    """The segments of a journal. Its methods are called in threads, one at a time; attributes may be read meanwhile.
+    """The segments of a journal. Call its methods in threads, one at a time; attributes may be read meanwhile.
 
-    After a failed write or fsync nobody knows what a file holds: it is cut back, and a new one begun.
+    After a failed write or fsync the content of a file is uncertain: the file is cut back, and a new one is begun.
 
     Args:
-        folder: made if it is not there.
-        segment_bytes: when a file holds so much, a new one is begun.
-        keys: the keys that are remembered; None when none are.
+        folder: created if it does not exist.
+        segment_bytes: at this size a new file is begun.
+        keys: the keys that are remembered; None if there are none.
 
     Attributes:
         segments: oldest first; a new list after each change.
-        next_record: number of the record that is appended next; all before it are on the disk.
-        received: when records came.
+        next_record: number of the next record; all before it are on disk.
+        received: when records were received.
     """
 
     def __init__(self, folder: Path, segment_bytes: int, keys: SeenKeys | None) -> None:
@@ -74,11 +74,11 @@ class JournalFiles:
 
     @property
     def held_bytes(self) -> int:
-        """What the files hold."""
+        """Total size of the files."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def recover(self) -> None:
-        """Find what is there, after whatever crash.
+        """Read the files, after any crash.
 
         Raises:
             StateError: it is damaged.
@@ -91,7 +91,7 @@ class JournalFiles:
         if self.segments[0].first_record > released:
             raise StateError(
                 f"{self.folder}: the file with record {released} is missing: restore it from a backup; without one, "
-                "only an empty state_dir and sink get the query going again"
+                "the query needs an empty state_dir and sink to start again"
             )
         saved = self._keys.load() if self._keys is not None else set()
         for segment, after in pairwise(self.segments):
@@ -105,7 +105,8 @@ class JournalFiles:
                 self._active_keys += self._note(frame)
         handle = os.open(last.path, os.O_WRONLY | os.O_APPEND)
         try:
-            # A killed process may have written what it did not sync; from now on it is read, so it must stay.
+            # A killed process may have written records without a sync. From now on they are read, so they must become
+            # durable.
             os.fsync(handle)
         except OSError:
             os.close(handle)
@@ -113,7 +114,7 @@ class JournalFiles:
         self._file = handle
 
     def _look_into(self, segment: Segment, end_record: int, *, keys: bool) -> None:
-        """Note what must be known of a full segment: when its first record came, and its keys if no file has them."""
+        """Read what is needed of a full segment: when its first record came, and its keys if they have no file."""
         found: list[SeenKey] = []
         with closing(SegmentReader(segment)) as reader:
             for frame in reader.frames(SEGMENT_HEAD_BYTES, end_record):
@@ -133,14 +134,14 @@ class JournalFiles:
 
     @property
     def writable(self) -> bool:
-        """Whether there is a file to append to; else ``roll`` makes one."""
+        """Whether there is a file to append to; otherwise call ``roll``."""
         return self._file is not None
 
     def put(self, group: Sequence[JournalEntry]) -> None:
         """Add a group durably.
 
         Raises:
-            OSError: nothing of it is in.
+            OSError: nothing of it was added.
         """
         segment = self.segments[-1]
         if not self.writable or segment.size_bytes >= self._segment_bytes:
@@ -177,14 +178,14 @@ class JournalFiles:
         self.next_record = record
 
     def _cut_back(self, segment: Segment) -> None:
-        """Let nothing of a failed append be seen, and never write to that file again."""
+        """Hide the data of a failed append, and never write to that file again."""
         assert self._file is not None, "it was being written"
         try:
             os.ftruncate(self._file, segment.size_bytes)
             os.fsync(self._file)
         except OSError as error:
-            # The next segment's first record says where this one ends. Until there is one, which is tried again and
-            # again, a process that is killed leaves an append that its sender takes for failed.
+            # The next segment's first record shows where this one ends. Until that segment exists, which is retried
+            # again and again, a killed process leaves data of an append that its sender considers failed.
             self._uncut = True
             _LOG.error("%s could not be truncated to %d bytes: %s", segment.path, segment.size_bytes, error)
         os.close(self._file)
@@ -194,7 +195,7 @@ class JournalFiles:
         """Begin a new segment.
 
         Raises:
-            OSError: there is none; it may be tried again.
+            OSError: there is none; call it again.
         """
         kept, last = self.segments, self.segments[-1]
         serial = last.serial
@@ -211,21 +212,21 @@ class JournalFiles:
         self._file = handle
         self._uncut = False
         self._active_keys = []
-        # A new list, since the event loop may look at the old one meanwhile.
+        # A new list, since the event loop may read the old one meanwhile.
         self.segments = [*kept, segment]
         return segment
 
     def give_up(self, record: int, now_wall_s: float) -> None:
-        """Remove the files in which every record is before ``record``, and the keys that are too old.
+        """Remove the files whose records are all before ``record``, and the keys that are too old.
 
         Raises:
-            OSError: some are still there; the next call removes them too.
+            OSError: some files remain; the next call removes them too.
         """
         note_released(self.folder, record)
         while len(self.segments) > 1 and self.segments[1].first_record <= record:
             reached("journal.unlink.before")
             self.segments[0].path.unlink(missing_ok=True)
-            # One after the other for good, so that what is left has no hole.
+            # One after the other, durably, so that the rest has no gap.
             sync_folder(self.folder)
             self.segments = self.segments[1:]
             reached("journal.unlink.after")
@@ -234,7 +235,7 @@ class JournalFiles:
             self._keys.forget(now_wall_s, self.segments[0].serial)
 
     def close(self) -> None:
-        """Close the file that is written."""
+        """Close the current file."""
         if self._uncut:
             try:
                 self.roll()

@@ -1,7 +1,7 @@
-"""The bytes of a journal: segment heads and frames, a frame being the records of one append. No I/O.
+"""The byte format of a journal: segment heads and frames. A frame holds the records of one append. No I/O.
 
-A frame is a head with a CRC of its own, a body with another, and four bytes that end it. The head says where the
-group began that was synced together with the frame: all before that was on the disk when the frame was written.
+A frame has a head with a CRC, a body with another CRC, and four end bytes. The head says where the group began that was
+synced together with the frame: everything before that was on disk when the frame was written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SEGMENT_HEAD_BYTES = _SEGMENT.size
 
 _HEAD = struct.Struct("<4sIIQIdQI")  # magic, body bytes, body CRC, first record, records, wall, group start, CRC
 MAGIC = b"SpwF"
-_END = b"FwpS"  # never zero, so that a last sector that was not written shows
+_END = b"FwpS"  # never zero, so that an unwritten last sector is detected
 HEAD_BYTES = _HEAD.size
 _LENGTH = struct.Struct("<I")
 _SECTOR_BYTES = 512
@@ -27,11 +27,11 @@ BODY_BYTES_MAX = 2**32 - 1 - len(_END)
 
 
 class DamagedFrameError(Exception):
-    """These bytes are not what was written."""
+    """The bytes differ from those that were written."""
 
 
 class _About(msgspec.Struct, frozen=True, array_like=True):
-    """What a frame's body says before its records; ``topics`` holds one for each record, or one for all, or none."""
+    """The part of a frame's body before its records; ``topics`` has one for each record, or one for all, or none."""
 
     key: str
     digest: bytes
@@ -43,10 +43,10 @@ class FrameHead:
     """The head of a frame.
 
     Attributes:
-        body_bytes: length of the body with what ends it.
+        body_bytes: length of the body and the end bytes.
         body_crc: its CRC32.
         first_record: number of the first record.
-        count: how many records.
+        count: number of records.
         wall_s: when they were received, seconds since 1970.
         group_start: offset in the segment of the first frame that was synced together with this one.
     """
@@ -79,20 +79,20 @@ class FrameBody:
     records: list[bytes]
 
     def topic(self, number: int) -> str:
-        """Return the topic of the record with this number in the frame; empty when it has none."""
+        """Return the topic of the record with this number in the frame; empty if it has none."""
         if not self.topics:
             return ""
         return self.topics[number if len(self.topics) > 1 else 0]
 
 
 def encode_segment_head(serial: int, first_record: int) -> bytes:
-    """Return the bytes that a segment begins with."""
+    """Return the first bytes of a segment."""
     fields = _SEGMENT.pack(_SEGMENT_MAGIC, serial, first_record, 0)[: -_LENGTH.size]
     return fields + _LENGTH.pack(zlib.crc32(fields))
 
 
 def decode_segment_head(data: bytes) -> tuple[int, int] | None:
-    """Return (serial, first record), or None when these bytes are no segment's head."""
+    """Return (serial, first record), or None if the bytes are not a segment's head."""
     if len(data) < SEGMENT_HEAD_BYTES:
         return None
     magic, serial, first_record, crc = _SEGMENT.unpack_from(data)
@@ -106,7 +106,7 @@ def encode_body(records: Sequence[bytes], *, key: str = "", digest: bytes = b"",
     Args:
         records: at least one.
         key: the idempotency key of the append; empty without one.
-        digest: what tells this append from another one with the same key.
+        digest: distinguishes this append from another one with the same key.
         topics: of each record; none, or as many as there are records.
     """
     kept = list(topics[:1]) if len(set(topics)) == 1 else list(topics)
@@ -123,7 +123,7 @@ def frame_of(body: bytes, *, first_record: int, count: int, wall_s: float, group
 
 
 def decode_head(data: bytes, at: int = 0) -> FrameHead | None:
-    """Return the head that begins at ``at``, or None when there is no intact one."""
+    """Return the head that begins at ``at``, or None if there is no intact one."""
     if len(data) - at < HEAD_BYTES:
         return None
     magic, *fields, crc = _HEAD.unpack_from(data, at)
@@ -136,7 +136,7 @@ def decode_body(head: FrameHead, data: bytes) -> FrameBody:
     """Return the content of a frame.
 
     Raises:
-        DamagedFrameError: it is not what was written.
+        DamagedFrameError: the bytes differ from those that were written.
     """
     if len(data) != head.body_bytes or zlib.crc32(data) != head.body_crc:
         raise DamagedFrameError
@@ -153,10 +153,10 @@ def decode_body(head: FrameHead, data: bytes) -> FrameBody:
 
 
 def is_torn(rest: bytes, at: int) -> bool:
-    """Return whether a write that was cut short explains the bad frame that a segment ends with.
+    """Return whether an interrupted write explains the bad frame at the end of a segment.
 
-    What was synced is never cut: not when a frame after it says so, and not when every sector of the bad frame holds
-    something, since a sector that was not written reads as zeros.
+    Synced data is never cut. The frame was synced if a later frame says so, or if no sector of the bad frame is empty,
+    since an unwritten sector reads as zeros.
 
     Args:
         rest: the segment from the bad frame to its end.

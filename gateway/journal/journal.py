@@ -1,4 +1,4 @@
-"""The journal of one query: appended in groups that share an fsync, read by position, deleted from its beginning."""
+"""The journal of one query: appends in groups that share an fsync, reads by position, deletes from its beginning."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from infra.clock import Clock
 from infra.gate import ByteGate
 from infra.statefiles import StateError
 from infra.threads import run_to_end
+from infra.together import wait_out
 
-# What may be in memory on its way to the disk before an append waits.
+# How much may be in memory on its way to the disk before an append waits.
 _PENDING_BYTES_MAX: Final = 32 * 2**20
 _SEGMENTS_MIN: Final = 4
-# How often a disk that failed is tried, when nobody appends.
 _PROBE_S: Final = 1.0
 
 
 class JournalFullError(Exception):
-    """The journal holds as much as it may; nothing was taken. Hold the sender back until some is released."""
+    """The journal has reached its limit; nothing was accepted. Make the sender wait until some is released."""
 
 
 @dataclass(slots=True)
@@ -40,23 +40,32 @@ class _Append:
 
 
 class Journal:
-    """Records in the order of their receipt, each with a number (from 0) for ever.
+    """Records in the order of their receipt, each with a permanent number (from 0).
 
-    Used from one event loop; ``open`` before all else. After a failed write or fsync nobody knows what a file holds:
-    it is cut back, and the journal goes on in a new file.
+    Use it from one event loop; call ``open`` first. After a failed write or fsync the content of a file is uncertain:
+    the file is cut back, and the journal continues in a new file.
 
     Args:
-        folder: made if it is not there; nothing else may be in it.
-        limit_bytes: when the files hold so much, appends are refused; one append may go over it.
-        segment_bytes: when a file holds so much, a new one is begun; at most a quarter of the limit.
+        folder: created if it does not exist; it must contain nothing else.
+        limit_bytes: at this total size appends are refused; one append may exceed it.
+        segment_bytes: at this size a new file is begun; at most a quarter of the limit.
         clock: time.
         remember_keys_s: how long an append's key is remembered; 0 remembers none.
+        probe_s: how often a disk that failed is tried, when nobody appends.
     """
 
     def __init__(
-        self, folder: Path, *, limit_bytes: int, segment_bytes: int, clock: Clock, remember_keys_s: float = 0.0
+        self,
+        folder: Path,
+        *,
+        limit_bytes: int,
+        segment_bytes: int,
+        clock: Clock,
+        remember_keys_s: float = 0.0,
+        probe_s: float = _PROBE_S,
     ) -> None:
         self.folder = folder
+        self._probe_s = probe_s
         self._limit_bytes = limit_bytes
         self._clock = clock
         self._keys = SeenKeys(folder, remember_keys_s) if remember_keys_s > 0 else None
@@ -76,7 +85,7 @@ class Journal:
     # -------------------------------------------------------------------------------------------- opening and ending
 
     async def open(self) -> None:
-        """Find what is there, after whatever crash.
+        """Read the files, after any crash.
 
         Raises:
             StateError: it is damaged.
@@ -87,9 +96,12 @@ class Journal:
         self._writer = asyncio.create_task(self._write(), name=f"journal {self.folder}")
 
     async def close(self) -> None:
-        """Write what is on its way, and close the files."""
+        """Write pending appends, and close the files; a cancelled caller waits for it."""
         self._closing = True
         self._wake.set()
+        await wait_out(self._close())
+
+    async def _close(self) -> None:
         if self._writer is not None:
             await asyncio.wait([self._writer])
         async with self._disk, self._reading:
@@ -100,17 +112,17 @@ class Journal:
 
     @property
     def next_record(self) -> int:
-        """Number of the record that is appended next; all before it are on the disk."""
+        """Number of the next record; all before it are on disk."""
         return self._files.next_record
 
     @property
     def first_record(self) -> int:
-        """Number of the oldest record that is still there."""
+        """Number of the oldest record that still exists."""
         return self._files.segments[0].first_record
 
     @property
     def held_bytes(self) -> int:
-        """What the files hold."""
+        """Total size of the files."""
         return self._files.held_bytes
 
     @property
@@ -120,31 +132,31 @@ class Journal:
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be appended now, or ever again; empty when all is well."""
+        """Why nothing can be appended now, or ever again; empty if nothing is wrong."""
         if self._writer is not None and self._writer.done() and not self._closing:
             return f"the journal {self.folder} ended: {self._writer.exception()!r}"
         return self._disk_trouble
 
     def seen(self, key: str) -> SeenKey | None:
-        """Return what was appended with ``key`` within the time that keys are remembered."""
+        """Return the append with ``key``, if it is recent enough to be remembered."""
         return None if self._keys is None else self._keys.find(key, self._clock.wall())
 
     async def append(
         self, records: Sequence[bytes], *, key: str = "", digest: bytes = b"", topics: Sequence[str] = ()
     ) -> None:
-        """Return once ``records`` are on the disk: all of them, or none when it raises.
+        """Return once ``records`` are on disk: all of them, or none if it raises.
 
-        A caller that is cancelled does not know whether they are in.
+        A caller that is cancelled does not know whether they were added.
 
         Args:
             records: in order.
             key: remembered with the records; empty for none.
-            digest: what tells this append from another one with the same key.
+            digest: distinguishes this append from another one with the same key.
             topics: of each record; none, or as many as there are records.
 
         Raises:
-            JournalFullError: nothing was taken.
-            OSError: the disk is full or fails; nothing was taken.
+            JournalFullError: nothing was accepted.
+            OSError: the disk is full or fails; nothing was accepted.
             ValueError: there are more bytes than one append can hold.
         """
         if not records:
@@ -156,7 +168,7 @@ class Journal:
         if self._closing or self._writer is None or self._writer.done():
             raise OSError(f"the journal {self.folder} is closed")
         if self.full:
-            raise JournalFullError(f"the journal holds {self.held_bytes} bytes, and may hold {self._limit_bytes}")
+            raise JournalFullError(f"the journal holds {self.held_bytes} bytes, its limit is {self._limit_bytes}")
         wall_s = self._clock.wall()
         seen = SeenKey(key, digest, len(records), wall_s) if key else None
         append = _Append(JournalEntry(body, len(records), wall_s, seen))
@@ -167,7 +179,7 @@ class Journal:
         await append.done
 
     async def _write(self) -> None:
-        """Write what is pending, group after group, until the journal is closed."""
+        """Write pending appends, group after group, until the journal is closed."""
         while self._pending or not self._closing:
             await self._wait_or_probe()
             group, self._pending = self._pending, []
@@ -188,10 +200,10 @@ class Journal:
                         append.done.set_exception(error)
 
     async def _wait_or_probe(self) -> None:
-        """Return once there is something to write; meanwhile try a disk that failed, so that its recovery shows."""
+        """Return once there is something to write; meanwhile try a failed disk, so that its recovery is noticed."""
         while not self._wake.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(_PROBE_S if self._disk_trouble else None):
+                async with asyncio.timeout(self._probe_s if self._disk_trouble else None):
                     await self._wake.wait()
             if self._disk_trouble and not self._wake.is_set():
                 try:
@@ -220,15 +232,15 @@ class Journal:
     # ------------------------------------------------------------------------------------------- reading and release
 
     async def read(self, position: Position, max_records: int, max_bytes: int) -> Records | None:
-        """Return the records from ``position`` on, at least one; None when there are none.
+        """Return the records from ``position`` on, at least one; None if there are none.
 
         Args:
-            position: ``record`` says which record is the first; ``part`` and ``offset`` only help to find it.
+            position: ``record`` is the first record; ``part`` and ``offset`` only help to find it.
             max_records: how many at most.
-            max_bytes: no further record is taken once so much is.
+            max_bytes: no further record is added after this size.
 
         Raises:
-            StateError: they are damaged, or not there any more.
+            StateError: they are damaged, or do not exist any more.
             OSError: the disk fails.
         """
         end_record = self._files.next_record
@@ -244,18 +256,18 @@ class Journal:
             return await run_to_end(lambda: reader.read(segments, position, max_records, max_bytes, end_record))
 
     def received_wall_s(self, record: int) -> float | None:
-        """Return about when the record came, seconds since 1970; None when it is not there yet."""
+        """Return about when the record was received, seconds since 1970; None if it does not exist yet."""
         return self._files.received.at(record) if record < self._files.next_record else None
 
     async def release(self, position: Position) -> None:
-        """Give up the files in which every record is before ``position``.
+        """Delete the files whose records are all before ``position``.
 
         Raises:
-            OSError: some are still there; the next release gives them up too.
+            OSError: some files remain; the next release deletes them too.
         """
         record = min(position.record, self._files.next_record)
         segments = self._files.segments
-        # Nothing in any file is needed, and they hold so much that senders may have to wait for it.
+        # No record in any file is needed, and the files are so large that senders may have to wait for space.
         spent = record == self._files.next_record and self.held_bytes >= self._limit_bytes // 2
         if self._writer is None or (not spent and (len(segments) < 2 or segments[1].first_record > record)):
             return

@@ -1,4 +1,4 @@
-"""The idempotency keys that were seen: in memory, and on disk for longer than the records that came with them."""
+"""The remembered idempotency keys: in memory, and on disk for longer than the records that came with them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TELL_EACH_S = 3600.0
 
 
 class SeenKey(msgspec.Struct, frozen=True, array_like=True):
-    """A key that came with an append.
+    """The key of an append.
 
     Attributes:
-        key: as it was given.
-        digest: what tells the append from another one with the same key.
-        count: how many records came with it.
+        key: the key.
+        digest: distinguishes the append from another one with the same key.
+        count: the number of its records.
         wall_s: when, seconds since 1970.
     """
 
@@ -41,13 +41,13 @@ class SeenKey(msgspec.Struct, frozen=True, array_like=True):
 class SeenKeys:
     """The keys of a journal.
 
-    A key is kept for ``keep_s``, and at most ``keys_max`` of them are: the oldest are forgotten first, which is told.
-    The keys of a segment that is full go to a file of their own, ``<serial>.keys``, which stays when the segment goes.
+    A key is kept for ``keep_s``, and at most ``keys_max`` are kept: the oldest are dropped first, with a log line. The
+    keys of a full segment go to a separate file, ``<serial>.keys``, which outlives the segment.
 
     Args:
         folder: the journal's.
         keep_s: how long a key is remembered.
-        keys_max: how many are.
+        keys_max: the limit of remembered keys.
     """
 
     def __init__(self, folder: Path, keep_s: float, keys_max: int = KEYS_MAX) -> None:
@@ -59,16 +59,16 @@ class SeenKeys:
         self._told_s = -math.inf
 
     def __len__(self) -> int:
-        """Return how many are remembered."""
+        """Return the number of remembered keys."""
         return len(self._seen)
 
     def find(self, key: str, now_wall_s: float) -> SeenKey | None:
-        """Return what came with ``key``, unless that is too long ago."""
+        """Return the append with ``key``, unless it is too old."""
         seen = self._seen.get(key)
         return seen if seen is not None and now_wall_s - seen.wall_s < self._keep_s else None
 
     def add(self, seen: SeenKey) -> None:
-        """Remember a key, and forget what is too old or too much."""
+        """Remember a key, and drop keys that are too old or too many."""
         self._seen.pop(seen.key, None)
         self._seen[seen.key] = seen
         while self._seen:
@@ -81,7 +81,7 @@ class SeenKeys:
             del self._seen[oldest.key]
 
     def _tell(self, old_s: float, now_wall_s: float) -> None:
-        """Say, once an hour, that keys are remembered for less than was promised."""
+        """Log, once an hour, that keys are remembered for a shorter time than configured."""
         if now_wall_s - self._told_s < _TELL_EACH_S:
             return
         self._told_s = now_wall_s
@@ -98,7 +98,7 @@ class SeenKeys:
         """Write the keys of a segment to their file.
 
         Raises:
-            OSError: they are not there.
+            OSError: they were not written.
         """
         kept = list(keys)
         data = msgspec.msgpack.encode(kept)
@@ -106,7 +106,7 @@ class SeenKeys:
         self._newest_s[serial] = max((seen.wall_s for seen in kept), default=0.0)
 
     def load(self) -> set[int]:
-        """Remember what the files hold, oldest first; return the serials of their segments.
+        """Load the keys of all files, oldest first; return the serials of their segments.
 
         Raises:
             StateError: a file is damaged.
@@ -116,7 +116,7 @@ class SeenKeys:
             if len(data) < _CRC_BYTES or int.from_bytes(data[:_CRC_BYTES], "little") != zlib.crc32(data[_CRC_BYTES:]):
                 raise StateError(
                     f"{path} is damaged: restore it from a backup, or remove it; without it requests that are sent "
-                    "again with a key from that time are taken again"
+                    "again with a key from that time are accepted again"
                 )
             keys = msgspec.msgpack.decode(data[_CRC_BYTES:], type=list[SeenKey])
             self._newest_s[int(path.stem)] = max((seen.wall_s for seen in keys), default=0.0)
@@ -125,10 +125,10 @@ class SeenKeys:
         return set(self._newest_s)
 
     def forget(self, now_wall_s: float, oldest_serial: int) -> None:
-        """Remove the files of segments before ``oldest_serial`` of which no key is remembered any more.
+        """Remove the files of segments before ``oldest_serial`` whose keys are all dropped.
 
         Raises:
-            OSError: some are still there.
+            OSError: some files remain.
         """
         first_kept_s = next(iter(self._seen.values())).wall_s if self._seen else now_wall_s
         limit_s = max(now_wall_s - self._keep_s, first_kept_s)

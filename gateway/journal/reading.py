@@ -1,4 +1,4 @@
-"""From a position in a journal to the records that stand there."""
+"""Reads the records at a position of a journal."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Records:
     """Consecutive records of a journal.
 
     Attributes:
-        start: where the first one stands.
-        end: where the next one stands.
-        records: their bytes, as they were appended.
-        topics: of each record; empty text where it has none.
+        start: position of the first one.
+        end: position after the last one.
+        records: their bytes, as appended.
+        topics: of each record; an empty text if it has none.
         offsets: in its segment, of the frame that holds the record.
         wall_s: mean time of receipt, seconds since 1970.
     """
@@ -54,10 +54,10 @@ class PositionReader:
     def read(
         self, segments: Sequence[Segment], position: Position, max_records: int, max_bytes: int, end_record: int
     ) -> Records:
-        """Return the records from ``position`` on, at least one, until a limit is met or ``end_record``.
+        """Return the records from ``position`` on, at least one, up to a limit or ``end_record``.
 
         Raises:
-            StateError: they are damaged, or not there any more.
+            StateError: they are damaged, or do not exist any more.
             OSError: the disk fails.
         """
         records: list[bytes] = []
@@ -79,7 +79,7 @@ class PositionReader:
         return Records(position, end, records, topics, offsets, wall_s / len(records))
 
     def _frame_at(self, segments: Sequence[Segment], position: Position) -> tuple[PlacedFrame, int]:
-        """Return the frame that holds a record and its segment's first record; the last frame read is kept."""
+        """Return the frame with a record, and its segment's first record; the last frame read is cached."""
         at = bisect_right(segments, position.record, key=lambda segment: segment.first_record) - 1
         if at < 0:
             raise StateError(
@@ -94,13 +94,13 @@ class PositionReader:
         if kept is None or not kept.head.first_record <= position.record < kept.head.end_record:
             if kept is None or kept.head.end_record != position.record:
                 self._following = self._reader.frames(_offset_for(self._reader, position), _NO_END)
-            # The one that follows, when records are read one after the other.
+            # The next frame, when records are read in order.
             kept = _first_with(self._following, position.record)
         self._frame = kept
         return kept, segment.first_record
 
     def close(self) -> None:
-        """Close the file that is open."""
+        """Close the open file."""
         if self._reader is not None:
             self._reader.close()
         self._reader = self._frame = None
@@ -108,7 +108,7 @@ class PositionReader:
 
 
 def _offset_for(reader: SegmentReader, position: Position) -> int:
-    """Return where to look for a record: where its position says, if that is so, else at the first frame."""
+    """Return where to look for a record: at its position's offset if that is valid, else at the first frame."""
     if position.part == reader.segment.first_record and position.offset > SEGMENT_HEAD_BYTES:
         head = reader.head_at(position.offset)
         if head is not None and head.first_record <= position.record:
@@ -121,24 +121,24 @@ def _first_with(frames: Iterator[PlacedFrame], record: int) -> PlacedFrame:
 
 
 class ReceiptTimes:
-    """About when each record of a journal came; coarser, the more there are."""
+    """About when each record of a journal was received; less exact for more records."""
 
     def __init__(self) -> None:
         self._marks: list[tuple[int, float]] = []
 
     def add(self, record: int, wall_s: float) -> None:
-        """Note that ``record``, later than all before, came at ``wall_s``."""
+        """Note that ``record``, later than all before, was received at ``wall_s``."""
         if len(self._marks) >= _MARKS_MAX:
             self._marks = self._marks[::2]
         self._marks.append((record, wall_s))
 
     def at(self, record: int) -> float | None:
-        """Return when the record came, or one not long before it; None when nothing is known."""
+        """Return when the record, or one shortly before it, was received; None if nothing is known."""
         marks = self._marks
         at = bisect_right(marks, record, key=lambda mark: mark[0]) - 1
         return marks[at][1] if at >= 0 else None
 
     def forget(self, before_record: int) -> None:
-        """Forget what is not asked for any more."""
+        """Drop times that are not needed any more."""
         at = bisect_right(self._marks, before_record, key=lambda mark: mark[0]) - 1
         self._marks = self._marks[max(0, at) :]

@@ -1,4 +1,4 @@
-"""The latest appends to a journal, for a caller that must know after a crash whether its last append succeeded."""
+"""The latest appends to a journal, for a caller that must find out after a crash whether its last append succeeded."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gateway.journal.segments import SegmentReader, segments_in
 
 
 def keys_since(folder: Path, record: int, end_record: int) -> set[str]:
-    """Return the keys of the appends that hold a record from ``record`` to before ``end_record``. Blocks.
+    """Return the keys of the appends with a record from ``record`` to before ``end_record``. Blocks.
 
     Args:
-        folder: of a journal that is open, and that nobody appends to meanwhile.
+        folder: of an open journal that nobody appends to meanwhile.
         record: number of the first record of interest.
         end_record: the journal's ``next_record``.
 

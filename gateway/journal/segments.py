@@ -1,4 +1,4 @@
-"""The files of a journal: their names, what stands in them, and where they end after a crash."""
+"""The files of a journal: their names, their content, and where they end after a crash."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Segment:
         path: of the file.
         serial: counts the files of the journal from 0.
         first_record: number of its first record.
-        size_bytes: what it holds for sure; behind that may stand leftovers of an append that failed.
+        size_bytes: the valid size; leftovers of a failed append may follow.
     """
 
     path: Path
@@ -45,16 +45,16 @@ class Segment:
     size_bytes: int
 
     def damage(self, offset: int, what: str) -> StateError:
-        """Return the report about something wrong at ``offset``."""
+        """Return the error for damage at ``offset``."""
         return StateError(
-            f"{self.path}: at byte {offset}: {what}. Restore the file from a backup; without one, what was received "
-            "from there on is lost, and only an empty state_dir and sink get the query going again"
+            f"{self.path}: at byte {offset}: {what}. Restore the file from a backup; without one, the data received "
+            "from there on is lost, and the query needs an empty state_dir and sink to start again"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedFrame:
-    """A frame and where it stands in its segment."""
+    """A frame and its place in its segment."""
 
     offset: int
     head: FrameHead
@@ -62,12 +62,12 @@ class PlacedFrame:
 
     @property
     def end_offset(self) -> int:
-        """Offset of what follows."""
+        """Offset of the next frame."""
         return self.offset + self.head.total_bytes
 
 
 def segments_in(folder: Path) -> list[Segment]:
-    """Return the segments of a folder, oldest first; a last one that was only being made is removed.
+    """Return the segments of a folder, oldest first; remove a last one that was not completely created.
 
     Raises:
         StateError: one is missing or damaged.
@@ -85,7 +85,7 @@ def segments_in(folder: Path) -> list[Segment]:
         if after.serial != before.serial + 1 or after.first_record < before.first_record:
             raise StateError(
                 f"{folder}: between {before.path.name} and {after.path.name} a file is missing: restore it from a "
-                "backup; without one, only an empty state_dir and sink get the query going again"
+                "backup; without one, the query needs an empty state_dir and sink to start again"
             )
     for segment in found:
         with segment.path.open("rb") as file:
@@ -95,10 +95,10 @@ def segments_in(folder: Path) -> list[Segment]:
 
 
 def released_record(folder: Path) -> int:
-    """Return the record before which everything was released, as far as files went because of it.
+    """Return the record before which everything was released, as far as files were deleted because of that.
 
     Raises:
-        StateError: the file that says so is damaged.
+        StateError: the file that records it is damaged.
     """
     path = folder / _RELEASED
     if not path.exists():
@@ -110,22 +110,22 @@ def released_record(folder: Path) -> int:
 
 
 def note_released(folder: Path, record: int) -> None:
-    """Note durably, before files go, that everything before ``record`` was released."""
+    """Record durably, before files are deleted, that everything before ``record`` was released."""
     write_atomically(folder / _RELEASED, f"{record}\n".encode())
 
 
 def _was_being_made(segment: Segment) -> bool:
-    """Return whether a segment was not even there for sure, so that nothing can be in it."""
+    """Return whether a segment was not durably created, so that it cannot contain anything."""
     if segment.size_bytes < SEGMENT_HEAD_BYTES:
         return True
     return segment.size_bytes == SEGMENT_HEAD_BYTES and not any(segment.path.read_bytes())
 
 
 def make_segment(folder: Path, serial: int, first_record: int) -> Segment:
-    """Make a segment without frames, there for good.
+    """Create a segment without frames, durably.
 
     Raises:
-        OSError: it is not; it may be made again.
+        OSError: it was not created; call it again.
     """
     path = folder / f"{serial:08d}-{first_record:016d}.journal"
     path.unlink(missing_ok=True)
@@ -141,7 +141,7 @@ class SegmentReader:
     """Reads frames of one segment, in blocks. Blocks on the disk.
 
     Raises:
-        FileNotFoundError: the segment was given up meanwhile.
+        FileNotFoundError: the segment was deleted meanwhile.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -154,7 +154,7 @@ class SegmentReader:
         """Yield the frames from ``offset`` on until ``end_record``.
 
         Raises:
-            StateError: the segment does not hold them as they were written.
+            StateError: the segment does not contain them as they were written.
         """
         while True:
             head = decode_head(self._bytes(offset, HEAD_BYTES))
@@ -174,14 +174,14 @@ class SegmentReader:
             raise self.segment.damage(offset, what) from error
 
     def head_at(self, offset: int) -> FrameHead | None:
-        """Return the head of the frame that begins at ``offset``, if one does."""
+        """Return the head of the frame at ``offset``, if there is one."""
         return decode_head(self._bytes(offset, HEAD_BYTES))
 
     def recover(self) -> Iterator[PlacedFrame]:
         """Yield all frames of the last segment of a journal, and cut a torn tail.
 
         Raises:
-            StateError: something is wrong that is no torn tail.
+            StateError: there is damage other than a torn tail.
         """
         offset, record = SEGMENT_HEAD_BYTES, self.segment.first_record
         size_bytes = self.segment.size_bytes
@@ -197,7 +197,7 @@ class SegmentReader:
         self.segment.size_bytes = offset
 
     def _next_frame(self, offset: int, record: int) -> PlacedFrame | None:
-        """Return the frame at ``offset`` if it begins with ``record`` and is as it was written."""
+        """Return the frame at ``offset`` if it begins with ``record`` and is intact."""
         head = decode_head(self._bytes(offset, HEAD_BYTES))
         if head is None or head.first_record != record:
             return None
@@ -215,7 +215,7 @@ class SegmentReader:
         """Return this many bytes, fewer at the end of the file."""
         at = offset - self._block_at
         if at < 0 or at + count > len(self._block):
-            # Not past what is there for sure: a block that was kept must not hold half of what is being written.
+            # Not beyond the valid size: a cached block must not contain half of an append in progress.
             self._block = self._read(offset, min(max(count, _BLOCK_BYTES), self.segment.size_bytes - offset))
             self._block_at, at = offset, 0
         return self._block[at : at + count]

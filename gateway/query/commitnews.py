@@ -1,4 +1,4 @@
-"""Tells the engine host of a stateful query what its sink holds, so that its checkpoint can go on."""
+"""Reports to the engine host of a stateful query what its sink holds, so that its checkpoint can advance."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class CommitNews:
         self._query = query
         self._messages: set[asyncio.Task[None]] = set()
 
-    def tell(self, home: Connection, epoch: int, last_seq: int) -> None:
-        """Begin to notify the host that everything up to and including ``last_seq`` is committed."""
+    def notify(self, home: Connection, epoch: int, last_seq: int) -> None:
+        """Report in the background that everything up to and including ``last_seq`` is committed."""
         if last_seq < 0:
             return
         task = asyncio.create_task(
@@ -38,7 +38,7 @@ class CommitNews:
         try:
             await home.link.send(message)
         except LinkLost as error:
-            # The next host learns it when the query is opened there.
+            # The next host gets it when the query is opened there.
             _LOG.debug(
                 "%s: %s was not notified that seq %d is committed: %s", self._query, home.name, message.last_seq, error
             )

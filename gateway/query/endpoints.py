@@ -19,7 +19,7 @@ from gateway.sources.choose import SourceContext, make_schedule, make_source
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.schedule import DueTimes
 from infra.clock import Clock
-from infra.outage import Outage
+from infra.retries import Outage
 from infra.threads import run_to_end
 
 
@@ -28,11 +28,11 @@ class Endpoints:
 
     Args:
         name: the query's.
-        config: what the user wrote.
+        config: the query's config.
         folder: its part of the state_dir.
         clock: time.
         upstream: see ``SourceContext``.
-        why_not_write: returns why the sink may not be written now (the gateway is not the owner any more), else empty.
+        why_not_write: returns why the sink may not be written now (the gateway does not own the fleet), else empty.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class Endpoints:
 
     @property
     def trouble(self) -> str:
-        """Why the sink or the source cannot be opened now; empty when none is being opened, or all is well."""
+        """Why the sink or the source cannot be opened now; empty if nothing is wrong or none is being opened."""
         return "" if self._outage is None else self._outage.why
 
     async def open_sink(self, identity: Identity, undo: AsyncExitStack, *, stateful: bool) -> Sink:
-        """Return the sink, opened; ``undo`` gets what closes it.
+        """Return the opened sink; ``undo`` gets the callback that closes it.
 
         Raises:
             StateError: it holds the results of other state.
-            SinkError: it can never take results as it is.
+            SinkError: it can never accept results with these settings.
         """
         ordered = self._config.order is not None
         group = self._shared_group(stateful=stateful)
@@ -75,7 +75,7 @@ class Endpoints:
     async def open_source(
         self, identity: Identity, schema: pa.Schema, undo: AsyncExitStack, *, stateful: bool
     ) -> tuple[WithReplays, DueTimes | None]:
-        """Return the source, opened, and when its records are due; ``undo`` gets what closes it.
+        """Return the opened source, and the schedule of its records; ``undo`` gets the callback that closes it.
 
         Raises:
             SourceError: it cannot be read.
@@ -99,7 +99,7 @@ class Endpoints:
 
     def _shared_group(self, *, stateful: bool) -> str | None:
         """Return the consumer group whose offsets the sink's transactions commit, if they do."""
-        # A stateful query's source is acknowledged up to its checkpoint only, which the sink knows nothing of.
+        # A stateful query's source is acknowledged only up to its checkpoint, which the sink does not know.
         return None if stateful else shared_group(self._config.source, self._config.sink, self._name)
 
     async def _outlast(self, error: type[Exception], what: str, action: Callable[[], Awaitable[None]]) -> None:

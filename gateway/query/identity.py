@@ -1,4 +1,4 @@
-"""Whose state a query's folder holds, and by which definition its last runs were read."""
+"""The owner of the state in a query's folder, and the definition with which its last runs were read."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _CHECKPOINTS: Final = "checkpoints"
 
 
 class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a query's state belongs to.
+    """The owner of a query's state.
 
     Attributes:
         owner: names the state.
-        code_hash: what SQL, schema and code come to.
+        code_hash: the hash of SQL, schema and code.
         epoch: counts the gateways that opened it.
-        sql: the definition with which every run in the log was read; empty, like the next two, in state of a version
-            that did not keep it.
+        sql: the definition with which every run in the log was read; empty, like the next two, in state of an older
+            version.
         function: the same.
         schema_ddl: the same.
-        state: counts the definitions whose state was given up; each has a checkpoint folder of its own.
+        state: counts the definitions whose state was discarded; each has its own checkpoint folder.
         begin_seq: where a stateful query of this definition begins.
     """
 
@@ -42,7 +42,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     begin_seq: int = 0
 
     def is_of(self, definition: OpenQuery) -> bool:
-        """Whether the state is of this definition, by today's hash or by that of an earlier version.
+        """Whether the state belongs to this definition, by today's hash or by that of an earlier version.
 
         Raises:
             CodeError: the function's module cannot be found.
@@ -50,10 +50,10 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.code_hash in (query_hash(definition), former_hash(definition))
 
     def definition(self, now: OpenQuery) -> OpenQuery | None:
-        """Return the definition of the state, if it was kept and its code is as it was.
+        """Return the definition of the state, if it was stored and its code is unchanged.
 
         Args:
-            now: the present one; says where the code is found.
+            now: the present definition; it says where the code is found.
         """
         old = msgspec.structs.replace(now, sql=self.sql, function=self.function, schema_ddl=self.schema_ddl)
         try:
@@ -63,7 +63,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read_identity(folder: Path) -> Identity | None:
-    """Return whose state is in ``folder``; None where there is none. Blocks.
+    """Return the identity of the state in ``folder``; None if there is none. Blocks.
 
     Raises:
         StateError: it cannot be read.
@@ -78,13 +78,13 @@ def read_identity(folder: Path) -> Identity | None:
 
 
 def claim(folder: Path, definition: OpenQuery) -> Identity:
-    """Return the identity of the state in ``folder``, which is of ``definition``, its epoch counted up. Blocks.
+    """Return the identity of the state in ``folder``, which belongs to ``definition``, with the next epoch. Blocks.
 
-    Where there is no state it is a new one.
+    Without a state a new one is created.
 
     Args:
         folder: the query's part of the state_dir.
-        definition: by which the query is opened.
+        definition: the definition with which the query is opened.
 
     Raises:
         StateError: the identity cannot be read.
@@ -99,10 +99,10 @@ def claim(folder: Path, definition: OpenQuery) -> Identity:
 
 
 def redefine(folder: Path, old: Identity, definition: OpenQuery, begin_seq: int) -> None:
-    """Let the state go on by another definition from ``begin_seq`` on, without the old one's checkpoints. Blocks.
+    """Continue the state with another definition from ``begin_seq`` on, without the old checkpoints. Blocks.
 
-    One write does it: before it the state is the old definition's, after it the new one's. Every run in the log must be
-    in the sink.
+    One write changes it: before it the state belongs to the old definition, after it to the new one. The sink must hold
+    the results of every run in the log.
 
     Raises:
         OSError: the disk fails.
@@ -124,7 +124,7 @@ def _save(folder: Path, identity: Identity, definition: OpenQuery) -> Identity:
 
 
 def checkpoints(folder: Path, identity: Identity) -> Path:
-    """Return where a stateful query keeps its state."""
+    """Return the folder in which a stateful query keeps its state."""
     return folder / (f"{_CHECKPOINTS}-{identity.state}" if identity.state else _CHECKPOINTS)
 
 
@@ -134,7 +134,7 @@ def holds_state(folder: Path, identity: Identity) -> bool:
 
 
 def remove_old_checkpoints(folder: Path, identity: Identity) -> None:
-    """Remove what definitions before this one kept. Blocks.
+    """Remove the checkpoints of earlier definitions. Blocks.
 
     Raises:
         OSError: the disk fails.

@@ -1,4 +1,4 @@
-"""Whether a query's source is still the one that its positions are of: looked at before anything is read from it."""
+"""Checks, before reading, whether a query's source is still the one that its positions belong to."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def is_local(config: SourceConfig) -> bool:
-    """Whether the source can be looked at before the query is opened: nothing is asked of a neighbour for it."""
+    """Whether the source can be checked before the query is opened, without requests to other systems."""
     return isinstance(config, FileSourceConfig | MqttSourceConfig | HttpSourceConfig)
 
 
@@ -45,10 +45,10 @@ async def look(config: SourceConfig, folder: Path, known: Mark | None, needed: P
     """Compare a source with the mark of what was read.
 
     Args:
-        config: what the user wrote.
+        config: the source's config.
         folder: the query's part of the state_dir.
-        known: what was read.
-        needed: nothing before it is asked for again.
+        known: the mark of what was read.
+        needed: no position before it is needed again.
 
     Raises:
         StateError: state on disk is damaged.
@@ -70,12 +70,12 @@ async def look(config: SourceConfig, folder: Path, known: Mark | None, needed: P
 async def _topics(config: KafkaSourceConfig) -> Topics:
     from gateway.connectors.kafkaclients import client_settings
     from gateway.connectors.tlsfiles import BadTlsFilesError
-    from gateway.sources.kafka.fetched import told_as_source_errors
+    from gateway.sources.kafka.fetched import as_source_errors
     from gateway.sources.kafka.member import REQUEST_TIMEOUT_MS
     from gateway.sources.kafka.topicids import topics_of
 
     try:
-        with told_as_source_errors(f"asking {config.brokers} for the ids of its topics"):
+        with as_source_errors(f"asking {config.brokers} for the ids of its topics"):
             settings = {**client_settings(config), "request_timeout_ms": REQUEST_TIMEOUT_MS}
             return await topics_of(settings, config.topics)
     except BadTlsFilesError as error:
@@ -85,7 +85,7 @@ async def _topics(config: KafkaSourceConfig) -> Topics:
 def look_here(
     config: FileSourceConfig | MqttSourceConfig | HttpSourceConfig, folder: Path, known: Mark | None, needed: Position
 ) -> Look:
-    """See ``look``: a source of which all is on this machine. Blocks; changes nothing."""
+    """See ``look``: for a source that is entirely on this machine. Blocks; changes nothing."""
     match config:
         case MqttSourceConfig():
             return look_at_journal(f"the MQTT topics {', '.join(config.topics)} at {config.host}", known)
@@ -123,7 +123,7 @@ def _look_at_folder(config: FileSourceConfig, path: Path, known: Mark | None, ne
 
 
 def _look_again(config: FileSourceConfig, path: Path, notes: Notes, mark: FolderMark, next_file: int) -> Look:
-    """Look whether files that are done, in the folder where they were, have other content now."""
+    """Check whether finished files, in the folder where they were, have other content now."""
     present = {entry.name for entry in config.path.iterdir() if is_candidate(entry.name)}
     done = max(0, next_file - notes.first)
     old = pruned(notes, done if config.follow else 0, present)
@@ -143,7 +143,7 @@ def _look_again(config: FileSourceConfig, path: Path, notes: Notes, mark: Folder
 
 
 def _is_moved(notes: Notes, folder: Path, next_file: int) -> bool:
-    """Whether ``folder`` has all files that are still needed, and some that were taken, all of them unchanged."""
+    """Whether ``folder`` has all files that are still needed, and some that were read, all of them unchanged."""
     present = {entry.name for entry in folder.iterdir()}
     done = max(0, next_file - notes.first)
     read = [*notes.done_files, *notes.taken[:done]]

@@ -1,4 +1,4 @@
-"""How a query gets onto an engine host, and becomes a lane there."""
+"""Opens a query on an engine host, and creates its lane there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPEN_DEADLINE_S = 120.0
 
 
 class Opening:
-    """A query that is open on one host: what the host said of it, and the lane once there is one."""
+    """A query that is open on one host: the host's answer, and the lane once there is one."""
 
     def __init__(self, connection: Connection, payload: PayloadConfig, on_failed: Callable[[str, str], None]) -> None:
         self._connection = connection
@@ -34,10 +34,10 @@ class Opening:
         self._lane: Lane | None = None
         self.ready: QueryReady
 
-    def hear(self, said: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
-        """Take what the host says of the query."""
+    def on_message(self, said: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
+        """Process a message of the host about the query."""
         if self._lane is not None:
-            self._lane.hear(said, payload)
+            self._lane.on_message(said, payload)
         elif isinstance(said, QueryFailed):
             self._on_failed(self._connection.name, said.reason)
 
@@ -60,7 +60,7 @@ class Opening:
 
 
 def definition_of(name: str, config: QueryConfig, code_path: str) -> OpenQuery:
-    """Return what a query of the config is for a host; ``code_path`` is where the user's functions are found."""
+    """Return a query's definition for hosts; ``code_path`` is the folder of the user's functions."""
     return OpenQuery(
         query=name,
         epoch=0,
@@ -77,10 +77,10 @@ class Opener:
 
     Args:
         name: the query's.
-        config: what the user wrote.
+        config: the query's config.
         folder: its part of the state_dir.
-        code_path: where the user's functions are found, or empty.
-        on_failed: called with (lane, reason) when the query fails on a host before it is a lane.
+        code_path: the folder of the user's functions, or empty.
+        on_failed: called with (lane, reason) when the query fails on a host before it has a lane.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class Opener:
         self.definition = definition_of(name, config, code_path)
 
     def of(self, definition: OpenQuery) -> Opener:
-        """Return an opener of the same query by another definition."""
+        """Return an opener of the same query with another definition."""
         other = copy(self)
         other.definition = definition
         return other
 
     async def open_at(self, connection: Connection, identity: Identity) -> Opening:
-        """Open the query; see ``Connection.open_query`` for what it raises."""
+        """Open the query; see ``Connection.open_query`` for errors."""
         home = connection.name == HOME
         compressed = not home and self._config.payload.compress != "none"
         message = msgspec.structs.replace(
@@ -111,16 +111,16 @@ class Opener:
             result_codec="zstd" if compressed else "none",
         )
         opening = Opening(connection, self._config.payload, self._on_failed)
-        # The listener is there before the answer, so that nothing said right after it is missed.
-        opening.ready = await connection.open_query(message, opening.hear, _OPEN_DEADLINE_S)
+        # The listener is set before the answer, so that it misses no message right after it.
+        opening.ready = await connection.open_query(message, opening.on_message, _OPEN_DEADLINE_S)
         return opening
 
     async def warm(self, connection: Connection, code_hash: str) -> None:
-        """Run the query once without events on a host that stands by, and leave nothing of it there.
+        """Run the query once without events on a standby host, and remove it there.
 
         Raises:
             QueryRefusedError: the host cannot open it.
-            LinkLost: the host went away.
+            LinkLost: the link was lost.
             TimeoutError: no answer in time.
         """
         folder = self._folder / "warm-checkpoints"

@@ -1,4 +1,4 @@
-"""What a query is doing now, for everybody who asks; while it is not open there is nothing under way."""
+"""The present state of a query; while the query is not open, nothing is in progress."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gateway.query.flow.runlog import RunLog
 
 
 class BrokenQueryError(Exception):
-    """The query itself is at fault, and what to do."""
+    """The query itself is at fault; the message says what to do."""
 
 
 class LaneFailedError(Exception):
-    """The query died on the private engine host, or got no answer from there; the message is the reason."""
+    """The query failed on the private engine host, or got no answer from there; the message is the reason."""
 
 
 class QueryState:
-    """Answers for a query from its parts; ``pipeline`` and ``ingress`` are there while it is open."""
+    """Reads a query's state from its parts; ``pipeline`` and ``ingress`` exist while it is open."""
 
     pipeline: Pipeline
     ingress: Ingress
@@ -38,7 +38,7 @@ class QueryState:
 
     @property
     def idle(self) -> bool:
-        """Whether every run that was read is committed; an unopened query has nothing under way."""
+        """Whether every run that was read is committed; True for a query that is not open."""
         return not self._started or self.pipeline.idle
 
     @property
@@ -53,12 +53,12 @@ class QueryState:
 
     @property
     def isolating_s(self) -> float:
-        """For how long engine hosts have looked for bad rows since it was opened."""
+        """How long engine hosts have looked for bad rows since it was opened."""
         return self.pipeline.isolating_s if self._started else 0.0
 
     @property
     def cloud_share(self) -> float:
-        """R: the part of the events that cloud lanes are to get."""
+        """R: the part of the events that cloud lanes should get."""
         return self.pipeline.cloud_share if self._started else 0.0
 
     @property
@@ -76,12 +76,12 @@ class QueryState:
         return not self._started or self.pipeline.lane_idle(name)
 
     def drain_lane(self, name: str) -> None:
-        """Give a lane no further run."""
+        """Send no further run to a lane."""
         if self._started:
             self.pipeline.drain_lane(name)
 
     def end_slot(self) -> None:
-        """Tell the profiler, before a slot ends, what waits."""
+        """Report to the profiler, before a slot ends, what waits."""
         if self._started:
             self.pipeline.end_slot(self.ingress.oldest_unread_s(), self.ingress.due_unread_count())
 
@@ -92,5 +92,5 @@ class QueryState:
 
     @property
     def shed_events(self) -> int:
-        """How many events were ever shed, as the run log counts them."""
+        """How many events were ever shed, from the run log."""
         return self._log.shed_events if self._started else 0

@@ -19,6 +19,7 @@ from gateway.journal.deadletters import DEAD_LETTERS, DeadLetterFile, ReplayRefu
 from gateway.query import looking
 from gateway.query.commitnews import CommitNews
 from gateway.query.endpoints import Endpoints
+from gateway.query.flow.delivery import PACE, Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.letters import LetterLog
 from gateway.query.flow.moves import Loss
@@ -53,9 +54,9 @@ class RunningQuery(QueryState):
 
     Args:
         name: its name.
-        config: what the user wrote.
+        config: the query's config.
         folder: its part of the state_dir.
-        code_path: where the user's functions are found, or empty.
+        code_path: the folder of the user's functions, or empty.
         held_bytes: bound on input bytes in memory.
         profiler: measures it.
         clock: time.
@@ -64,6 +65,7 @@ class RunningQuery(QueryState):
         on_overdue: called with (query, reason) when it is to be opened again from its checkpoint with ``reopen``.
         why_not_write: returns why the sink may not be written now (the gateway is not the owner any more), else empty.
         patience: how long a lane's answer is waited for.
+        pace: how often the sink is written.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class RunningQuery(QueryState):
         on_overdue: Callable[[str, str], None],
         why_not_write: Callable[[], str] = lambda: "",
         patience: Patience = PATIENCE,
+        pace: Pace = PACE,
     ) -> None:
         self.name = name
         self.on_run: Callable[[str, Run], None] | None = None
@@ -90,24 +93,21 @@ class RunningQuery(QueryState):
         self._profiler = profiler
         self._clock = clock
         self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write)
-        self._on_failed = on_failed
-        self._on_overdue = on_overdue
-        self._held_bytes, self._patience = held_bytes, patience
+        self._on_failed, self._on_overdue = on_failed, on_overdue
+        self._held_bytes, self._patience, self._pace = held_bytes, patience, pace
         self._tasks: list[asyncio.Task[None]] = []
         self._news = CommitNews(name)
         self._reading: asyncio.Task[None] | None = None
         self._served_per_s = 0.0
         self._shares: dict[str, float] = {HOME: 1.0}
         self._error: Exception | None = None
-        self._started = False
-        self._reads_on = True
-        self._only_finishes = False
+        self._started, self._reads_on, self._only_finishes = False, True, False
         self._home: Connection | None = None
         self.plan: QueryPlan | None = None
         self.tally = Tally()
         self._more = asyncio.Event()
         self._replaying = asyncio.Lock()
-        # Outlives a start, so that a query that fails again and again is known for it.
+        # It outlives a start, so that repeated failures of a query are recognised.
         self._bad_rows = BadRows(config.dead_letters.most)
         letters = folder / DEAD_LETTERS
         told = LetterLog(name, letters, self.tally, clock)
@@ -121,11 +121,11 @@ class RunningQuery(QueryState):
     # ---------------------------------------------------------------------------------------------- start and stop
 
     async def start(self, home: Connection) -> None:
-        """Open the query at home, recover, and let events flow. If that fails, nothing of it is left open.
+        """Open the query at home, recover, and let events flow. If that fails, everything is closed again.
 
         Raises:
             QueryRefusedError: the engine cannot open it.
-            StateError: the state on disk is of another query or damaged.
+            StateError: the state on disk belongs to another query or is damaged.
             SourceError: the source cannot be read.
         """
         state = TakeOver(self.name, self.config, self._folder, self._opener, self._clock)
@@ -134,14 +134,13 @@ class RunningQuery(QueryState):
     async def committed(self, identity: Identity) -> IntervalSet:
         """See ``Deliverer.committed``."""
         async with AsyncExitStack() as undo:
-            sink = await self._endpoints.open_sink(identity, undo, stateful=self._stateful)
-        return sink.committed
+            return (await self._endpoints.open_sink(identity, undo, stateful=self._stateful)).committed
 
     async def begin(self, home: Connection, opener: Opener, identity: Identity, *, only_finish: bool = False) -> None:
-        """See ``Deliverer.begin``. If it fails, nothing of the query is left open."""
+        """See ``Deliverer.begin``. If it fails, everything of the query is closed again."""
         self._home, self._identity, self._only_finishes = home, identity, only_finish
         self._error = None
-        # What an earlier start held is gone with its pipeline.
+        # The bytes that an earlier start held are gone with its pipeline.
         self._gate = ByteGate(self._held_bytes)
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._close_on, home)
@@ -150,7 +149,7 @@ class RunningQuery(QueryState):
         self._started = True
 
     async def _open_all(self, opening: Opening, undo: AsyncExitStack) -> None:
-        """Open the log, the sink and the source, and let events flow; ``undo`` gets what closes each of them."""
+        """Open the log, the sink and the source, and let events flow; ``undo`` gets the callbacks that close them."""
         ready = opening.ready
         self.plan = ready.plan
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
@@ -190,11 +189,12 @@ class RunningQuery(QueryState):
             tally=self.tally,
             clock=self._clock,
             on_acknowledge=self._acknowledge,
-            on_commit=self._tell_committed if self._stateful else lambda _: None,
+            on_commit=self._notify_committed if self._stateful else lambda _: None,
             on_failed=self._lane_failed,
             on_broken=self._is_broken,
             on_overdue=lambda reason: self._on_overdue(self.name, reason),
             patience=self._patience,
+            pace=self._pace,
         )
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:
@@ -206,7 +206,7 @@ class RunningQuery(QueryState):
             source=self._source,
             log=log,
             dead_letters=self.dead_letters,
-            # What is finished for a definition that is gone is not read by a schedule.
+            # The remaining runs of an old definition are not read by a schedule.
             schedule=None if self._only_finishes else schedule,
             limits=RunLimits(runs.max_events, runs.max_bytes, runs.linger_s),
             gate=self._gate,
@@ -217,7 +217,7 @@ class RunningQuery(QueryState):
         )
 
     def _backlog(self) -> tuple[int, float]:
-        """Return how many runs wait, and what the slowest lane serves a second; a lost one's rate is remembered."""
+        """Return how many runs wait, and the rate of the slowest lane; a lost lane's rate is remembered."""
         rates = self.pipeline.rates_per_s
         self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
         return self.pipeline.waiting_runs(), self._served_per_s
@@ -238,27 +238,27 @@ class RunningQuery(QueryState):
         while self._reads_on and not self._only_finishes:
             self._more.clear()
             await self.ingress.run()
-            # The last records may hold no event, so that no commit tells of them.
+            # The last records may contain no event, so that no commit covers them.
             await self.pipeline.forget_committed()
             await self._more.wait()
         self.ingress.finished = True
 
     def read_on(self) -> None:
-        """See whether there is more, although the source had ended."""
+        """Check whether there is more, although the source had ended."""
         if self._started and self._reads_on:
             self.ingress.finished = False
             self._more.set()
 
     async def replay_dead_letters(self) -> int:
-        """Give the dead letters back to the query as new events; return how many.
+        """Feed the dead letters back into the query as new events; return how many.
 
         Raises:
-            ReplayRefusedError: not now.
-            OSError: the disk fails; ask again.
+            ReplayRefusedError: not possible now.
+            OSError: the disk fails; call it again.
         """
         async with self._replaying:
             if not self._started or not self._reads_on:
-                raise ReplayRefusedError(f"query {self.name} takes no events now: ask again when it does")
+                raise ReplayRefusedError(f"query {self.name} accepts no events now: retry later")
             await self._source.look()
             waiting = self._source.waiting
             if not waiting:
@@ -268,20 +268,19 @@ class RunningQuery(QueryState):
             self.read_on()
             if waiting:
                 raise ReplayRefusedError(
-                    f"{waiting} dead letters of query {self.name} are on their way already: ask again when they are in"
+                    f"{waiting} dead letters of query {self.name} are being replayed already: retry when they are done"
                 )
             return self._source.waiting
 
-    def stop_reading(self) -> None:
-        """Take no more events; what was read goes on to the sink."""
+    async def stop_reading(self) -> None:
+        """Read no more events; what was read goes on to the sink."""
         self._reads_on = False
-        if self._reading is not None:
-            self._reading.cancel()
+        await end_tasks(self._reading)
         if self._started:
             self.ingress.finished = True
 
     async def stop(self) -> None:
-        """End everything that was started; what was not delivered is done after the next start."""
+        """End everything that was started; what was not delivered is delivered after the next start."""
         if not self._started:
             return
         self._started = False
@@ -291,7 +290,7 @@ class RunningQuery(QueryState):
         await self._source.close()
 
     async def close_on_hosts(self) -> None:
-        """Let the hosts that it is open on stop it. Call it before ``stop``."""
+        """Let its hosts stop it. Call it before ``stop``."""
         for lane in tuple(self.lanes.values()):
             await self._close_on(lane.connection)
 
@@ -311,7 +310,7 @@ class RunningQuery(QueryState):
         self._error = self._error or BrokenQueryError(reason)
 
     def failure(self) -> BaseException | None:
-        """Return why the query cannot go on, if it cannot."""
+        """Return why the query has failed, if it has."""
         if not self._started:
             return None
         if self._error is not None:
@@ -321,7 +320,7 @@ class RunningQuery(QueryState):
 
     @property
     def trouble(self) -> str:
-        """Why the query stands still although nothing is lost (a full disk, a broker that is away); else empty."""
+        """Why the query stands still although nothing is lost (a full disk, an unreachable broker); else empty."""
         if not self._started:
             return self._endpoints.trouble
         return self.pipeline.trouble or self.ingress.trouble
@@ -334,21 +333,21 @@ class RunningQuery(QueryState):
 
     @property
     def switchable(self) -> bool:
-        """Whether cloud lanes may take part."""
+        """Whether cloud lanes may be used."""
         return self.plan is not None and self.plan.switchable and not self._stateful
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
-        """Route by these shares from now on, also after the next start."""
+        """Use these shares from now on, also after the next start."""
         self._shares = dict(shares)
         if self._started:
             self.pipeline.set_shares(shares)
 
     async def attach(self, connection: Connection) -> None:
-        """Open the query on a host and add the lane; a cloud lane gets nothing until shares name it.
+        """Open the query on a host and add the lane; a cloud lane gets no runs until shares name it.
 
         Raises:
             QueryRefusedError: the host cannot open it.
-            LinkLost: the host went away.
+            LinkLost: the link was lost.
             TimeoutError: no answer in time.
         """
         opening = await self._opener.open_at(connection, self._identity)
@@ -359,16 +358,16 @@ class RunningQuery(QueryState):
         await self._opener.warm(connection, self._identity.code_hash)
 
     async def lose_home(self, loss: Loss | None = None) -> None:
-        """The home host is gone: a stateless query's runs wait or go to the cloud; a stateful query stands still."""
+        """Note that the home host is gone: a stateless query's runs wait or go to the cloud; a stateful query waits."""
         if isinstance(self._error, LaneFailedError):
-            self._error = None  # it was the host's
+            self._error = None  # the host caused it
         if self._stateful:
             await self.stop()
         else:
             await self.detach(HOME, loss)
 
     async def restart_home(self, home: Connection) -> None:
-        """Go on with a new home host; a stateful query goes on from its checkpoint."""
+        """Continue with a new home host; a stateful query continues from its checkpoint."""
         if not self._started:
             await self.start(home)
         else:
@@ -376,11 +375,11 @@ class RunningQuery(QueryState):
             await self.attach(home)
 
     async def reopen(self) -> None:
-        """Open a stateful query again from its checkpoint, on the home host that it is on.
+        """Open a stateful query again from its checkpoint, on its present home host.
 
         Raises:
             LinkLost: the host is gone.
-            QueryRefusedError: it does not open it again.
+            QueryRefusedError: it refuses to open it again.
             TimeoutError: it does not answer.
         """
         home = self._home
@@ -391,10 +390,10 @@ class RunningQuery(QueryState):
         await self.restart_home(home)
 
     async def detach(self, lane: str, loss: Loss | None = None) -> None:
-        """Take a lane out, because it is to end or, with ``loss``, was lost; its open runs go elsewhere."""
+        """Remove a lane, because it must end or, with ``loss``, was lost; its open runs go elsewhere."""
         if self._started:
             await self.pipeline.remove_lane(lane, loss)
 
-    def _tell_committed(self, last_seq: int) -> None:
+    def _notify_committed(self, last_seq: int) -> None:
         if self._home is not None:
-            self._news.tell(self._home, self._identity.epoch, last_seq)
+            self._news.notify(self._home, self._identity.epoch, last_seq)

@@ -1,7 +1,8 @@
-"""What becomes of the state of an earlier start when the query or its source is another one now.
+"""What happens to the state of an earlier start when the query or its source has changed.
 
-Nothing of it is skipped in silence: what was read and is not in the sink is finished first, by the definition and from
-the source that it was read with; where that cannot be, the start is refused with what to do.
+Nothing of it is skipped silently: events that were read and have no results in the sink are finished first, with the
+definition and from the source that they were read with. If that is impossible, the start is refused with a message that
+says what to do.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _POLL_S = 0.05
 
 
 class Deliverer(Protocol):
-    """A query as its state is taken over: see ``RunningQuery``."""
+    """The part of a query that a take-over needs: see ``RunningQuery``."""
 
     async def committed(self, identity: Identity) -> IntervalSet:
-        """Return what the sink holds of the state's results; the query is not open."""
+        """Return which of the state's results the sink holds; the query is not open."""
         ...
 
     async def begin(self, home: Connection, opener: Opener, identity: Identity, *, only_finish: bool = False) -> None:
@@ -43,15 +44,15 @@ class Deliverer(Protocol):
 
     @property
     def drained(self) -> bool:
-        """Whether nothing more is read, and all that was read is committed."""
+        """Whether nothing more is read, and everything that was read is committed."""
         ...
 
     def failure(self) -> BaseException | None:
-        """Return why it cannot go on, if it cannot."""
+        """Return why it has failed, if it has."""
         ...
 
     async def stop(self) -> None:
-        """End what was begun."""
+        """End everything that was begun."""
         ...
 
 
@@ -61,9 +62,9 @@ class TakeOver:
 
     Attributes:
         name: the query's.
-        config: what the user wrote.
+        config: the query's config.
         folder: its part of the state_dir.
-        opener: opens it by the present definition.
+        opener: opens it with the present definition.
         clock: time.
     """
 
@@ -74,15 +75,15 @@ class TakeOver:
     clock: Clock
 
     async def identity(self, home: Connection, deliverer: Deliverer) -> Identity:
-        """Return the identity to go on with, once nothing is left of another definition.
+        """Return the identity to continue with, once no events of another definition are left.
 
         Args:
-            home: the host, which says whether the new definition can be opened at all.
-            deliverer: delivers what was read by an old definition.
+            home: the host, which decides whether the new definition can be opened at all.
+            deliverer: delivers the results of events that were read with an old definition.
 
         Raises:
             StateError: the state cannot be taken over; the message says what to do.
-            QueryRefusedError: the new definition cannot be opened; the state is as it was.
+            QueryRefusedError: the new definition cannot be opened; the state is unchanged.
         """
         old = await run_to_end(lambda: read_identity(self.folder))
         if old is not None and not old.is_of(self.opener.definition):
@@ -91,14 +92,14 @@ class TakeOver:
         try:
             await run_to_end(lambda: remove_old_checkpoints(self.folder, identity))
         except OSError as error:
-            # An engine that just ends may still write there.
+            # An engine that is just ending may still write there.
             _LOG.warning(
                 "query %s: old checkpoints could not be removed, the next start removes them: %s", self.name, error
             )
         return identity
 
     async def _change(self, old: Identity, home: Connection, deliverer: Deliverer) -> None:
-        # Whether it can run at all is known before anything of the old one is given up.
+        # Check whether it can run at all before anything of the old definition is discarded.
         await self.opener.warm(home, await run_to_end(lambda: query_hash(self.opener.definition)))
         stateful = await run_to_end(lambda: holds_state(self.folder, old))
         if stateful and not self.config.new_epoch:
@@ -135,19 +136,19 @@ class TakeOver:
         await home.close_query(self.name, old.epoch)
 
     async def _log(self, old: Identity) -> RunLog:
-        """Return what is in the run log, closed."""
+        """Return the content of the run log, closed."""
         log = await run_to_end(lambda: RunLog(self.folder / "runs.log", LogHead(old.owner, self.clock.wall())))
         await run_to_end(log.close)
         return log
 
 
 def not_in(done: IntervalSet, runs: list[RunRecord], resume_seq: int | None = None) -> list[RunRecord]:
-    """Return the runs that are asked for again.
+    """Return the runs that must be processed again.
 
     Args:
         done: what the sink holds.
-        runs: those in the log.
-        resume_seq: where a stateful query goes on; it wants every run from there on.
+        runs: the runs in the log.
+        resume_seq: where a stateful query continues; it needs every run from there on.
     """
     return [
         run
@@ -157,29 +158,29 @@ def not_in(done: IntervalSet, runs: list[RunRecord], resume_seq: int | None = No
 
 
 def why_state_is_kept(name: str) -> str:
-    """Say why a stateful query is not changed without a word of the user's."""
+    """Return the error about a changed stateful query without the user's consent."""
     return (
         f"query {name}: its definition changed, and it holds state (open windows, aggregates) that only the old one "
-        "can go on with. Bring the old definition back; or set new_epoch: true in the query, which gives the state up: "
+        "can continue with. Restore the old definition; or set new_epoch: true in the query, which discards the state: "
         "what was read is finished, and the new definition begins with the next event and empty state"
     )
 
 
 def why_not_finished(name: str, folder: Path) -> str:
-    """Say why what was read by a definition that is gone cannot be finished."""
+    """Return why events that were read with a lost definition cannot be finished."""
     return (
         f"query {name}: its definition changed, events were read that are not in the sink yet, and the old definition "
-        "is not there to finish them (its function's source changed, or an earlier version kept no copy). Bring the "
-        "old one back, run until it is drained (spillway run CONFIG --until-drained), and change it then; or remove "
+        "is not there to finish them (its function's source changed, or an earlier version kept no copy). Restore the "
+        "old one, run until it is drained (spillway run CONFIG --until-drained), and change it then; or remove "
         f"{folder} and choose an empty sink folder, to begin anew from the source's start"
     )
 
 
 def why_not_read_again(name: str, folder: Path, look: str, old: str, events: int) -> str:
-    """Say why another source is not begun while events of the old one are outstanding."""
+    """Return why another source is not begun while events of the old one are outstanding."""
     return (
         f"query {name}: {events} events that were read from {old} are not in the sink yet, and cannot be read again: "
-        f"{look}. Bring the old source back, run until it is drained (spillway run CONFIG --until-drained), and change "
+        f"{look}. Restore the old source, run until it is drained (spillway run CONFIG --until-drained), and change "
         f"it then; or remove {folder} and choose an empty sink folder, to begin anew from the source's start"
     )
 
@@ -193,19 +194,19 @@ async def settle_source(
     resume_seq: int | None,
     wall_s: float,
 ) -> None:
-    """See whether the source is the one that the log's positions are of; begin another one at its start.
+    """Check whether the source is the one that the log's positions belong to; begin another one at its start.
 
-    The order of the writes: first what the source itself keeps of the old one (the list of a folder's files) goes, then
-    one write of the log's head takes mark and position. A crash between finds the log with the old mark, and a source
-    that is not of it: the same is done again. No run of the new source is logged before.
+    The order of the writes: first the source's own record of the old one (the list of a folder's files) is removed,
+    then one write of the log's head replaces mark and position. After a crash in between, the log has the old mark and
+    the source does not match it: the same steps are repeated. No run of the new source is logged before.
 
     Args:
         name: the query's.
-        config: what the user wrote.
+        config: the query's config.
         folder: its part of the state_dir.
-        log: its run log, of which nothing was read again yet.
+        log: its run log, from which nothing was read again yet.
         done: what the sink holds.
-        resume_seq: where a stateful query goes on.
+        resume_seq: where a stateful query continues.
         wall_s: now, s since 1970.
 
     Raises:

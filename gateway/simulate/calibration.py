@@ -1,4 +1,4 @@
-"""What an engine host takes for a micro-batch, as ``spillway profile`` measured it: t = a + b n + c (runs - 1)."""
+"""The time of an engine host for a micro-batch, as ``spillway profile`` measured it: t = a + b n + c (runs - 1)."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from ruamel.yaml.error import YAMLError
 from engines.simulated.boot import BootTimes, Evenly, LogNormal, MeasuredTimes
 
 PAPER_MIPS = 2500.0
-"""CEPSim's VM (Higashino et al., section V): how many instructions a second stand for an engine host."""
+"""CEPSim's VM (Higashino et al., section V): the instructions per second of an engine host."""
 
 
 class CalibrationError(ValueError):
-    """A file does not hold what was measured; the message says where and why."""
+    """A file is not a calibration; the message says where and why."""
 
 
 class Measured(BaseModel):
     """One query on one engine host.
 
     Attributes:
-        batch_s: a, what a micro-batch of one run costs however small it is.
+        batch_s: a, the cost of a micro-batch of one run, however small.
         batch_error_s: its standard error.
-        run_s: c, what each further run in it costs.
+        run_s: c, the cost of each further run in it.
         run_error_s: its standard error.
-        batch_runs: so many runs a micro-batch takes at most.
-        event_s: b, what an event costs besides.
+        batch_runs: the most runs in a micro-batch.
+        event_s: b, the additional cost of an event.
         event_error_s: its standard error.
-        events_per_s: 1 / b, what a host serves in large batches.
-        instructions_per_event: CEPSim's ipe, if a host were one of ``mips``.
-        batches: so many were measured.
-        events: in so many events.
+        events_per_s: 1 / b, the rate of a host in large batches.
+        instructions_per_event: CEPSim's ipe, for a host of ``mips``.
+        batches: how many were measured.
+        events: how many events they had.
         event_bytes: raw size of an event.
     """
 
@@ -67,7 +67,7 @@ class LogNormalBoot(BaseModel):
 
 
 class EvenBoot(BaseModel):
-    """Boot times evenly between ``least`` and ``most`` times ``cloud.boot`` of the config."""
+    """Boot times uniform between ``least`` and ``most`` times ``cloud.boot`` of the config."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -86,7 +86,7 @@ class EvenBoot(BaseModel):
 
 
 class MeasuredBoot(BaseModel):
-    """Boot times that were seen, each as likely as any other."""
+    """Measured boot times, all equally likely."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -102,10 +102,10 @@ class Calibration(BaseModel):
     """The file.
 
     Attributes:
-        mips: as they were taken for ``instructions_per_event``.
+        mips: the value used for ``instructions_per_event``.
         queries: by name.
-        vm_speed: how much of the private engine's work a VM does in the same time.
-        boot: boot times; None: as usual.
+        vm_speed: a VM's speed, relative to the private engine.
+        boot: boot times; None: the default.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -117,10 +117,10 @@ class Calibration(BaseModel):
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Read a file of ``spillway profile``, YAML or JSON; a VM's speed and how boot times spread are added by hand.
+    """Read a file of ``spillway profile``, YAML or JSON; a VM's speed and the spread of boot times are added by hand.
 
     Raises:
-        CalibrationError: it is no such file.
+        CalibrationError: it is not such a file.
     """
     try:
         said = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))

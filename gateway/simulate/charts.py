@@ -20,9 +20,9 @@ _FILL = {"starting": "#f3c35f", "up": "#9fd3b0", "stopping": "#b8bcc2"}
 _FIGURES_MOST = 6
 _KINDS: Mapping[str, MarkKind] = {"start": "vm_start", "ready": "vm_ready", "end": "vm_stop", "gone": "vm_gone"}
 _FAR_APART = 20.0
-"""Where the largest latency is so many times the smallest, or the thresholds, its axis is logarithmic."""
+"""If the largest latency is this many times the smallest, or the thresholds, its axis is logarithmic."""
 _ROOM = 0.08
-"""Room at both ends of the axis of cost, in parts of it: names stand beside the points."""
+"""Room at both ends of the cost axis, as a part of it: names are beside the points."""
 _PLACES = ("top center", "bottom center", "top right", "bottom right")
 _BINS = 100
 _LATENCY_BINS = 240
@@ -30,7 +30,7 @@ _LEAST_S = 0.01
 
 
 def frontier(contest: Contest) -> go.Figure:
-    """Mean latency of each policy over its cost, and the line of those that none beats."""
+    """Mean latency of each policy over its cost, and the line of the policies that no other one beats."""
     figure = go.Figure()
     points = sorted((one.usd, one.mean_s, name) for name, one in contest.outcomes.items())
     line = {"color": "#9aa3af", "dash": "dot", "shape": "hv"}
@@ -70,7 +70,7 @@ def unbeaten(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def places(costs_usd: Sequence[float], most_usd: float) -> list[str]:
-    """Return where each name stands, of points by cost: names of neighbours are not written over each other."""
+    """Return where each name goes, for points ordered by cost, so that neighbours do not overlap."""
     found: list[str] = []
     for at, usd in enumerate(costs_usd):
         near = at > 0 and usd - costs_usd[at - 1] < 1.5 * _ROOM * most_usd
@@ -79,7 +79,7 @@ def places(costs_usd: Sequence[float], most_usd: float) -> list[str]:
 
 
 def _axis_of_latency(figure: go.Figure, title: str, *, logarithmic: bool, **where: int) -> None:
-    """Give an axis of latency, at this row and column, its scale."""
+    """Set the scale of a latency axis, at this row and column."""
     if logarithmic:
         figure.update_yaxes(title=title, type="log", dtick=1, exponentformat="none", **where)
     else:
@@ -120,7 +120,7 @@ def latencies(contest: Contest, queries: tuple[QuerySettings, ...]) -> go.Figure
 
 
 def _latency_of(points: Sequence[Point], query: int) -> list[tuple[float, float | None]]:
-    """Return (end in s, mean latency) of equal parts of the time; None where nothing was completed."""
+    """Return (end in s, mean latency) of equal parts of the time; None if nothing was completed."""
     told: list[tuple[float, float | None]] = []
     for some in _grouped(points, _LATENCY_BINS):
         seen_s = [value for point in some if (value := point.latency_s[query]) is not None]
@@ -134,7 +134,7 @@ def _grouped(points: Sequence[Point], bins: int) -> list[Sequence[Point]]:
 
 
 def _thresholds(figure: go.Figure, query: QuerySettings, *, logarithmic: bool, row: int, col: int) -> None:
-    """Draw L_s, L_d and L_p, named beside the figure so that no curve is written over."""
+    """Draw L_s, L_d and L_p, with names beside the figure so that they cover no curve."""
     switching = query.switching
     for letter, limit_s, yanchor in (
         ("L_s", switching.start_vm_above_s, "bottom"),
@@ -192,7 +192,7 @@ def missed(points: Sequence[Point]) -> list[tuple[float, float]]:
 
 
 def lives(contest: Contest) -> go.Figure:
-    """When VMs started, served and were given back, a row for each policy."""
+    """When VMs started, served and were terminated, a row for each policy."""
     figure = go.Figure()
     names = list(contest.outcomes)
     for at, (name, outcome) in enumerate(contest.outcomes.items()):
@@ -210,7 +210,7 @@ def lives(contest: Contest) -> go.Figure:
 
 
 def _strips(outcome: FluidOutcome) -> Iterable[tuple[str, float, float, int]]:
-    """Give (phase, from_s, to_s, strip): VMs that are there together get strips of their own."""
+    """Yield (phase, from_s, to_s, strip): VMs that exist at the same time get separate strips."""
     marks = tuple(TimelineMark(at_s=at_s, kind=_KINDS[what], vm=vm) for at_s, vm, what in outcome.vm_marks)
     phases = list(vm_lives(marks, outcome.lasted_s))
     until_s = {vm: max(to_s for other, _, _, to_s in phases if other == vm) for vm, *_ in phases}

@@ -1,4 +1,4 @@
-"""What ``spillway simulate`` does."""
+"""The command ``spillway simulate``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Told = tuple[list[str], dict[str, object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The command's options, as they were given; ``model`` is one of ``MODELS``."""
+    """The command's options; ``model`` is one of ``MODELS``."""
 
     model: str
     served: str | None
@@ -44,19 +44,19 @@ class Asked:
 
 
 class BadInputError(ValueError):
-    """The options, or what they name, cannot be simulated."""
+    """The options, or the files that they name, cannot be simulated."""
 
 
 class FailedError(RuntimeError):
-    """It was simulated in vain."""
+    """The simulation failed."""
 
 
 def simulate(config: Config, asked: Asked) -> None:
-    """Play it, and print which model ran and what came of it.
+    """Simulate, and print which model ran and its results.
 
     Raises:
         BadInputError: an option, or a file that it names, is wrong.
-        FailedError: the simulated gateway did what must never happen, or a report cannot be written.
+        FailedError: the simulated gateway broke an invariant, or a report cannot be written.
     """
     try:
         if asked.html is not None and asked.model != FLUID:

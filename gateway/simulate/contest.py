@@ -1,4 +1,4 @@
-"""Several policies on the same events, in fluid worlds, beside the optimum that knows the whole trace."""
+"""Several policies on the same events, in fluid worlds, compared with the optimum that knows the whole trace."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ KNOWN = (HOME_ALONE, AS_CONFIGURED, "reactive", "planner", "queueing", "cpu", "s
 _COMMANDS_TOLD = 2000
 _WINDOWS_PER_PERIOD = 4
 _MISS_USD = 1.0
-"""What an event that is served too late costs the optimum: so much that it only lets one be late if it must."""
+"""The cost of a late event for the optimum: so high that an event is late only if that cannot be avoided."""
 
 
 class PolicyError(ValueError):
-    """A policy cannot be had with this config."""
+    """A policy does not exist or does not fit this config."""
 
 
 def with_policy(config: Config, name: str) -> Config:
     """Return a config in which all queries have the policy ``name``.
 
     Args:
-        config: as the daemon takes it.
+        config: as for the daemon.
         name: ``home``, ``configured``, a policy's name, or ``static:N``.
 
     Raises:
-        PolicyError: there is no such policy, or it does not fit the config.
+        PolicyError: the policy does not exist, or does not fit the config.
     """
     if name in (HOME_ALONE, AS_CONFIGURED):
         return config
@@ -72,7 +72,7 @@ def with_policy(config: Config, name: str) -> Config:
 
 
 def fluid_world(world: WorldOptions) -> FluidOptions:
-    """Return the fluid world of a gateway and its events; a new load each time, with the same events."""
+    """Return the fluid world of a gateway and its events; each call has a new load with the same events."""
     slot_s = world.scheduler.slot_s
     generators = [
         Poisson(query.load, np.random.default_rng([world.seed, int.from_bytes(query.settings.name.encode())]))
@@ -109,12 +109,12 @@ def fluid_world(world: WorldOptions) -> FluidOptions:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What came of it.
+    """The results.
 
     Attributes:
         outcomes: of each policy, by its name.
-        optimum: the cheapest VMs with which no event waits from one window to the next; None if it cannot be told.
-        why_not: why not.
+        optimum: the cheapest VMs with which no event waits from one window to the next; None if it cannot be computed.
+        why_not: why it cannot.
         window_s: the windows of the optimum.
     """
 
@@ -130,13 +130,13 @@ def hold(
     policies: Sequence[str],
     progress: Callable[[str], Callable[[int, int], None]] | None = None,
 ) -> Contest:
-    """Play the same events to each policy.
+    """Simulate each policy with the same events.
 
     Args:
-        config: as the daemon takes it.
+        config: as for the daemon.
         world: its plan.
-        policies: names, as ``with_policy`` takes them.
-        progress: called with a policy's name, returns what is called with (slot, slots).
+        policies: names, as for ``with_policy``.
+        progress: called with a policy's name; returns a function that is called with (slot, slots).
 
     Raises:
         PolicyError: see ``with_policy``.
@@ -162,7 +162,7 @@ def variants(config: Config, world: WorldOptions, policies: Sequence[str]) -> di
 
 
 def _scheduled(world: WorldOptions, config: Config, name: str) -> WorldOptions:
-    """Return the world in which the config's scheduler decides; what may not be split stays so."""
+    """Return the world in which the config's scheduler decides; queries that may not be split stay so."""
     may = {query.settings.name: query.settings.switchable for query in world.queries}
     scheduler = scheduler_settings(config)
     queries = tuple(replace(query, switchable=may[query.name]) for query in scheduler.queries)
@@ -220,7 +220,7 @@ def table(contest: Contest) -> list[str]:
         )
     optimum = contest.optimum
     if optimum is None:
-        lines.append(f"The optimum cannot be told: {contest.why_not}")
+        lines.append(f"The optimum cannot be computed: {contest.why_not}")
     else:
         lines.append(
             f"{'optimum':<12} {'':>9} {'':>9} {'':>7} {'':>6} {'':>9} {max(optimum.vms):>4} {optimum.renting_usd:>9.4f}"
@@ -230,14 +230,14 @@ def table(contest: Contest) -> list[str]:
 
 
 def _shed(outcome: FluidOutcome) -> float:
-    """Return which part of all events was not taken in, as the budget was spent."""
+    """Return the part of all events that was shed because the budget was spent."""
     shed = sum(query.shed_events for query in outcome.queries)
     came = shed + sum(query.events for query in outcome.queries)
     return shed / came if came else 0.0
 
 
 def report(contest: Contest) -> dict[str, object]:
-    """Return all that was measured, for JSON."""
+    """Return all results, for JSON."""
     told: dict[str, object] = {}
     for name, outcome in contest.outcomes.items():
         whole = asdict(replace(outcome, commands=outcome.commands[:_COMMANDS_TOLD]))

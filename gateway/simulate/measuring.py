@@ -1,4 +1,4 @@
-"""What ``spillway profile`` does: micro-batches of rising sizes on real Spark, and a plane through their times."""
+"""The command ``spillway profile``: micro-batches of rising sizes on real Spark, and a plane through their times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from infra.clock import SystemClock
 
 SIZES = (1, 250, 500, 1000, 2000, 4000)
 RUNS = (1, 4)
-"""Of a micro-batch, if it may take several."""
+"""Runs of a micro-batch, if it may take several."""
 REPEATS = 6
 _READ_BYTES = 64_000_000
 
@@ -40,9 +40,9 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
     """Measure queries on one engine host with the config's Spark master.
 
     Args:
-        config: as the daemon takes it.
+        config: as for the daemon.
         names: the queries.
-        tell: told what is going on.
+        tell: called with progress messages.
 
     Raises:
         ProfileError: a query cannot be measured.
@@ -87,26 +87,28 @@ def fitted(timed: Sequence[Timed], event_bytes: float, batch_runs: int = 1) -> M
     """Fit t = a + b n + c (runs - 1) by least squares; a, b and c with their standard errors.
 
     Args:
-        timed: micro-batches of at least two sizes; c is 0 where all are of one run.
+        timed: micro-batches of at least two sizes; c is 0 if all have one run.
         event_bytes: mean size of an event.
-        batch_runs: so many runs a micro-batch takes at most.
+        batch_runs: the most runs in a micro-batch.
 
     Raises:
-        ProfileError: too few sizes, or more events took no more time.
+        ProfileError: too few sizes, or more events did not take more time.
     """
     n = np.array([one.events for one in timed], dtype=np.float64)
     further = np.array([one.runs - 1.0 for one in timed])
     t = np.array([one.batch_s for one in timed])
     of = np.stack([np.ones_like(n), n, further] if further.any() else [np.ones_like(n), n], axis=1)
     if len(n) <= of.shape[1] or np.linalg.matrix_rank(of) < of.shape[1]:
-        raise ProfileError("three micro-batches of two sizes are the least that a line can be drawn through")
+        raise ProfileError("a fit needs at least three micro-batches of two sizes")
     found = np.linalg.lstsq(of, t, rcond=None)[0]
     variance = float(np.square(t - of @ found).sum()) / (len(n) - of.shape[1])
     errors = np.sqrt(variance * np.diag(np.linalg.inv(of.T @ of)))
     batch_s, event_s, run_s = (*found.tolist(), 0.0)[:3]
     batch_error_s, event_error_s, run_error_s = (*errors.tolist(), 0.0)[:3]
     if event_s <= 0:
-        raise ProfileError("more events took no more time: the machine was busy with something else; measure again")
+        raise ProfileError(
+            "more events did not take more time: the machine was busy with something else; measure again"
+        )
     return Measured(
         batch_s=max(0.0, batch_s),
         batch_error_s=batch_error_s,
@@ -124,7 +126,7 @@ def fitted(timed: Sequence[Timed], event_bytes: float, batch_runs: int = 1) -> M
 
 
 def _events(name: str, query: QueryConfig, understood: KnownQuery, folder: Path) -> pa.RecordBatch:
-    """Return as many events as the largest micro-batch needs; those of a shorter file come again."""
+    """Return as many events as the largest micro-batch needs; events of a shorter file are repeated."""
     if not isinstance(query.source, FileSourceConfig):
         raise ProfileError(
             f"query {name} reads from {query.source.type}: put some of its events into a file, "
@@ -144,7 +146,7 @@ def _events(name: str, query: QueryConfig, understood: KnownQuery, folder: Path)
 
 
 def _nobody(query: str) -> tuple[Path, Callable[[], bool]]:
-    raise ProfileError(f"the results of {query} are not there while nothing runs")
+    raise ProfileError(f"the results of {query} do not exist while no query runs")
 
 
 async def _read(query: QueryConfig, schema: pa.Schema, context: SourceContext) -> list[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""What a simulated world is like, and worlds drawn at random: one seed decides everything."""
+"""The options of a simulated world, and worlds drawn at random: one seed decides everything."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from policies.switching.query import Mode, QuerySettings
 from policies.switching.switching import SwitchingSettings
 
 WAITING_PART = 0.5
-"""Of what a full lane holds, about half is in the micro-batch that runs; all that waits meanwhile is in the next."""
+"""About half of a full lane's content is in the running micro-batch; what waits meanwhile is in the next one."""
 
 _BAD_ROWS_WORLDS = 0.125
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """What goes wrong: probabilities, and rates per second; nothing by default.
+    """Faults: probabilities, and rates per second; none by default.
 
     Attributes:
         lost_reply: an answer never comes.
         doubled_reply: an answer comes twice.
         late_reply: an answer comes up to ``late_s`` late.
-        late_s: see there.
-        failed_launch: a VM cannot be had.
+        late_s: see ``late_reply``.
+        failed_launch: no VM is available.
         stuck_boot: a VM is billed but never ready.
-        refused_end: a try to give a VM back fails; it is tried again.
+        refused_end: a try to terminate a VM fails; it is retried.
         crash_per_s: an engine host dies.
         hang_per_s: an engine host answers heartbeats only.
-        reclaim_per_s: the cloud takes a VM away, as it may with a spare one.
-        bad_rows: a host looks for bad rows in a run, apart from its other work; that takes up to ``bad_rows_s``.
-        bad_rows_s: see there.
-        notice_s: so long before, it says so; 0: it does not.
+        reclaim_per_s: the cloud reclaims a VM, as it may with a spot VM.
+        bad_rows: a host looks for bad rows in a run, besides its other work; that takes up to ``bad_rows_s``.
+        bad_rows_s: see ``bad_rows``.
+        notice_s: how long before a reclaim the cloud announces it; 0: it does not.
         slow_link_per_s: a link carries a tenth for a while.
         clock_step_per_s: the gateway's clock steps forward by up to ``clock_step_s``.
-        clock_step_s: see there.
+        clock_step_s: see ``clock_step_per_s``.
     """
 
     lost_reply: float = 0.0
@@ -70,23 +70,23 @@ class QueryOptions:
 
     Attributes:
         settings: how it is switched.
-        load: events.
+        load: its events.
         statistic: what L_t is.
-        poisson: whether their number is drawn, with this mean.
-        run_s: a run holds what came in so much time, but never more than ``run_events``.
-        run_events: see there.
+        poisson: whether the number of events is drawn, with this mean.
+        run_s: a run holds the events of this time, but at most ``run_events``.
+        run_events: see ``run_s``.
         event_bytes: raw size.
-        sent_part: what is left of it on the WAN.
-        flush_s: how long a gap is waited for; None waits for ever.
+        sent_part: the part of it that crosses the WAN.
+        flush_s: how long to wait for a gap; None waits for ever.
         ordered: False releases on completion.
-        disordered: part of the runs that hold an event out of order, and so go home.
-        batch_s: what a micro-batch of one run costs however small it is; None: as ``Machines`` says.
-        further_run_s: what each further run in it costs.
-        batch_runs: so many runs it takes at most.
-        event_s: what an event of it costs besides; None: the same.
-        stateful: it has state in its engine: its runs go home only, and are not asked for elsewhere.
-        credit_bytes: how many payload bytes a host lets be in flight.
-        held_bytes_max: how many bytes of results may wait before no further run is dispatched.
+        disordered: part of the runs that contain an event out of order, and so go home.
+        batch_s: the cost of a micro-batch of one run, however small; None: from ``Machines``.
+        further_run_s: the cost of each further run in it.
+        batch_runs: the most runs in it.
+        event_s: the additional cost of an event; None: from ``Machines``.
+        stateful: its engine holds state: its runs go home only, and are not dispatched elsewhere.
+        credit_bytes: how many payload bytes a host allows in flight.
+        held_bytes_max: how many bytes of results may wait before dispatch stops.
     """
 
     settings: QuerySettings
@@ -114,15 +114,15 @@ class Machines:
     """Hosts and links.
 
     Attributes:
-        events_per_s: what the private host serves while it works.
-        batch_s: what a micro-batch costs there however small it is.
-        vm_speed: how much of that work a VM does in the same time; 0.5 needs twice as long.
+        events_per_s: the rate of the private host while it works.
+        batch_s: the cost of a micro-batch there, however small.
+        vm_speed: a VM's speed relative to it; 0.5 needs twice as long.
         cores: micro-batches that a host runs at a time.
         link_delay_s: one way over the WAN.
-        link_bytes_per_s: what it carries to one VM.
-        boot: how boot times spread around ``boot_s`` of the scheduler.
-        detect_s: a dead host is noticed after so long.
-        home_restart_s: a new private host takes so long.
+        link_bytes_per_s: rate of the link to one VM.
+        boot: the distribution of boot times around ``boot_s`` of the scheduler.
+        detect_s: time until a dead host is noticed.
+        home_restart_s: time to launch a new private host.
     """
 
     events_per_s: float = 2000.0
@@ -141,14 +141,14 @@ class WorldOptions:
     """A whole world.
 
     Attributes:
-        seed: decides everything that is drawn.
+        seed: decides everything that is random.
         scheduler: the production scheduler's settings; its queries are those of ``queries``.
         queries: at least one.
         machines: at home and in the cloud.
         faults: what goes wrong.
-        patience: how long answers are waited for.
-        load_s: events come for so long; then the gateway drains and gives every VM back.
-        rest_s: it must have come to rest so long after that.
+        patience: how long to wait for answers.
+        load_s: how long events arrive; then the gateway drains and terminates every VM.
+        rest_s: it must be at rest this long after that.
     """
 
     seed: int
@@ -238,12 +238,12 @@ _AMPLE_BYTES = 1 << 40
 
 
 def _tightened(query: QueryOptions, seed: int) -> QueryOptions:
-    """Return a query that is stateful, or has little room for what is sent or held, in some worlds; drawn apart."""
+    """Return a query that is stateful, or has little room for sent or held bytes, in some worlds; drawn separately."""
     draw = random.Random(f"tight {seed} {query.settings.name}")  # noqa: S311  # no secret
     run_bytes = query.run_events * query.event_bytes
     if not query.settings.switchable:
-        # A batch that a host runs again whole has to be there whole. Here, unlike on Spark, its runs need not follow
-        # one another, so that room for results or credit could let in only some of them.
+        # A host that runs a batch again needs the whole batch. Here, unlike on Spark, its runs need not be consecutive,
+        # so the room for results or credit might admit only some of them.
         return replace(query, stateful=True, credit_bytes=_AMPLE_BYTES, held_bytes_max=_AMPLE_BYTES)
     return replace(
         query,
@@ -253,14 +253,14 @@ def _tightened(query: QueryOptions, seed: int) -> QueryOptions:
 
 
 def _with_bad_rows(faults: Faults, seed: int) -> Faults:
-    """Return other faults in every eighth world: bad rows, and no answer lost, for such a run is never overdue."""
+    """Return other faults in every eighth world: bad rows, and no lost answers, since such a run is never overdue."""
     if random.Random(f"bad rows {seed}").random() >= _BAD_ROWS_WORLDS:  # noqa: S311  # no secret
         return faults
     return replace(faults, bad_rows=0.05, lost_reply=0.0, hang_per_s=0.0)
 
 
 def _with_policy(settings: QuerySettings, seed: int, max_vms: int) -> QuerySettings:
-    """Return settings with a policy in every second world; drawn apart, so that all else stays as it is without."""
+    """Return settings with a policy in every second world; drawn separately, so that nothing else changes."""
     from policies.planning.plain import CpuOptions, StaticOptions
     from policies.planning.planner import PlannerOptions
     from policies.planning.queueing import QueueingOptions

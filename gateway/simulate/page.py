@@ -12,9 +12,9 @@ from gateway.views.page import figure_section, whole_page
 from policies.switching.query import QuerySettings
 
 _HEADING = (
-    "<h1>Spillway simulation</h1><p class=lead>The same events played to each policy in virtual time: decisions by "
-    "the gateway's own scheduler, hosts and the cloud simulated. Model: fluid (load in arrays, slot by slot; below "
-    "saturation nothing waits by chance).</p>"
+    "<h1>Spillway simulation</h1><p class=lead>Each policy gets the same events in virtual time. The "
+    "gateway's own scheduler decides; hosts and the cloud are simulated. Model: fluid (load in arrays, slot by slot; "
+    "below saturation there are no random waits).</p>"
 )
 _COMMANDS_SHOWN = 200
 
@@ -25,30 +25,30 @@ def write_page(contest: Contest, queries: tuple[QuerySettings, ...], path: Path)
         _HEADING,
         _summary(contest),
         figure_section(
-            "Latency against cost",
-            "Each policy by what it cost and how late events were on average. Those on the line are beaten by none: "
-            "whatever is cheaper is slower. The upright line is what the VMs cost at least if all events were known "
-            "ahead and none waited from one window to the next. Where latencies lie far apart, their axis is "
+            "Latency over cost",
+            "The cost and the mean latency of each policy. No other policy beats those on the line: every cheaper "
+            "one is slower. The vertical line is the least cost of VMs if all events were known in advance and none "
+            "waited from one window to the next. If latencies differ a lot, their axis is "
             "logarithmic.",
             frontier(contest),
         ),
         figure_section(
             "Latency over time",
-            "Mean latency of what was completed, by query. Red dashes: start a VM above L_s, send to it above L_d, "
-            "keep it above L_p. A point is the mean over a 240th of the time. Where latencies lie far apart, the "
+            "Mean latency of completed events, by query. Dashed red lines: start a VM above L_s, send to it above L_d, "
+            "keep it above L_p. A point is the mean over a 240th of the time. If latencies differ a lot, the "
             "axis is logarithmic.",
             latencies(contest, queries),
         ),
         figure_section(
             "VMs, money, misses",
-            "How many VMs there were, what had been spent, and which part of the events took longer than promised, "
-            "averaged over a hundredth of the time.",
+            "The number of VMs, the money spent, and the part of the events that took longer than promised, averaged "
+            "over a hundredth of the time.",
             over_time(contest),
         ),
         figure_section(
             "The life of the VMs",
-            "For each policy, a strip for each VM there is at a time: yellow while it starts, green while it can be "
-            "used, grey while it is given back.",
+            "For each policy, one strip per VM: yellow while it starts, green while it can be used, grey while it is "
+            "terminated.",
             lives(contest),
         ),
         *(_decisions(name, outcome) for name, outcome in contest.outcomes.items()),
@@ -88,7 +88,9 @@ def _summary(contest: Contest) -> str:
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     late = "<p>An event is late when it took longer than its query's <code>qos.latency</code>.</p>"
     note = (
-        late if contest.optimum is not None else f"{late}<p>The optimum cannot be told: {escape(contest.why_not)}</p>"
+        late
+        if contest.optimum is not None
+        else f"{late}<p>The optimum cannot be computed: {escape(contest.why_not)}</p>"
     )
     return (
         f"<section><h2>Summary</h2>{note}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></section>"

@@ -1,4 +1,4 @@
-"""A config and a trace, tried in virtual time: what its policy would do, beside the private cluster alone."""
+"""Simulates a config with a trace in virtual time: its policy, compared with the private cluster alone."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Recorded:
 
 
 def read_trace(path: Path) -> dict[str, Recorded]:
-    """Read a CSV file with the columns at_s, query, events and bytes: what came since the line before, in any order.
+    """Read a CSV file with the columns at_s, query, events and bytes: arrivals since the previous line, in any order.
 
     Raises:
-        TraceError: it is no such file.
+        TraceError: it is not such a file.
     """
     lines: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     try:
@@ -85,17 +85,18 @@ def plan(
     """Return the world of a config.
 
     Args:
-        config: as the daemon takes it.
-        served_per_s: events that one engine host serves in a second, of queries that were not measured.
-        for_s: how long events come, if no trace says it.
+        config: as for the daemon.
+        served_per_s: events per second of one engine host, for queries that were not measured.
+        for_s: how long events arrive, if there is no trace.
         seed: of boot times and, without a trace, of arrivals.
-        trace: the events of each query; those of others come at the rate of the config's replay.
-        stays_home: queries that may not be split; the daemon asks Spark for their plans, which nobody does here.
-        calibration: what was measured of queries, of VMs and of boot times.
+        trace: the events of each query; other queries get the rate of the config's replay.
+        stays_home: queries that may not be split; the daemon gets this from Spark's plans, which are not available
+            here.
+        calibration: measurements of queries, of VMs and of boot times.
 
     Raises:
-        TraceError: the trace, the calibration or ``stays_home`` names no query of the config, a query has neither a
-            trace nor a rate, or nobody says what a host serves of it.
+        TraceError: the trace, the calibration or ``stays_home`` names an unknown query, or a query has neither a trace
+            nor a rate, or no rate of a host.
     """
     measured = {} if calibration is None else calibration.queries
     for name in (*(trace or {}), *measured, *stays_home):
@@ -103,7 +104,7 @@ def plan(
             raise TraceError(f'there is no query "{name}"; the queries of the config are {", ".join(config.queries)}')
     for name in config.queries:
         if served_per_s is None and name not in measured:
-            raise TraceError(f"nobody says how many events of query {name} a host serves: give --served, or measure it")
+            raise TraceError(f"the rate of a host for query {name} is unknown: give --served, or measure it")
     scheduler = scheduler_settings(config)
     scheduler = replace(
         scheduler,
@@ -159,7 +160,7 @@ def _query(
 
 
 def _event_bytes(recorded: Recorded | None, measured: Measured | None) -> int:
-    """Return the mean size of an event, as far as anybody has seen it; else 0."""
+    """Return the mean size of an event, if it was measured; else 0."""
     if recorded is not None:
         return recorded.event_bytes
     return 0 if measured is None else round(measured.event_bytes)
@@ -177,7 +178,7 @@ def _rate(config: Config, name: str) -> ConstantRate:
 
 
 def compare(world: WorldOptions) -> dict[str, WorldOutcome]:
-    """Live through a world with the private cluster alone, and as it is configured."""
+    """Simulate a world with the private cluster alone, and as configured."""
     alone = replace(world, scheduler=replace(world.scheduler, max_vms=0))
     return {"private only": World(alone).run(), "as configured": World(world).run()}
 
@@ -198,5 +199,5 @@ def table(outcomes: Mapping[str, WorldOutcome]) -> list[str]:
 
 
 def report(outcomes: Mapping[str, WorldOutcome]) -> dict[str, object]:
-    """Return all that was measured, for JSON."""
+    """Return all results, for JSON."""
     return {name: asdict(outcome) for name, outcome in outcomes.items()}

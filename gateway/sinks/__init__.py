@@ -1,1 +1,1 @@
-"""Where results go."""
+"""The destinations of results."""

@@ -1,4 +1,4 @@
-"""What every sink of results offers the delivery."""
+"""The interface of every sink of results."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ReleasedRows = Released[pa.RecordBatch]
 
 
 class SinkUnavailableError(Exception):
-    """The sink takes nothing now (a broker restarts, say); it is tried again."""
+    """The sink accepts nothing now (for example while a broker restarts); the gateway retries."""
 
 
 class SinkError(Exception):
-    """The sink can never take these results as they are; the message says what to do."""
+    """The sink can never accept these results; the message says what to do."""
 
 
 class FencedError(Exception):
@@ -27,25 +27,25 @@ class FencedError(Exception):
 
 
 class Sink(Protocol):
-    """Takes the results of one query. Runs on the event loop; its methods are called one at a time."""
+    """Accepts the results of one query. Runs on the event loop; its methods are called one at a time."""
 
     @property
     def committed(self) -> IntervalSet:
-        """The seq intervals whose results are in; a new object after each change."""
+        """The seq intervals whose results are committed; a new object after each change."""
         ...
 
     async def open(self) -> None:
-        """Find out what is committed, after whatever crash, and fence earlier writers.
+        """Find out what is committed, after any crash, and fence earlier writers.
 
         Raises:
-            StateError: what is there belongs to other state; SinkUnavailableError or OSError: not now.
+            StateError: its content belongs to another state; SinkUnavailableError or OSError: not now.
         """
         ...
 
     async def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:
         """Make ``releases`` (in order of release) durable and visible, with the intervals they cover.
 
-        What is committed already is passed over. If it fails or is cancelled, the same releases may be given again.
+        Committed releases are skipped. If it fails or is cancelled, the same releases may be passed again.
 
         Args:
             releases: at least one.
@@ -54,17 +54,17 @@ class Sink(Protocol):
         Raises:
             SinkUnavailableError: or OSError: not now.
             FencedError: another gateway writes here.
-            SinkError: never, as things are.
+            SinkError: the sink can never accept them.
         """
         ...
 
     async def close(self) -> None:
-        """Give back what is open."""
+        """Close everything that is open."""
         ...
 
 
 class BlockingSink(Protocol):
-    """A sink that is opened when it is made, and written in a thread; see ``Sink`` and ``ThreadedSink``."""
+    """A sink that its constructor opens, and that is written in a thread; see ``Sink`` and ``ThreadedSink``."""
 
     @property
     def committed(self) -> IntervalSet:

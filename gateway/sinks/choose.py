@@ -1,4 +1,4 @@
-"""From a sink in the config to the sink that is written."""
+"""Creates the sink of a query from the config."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from infra.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What a sink may need to know of its query.
+    """What a sink may need to know about its query.
 
     Attributes:
         query: its name.
         owner: identity of the state that numbers the seqs; the same after a restart.
-        epoch: counts the gateways that opened that state; a lower one is a zombie.
-        ordered: results leave in order, and a gap is to be seen in what is written.
+        epoch: counts the gateways that opened that state; a gateway with a lower one is a zombie.
+        ordered: results are released in order, and gaps must be visible in the output.
         folder: the query's part of the state_dir, for a sink that cannot keep its progress itself.
         clock: time.
         offsets_group: the source's consumer group, if a Kafka sink's transactions can move its offsets.
@@ -54,13 +54,14 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
                 lambda: FileSink(config.path, owner=context.owner, format=config.format, ordered=context.ordered)
             )
         case KafkaSinkConfig():
-            from gateway.sinks.kafka import kafkasink  # heavy, and few queries want it
+            from gateway.sinks.kafka import kafkasink  # a slow import that few queries need
 
             return kafkasink.KafkaSink(
                 config,
                 query=context.query,
                 owner=context.owner,
                 epoch=context.epoch,
+                clock=context.clock,
                 offsets_group=context.offsets_group,
             )
         case MqttSinkConfig():

@@ -19,21 +19,21 @@ from infra.threads import run_to_end
 
 _REQUEST_S: Final = 60.0
 _CONNECT_S: Final = 10.0
-# Longer than this a receiver is not left alone, whatever it says.
+# The longest pause, whatever the receiver asks for.
 RETRY_AFTER_MAX_S: Final = 60.0
 _ANSWER_BYTES: Final = 500
-# Not now; 409 says that the same key is still being worked on.
+# Retry later; 409 means that the same key is still being processed.
 _LATER: Final = frozenset({408, 409, 425, 429})
 
 
 class HttpSink:
     """One POST for each run that has results; see ``Sink``.
 
-    ``Idempotency-Key`` is ``<owner>-<first seq>-<last seq>``, so that a receiver that remembers keys has each result
-    once. A run counts as delivered once it was answered with 2xx.
+    ``Idempotency-Key`` is ``<owner>-<first seq>-<last seq>``, so that a receiver that remembers keys stores each result
+    once. A run counts as delivered once the answer is 2xx.
 
     Args:
-        config: what the user wrote.
+        config: the sink's config.
         progress: what is delivered.
         owner: identity of the state that numbers the seqs.
         clock: time.
@@ -53,7 +53,7 @@ class HttpSink:
         return self._progress.committed
 
     async def open(self) -> None:
-        """See ``Sink.open``; the receiver is only asked when there are results."""
+        """See ``Sink.open``; the receiver is only contacted when there are results."""
         await self._progress.open()
 
     async def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:  # noqa: ARG002 -- kept in the state_dir
@@ -63,7 +63,7 @@ class HttpSink:
                 if not self._progress.delivered.covers(release.first_seq, release.last_seq):
                     await self._deliver(release)
         finally:
-            # What was taken before something went wrong is not sent again after a restart either.
+            # What was delivered before an error is not sent again after a restart.
             await self._progress.save()
 
     async def _deliver(self, release: ReleasedRows) -> None:
@@ -76,10 +76,10 @@ class HttpSink:
         reached("sink.commit.visible")
 
     async def _post(self, body: bytes, key: str) -> None:
-        """Send one request and return once it was taken.
+        """Send one request and return once it was accepted.
 
         Raises:
-            SinkUnavailableError: it was not, now; SinkError: it never will be.
+            SinkUnavailableError: not now; SinkError: it never will be.
         """
         headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key}
         if self._config.token is not None:
@@ -92,7 +92,7 @@ class HttpSink:
                 status, retry_after = answer.status, answer.headers.get("Retry-After", "")
                 said = (await answer.content.read(_ANSWER_BYTES)).decode("utf-8", "replace")
         except aiohttp.InvalidURL as error:
-            raise SinkError(f"sink http: {self._config.url} is no URL: correct it") from error
+            raise SinkError(f"sink http: {self._config.url} is not a URL: correct it") from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise SinkUnavailableError(f"{self._config.url}: {str(error) or 'no answer in time'}") from error
         if 200 <= status < 300:
@@ -117,7 +117,7 @@ class HttpSink:
 
 
 def _wait_s(retry_after: str) -> float:
-    """Return how long a receiver wants to be left alone; a date instead of seconds is not understood, and is 0."""
+    """Return the pause that a receiver asks for; a date instead of seconds is not supported and counts as 0."""
     return (
         min(float(retry_after), RETRY_AFTER_MAX_S)
         if retry_after.strip().isascii() and retry_after.strip().isdigit()
@@ -129,7 +129,7 @@ def _what_to_do(status: int) -> str:
     if status in (401, 403):
         return "set the right token"
     if status < 400:
-        return "the receiver is elsewhere; set its url"
+        return "the receiver has moved; correct sink.url"
     if status == 413:
-        return "it takes less at once; let it take more, or lower runs.max_events"
-    return "it does not want them as they are; see what it expects, then start the gateway again"
+        return "the request is too large for it; raise its limit, or lower runs.max_events"
+    return "the receiver rejects them; check what it expects, then restart the gateway"

@@ -21,19 +21,20 @@ from infra.failpoints import reached
 from infra.statefiles import StateError
 from infra.threads import run_to_end
 
-# What a PUBLISH holds beside topic, id and payload, at most.
+# The most that a PUBLISH contains besides topic, id and payload.
 _PACKET_HEAD_BYTES: Final = 64
 
 
 class MqttSink:
-    """One message a result row, as JSON; see ``Sink``.
+    """One message per result row, as JSON; see ``Sink``.
 
     The user property ``spillway-id`` is ``<owner>-<first seq>-<last seq>-<row>``, the row counted from 0 in the
-    results of that run. A run counts as delivered once the broker has answered for all its rows; one that was cut
-    short is sent again as a whole.
+    The user property ``spillway-id`` is ``<owner>-<first seq>-<last seq>-<row>``, with rows counted from 0 in the
+    results of that run. A run counts as delivered once the broker has acknowledged all its rows; an incomplete one is
+    sent again as a whole.
 
     Args:
-        config: what the user wrote.
+        config: the sink's config.
         progress: what is delivered.
         query: its name.
         owner: identity of the state that numbers the seqs.
@@ -48,12 +49,17 @@ class MqttSink:
         self._client: MqttClient | None = None
 
     @property
+    def client(self) -> MqttClient | None:
+        """The connection; None before the first results and after a failure."""
+        return self._client
+
+    @property
     def committed(self) -> IntervalSet:
         """See ``Sink.committed``."""
         return self._progress.committed
 
     async def open(self) -> None:
-        """See ``Sink.open``; the broker is only asked when there are results."""
+        """See ``Sink.open``; the broker is only contacted when there are results."""
         try:
             self._broker = await run_to_end(lambda: broker_of(self._config))
         except BadTlsFilesError as error:
@@ -73,7 +79,7 @@ class MqttSink:
         await self._progress.save()
 
     async def _deliver(self, releases: Sequence[ReleasedRows]) -> None:
-        """Send all rows, several in flight, and note each run when the broker has answered for all of it."""
+        """Send all rows, several in flight, and note each run when the broker has acknowledged all of it."""
         open_runs: deque[tuple[ReleasedRows, list[asyncio.Future[str]]]] = deque()
         for release in releases:
             answers: list[asyncio.Future[str]] = []
@@ -124,7 +130,7 @@ class MqttSink:
         if most is not None and size_bytes > most:
             raise SinkError(
                 f"result {row_id} takes {size_bytes} bytes, and {self._broker} takes at most {most} in a message: "
-                "let the query give less, or let the broker take more"
+                "reduce the query's rows, or raise the broker's limit"
             )
 
     async def _disconnect(self) -> None:

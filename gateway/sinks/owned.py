@@ -10,10 +10,10 @@ from gateway.sinks.base import FencedError, ReleasedRows, Sink
 
 
 class OwnedSink:
-    """The ``Sink`` over another, which asks before each write.
+    """A ``Sink`` around another one, which checks the ownership before each write.
 
     Args:
-        inner: writes.
+        inner: the sink that writes.
         why_not: returns why this gateway may not write now, empty if it may.
     """
 

@@ -1,4 +1,4 @@
-"""What a sink has delivered that cannot keep its progress itself: a small file in the query's part of the state_dir."""
+"""The progress of a sink that cannot store it itself: a small file in the query's part of the state_dir."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class _Progress(msgspec.Struct, frozen=True):
 
 
 class ProgressFile:
-    """The seq intervals that were delivered, noted first in memory and then durably; its folder is made.
+    """The seq intervals that were delivered, noted first in memory and then durably; creates its folder.
 
-    What was noted but not saved when the process died is delivered again: at least once. While the process lives, a
-    save that failed does not make anything go out again: ask ``delivered`` before sending, and save once more.
+    What was noted but not saved when the process died is delivered again: at least once. While the process lives,
+    nothing is sent twice because of a failed save: check ``delivered`` before sending, and save again.
 
     Args:
         path: of the file.
@@ -37,18 +37,18 @@ class ProgressFile:
         """Read what was saved.
 
         Raises:
-            StateError: it belongs to other state, or cannot be read.
+            StateError: it belongs to another state, or cannot be read.
             OSError: the disk fails.
         """
         self.committed = IntervalSet(await run_to_end(self._read))
         self.delivered = IntervalSet(self.committed)
 
     def note(self, first_seq: int, last_seq: int) -> None:
-        """Note that the receiver has taken the results of these events."""
+        """Note that the receiver has accepted the results of these events."""
         self.delivered.add(first_seq, last_seq)
 
     async def save(self) -> None:
-        """Make all that was noted durable; ``committed`` then says so, as a new object.
+        """Make everything that was noted durable; ``committed`` then includes it, as a new object.
 
         Raises:
             OSError: it is not durable, but still noted.

@@ -1,4 +1,4 @@
-"""Files and other sinks whose calls block, written in a thread."""
+"""Runs sinks whose calls block, such as files, in a thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.core.intervals import IntervalSet
 from gateway.sinks.base import BlockingSink, ReleasedRows, SinkError
 from infra.threads import run_to_end
 
-# A full disk is waited out; none of these goes away by waiting.
+# The gateway waits for a full disk; none of these errors goes away by waiting.
 _REFUSALS = frozenset(
     {
         errno.EACCES,
@@ -30,11 +30,12 @@ class ThreadedSink:
 
     Args:
         make: makes the inner sink, which opens it; called in a thread.
+        opened: the inner sink, where there is one already.
     """
 
-    def __init__(self, make: Callable[[], BlockingSink]) -> None:
+    def __init__(self, make: Callable[[], BlockingSink], opened: BlockingSink | None = None) -> None:
         self._make = make
-        self._inner: BlockingSink | None = None
+        self._inner = opened
 
     @property
     def committed(self) -> IntervalSet:

@@ -1,4 +1,4 @@
-"""What every source of events offers the ingress."""
+"""The interface of every source of events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gateway.connectors.position import Position
 
 @dataclass(frozen=True, slots=True)
 class DeadRecord:
-    """A record that is no event: where it stands (0-based), why, and its raw bytes.
+    """A record that is not an event: its place (0-based), the reason, and its raw bytes.
 
-    ``place`` says in words where, if record and offset do not say it (a partition, a file of many). The dead letter
-    keeps 64 KiB of ``raw``; ``raw_bytes`` is the length of the whole record where ``raw`` is its beginning only, else
-    -1. ``replayed``: see ``DeadLetter``.
+    ``place`` describes the place if record and offset do not (a partition, a file of many). The dead letter keeps 64
+    KiB of ``raw``; ``raw_bytes`` is the length of the whole record if ``raw`` is only its beginning, else -1.
+    ``replayed``: see ``DeadLetter``.
     """
 
     record: int
@@ -34,11 +34,11 @@ class Chunk:
 
     Attributes:
         batch: the events.
-        start: where the first record stands.
-        end: where the next record stands.
-        dead: what could not be decoded.
-        arrival_wall_s: mean time at which the source got the events (s since 1970), where it knows.
-        more: False when the source has nothing more at the moment, so that it is worth while to let some gather.
+        start: position of the first record.
+        end: position after the last record.
+        dead: the records that could not be decoded.
+        arrival_wall_s: mean time at which the source got the events (s since 1970), if it knows.
+        more: False if the source has nothing more at the moment, so that it is useful to wait for more.
     """
 
     batch: pa.RecordBatch
@@ -51,26 +51,26 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What a source holds that was not read yet: how many records, and when the oldest came (s since 1970)."""
+    """The unread records of a source: how many, and when the oldest came (s since 1970)."""
 
     records: int
     oldest_wall_s: float | None
 
 
 class SourceError(Exception):
-    """The source itself cannot be read (not one record of it); the message says what to do."""
+    """The source itself (not a single record) cannot be read; the message says what to do."""
 
 
 class SourceUnavailableError(Exception):
-    """The source cannot be reached now (a broker restarts, say); it is tried again."""
+    """The source cannot be reached now (for example while a broker restarts); the gateway retries."""
 
 
 class Source(Protocol):
     """A source that returns the same records again for the same positions.
 
-    One that cannot (MQTT, HTTP) keeps a journal, and acknowledges to its senders what is in it. It runs on the event
-    loop. Its methods are called one at a time, except ``backlog`` and ``acknowledge``, which may be called meanwhile.
-    A call that is cancelled leaves the source usable.
+    A source that cannot replay (MQTT, HTTP) keeps a journal, and acknowledges to its senders what is in it. It runs on
+    the event loop. Its methods are called one at a time, except ``backlog`` and ``acknowledge``, which may be called
+    meanwhile. A cancelled call leaves the source usable.
     """
 
     async def open(self, schema: pa.Schema) -> None:
@@ -82,7 +82,7 @@ class Source(Protocol):
         ...
 
     async def read_between(self, start: Position, end: Position) -> Chunk:
-        """Return once more the very records that were read between two positions.
+        """Return exactly the records that were read between two positions.
 
         Raises:
             SourceError: it does not have them any more; SourceUnavailableError: not now.
@@ -90,7 +90,7 @@ class Source(Protocol):
         ...
 
     async def seek(self, position: Position) -> None:
-        """Go on from ``position``."""
+        """Continue from ``position``."""
         ...
 
     async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
@@ -102,11 +102,11 @@ class Source(Protocol):
         ...
 
     async def finished(self) -> bool:
-        """Return whether no record will ever come after those that were read."""
+        """Return whether no record will ever follow those that were read."""
         ...
 
     def backlog(self) -> Backlog | None:
-        """Return what is available but was not read; None when the source does not know."""
+        """Return the records that are available but unread; None if the source does not know."""
         ...
 
     async def acknowledge(self, position: Position) -> None:
@@ -118,12 +118,12 @@ class Source(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give back what is open."""
+        """Close everything that is open."""
         ...
 
 
 class BlockingSource(Protocol):
-    """A source that is read in a thread; see ``Source`` for what its methods mean, and ``ThreadedSource``."""
+    """A source that is read in a thread; its methods are those of ``Source``; see ``ThreadedSource``."""
 
     def open(self, schema: pa.Schema) -> None:
         """See ``Source.open``."""

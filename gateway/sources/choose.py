@@ -1,4 +1,4 @@
-"""From a source in the config to the source that reads it."""
+"""Creates the source of a query from the config."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from infra.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What a source may need to know of its query.
+    """What a source may need to know about its query.
 
     Attributes:
         query: its name.
         owner: identity of the state that numbers the seqs; the same after a restart.
-        folder: the query's part of the state_dir, for a journal or the like.
+        folder: the query's part of the state_dir, for example for a journal.
         clock: time.
-        upstream: gives a query's sink folder, and a function that says whether it will get no more results.
+        upstream: returns a query's sink folder, and a function that says whether it will get no more results.
         strict: whether an event must have exactly the fields of the schema (see docs/schema-drift.md).
         sink_commits: whether the sink's transactions commit the offsets of a Kafka source to its group.
     """

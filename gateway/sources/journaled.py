@@ -1,4 +1,4 @@
-"""The source over a journal: a receiver feeds it, and the query reads it."""
+"""The source over a journal: a receiver writes to it, and the query reads from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Receiver(Protocol):
-    """Takes records from senders and answers each of them once the journal has them."""
+    """Receives records from senders and answers each sender once the journal has its records."""
 
     async def start(self) -> None:
         """Begin to receive; the journal is open.
@@ -38,25 +38,29 @@ class Receiver(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Receive nothing more, and answer what was taken; the journal is closed afterwards."""
+        """Stop receiving, and answer what was received; the journal is closed afterwards."""
         ...
 
     @property
     def failure(self) -> SourceError | SourceUnavailableError | None:
-        """Why nothing is received now; None when all is well."""
+        """Why nothing is received now; None if nothing is wrong."""
         ...
 
 
 class JournaledSource:
-    """The ``Source`` of what a receiver puts into a journal.
+    """The ``Source`` of the records that a receiver writes to a journal.
 
     ``Position.part`` is the first record of a segment, ``offset`` the byte in it at which a frame begins.
 
     Args:
         journal: of this query; the source opens and closes it.
-        receiver: feeds it; the source starts and stops it.
+        receiver: writes to it; the source starts and stops it.
         format: ``json`` decodes each record as one object; ``raw`` puts it into ``_value``.
         strict: see ``LineDecoder``.
+
+    Attributes:
+        journal: what was received.
+        receiver: who receives.
     """
 
     def __init__(
@@ -67,14 +71,14 @@ class JournaledSource:
         format: Literal["json", "raw"] = "json",  # noqa: A002 -- the config's word
         strict: bool = False,
     ) -> None:
-        self._journal = journal
-        self._receiver = receiver
+        self.journal = journal
+        self.receiver = receiver
         self._format = format
         self._strict = strict
         self._position = Position()
         self._last: Chunk | None = None
         self._acknowledged = 0
-        # Stretches without any event, by the record that they begin with: no run will ever acknowledge them.
+        # Ranges without any event, by their first record: no run will ever acknowledge them.
         self._barren: deque[tuple[int, Position]] = deque()
         self._opened = False
 
@@ -82,15 +86,15 @@ class JournaledSource:
         """See ``Source.open``."""
         self._decoder = _RawDecoder(schema) if self._format == "raw" else _JsonDecoder(schema, strict=self._strict)
         try:
-            await self._journal.open()
+            await self.journal.open()
         except StateError as error:
             raise SourceError(str(error)) from error
         except OSError as error:
-            raise SourceUnavailableError(f"the journal {self._journal.folder} cannot be opened ({error})") from error
+            raise SourceUnavailableError(f"the journal {self.journal.folder} cannot be opened ({error})") from error
         try:
-            await self._receiver.start()
+            await self.receiver.start()
         except BaseException:
-            await self._journal.close()
+            await self.journal.close()
             raise
         self._opened = True
 
@@ -99,21 +103,21 @@ class JournaledSource:
         chunk = await self._chunk(start, end.record - start.record, _UNBOUNDED_BYTES)
         if chunk is None or chunk.end.record != end.record:
             raise SourceError(
-                f"records {start.record} to {end.record - 1} were taken from {self._journal.folder}, but it no longer "
+                f"records {start.record} to {end.record - 1} were taken from {self.journal.folder}, but it no longer "
                 "has them: restore the folder together with the files beside it"
             )
         return chunk
 
     async def seek(self, position: Position) -> None:
         """See ``Source.seek``; what was acknowledged and is gone is passed over."""
-        if position.record > self._journal.next_record:
+        if position.record > self.journal.next_record:
             raise SourceError(
-                f"{self._journal.folder} ends before record {self._journal.next_record}, but records up to "
+                f"{self.journal.folder} ends before record {self.journal.next_record}, but records up to "
                 f"{position.record} were read from it: restore the folder together with the files beside it"
             )
-        first = self._journal.first_record
+        first = self.journal.first_record
         self._last = None
-        # Records that were no events may be acknowledged without the run log knowing how far they went.
+        # Records that were not events may be acknowledged although the run log does not cover them.
         self._position = position if position.record >= first else Position(first, first)
 
     async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
@@ -122,10 +126,10 @@ class JournaledSource:
         chunk = await self._chunk(self._position, max_records, max_bytes)
         if chunk is not None:
             self._position, self._last = chunk.end, chunk
-        elif (failure := self._receiver.failure) is not None:
+        elif (failure := self.receiver.failure) is not None:
             raise failure
-        elif self._journal.trouble:
-            raise SourceUnavailableError(self._journal.trouble)
+        elif self.journal.trouble:
+            raise SourceUnavailableError(self.journal.trouble)
         return chunk
 
     async def _pass_over_barren(self) -> None:
@@ -141,11 +145,11 @@ class JournaledSource:
 
     async def _chunk(self, position: Position, max_records: int, max_bytes: int) -> Chunk | None:
         try:
-            records = await self._journal.read(position, max_records, max_bytes)
+            records = await self.journal.read(position, max_records, max_bytes)
         except StateError as error:
             raise SourceError(str(error)) from error
         except OSError as error:
-            raise SourceUnavailableError(f"the journal {self._journal.folder} cannot be read ({error})") from error
+            raise SourceUnavailableError(f"the journal {self.journal.folder} cannot be read ({error})") from error
         if records is None:
             return None
         batch, dead = await run_to_end(lambda: self._decoder.decode(records))
@@ -155,11 +159,11 @@ class JournaledSource:
             records.end,
             tuple(_dead_record(records, i, reason) for i, reason in dead),
             arrival_wall_s=records.wall_s,
-            more=records.end.record < self._journal.next_record,
+            more=records.end.record < self.journal.next_record,
         )
 
     def dead_among(self, records: list[bytes]) -> list[tuple[int, str]]:
-        """Return number and reason of each record that is no event; the source is open. Blocks."""
+        """Return number and reason of each record that is not an event; the source is open. Blocks."""
         return self._decoder.dead_among(records)
 
     async def finished(self) -> bool:
@@ -168,20 +172,20 @@ class JournaledSource:
 
     def backlog(self) -> Backlog:
         """See ``Source.backlog``."""
-        unread = max(0, self._journal.next_record - self._position.record)
-        oldest_s = self._journal.received_wall_s(self._position.record) if unread else None
+        unread = max(0, self.journal.next_record - self._position.record)
+        oldest_s = self.journal.received_wall_s(self._position.record) if unread else None
         return Backlog(unread, oldest_s)
 
     async def acknowledge(self, position: Position) -> None:
-        """See ``Source.acknowledge``; what follows and holds no event is acknowledged with it."""
+        """See ``Source.acknowledge``; following records without any event are acknowledged with it."""
         while self._barren and self._barren[0][0] <= position.record:
             _, end = self._barren.popleft()
             position = end if end.record > position.record else position
         self._acknowledged = max(self._acknowledged, position.record)
         try:
-            await self._journal.release(position)
+            await self.journal.release(position)
         except OSError as error:
-            raise SourceUnavailableError(f"the journal {self._journal.folder} cannot be shortened ({error})") from error
+            raise SourceUnavailableError(f"the journal {self.journal.folder} cannot be shortened ({error})") from error
 
     async def close(self) -> None:
         """See ``Source.close``."""
@@ -189,13 +193,13 @@ class JournaledSource:
             return
         self._opened = False
         try:
-            await self._receiver.stop()
+            await self.receiver.stop()
         finally:
-            await self._journal.close()
+            await self.journal.close()
 
 
 class _JsonDecoder:
-    """Records that are JSON objects, with the topic beside them where the schema asks for it."""
+    """Records that are JSON objects, with the topic added if the schema asks for it."""
 
     def __init__(self, schema: pa.Schema, *, strict: bool) -> None:
         self._schema = schema
@@ -221,7 +225,7 @@ class _JsonDecoder:
         for i, line in enumerate(lines):
             problem = _problem(line)
             if problem:
-                # A blank line is neither an event nor dead to the decoder.
+                # The decoder counts a blank line neither as an event nor as dead.
                 lines[i] = b""
                 dead.append((i, problem))
         batch, undecodable = self._lines.decode(lines)
@@ -229,7 +233,7 @@ class _JsonDecoder:
 
 
 class _RawDecoder:
-    """Records as they are."""
+    """Records without decoding."""
 
     def __init__(self, schema: pa.Schema) -> None:
         for field in schema:

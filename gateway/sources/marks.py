@@ -1,6 +1,6 @@
-"""By what a source is known again, so that a position is never used with a source that it was not read from.
+"""Identifies a source, so that a position is never used with a source that it does not belong to.
 
-A mark stands in the head of the run log, beside the position that belongs to it, and both are replaced in one write.
+A mark is stored in the head of the run log, beside its position, and one write replaces both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.connectors.position import Position
 
-# A file of up to so many bytes is hashed whole; of a larger one its head, its tail, and blocks evenly between them.
+# A file of up to this size is hashed completely; of a larger one its head, its tail, and blocks evenly between them.
 _WHOLE_BYTES: Final = 4 << 20
 _END_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 16 << 10
@@ -25,10 +25,10 @@ _LITTLE_BYTES: Final = 4 << 10
 
 
 class FileMark(msgspec.Struct, frozen=True, tag="file"):
-    """A file, or a mailbox: its first ``size_bytes`` bytes, as they lie on the disk, come to ``digest``.
+    """A file, or a mailbox: ``digest`` is the hash of its first ``size_bytes`` bytes on disk.
 
-    What was appended since changes nothing. How often the file is played is no part of it: a position in a pass means
-    the same in a replay of more passes or fewer.
+    Appended data changes nothing. The number of replays is not part of it: a position in a pass means the same in a
+    replay with more or fewer passes.
     """
 
     path: str
@@ -37,7 +37,7 @@ class FileMark(msgspec.Struct, frozen=True, tag="file"):
 
 
 class MailsMark(msgspec.Struct, frozen=True, tag="mails"):
-    """A folder of mails: the first ``count`` of them, in order of path, come to ``digest``."""
+    """A folder of mails: ``digest`` is the hash of the first ``count`` of them, in order of path."""
 
     path: str
     count: int
@@ -45,9 +45,9 @@ class MailsMark(msgspec.Struct, frozen=True, tag="mails"):
 
 
 class FolderMark(msgspec.Struct, frozen=True, tag="folder"):
-    """A folder of files; the list beside the run log says which (see ``FolderFiles``).
+    """A folder of files; the list beside the run log names them (see ``FolderFiles``).
 
-    ``looped``: its list is played several times over, so that a number beyond the list is one of its files again.
+    ``looped``: its list is replayed several times, so that a number beyond the list means one of its files again.
     """
 
     path: str
@@ -55,7 +55,7 @@ class FolderMark(msgspec.Struct, frozen=True, tag="folder"):
 
 
 class KafkaMark(msgspec.Struct, frozen=True, tag="kafka"):
-    """Topics of a cluster, each with its id; an id is empty where the brokers know none (before Kafka 2.8)."""
+    """Topics of a cluster, each with its id; an id is empty if the brokers have none (before Kafka 2.8)."""
 
     brokers: str
     cluster: str
@@ -70,7 +70,7 @@ class ResultsMark(msgspec.Struct, frozen=True, tag="query"):
 
 
 class JournalMark(msgspec.Struct, frozen=True, tag="journal"):
-    """What senders send, and a journal of ours keeps: a position is a place in the journal, whoever sends."""
+    """Records from senders in a journal of ours: a position is a place in the journal, whoever the sender is."""
 
     place: str
 
@@ -80,14 +80,14 @@ Mark = FileMark | MailsMark | FolderMark | KafkaMark | ResultsMark | JournalMark
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a source is now, compared with the mark of what was read.
+    """A source as it is now, compared with the mark of what was read.
 
     Attributes:
-        mark: what it is now.
-        changed: how it differs, in words; empty when positions go on in it.
-        note: what to log although positions go on; may be empty.
-        kept: what is left of a position when the source has changed.
-        reset: done before the run log takes the new mark; may be done twice.
+        mark: its present mark.
+        changed: how it differs, in words; empty if positions continue in it.
+        note: a log message although positions continue; may be empty.
+        kept: the part of a position that stays valid when the source has changed.
+        reset: called before the run log takes the new mark; may be called twice.
     """
 
     mark: Mark
@@ -98,7 +98,7 @@ class Look:
 
 
 def described(mark: Mark) -> str:
-    """Return what a mark is of, for a message."""
+    """Return what a mark identifies, for a message."""
     match mark:
         case FileMark() | MailsMark() | FolderMark():
             return mark.path
@@ -148,7 +148,7 @@ def look_at_results(query: str, owner: str, known: Mark | None) -> Look:
 
 
 def look_at_journal(place: str, known: Mark | None) -> Look:
-    """Take note of where senders send to; what they sent before is in the journal wherever that was."""
+    """Note where senders send to; earlier records are in the journal, wherever they were sent to."""
     mark = JournalMark(place)
     if not isinstance(known, JournalMark):
         return Look(mark, _other_kind(known, mark))
@@ -157,10 +157,10 @@ def look_at_journal(place: str, known: Mark | None) -> Look:
 
 
 def look_at_topics(brokers: str, cluster: str, topics: dict[str, str], known: Mark | None) -> Look:
-    """Compare topics with the mark of those that were read; what is no more read is remembered.
+    """Compare topics with the mark of those that were read; topics that are no longer read are remembered.
 
     Args:
-        brokers: where they are.
+        brokers: their addresses.
         cluster: the cluster's id.
         topics: the id of each topic that is read.
         known: the mark of what was read.
@@ -180,7 +180,7 @@ def look_at_topics(brokers: str, cluster: str, topics: dict[str, str], known: Ma
 
 
 def ends_digest(path: Path) -> str:
-    """Return what the first and the last bytes of a file come to: enough for one of many that are complete. Blocks.
+    """Return the hash of the first and last bytes of a file: enough for one of many complete files. Blocks.
 
     Raises:
         OSError: it cannot be read.
@@ -195,7 +195,7 @@ def ends_digest(path: Path) -> str:
 
 
 def _digest(file: BinaryIO, size_bytes: int) -> str:
-    """Return the hash of the first ``size_bytes`` of a file, or of pieces of them."""
+    """Return the hash of the first ``size_bytes`` of a file, or of samples of them."""
     digest = hashlib.sha256(size_bytes.to_bytes(8, "big"))
     for start, length in _pieces(size_bytes):
         file.seek(start)
@@ -216,12 +216,12 @@ def _digest_of_names(names: list[str]) -> str:
 
 
 def _mail_name(path: Path) -> str:
-    """Return a mail's name without the flags that a maildir gives it."""
+    """Return a mail's name without its maildir flags."""
     return str(path.with_name(path.name.partition(":")[0]))
 
 
 def _other_kind(known: Mark | None, mark: Mark) -> str:
-    """Say that the kind of source is another; state of a version that kept no mark is taken as it is."""
+    """Return the message if the kind of source is another; state of a version without marks is accepted."""
     return "" if known is None or type(known) is type(mark) else "it is another kind of source"
 
 

@@ -1,4 +1,4 @@
-"""Dead letters on their way back into their query, before what its source has next."""
+"""Feeds dead letters back into their query, before the next records of its source."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class _File:
 
 
 class ReplayFiles:
-    """The files that ``DeadLetterFile.move_out`` made. Its methods block; those that do are called one at a time.
+    """The files that ``DeadLetterFile.move_out`` created. Blocking methods must be called one at a time.
 
     Args:
-        folder: with the files; it need not be there.
+        folder: with the files; it need not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,14 +43,14 @@ class ReplayFiles:
         self._at: tuple[Path, int, int] | None = None
 
     def look(self) -> None:
-        """Take note of new files, once they are there for good.
+        """Note new files, once they are durable.
 
         Raises:
             OSError: the disk fails.
         """
         if not self._folder.is_dir():
             return
-        # A letter that came back after a crash, to where it was moved from, would be replayed twice.
+        # A letter that a crash moved back to where it came from would be replayed twice.
         sync_folder(self._folder)
         sync_folder(self._folder.parent)
         with self._lock:
@@ -58,7 +58,7 @@ class ReplayFiles:
             self._files = tuple(_File(path, int(first), int(last)) for path, (first, _, last) in names)
 
     def count(self, start: int) -> int:
-        """Return how many letters have the number ``start`` or a higher one."""
+        """Return the number of letters with the number ``start`` or a higher one."""
         return sum(file.last - max(file.first, start) + 1 for file in self._files if file.last >= start)
 
     def read(self, start: int, end: int, max_records: int, max_bytes: int) -> list[Numbered]:
@@ -87,7 +87,7 @@ class ReplayFiles:
         return found
 
     def forget(self, before: int) -> None:
-        """Remove the files all of whose letters have a lower number than ``before``."""
+        """Remove the files whose letters all have a lower number than ``before``."""
         with self._lock:
             for file in [file for file in self._files if file.last < before]:
                 file.path.unlink(missing_ok=True)
@@ -95,7 +95,7 @@ class ReplayFiles:
                 reached("deadletters.replay.forgotten")
 
     def has_before(self, number: int) -> bool:
-        """Whether there is something to forget."""
+        """Whether there is a file to remove."""
         return any(file.last < number for file in self._files)
 
 
@@ -107,9 +107,9 @@ def _parsed(line: bytes, path: Path) -> DeadLetter:
 
 
 class WithReplays:
-    """A source whose query gets dead letters back between its records, told apart by ``Position.replayed`` alone.
+    """A source whose query gets dead letters between its records, distinguished only by ``Position.replayed``.
 
-    A letter whose content is an event now becomes one; any other becomes a dead letter again, with the reason.
+    A letter whose content is now an event becomes one; any other becomes a dead letter again, with the reason.
 
     Args:
         main: the query's source.
@@ -135,7 +135,7 @@ class WithReplays:
         await self.look()
 
     async def look(self) -> None:
-        """Take note of letters that were moved out meanwhile.
+        """Note letters that were moved out meanwhile.
 
         Raises:
             OSError: the disk fails.
@@ -144,7 +144,7 @@ class WithReplays:
 
     @property
     def waiting(self) -> int:
-        """How many letters have not come back yet."""
+        """How many letters have not been replayed yet."""
         return self._files.count(self._position.replayed)
 
     async def read_between(self, start: Position, end: Position) -> Chunk:
@@ -200,7 +200,7 @@ class WithReplays:
         return Chunk(batch, start, end, records)
 
     def _refused(self, letter: DeadLetter) -> str:
-        """Return why the content cannot even be tried; empty when it can."""
+        """Return why the content cannot even be tried; empty if it can."""
         if self._decoder is None:
             return self._why_not
         if not letter.whole:
@@ -237,7 +237,7 @@ def _replayed(chunk: Chunk, replayed: int) -> Chunk:
 
 
 def _place(letter: DeadLetter) -> str:
-    """Return where the letter was before."""
+    """Return the letter's original place."""
     if letter.replayed >= 0:
         return letter.place
     if letter.seq >= 0:

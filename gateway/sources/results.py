@@ -18,13 +18,13 @@ SEQ_COLUMN = "_seq"
 class ResultsSource:
     """Source of type ``query``.
 
-    A part that comes late is waited for: no row is given before those of every earlier seq. ``Position.part`` is the
-    first seq of the part that is read next or now, ``offset`` the rows of it that have been read. A column ``_seq``
-    (BIGINT) of the schema is filled with the row's position, so that an order-sensitive query can use it.
+    It waits for a late part: no row is returned before those of every earlier seq. ``Position.part`` is the first seq
+    of the part that is read next or now, ``offset`` the number of its rows that have been read. A column ``_seq``
+    (BIGINT) of the schema gets the row's position, so that an order-sensitive query can use it.
 
     Args:
         folder: the upstream query's sink (JSON lines, ordered).
-        upstream_done: says whether the upstream query will commit nothing more.
+        upstream_done: returns whether the upstream query will commit nothing more.
     """
 
     def __init__(self, folder: Path, upstream_done: Callable[[], bool]) -> None:
@@ -53,7 +53,7 @@ class ResultsSource:
         return self._loaded is None
 
     def read(self, max_records: int, max_bytes: int) -> Chunk | None:
-        """See ``Source.read``; None while the next part is not there yet."""
+        """See ``Source.read``; None while the next part does not exist yet."""
         self._skip_read_parts()
         if self._loaded is None:
             return None
@@ -81,7 +81,7 @@ class ResultsSource:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _skip_read_parts(self) -> None:
-        """Load the part that holds the position; parts that have been read to their end are passed over."""
+        """Load the part at the position; skip parts that have been read to their end."""
         while True:
             if self._loaded is None or self._loaded.first_seq != self._position.part:
                 self._loaded = self._find(self._position.part)

@@ -55,7 +55,7 @@ class Schedule:
             return 0
         step = bisect_right(self._starts_s, at_s) - 1
         count = int(self._starts[step] + (at_s - self._starts_s[step]) * self._rates[step]) + 1
-        # Rounding may put the last one or the next one on the wrong side of its own due time.
+        # Rounding may put the last record or the next one on the wrong side of its own due time.
         if self.due_s(count) <= at_s:
             return count + 1
         return count if self.due_s(count - 1) <= at_s else count - 1
@@ -66,14 +66,14 @@ class Schedule:
 
 
 class RecordedSchedule:
-    """Records are due as far apart as they were when they were recorded.
+    """Records are due at the intervals at which they were recorded.
 
-    A pass begins after the one before as long after its last record as records are apart on average. A record behind
-    the last one is due with the last one.
+    A pass begins one mean interval after the last record of the previous pass. A record after the last one is due
+    together with the last one.
 
     Args:
         times_us: shape (records in a pass,), microseconds, never falling.
-        speed: how many times as fast as recorded.
+        speed: factor on the recorded speed.
         loops: number of passes.
     """
 
@@ -107,7 +107,7 @@ class RecordedSchedule:
         loop = min(self._loops - 1, int(at_s / self._pass_s))
         target_us = int(self._times_us[0]) + int((at_s - loop * self._pass_s) * self._us_per_s)
         count = loop * self._count + int(np.searchsorted(self._times_us, target_us, side="right"))
-        # Rounding may put the last ones or the next ones on the wrong side of their own due time.
+        # Rounding may put the last records or the next ones on the wrong side of their own due time.
         while count and self.due_s(count - 1) > at_s:
             count = self._edge(count - 1, "left")
         while count < total and self.due_s(count) <= at_s:
@@ -115,7 +115,7 @@ class RecordedSchedule:
         return count
 
     def _edge(self, record: int, side: Literal["left", "right"]) -> int:
-        """Return the first record due with ``record`` in its pass, or the one behind the last of them."""
+        """Return the first record that is due with ``record`` in its pass, or the one after the last of them."""
         loop, index = divmod(record, self._count)
         return loop * self._count + int(np.searchsorted(self._times_us, self._times_us[index], side=side))
 

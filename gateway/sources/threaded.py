@@ -1,4 +1,4 @@
-"""Files and other sources whose calls block, read in a thread."""
+"""Runs sources whose calls block, such as files, in a thread."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ThreadedSource:
     """The ``Source`` over a ``BlockingSource`` that can always be read again.
 
     Args:
-        inner: what is read.
-        on_acknowledge: told what is committed; called on the event loop, so it must not block.
+        inner: the source that is read.
+        on_acknowledge: called with what is committed, on the event loop, so it must not block.
     """
 
     def __init__(self, inner: BlockingSource, on_acknowledge: Callable[[Position], None] | None = None) -> None:
@@ -57,7 +57,7 @@ class ThreadedSource:
         return await asyncio.to_thread(lambda: self._inner.finished)
 
     def backlog(self) -> Backlog | None:
-        """See ``Source.backlog``: how much a file still holds is not asked."""
+        """See ``Source.backlog``: the unread part of a file is not measured."""
         return None
 
     async def acknowledge(self, position: Position) -> None:

@@ -1,1 +1,1 @@
-"""What people see: status, money, decisions, reports, logs and the HTTP API."""
+"""Everything that people see: status, money, decisions, reports, logs and the HTTP API."""

@@ -1,4 +1,4 @@
-"""What a running gateway answers over HTTP: its status, and whether it is ready."""
+"""The HTTP API of a running gateway: its status, and whether it is ready."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class ApiError(Exception):
 
 
 class Answers(Protocol):
-    """Who knows the gateway's status."""
+    """The part of a gateway that answers the API's requests."""
 
     phase: str
 
     @property
     def trouble(self) -> str:
-        """Why it does not take or deliver events now although it runs; empty when all is well."""
+        """Why it does not take or deliver events now although it runs; empty if nothing is wrong."""
         ...
 
     def trouble_of(self, query: str) -> str:
-        """Why one query does not take or deliver events now; empty when all is well with it.
+        """Why one query does not take or deliver events now; empty if nothing is wrong.
 
         Raises:
-            KeyError: there is no such query.
+            KeyError: the query does not exist.
         """
         ...
 
@@ -40,7 +40,7 @@ class Answers(Protocol):
         ...
 
     def why(self) -> str:
-        """Return what was decided last for each query, by its name, as JSON."""
+        """Return the last decision about each query, by its name, as JSON."""
         ...
 
     async def rotate_certificates(self) -> dict[str, list[str]]:
@@ -52,25 +52,25 @@ class Answers(Protocol):
         ...
 
     async def replay_dead_letters(self, query: str) -> int:
-        """Give a query its dead letters back as new events; return how many.
+        """Feed a query's dead letters back into it as new events; return how many.
 
         Raises:
-            KeyError: there is no such query.
+            KeyError: the query does not exist.
             ReplayRefusedError: not now.
-            OSError: the disk fails; ask again.
+            OSError: the disk fails; call it again.
         """
         ...
 
 
 @asynccontextmanager
 async def serve_api(gateway: Answers, config: ApiConfig) -> AsyncIterator[None]:
-    """Serve ``/status``, ``/why`` (JSON) and ``/ready`` (200 if all is well, else 503 and why) while the block lasts.
+    """Serve ``/status``, ``/why`` (JSON) and ``/ready`` (200 if ready, else 503 and why) while the block lasts.
 
     ``/ready?query=NAME`` answers for one query alone.
 
-    ``POST /queries/<name>/replay-dead-letters`` answers ``{"replayed": <count>}``, ``POST /certificates/rotate`` which
-    hosts have new ones; both want the content type ``application/json``, which no page of another site can send from a
-    browser.
+    ``POST /queries/<name>/replay-dead-letters`` answers ``{"replayed": <count>}``, ``POST /certificates/rotate`` the
+    hosts with new ones. Both require the content type ``application/json``, which a page of another site cannot send
+    from a browser.
 
     Raises:
         ApiError: the address cannot be listened on.

@@ -1,4 +1,4 @@
-"""What all figures share: their looks, the colour of thresholds, and the phases of a VM's life."""
+"""Code that all charts share: their layout, the colour of thresholds, and the phases of a VM's life."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TIME_AXIS = "time since the first event was due (s)"
 
 
 def vm_lives(marks: tuple[TimelineMark, ...], end_s: float) -> list[tuple[str, str, float, float]]:
-    """Return (vm, phase, from, to) for each phase of each VM; what has no end mark lasts until ``end_s``.
+    """Return (vm, phase, from, to) for each phase of each VM; a phase without an end mark lasts until ``end_s``.
 
     The phases are ``starting`` (start to ready), ``up`` (ready to stop) and ``stopping`` (stop to gone).
     """
@@ -27,7 +27,7 @@ def vm_lives(marks: tuple[TimelineMark, ...], end_s: float) -> list[tuple[str, s
 
 
 def finished(figure: go.Figure, height: int, *, legend: bool = True, right: int = 24) -> go.Figure:
-    """Give a figure over time its looks; ``right`` is room for what stands beside it, in pixels."""
+    """Apply the layout to a chart over time; ``right`` is the margin for labels, in pixels."""
     figure.update_layout(
         template="plotly_white",
         height=height,

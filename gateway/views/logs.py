@@ -1,4 +1,4 @@
-"""What the daemon writes about itself, readable also when a neighbour is away for an hour."""
+"""The daemon's logging, which stays readable even if another system is down for an hour."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 import time
 from collections.abc import Callable
 
-# They report each try, several a second while a broker is away; what that means for a query we say ourselves.
+# They log each try, several a second while a broker is down; we log ourselves what that means for a query.
 _TALKATIVE = ("aiokafka", "botocore", "boto3", "urllib3", "aiohttp", "aiomqtt", "paho")
 _SELDOM_S = 30.0
 
 
 class Seldom(logging.Filter):
-    """Lets the same place in the code speak once in ``_SELDOM_S``.
+    """Lets each place in the code log once in ``_SELDOM_S``.
 
     Args:
         now: monotonic time in s.
@@ -24,7 +24,7 @@ class Seldom(logging.Filter):
         self._last_s: dict[tuple[str, int], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """See ``logging.Filter``; the places of a program are few, so is what is remembered."""
+        """See ``logging.Filter``; a program has few such places, so little is remembered."""
         place = (record.pathname, record.lineno)
         now_s = self._now()
         if now_s - self._last_s.get(place, -_SELDOM_S) < _SELDOM_S:
@@ -34,7 +34,7 @@ class Seldom(logging.Filter):
 
 
 def begin_logging() -> None:
-    """Log to stderr: our own words from INFO on, the libraries' warnings, and the same one seldom."""
+    """Log to stderr: our own messages from INFO on, and the libraries' warnings, repeated ones seldom."""
     handler = logging.StreamHandler()
     seldom = Seldom()
 
@@ -48,7 +48,7 @@ def begin_logging() -> None:
 
 
 def in_a_sentence(error: Exception) -> str:
-    """Return what went wrong, with the path that it went wrong with."""
+    """Return the error as a sentence, with its path if it has one."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}; see that this user may read and write there"
     return str(error) or type(error).__name__

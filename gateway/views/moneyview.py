@@ -1,4 +1,4 @@
-"""What the gateway says of its money: spent, reserved, left, when it will be gone, and what each VM cost."""
+"""The gateway's report about money: spent, reserved, left, when it will be spent, and the cost of each VM."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MB = 1e6
 
 
 def money(scheduler: Scheduler, at_s: float, wall_s: float) -> dict[str, object]:
-    """Return it ready for JSON; None stands for what has no limit.
+    """Return it ready for JSON; None means no limit.
 
     Args:
-        scheduler: whose money it is.
+        scheduler: with the ledger.
         at_s: now, on the gateway's clock.
         wall_s: now, in seconds since 1970.
     """

@@ -35,11 +35,11 @@ _PAGE = """<!doctype html>
 
 
 def whole_page(title: str, body: Sequence[str]) -> str:
-    """Return a page of these parts, with all that it needs inside."""
+    """Return a page of these parts, with everything that it needs inside."""
     return _PAGE.format(title=escape(title), style=_STYLE, script=get_plotlyjs(), body="\n".join(body))
 
 
 def figure_section(title: str, text: str, figure: go.Figure) -> str:
-    """Return a section of a page: a figure with what it shows."""
+    """Return a section of a page: a chart with its explanation."""
     drawn = figure.to_html(full_html=False, include_plotlyjs=False, config=_CONTROLS)
     return f"<section><h2>{title}</h2><p>{text}</p>{drawn}</section>"

@@ -1,4 +1,4 @@
-"""Writes down what a run of the gateway did, for the demo and whoever asks for a report."""
+"""Records one run of the gateway, for the demo and for ``--report``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from policies.histogram import Histogram
 from policies.signals import Command, Event, QuerySlot, StartVm, TerminateVm, VmAdopted, VmGone, VmReady
 from policies.vms.fleet import FleetTotals
 
-# A slot a second for four hours; a longer run keeps the newest.
+# One slot per second for four hours; a longer run keeps the newest.
 _SLOTS_MAX = 14_400
 _MARKS_MAX = 10_000
 
@@ -42,7 +42,7 @@ class Recorder:
         self._marks: list[TimelineMark] = []
 
     def slot(self, at_s: float, slots: Sequence[QuerySlot], tally: Tally, vm_states: Iterable[str]) -> None:
-        """Keep what a slot showed."""
+        """Add the measurements of a slot."""
         slot = next(slot for slot in slots if slot.query == self._query)
         dispatched = sum(slot.dispatched_events.values())
         cloud = sum(slot.raw_bytes.values())
@@ -67,7 +67,7 @@ class Recorder:
         del self._slots[:-_SLOTS_MAX]
 
     def command(self, at_s: float, command: Command) -> None:
-        """Mark a VM's start and the order to give it back."""
+        """Mark a VM's start and its termination."""
         kinds: dict[type[Command], MarkKind] = {StartVm: "vm_start", TerminateVm: "vm_stop"}
         kind = kinds.get(type(command))
         if kind is not None and isinstance(command, StartVm | TerminateVm):
@@ -76,7 +76,7 @@ class Recorder:
         del self._marks[:-_MARKS_MAX]
 
     def event(self, event: Event) -> None:
-        """Mark a VM that became ready, or was taken over, or is gone."""
+        """Mark a VM that is ready, adopted, or gone."""
         if isinstance(event, VmReady | VmAdopted | VmGone):
             kind: MarkKind = "vm_gone" if isinstance(event, VmGone) else "vm_ready"
             self._marks.append(TimelineMark(at_s=event.at_s - self._started_s, kind=kind, vm=event.vm))

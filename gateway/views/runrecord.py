@@ -1,7 +1,7 @@
-"""What a gateway writes about one run of itself, and the demo reads: totals, one line a slot, and marks of VM life.
+"""The record that a gateway writes about one run, and the demo reads: totals, one line per slot, and VM marks.
 
-The file is one JSON object, ``{"totals": {…}, "slots": […], "marks": […], "boot": "emulated" | "real"}``. Whether
-results were lost or repeated is not in it: that is counted by ``gateway.demo.verify``, apart from the gateway.
+The file is one JSON object, ``{"totals": {…}, "slots": […], "marks": […], "boot": "emulated" | "real"}``. It does not
+say whether results were lost or repeated: ``gateway.demo.verify`` counts that, independently of the gateway.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class WanBytes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VmTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """VMs started and stopped, the seconds they were billed for, and what that and the egress cost.
+    """VMs started and stopped, the seconds they were billed for, and the cost of these and of the egress.
 
     Attributes:
         started: how many.
         stopped: how many.
         billed_s: time that is paid for.
         usd: time and egress.
-        used_s: of that time, how much they could take events or still worked on some.
+        used_s: the part of that time in which they could take events or still worked on some.
         unused_s: the rest of it.
         sent_bytes: egress.
         bills: the same for each of the last VMs.
@@ -61,15 +61,15 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         events: input events stamped with a seq.
-        shed: input events that were not taken in, as the budget was spent.
+        shed: input events that were shed because the budget was spent.
         results: result rows released to the sink.
         late: result rows released after later ones, and marked so.
         dead_letters: events and undecodable records without a result, which are kept with their reason.
         out_of_order: events that were completed after later ones, before they were put in order.
         latency_ms: processing latency over all lanes (completion of a run in its lane minus arrival).
-        delivery_ms: release to the sink minus arrival, reorder wait included.
-        wan_bytes: what crossed, or would have crossed, the WAN.
-        vms: how many VMs, and what they cost.
+        delivery_ms: release to the sink minus arrival, with the wait for order.
+        wan_bytes: the bytes that crossed, or would have crossed, the WAN.
+        vms: the number of VMs, and their cost.
     """
 
     events: int
@@ -89,7 +89,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         at_s: end of the slot, seconds since the first event was due.
-        latency_ms: L_t, the private lane's processing latency; None when nothing completed and nothing waits.
+        latency_ms: L_t, the private lane's processing latency; None if nothing completed and nothing waits.
         all_latency_ms: mean processing latency of the events completed in this slot, all lanes; None without any.
         input_rate: events due in this slot, per second.
         completed_rate: events completed in this slot by all lanes, per second.
@@ -115,7 +115,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineMark(msgspec.Struct, frozen=True, kw_only=True):
-    """A moment in the life of a VM; ``at_s`` counts from the first event's due time, ``vm`` names the VM."""
+    """A moment in the life of a VM; ``at_s`` counts from the first event's due time, ``vm`` is the VM's name."""
 
     at_s: float
     kind: MarkKind
@@ -123,7 +123,7 @@ class TimelineMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatewayRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a gateway, as it saw itself."""
+    """One run of a gateway, as it recorded itself."""
 
     totals: Totals
     slots: tuple[Slot, ...]
@@ -135,7 +135,7 @@ def read_record(path: Path) -> GatewayRecord:
     """Return the record in ``path``.
 
     Raises:
-        ValueError: the file is no run record; the message names the file and the field.
+        ValueError: the file is not a run record; the message names the file and the field.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=GatewayRecord)

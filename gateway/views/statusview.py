@@ -1,4 +1,4 @@
-"""What the gateway says of itself under ``/status``."""
+"""The gateway's report about itself under ``/status``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def status_text(
     """Return it as JSON.
 
     Args:
-        phase: the gateway's.
+        phase: of the gateway.
         vms: state of each VM by name.
         supervisors: of the queries, by name; none before the gateway runs.
         latencies: of the slot that ended last, in s, by query.

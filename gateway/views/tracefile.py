@@ -1,4 +1,4 @@
-"""What came when, as the CSV file that ``spillway simulate --trace`` reads; written while the gateway runs."""
+"""The arrivals as the CSV file that ``spillway simulate --trace`` reads; written while the gateway runs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _FILE_BYTES_MOST = 1_000_000_000
 
 
 class TraceFile:
-    """Sums up events by the second that they were due in; whoever calls ``flush`` each second loses no more by a kill.
+    """Counts events by the second in which they were due; with a ``flush`` each second a kill loses one second.
 
-    A run that is read again after its engine was lost counts once. What was due before the trace begins counts as come
-    at its beginning. A disk that takes no more, and a file that has reached its bound, end the trace, not the gateway.
+    A run that is read again after its engine was lost counts once. Events that were due before the trace begins count
+    at its beginning. A disk error, or the size limit of the file, ends the trace, not the gateway.
 
     Args:
         path: must not exist yet.
         started_s: zero of the time axis.
-        file_bytes: bound of the file.
+        file_bytes: the size limit of the file.
 
     Raises:
-        FileExistsError: it does.
+        FileExistsError: it exists.
         OSError: it cannot be written.
     """
 
@@ -62,7 +62,7 @@ class TraceFile:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has come since the last time."""
+        """Write the arrivals since the last call."""
         text = io.StringIO()
         lines = csv.writer(text, lineterminator="\n")
         for (at_s, query), (events, size) in sorted(self._sums.items()):
@@ -95,7 +95,7 @@ class TraceFile:
 
 
 class Recordable(Protocol):
-    """A query whose runs can be heard of."""
+    """A query whose runs can be recorded."""
 
     on_run: Callable[[str, Run], None] | None
 

@@ -1,1 +1,1 @@
-"""Where machines are rented: one protocol, one module for each provider, one contract suite for all of them."""
+"""Clouds that rent VMs: one protocol, one module for each provider, one contract suite for all of them."""

@@ -1,7 +1,7 @@
-"""What every cloud can do, and how it fails.
+"""The operations of every cloud, and its errors.
 
-A refusal by the outside world is an outcome that the caller decides about, so each kind has a class of its own and
-says what to do; a wrong call of ours is a bug and raises whatever Python raises.
+A caller decides what to do about each refusal of a provider. So each kind of refusal has a class of its own, and its
+message says what to do. A wrong call by our own code is a bug and raises whatever Python raises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class CloudError(Exception):
 
 
 class CapacityError(CloudError):
-    """No machine can be had now: the limit is reached, or the provider has none."""
+    """No VM is available now: the limit is reached, or the provider has none."""
 
 
 class BootError(CapacityError):
@@ -27,26 +27,26 @@ class BootError(CapacityError):
 
 
 class QuotaError(CapacityError):
-    """The account may have no more of this kind; another kind or another place may still be had."""
+    """The account may have no more of this machine type; another type or zone may still be available."""
 
 
 class CredentialsError(CloudError):
-    """The provider does not accept who we are, or does not let us do this."""
+    """The provider does not accept our credentials, or does not permit this operation."""
 
 
 class OrderError(CloudError):
-    """What was asked for does not exist there or does not fit together: the config has to be corrected."""
+    """The order names something that does not exist, or parts that do not fit together: correct the config."""
 
 
 class GoneError(CloudError):
-    """The machine is not there any more."""
+    """The VM does not exist any more."""
 
 
 class UnavailableError(CloudError):
-    """The provider does not answer, or not sensibly; whether it did what was asked is unknown.
+    """The provider does not answer, or its answer makes no sense; it may or may not have done what was asked.
 
     Attributes:
-        after_s: when it wants to be asked again, as far as it said; 0 when it did not.
+        after_s: the pause that the provider asked for before the next try; 0 when it named none.
     """
 
     def __init__(self, message: str, after_s: float = 0.0) -> None:
@@ -55,10 +55,10 @@ class UnavailableError(CloudError):
 
 
 class ThrottledError(CloudError):
-    """The provider asks us to come back later, and did not do what was asked.
+    """The provider asks us to retry later, and did not do what was asked.
 
     Attributes:
-        after_s: when, as far as it said; 0 when it did not.
+        after_s: the pause that it asked for; 0 when it named none.
     """
 
     def __init__(self, message: str, after_s: float = 0.0) -> None:
@@ -68,20 +68,20 @@ class ThrottledError(CloudError):
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A rented machine.
+    """A rented VM.
 
     Attributes:
-        id: the provider's own, unique for ever.
-        name: what the gateway called it; not unique.
-        host: the name in the user data it was started with, which is the name in its certificate.
-        state: ``gone`` when it ended by itself; it is billed and listed until it is destroyed.
+        id: the provider's own id; never reused.
+        name: the gateway's name for it; not unique.
+        host: the host name in its user data, which is also the name in its certificate.
+        state: ``gone`` when it ended by itself; it is billed and listed until it is terminated.
         address: where its engine host listens; empty while starting.
         port: the port there; 0 while starting.
         created_at_s: seconds since 1970 when it was ordered.
         tags: as given to ``create``.
-        size: the provider's word for what kind of machine it is; empty where there is one kind only.
-        boot: ``emulated`` when the host was warm and its boot time only waited for.
-        setbacks: what went wrong before it was had, oldest first, for people; known to who ordered it only.
+        size: the provider's name of its machine type; empty where there is only one type.
+        boot: ``emulated`` when the host was already warm and ``create`` only waited for the boot time.
+        failures: what failed before this VM was ready, oldest first, for people; only ``create`` fills it in.
     """
 
     id: str
@@ -94,22 +94,22 @@ class Node:
     tags: Mapping[str, str]
     size: str = ""
     boot: Boot = "real"
-    setbacks: tuple[str, ...] = field(default=(), compare=False)
+    failures: tuple[str, ...] = field(default=(), compare=False)
 
 
 class Cloud(Protocol):
     """A provider. All methods may be called concurrently and after a restart of the gateway."""
 
     async def create(self, name: str, tags: Mapping[str, str], user_data: str) -> Node:
-        """Order a machine and return it once its engine host listens.
+        """Order a VM and return it once its engine host listens.
 
-        Cancelling gives back what was ordered.
+        A cancelled call terminates what it ordered.
 
         Args:
             name: for people; need not be unique.
             tags: kept by the provider with the machine; ``list`` finds it by them.
-            user_data: ``infra.link.keys.trust.UserData`` as JSON. A host that was warm has used up its own already and
-                does not see this one (``Node.boot`` says ``emulated``).
+            user_data: ``infra.link.keys.trust.UserData`` as JSON. A warm host has used its own already and ignores this
+                one (``Node.boot`` says ``emulated``).
 
         Raises:
             CloudError: of the kind that fits.
@@ -117,7 +117,7 @@ class Cloud(Protocol):
         ...
 
     async def destroy(self, node_id: str) -> None:
-        """Give a machine back; returns once it is. One that is not there any more is no error.
+        """Terminate a VM; return once it is terminated. It is no error if the VM does not exist any more.
 
         Raises:
             CloudError: of the kind that fits.
@@ -125,11 +125,11 @@ class Cloud(Protocol):
         ...
 
     async def list(self, tags: Mapping[str, str]) -> list[Node]:
-        """Return the machines that carry all of ``tags``, oldest first, whoever ordered them."""
+        """Return the VMs that carry all of ``tags``, oldest first, whoever ordered them."""
         ...
 
     async def close(self) -> None:
-        """Let go of what the gateway itself holds; machines that were created stay."""
+        """Release what the gateway itself holds; VMs that were created stay."""
         ...
 
 
@@ -138,23 +138,23 @@ class Warms(Protocol):
     """A cloud that can hold hosts ready before they are ordered."""
 
     async def prepare(self, user_data: Callable[[str], str]) -> list[Node]:
-        """Start the hosts that are to be ready, if any are, and return all of them; see ``ProcessCloud.prepare``."""
+        """Start the warm hosts, if there should be any, and return all of them; see ``ProcessCloud.prepare``."""
         ...
 
 
 @runtime_checkable
 class Learns(Protocol):
-    """A cloud with several kinds of machine, which orders another kind after one that was of no use."""
+    """A cloud with several machine types, which orders another type after one was unusable."""
 
     def unfit(self, node: Node) -> None:
-        """Hear that a machine came up and could not be used: its kind is ordered after all others for a while."""
+        """Note that a VM booted but could not be used: its type is ordered after all others for a while."""
         ...
 
 
 @runtime_checkable
-class Overheard(Protocol):
-    """A cloud whose machines' output can be read."""
+class ReadsLogs(Protocol):
+    """A cloud whose VMs' output can be read."""
 
-    async def last_words(self, node_id: str) -> str:
-        """Return the end of what a machine wrote, once it has ended or soon; empty if nothing is known."""
+    async def log_tail(self, node_id: str) -> str:
+        """Return the end of a VM's log, once the VM has exited or after a few seconds; empty if nothing is known."""
         ...

@@ -1,11 +1,11 @@
-"""The user data of a rented machine: a script that makes a plain Debian or Ubuntu an engine host.
+"""The user data of a rented VM: a script that turns a plain Debian or Ubuntu into an engine host.
 
-An image that has everything baked in is made by the same commands (``bake_script``).
+The same commands make an image in which everything is installed already (``bake_script``).
 
-A script and not ``#cloud-config``, as every provider's images run one: by cloud-init, or by Google's own agent. The
-machine costs from its first second, so whatever goes wrong ends it: a step that fails, a step that hangs, the engine
-host's own end. What shutting down means for the bill is the provider's business (``Profile.shutdown_stops_bill``);
-where it means nothing, a server can be given what it needs to delete itself then (``DeleteSelf``).
+It is a script, not ``#cloud-config``, because every provider's images run scripts: through cloud-init, or through
+Google's own agent. The VM costs money from its first second, so every fault ends it: a step that fails or hangs, and
+the engine host's exit. Whether a shutdown ends the bill depends on the provider (``Profile.shutdown_stops_bill``).
+Where it does not, the server can get credentials to delete itself (``DeleteSelf``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOME: Final = "/opt/spillway"
 CODE: Final = f"{HOME}/bundle/code"
 _USER_DATA: Final = "/etc/spillway/user-data.json"
 _UNIT: Final = "/etc/systemd/system/spillway-worker.service"
-_DELETE_TOLD: Final = "/etc/spillway/delete.json"
+_DELETE_FILE: Final = "/etc/spillway/delete.json"
 _DELETE: Final = f"{HOME}/delete_server.py"
 _DELETE_UNIT: Final = "/etc/systemd/system/spillway-delete.service"
 _END: Final = "SPILLWAY_END"
@@ -31,11 +31,11 @@ _END: Final = "SPILLWAY_END"
 
 @dataclass(frozen=True)
 class BundleAt:
-    """Where a machine finds what it installs.
+    """Where a VM downloads what it installs.
 
     Attributes:
-        url: good for a while, and for whoever has it.
-        sha256: of what is there, in hex.
+        url: valid for a limited time, for everyone who has it.
+        sha256: of the content, in hex.
     """
 
     url: str
@@ -44,15 +44,15 @@ class BundleAt:
 
 @dataclass(frozen=True)
 class DeleteSelf:
-    """What a server needs to delete itself when it shuts down.
+    """The credentials with which a server deletes itself when it shuts down.
 
     Attributes:
-        provider: whose it is.
-        api_url: openstack: of the identity service, without its version; else of the API, likewise.
+        provider: the cloud provider.
+        api_url: openstack: the identity service, without its version; otherwise the API.
         region: openstack: where the server is.
-        id: openstack: of an application credential that may delete servers and nothing else.
-        secret: its secret; digitalocean: a token of which the same is true; gce: none, as the machine has an account.
-        metadata_url: who tells a server which one it is, and with gce gives it a token of its account.
+        id: openstack: an application credential that may delete servers and nothing else.
+        secret: openstack: its secret; digitalocean: a token with the same limits; gce: empty, as the VM has an account.
+        metadata_url: the service that returns the server's own id, and with gce a token of its account.
     """
 
     provider: Literal["openstack", "gce", "digitalocean"]
@@ -64,21 +64,21 @@ class DeleteSelf:
 
 
 def boot_script(
-    told: UserData, bundle: BundleAt | None, *, install_within_s: float, delete_self: DeleteSelf | None = None
+    worker_data: UserData, bundle: BundleAt | None, *, install_within_s: float, delete_self: DeleteSelf | None = None
 ) -> str:
-    """Return what a new machine runs as root, once.
+    """Return the script that a new VM runs once, as root.
 
     Args:
-        told: what its engine host is told; it holds a secret.
-        bundle: what to install; None when the image has it already (``bake_script``).
-        install_within_s: a machine whose engine host was not started after so long ends.
-        delete_self: None where shutting down stops the bill, or only the gateway can.
+        worker_data: the user data of its engine host, as JSON; it holds a secret.
+        bundle: what to install; None when the image contains it already (``bake_script``).
+        install_within_s: the VM shuts down if its engine host was not started within this time.
+        delete_self: None where a shutdown stops the bill, or where only the gateway can delete the VM.
     """
     minutes = max(1, round(install_within_s / 60))
     parts = [
         _HEAD.format(minutes=minutes),
         "" if delete_self is None else _deleting(delete_self),
-        _file(_USER_DATA, told.to_json(), mode="600"),
+        _file(_USER_DATA, worker_data.to_json(), mode="600"),
         "" if bundle is None else _INSTALL.format(url=shlex.quote(bundle.url), sha256=shlex.quote(bundle.sha256)),
         _file(_UNIT, UNIT, mode="644"),
         _START,
@@ -87,7 +87,7 @@ def boot_script(
 
 
 def bake_script(sha256: str) -> str:
-    """Return what root runs once on a plain machine, beside ``bundle.tar.gz``, to make an image of it.
+    """Return the script that makes an image of a plain VM: root runs it once, beside ``bundle.tar.gz``.
 
     Args:
         sha256: of that bundle, in hex.
@@ -95,12 +95,12 @@ def bake_script(sha256: str) -> str:
     return _BAKE_HEAD + _SYSTEM + _UNPACK.format(sha256=shlex.quote(sha256)) + _BAKE_END
 
 
-def _deleting(told: DeleteSelf) -> str:
-    """Return what makes every shutdown from now on the server's end, that of a boot that fails included."""
+def _deleting(credentials: DeleteSelf) -> str:
+    """Return commands that make every later shutdown delete the server, also after a failed boot."""
     program = Path(delete_server.__file__).read_text(encoding="utf-8")
     return "\n".join(
         (
-            _file(_DELETE_TOLD, json.dumps(asdict(told)), mode="600"),
+            _file(_DELETE_FILE, json.dumps(asdict(credentials)), mode="600"),
             _file(_DELETE, program, mode="644"),
             _file(_DELETE_UNIT, DELETE_UNIT, mode="644"),
             "systemctl daemon-reload\nsystemctl enable --now spillway-delete.service\n",
@@ -110,7 +110,7 @@ def _deleting(told: DeleteSelf) -> str:
 
 def _file(path: str, content: str, *, mode: str) -> str:
     if _END in content:
-        raise ValueError(f"{path}: its content has the line that ends it")
+        raise ValueError(f"{path}: its content contains the end-of-file marker of the script")
     body = content if content.endswith("\n") else f"{content}\n"
     return f"install -D -m {mode} /dev/stdin {path} <<'{_END}'\n{body}{_END}\n"
 
@@ -156,7 +156,7 @@ _INSTALL: Final = _SYSTEM + _FETCH + _UNPACK
 
 _BAKE_HEAD: Final = f"""\
 #!/bin/bash
-# Makes this machine one of which an image for Spillway's engine hosts is taken; bundle.tar.gz lies beside this script.
+# Prepares this machine for an image of Spillway's engine hosts; bundle.tar.gz must be beside this script.
 set -euo pipefail
 umask 022
 mkdir -p {HOME}/bundle
@@ -209,7 +209,7 @@ After=network-online.target nss-lookup.target
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=/bin/true
-ExecStop=/usr/bin/python3 {_DELETE} {_DELETE_TOLD}
+ExecStop=/usr/bin/python3 {_DELETE} {_DELETE_FILE}
 TimeoutStopSec=180
 
 [Install]

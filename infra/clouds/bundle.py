@@ -1,7 +1,7 @@
-"""What a rented machine installs: Spillway as it runs here, the versions it runs with, and the user's own code.
+"""The bundle that a rented VM installs: Spillway as it runs here, the same library versions, and the user's code.
 
-The wheel is put together from the packages that are running, not built from a source tree: an installed gateway has
-none, and so home and cloud have the same code to the byte. Equal content gives an equal bundle, so its hash names it.
+The wheel is built from the packages that are running, not from a source tree: an installed gateway has no source tree,
+and home and cloud get identical code. Equal content gives an equal bundle, so its hash identifies it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
 class BundleError(Exception):
-    """The bundle cannot be made; the message says what to do."""
+    """The bundle cannot be built; the message says what to do."""
 
 
 def make_bundle(code: Mapping[str, bytes], code_bytes_max: int = CODE_BYTES_MAX) -> bytes:
@@ -35,7 +35,7 @@ def make_bundle(code: Mapping[str, bytes], code_bytes_max: int = CODE_BYTES_MAX)
 
     Args:
         code: contents by path below ``code/``.
-        code_bytes_max: how large they may be together.
+        code_bytes_max: the limit on the total size of ``code``.
 
     Raises:
         BundleError: Spillway is not installed, or the code is too large.
@@ -43,7 +43,7 @@ def make_bundle(code: Mapping[str, bytes], code_bytes_max: int = CODE_BYTES_MAX)
     size_bytes = sum(len(content) for content in code.values())
     if size_bytes > code_bytes_max:
         raise BundleError(
-            f"the code beside the config has {size_bytes} bytes and {code_bytes_max} may be sent to each machine: "
+            f"the code beside the config has {size_bytes} bytes and {code_bytes_max} may be sent to each VM: "
             "put the functions into a folder of their own"
         )
     name, wheel = spillway_wheel()
@@ -62,14 +62,14 @@ def make_bundle(code: Mapping[str, bytes], code_bytes_max: int = CODE_BYTES_MAX)
 
 
 def user_code(folder: Path, modules: Iterable[str]) -> dict[str, bytes]:
-    """Return what a config's functions need: their top modules, whole packages, and the modules beside them.
+    """Return the files that a config's functions need: their top modules, whole packages, and the modules beside them.
 
     Args:
         folder: where they are found.
         modules: their top modules' names.
 
     Raises:
-        OSError: they cannot be read.
+        OSError: a file cannot be read.
     """
     paths = set(folder.glob("*.py"))
     for module in modules:
@@ -80,7 +80,7 @@ def user_code(folder: Path, modules: Iterable[str]) -> dict[str, bytes]:
 
 
 def constraints(distributions: Iterable[metadata.Distribution]) -> str:
-    """Return a constraints file of all that is installed here, so that a machine gets the same."""
+    """Return a constraints file of everything that is installed here, so that a VM gets the same versions."""
     versions = {_normal(found.name): found.version for found in distributions}
     return "".join(f"{name}=={version}\n" for name, version in sorted(versions.items()) if name != PROJECT)
 

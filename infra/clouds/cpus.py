@@ -1,4 +1,4 @@
-"""Which CPUs a process VM gets, so that private side and VMs do not slow each other down where it can be helped."""
+"""The CPUs of each process VM, chosen so that home and the VMs slow each other down as little as possible."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def available_cpus() -> list[int]:
 
 
 def cloud_cpu_sets(available: list[int], private: list[int]) -> list[str]:
-    """Return one CPU set for each VM place, to be dealt round robin.
+    """Return one CPU set for each VM place, assigned round robin.
 
-    The private side's CPUs are left to it; with a single CPU, or none left, VMs share what there is.
+    The VMs leave the CPUs of home free. With a single CPU, or when none is left, VMs share all CPUs.
 
     Args:
         available: all CPUs that may be used, sorted.
-        private: those of the private side; empty means the first one.
+        private: the CPUs of home; empty means the first one.
     """
     kept = set(private or available[:1])
     rest = [cpu for cpu in available if cpu not in kept]

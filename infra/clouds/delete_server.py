@@ -1,7 +1,7 @@
-"""Deletes the server on which it runs, with OpenStack, GCE or DigitalOcean: one that is only shut down costs on there.
+"""Deletes the server that it runs on (OpenStack, GCE, DigitalOcean), where a server that is only shut down still costs.
 
-It is put onto each server as it is here and run when that shuts down, whatever the reason: so nothing but Python itself
-is needed. Usage: python3 delete_server.py TOLD, a JSON file with the fields of ``infra.clouds.boot.DeleteSelf``.
+The file is copied onto each server unchanged and runs at every shutdown, so it needs nothing but Python itself. Usage:
+python3 delete_server.py FILE, a JSON file with the fields of ``infra.clouds.boot.DeleteSelf``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ PAUSE_S = 5.0
 CALL_S = 20.0
 
 
-def main(told_file: str, pause_s: float = PAUSE_S) -> int:
-    """Ask a few times; return 0 once the provider has agreed."""
-    with open(told_file, encoding="utf-8") as file:  # noqa: PTH123 -- short, as it is part of user data
-        told = json.load(file)
+def main(settings_file: str, pause_s: float = PAUSE_S) -> int:
+    """Send the request up to a few times; return 0 once the provider has accepted it."""
+    with open(settings_file, encoding="utf-8") as file:  # noqa: PTH123 -- short, as it is part of user data
+        settings = json.load(file)
     for left in reversed(range(TRIES)):
         try:
-            DELETES[told["provider"]](told)
+            DELETES[settings["provider"]](settings)
         except (OSError, ValueError, LookupError) as error:
             _LOG.warning("spillway: this server could not be deleted: %s", error)
             time.sleep(pause_s if left else 0.0)
@@ -36,31 +36,31 @@ def main(told_file: str, pause_s: float = PAUSE_S) -> int:
     return 1
 
 
-def _openstack(told: Mapping[str, str]) -> None:
-    server = _answer(_ask("GET", f"{told['metadata_url']}/openstack/latest/meta_data.json"))["uuid"]
-    who = {"id": told["id"], "secret": told["secret"]}
+def _openstack(settings: Mapping[str, str]) -> None:
+    server = _answer(_ask("GET", f"{settings['metadata_url']}/openstack/latest/meta_data.json"))["uuid"]
+    who = {"id": settings["id"], "secret": settings["secret"]}
     by = {"methods": ["application_credential"], "application_credential": who}
-    granted = _ask("POST", f"{told['api_url']}/v3/auth/tokens", {"auth": {"identity": by}})
-    url = f"{_compute_url(_answer(granted), told['region'])}/servers/{server}"
+    granted = _ask("POST", f"{settings['api_url']}/v3/auth/tokens", {"auth": {"identity": by}})
+    url = f"{_compute_url(_answer(granted), settings['region'])}/servers/{server}"
     _ask("DELETE", url, headers={"X-Auth-Token": granted.headers["X-Subject-Token"]})
 
 
-def _gce(told: Mapping[str, str]) -> None:
+def _gce(settings: Mapping[str, str]) -> None:
     def own(path: str) -> str:
-        url = f"{told['metadata_url']}/computeMetadata/v1/{path}"
+        url = f"{settings['metadata_url']}/computeMetadata/v1/{path}"
         return str(_ask("GET", url, headers={"Metadata-Flavor": "Google"}).read(1 << 16).decode())
 
     project, name = own("project/project-id"), own("instance/name")
     zone = own("instance/zone").rpartition("/")[2]  # it comes with the project's number before it
     token = json.loads(own("instance/service-accounts/default/token"))["access_token"]
-    url = f"{told['api_url']}/compute/v1/projects/{project}/zones/{zone}/instances/{name}"
+    url = f"{settings['api_url']}/compute/v1/projects/{project}/zones/{zone}/instances/{name}"
     _ask("DELETE", url, headers={"Authorization": f"Bearer {token}"})
 
 
-def _digitalocean(told: Mapping[str, str]) -> None:
-    server = int(_ask("GET", f"{told['metadata_url']}/metadata/v1/id").read(100))
-    url = f"{told['api_url']}/v2/droplets/{server}"
-    _ask("DELETE", url, headers={"Authorization": f"Bearer {told['secret']}"})
+def _digitalocean(settings: Mapping[str, str]) -> None:
+    server = int(_ask("GET", f"{settings['metadata_url']}/metadata/v1/id").read(100))
+    url = f"{settings['api_url']}/v2/droplets/{server}"
+    _ask("DELETE", url, headers={"Authorization": f"Bearer {settings['secret']}"})
 
 
 DELETES: dict[str, Callable[[Mapping[str, str]], None]] = {
@@ -68,7 +68,7 @@ DELETES: dict[str, Callable[[Mapping[str, str]], None]] = {
     "gce": _gce,
     "digitalocean": _digitalocean,
 }
-"""Each finds out who and where this server is, and deletes it; or raises OSError, ValueError or LookupError."""
+"""Each function finds the id and the zone of this server and deletes it; or raises OSError, ValueError, LookupError."""
 
 
 def _compute_url(granted: Mapping[str, Any], region: str) -> str:

@@ -1,4 +1,4 @@
-"""How a spare machine learns, from inside, that its provider takes it back."""
+"""Asks, from inside a spot VM, whether its provider is about to reclaim it."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _GCE_LEFT_S: Final = 30.0
 
 
 async def reclaimed_in_s(provider: str, clock: Clock, metadata: str = METADATA) -> float:
-    """Return in how many seconds this machine is taken back, once its provider says so; asks every 5 s until then.
+    """Return the seconds until this VM is reclaimed, once its provider announces it; asks every 5 s until then.
 
-    A metadata service that does not answer is no news: then the machine is lost without a notice.
+    A metadata service that does not answer counts as no announcement: the VM may then be lost without notice.
 
     Args:
         provider: ``ec2`` or ``gce``.
-        clock: paces the questions, and says how far away the provider's time is.
+        clock: paces the requests, and converts the provider's time into seconds from now.
         metadata: URL of the metadata service.
 
     Raises:
         ValueError: the provider gives no notice.
     """
     if provider not in _ASKS:
-        raise ValueError(f"provider {provider} gives no notice before it takes a machine back")
+        raise ValueError(f"provider {provider} gives no notice before it reclaims a VM")
     silent = False
     timeout = ClientTimeout(total=_ANSWER_S)
     async with ClientSession(metadata, timeout=timeout) as session:
@@ -54,7 +54,7 @@ async def reclaimed_in_s(provider: str, clock: Clock, metadata: str = METADATA) 
 
 
 async def _ask_ec2(session: ClientSession, clock: Clock) -> float | None:
-    """Ask version 2 of the service: with a token, which costs one more request and is never too old."""
+    """Ask version 2 of the service. It needs a token; we get a new one each time, so that it never expires."""
     wanted = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_TTL_S)}
     async with session.put("/latest/api/token", headers=wanted) as answer:
         answer.raise_for_status()
@@ -64,17 +64,17 @@ async def _ask_ec2(session: ClientSession, clock: Clock) -> float | None:
         if answer.status == 404:
             return None
         answer.raise_for_status()
-        told = json.loads(await answer.content.read(_ANSWER_BYTES))
-    return max(0.0, datetime.fromisoformat(str(told["time"])).timestamp() - clock.wall())
+        document = json.loads(await answer.content.read(_ANSWER_BYTES))
+    return max(0.0, datetime.fromisoformat(str(document["time"])).timestamp() - clock.wall())
 
 
 async def _ask_gce(session: ClientSession, clock: Clock) -> float | None:  # noqa: ARG001 -- as the others
-    """Ask whether it was preempted, which is 30 s before it is stopped."""
+    """Ask whether this VM was preempted; the provider says so 30 s before it stops the VM."""
     where = "/computeMetadata/v1/instance/preempted"
     async with session.get(where, headers={"Metadata-Flavor": "Google"}) as answer:
         answer.raise_for_status()
-        told = (await answer.content.read(_ANSWER_BYTES)).decode().strip()
-    return _GCE_LEFT_S if told.upper() == "TRUE" else None
+        text = (await answer.content.read(_ANSWER_BYTES)).decode().strip()
+    return _GCE_LEFT_S if text.upper() == "TRUE" else None
 
 
 _ASKS: Final[dict[str, Callable[[ClientSession, Clock], Awaitable[float | None]]]] = {

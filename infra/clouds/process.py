@@ -1,10 +1,11 @@
-"""The embedded cloud: worker processes on this machine, each on CPUs of its own where there are more than one.
+"""The embedded cloud: worker processes on this machine, each on CPUs of its own where there are several.
 
-Warm hosts: Spark needs 14-17 s to start, more than a demonstration wants to wait for, and less predictable than a
-provider's boot time. With ``warm`` the hosts are started by ``prepare`` and the gateway enrols them then, once; a
-``create`` hands one out when the emulated boot time has passed, a ``destroy`` takes it back. A host's certificate, and
-so its name, stays with it for its life; the user data of that ``create`` is not used, since its token could only be
-spent on a host that has none. The link's closing is the host's reset: it drops its queries when the gateway goes.
+Warm hosts: Spark needs 14-17 s to start. A demonstration should not wait so long, and the time varies more than a
+provider's boot time. With ``warm``, ``prepare`` starts the hosts and the gateway enrols them then, once. A later
+``create`` assigns one of them when the emulated boot time has passed, and ``destroy`` puts it back into the pool. A
+host keeps its certificate, and so its name, for its whole life. The user data of that ``create`` is not used, since its
+token would only enrol a host without a certificate. A closed link resets the host: it drops its queries when the
+gateway disconnects.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ _LISTEN_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a worker runs, if not simply on this machine.
+    """Where a worker runs, if not directly on this machine.
 
     Attributes:
-        command: what starts a program there, before the program itself.
+        command: the prefix that starts a program there.
         address: where the worker listens.
     """
 
@@ -55,20 +56,20 @@ class HostAddress(msgspec.Struct, frozen=True):
 
 
 class ProcessCloud(Cloud):
-    """Worker processes as machines.
+    """Worker processes in the role of VMs.
 
     Args:
-        registry: folder for records and working folders; one gateway at a time.
+        registry: folder for records and working folders; only one gateway at a time may use it.
         clock: measures deadlines and the emulated boot time.
         max_vms: at most this many VMs, and this many warm hosts.
         boot_s: the emulated boot time; only ``warm`` uses it.
-        warm: hand out hosts that ``prepare`` started.
+        warm: assign hosts that ``prepare`` started.
         master: Spark master of each worker.
         spark_conf: the user's Spark settings for each worker.
-        cpu_sets: dealt round robin to the VMs; empty means not pinned.
-        places: dealt round robin to the VMs; empty means that all simply run on this machine.
-        worker_command: the program, before the arguments that each worker gets.
-        listen_within_s: a worker that does not listen after this long has failed to boot.
+        cpu_sets: assigned to the VMs round robin; empty means that they are not pinned.
+        places: assigned to the VMs round robin; empty means that all run directly on this machine.
+        worker_command: the program, before the arguments of each worker.
+        listen_within_s: the boot of a worker that does not listen within this time has failed.
     """
 
     def __init__(
@@ -99,16 +100,17 @@ class ProcessCloud(Cloud):
         self._listen_within_s = listen_within_s
 
     async def prepare(self, user_data: Callable[[str], str]) -> list[Node]:
-        """With ``warm``, start hosts until there are ``max_vms``, and return all that are in the pool.
+        """With ``warm``, start hosts until there are ``max_vms``, and return all hosts of the pool.
 
-        The caller enrols each host whose user data it was asked for, and may keep no link to it for longer than that
-        user data's ``orphan_after_s``. Hosts of an earlier gateway are found again and are enrolled already.
+        The caller enrols each host for which ``user_data`` was called. It must not be without a link to the host for
+        longer than ``orphan_after_s`` of that user data. Hosts of an earlier gateway are found again and are enrolled
+        already.
 
         Args:
             user_data: called with a new host's name, returns its user data as JSON.
 
         Raises:
-            BootError: a host does not come up.
+            BootError: a host does not start.
         """
         if not self._warm:
             return []
@@ -121,24 +123,26 @@ class ProcessCloud(Cloud):
         return [record.node(runs=True) for record in self._registry.all() if record.stage == "pool"]
 
     async def create(self, name: str, tags: Mapping[str, str], user_data: str) -> Node:
-        """Start a worker, or hand out a warm one; see ``Cloud.create``."""
+        """Start a worker, or assign a warm one; see ``Cloud.create``."""
         vms = [record for record in self._registry.all() if record.stage != "pool"]
         if len(vms) >= self._max_vms:
-            raise CapacityError(f"{name}: {len(vms)} process VMs run and max_vms is {self._max_vms}; destroy one first")
+            raise CapacityError(
+                f"{name}: {len(vms)} process VMs run and max_vms is {self._max_vms}; terminate one first"
+            )
         pool = [record for record in self._registry.all() if record.stage == "pool" and self._runs(record)]
         if pool:
-            return await self._hand_out(pool[0], name, tags)
+            return await self._assign(pool[0], name, tags)
         record = self._new_record(name, tags, stage="starting")
         started = await self._start(record, lambda _: user_data)
         return started.node(runs=True)
 
     async def destroy(self, node_id: str) -> None:
-        """End a worker, or take a warm one back; see ``Cloud.destroy``."""
+        """Terminate a worker, or put a warm one back into the pool; see ``Cloud.destroy``."""
         record = self._registry.get(node_id)
         if record is None:
             return
         if record.boot == "emulated" and self._warm and self._is_as_new(record):
-            self._take_back(record)
+            self._return_to_pool(record)
         else:
             await self._end(record)
 
@@ -150,8 +154,8 @@ class ProcessCloud(Cloud):
             if record.stage != "pool" and tags.items() <= record.tags.items()
         ]
 
-    async def last_words(self, node_id: str) -> str:
-        """Return the end of a worker's log, once it has ended or after a few seconds; see ``Overheard.last_words``."""
+    async def log_tail(self, node_id: str) -> str:
+        """Return the end of a worker's log, once it has exited or after a few seconds; see ``ReadsLogs.log_tail``."""
         record = self._registry.get(node_id)
         if record is None:
             return ""
@@ -161,12 +165,12 @@ class ProcessCloud(Cloud):
         return self._registry.log_tail(node_id)
 
     async def close(self) -> None:
-        """End the warm hosts that nobody has."""
+        """Terminate the warm hosts that are not assigned."""
         await asyncio.gather(*(self._end(record) for record in self._registry.all() if record.stage == "pool"))
 
     # -------------------------------------------------------------------------------------------------- warm hosts
 
-    async def _hand_out(self, host: VmRecord, name: str, tags: Mapping[str, str]) -> Node:
+    async def _assign(self, host: VmRecord, name: str, tags: Mapping[str, str]) -> Node:
         record = msgspec.structs.replace(
             host, name=name, tags=dict(tags), stage="starting", created_at_s=self._clock.wall(), boot="emulated"
         )
@@ -174,23 +178,23 @@ class ProcessCloud(Cloud):
         try:
             await self._clock.sleep_until(self._clock.now() + self._boot_s)
         except BaseException:
-            self._take_back(record)
+            self._return_to_pool(record)
             raise
         if not self._runs(record):
             await self._end(record)
-            raise BootError(f"{name}: the warm host {host.host} ended while it was waited for; try again")
+            raise BootError(f"{name}: the warm host {host.host} exited before it was ready; try again")
         record = msgspec.structs.replace(record, stage="running")
         self._registry.put(record)
         return record.node(runs=True)
 
     def _is_as_new(self, record: VmRecord) -> bool:
-        """Tell whether a host runs, and with the settings that a new one would have."""
+        """Return whether a host runs with the settings that a new one would get."""
         if not self._runs(record):
             return False
-        told = UserData.from_json(self._registry.user_data_file(record.id).read_bytes())
-        return told.spark_conf == self._spark_conf
+        given = UserData.from_json(self._registry.user_data_file(record.id).read_bytes())
+        return given.spark_conf == self._spark_conf
 
-    def _take_back(self, record: VmRecord) -> None:
+    def _return_to_pool(self, record: VmRecord) -> None:
         self._registry.put(msgspec.structs.replace(record, stage="pool", name="warm", tags={}, boot="real"))
 
     # ---------------------------------------------------------------------------------------------------- processes
@@ -214,11 +218,11 @@ class ProcessCloud(Cloud):
         return record
 
     async def _start(self, record: VmRecord, user_data: Callable[[str], str]) -> VmRecord:
-        """Spawn the worker of a written record and wait until it listens; nothing is left when that fails."""
+        """Spawn the worker of a written record and wait until it listens; remove everything when that fails."""
         try:
-            told = UserData.from_json(user_data(record.host))
-            record = msgspec.structs.replace(record, host=told.host)
-            record = self._spawn(record, told)
+            given = UserData.from_json(user_data(record.host))
+            record = msgspec.structs.replace(record, host=given.host)
+            record = self._spawn(record, given)
             return await self._listening(record)
         except BaseException:
             record = self._registry.get(record.id) or record
@@ -227,16 +231,16 @@ class ProcessCloud(Cloud):
             self._registry.forget(record.id)
             raise
 
-    def _spawn(self, record: VmRecord, told: UserData) -> VmRecord:
+    def _spawn(self, record: VmRecord, given: UserData) -> VmRecord:
         begin: tuple[str, ...] = ()
-        told = told.with_spark_conf(self._spark_conf)
+        given = given.with_spark_conf(self._spark_conf)
         if self._places:
             place = self._places[record.place % len(self._places)]
-            begin, told = place.command, msgspec.structs.replace(told, listen_host=place.address)
+            begin, given = place.command, msgspec.structs.replace(given, listen_host=place.address)
         workdir = self._registry.workdir(record.id)
         workdir.mkdir(mode=0o700)
         file = self._registry.user_data_file(record.id)
-        write_private(file, told.to_json().encode())
+        write_private(file, given.to_json().encode())
         cpus = ("--cpus", self._cpu_sets[record.place % len(self._cpu_sets)]) if self._cpu_sets else ()
         program = (*begin, *self._worker_command)
         command = (*program, "--user-data", str(file), "--workdir", str(workdir), "--master", self._master)
@@ -254,10 +258,12 @@ class ProcessCloud(Cloud):
         while (found := _read_host_file(file)) is None:
             if not self._runs(record):
                 tail = self._registry.log_tail(record.id) or "it wrote nothing"
-                raise BootError(f"{record.name}: the worker ended before it listened; its last words: {tail}")
+                raise BootError(f"{record.name}: the worker exited before it listened; the end of its log: {tail}")
             if self._clock.now() > deadline_s:
                 tail = self._registry.log_tail(record.id) or "it wrote nothing"
-                raise BootError(f"{record.name}: no word within {self._listen_within_s:g} s; its last words: {tail}")
+                raise BootError(
+                    f"{record.name}: the worker did not listen within {self._listen_within_s:g} s; its log ends: {tail}"
+                )
             await self._clock.sleep_until(self._clock.now() + _POLL_S)
         stage = "running" if record.stage == "starting" else record.stage
         record = msgspec.structs.replace(record, address=found.address, port=found.port, stage=stage)
@@ -265,7 +271,7 @@ class ProcessCloud(Cloud):
         return record
 
     async def _end(self, record: VmRecord) -> None:
-        """SIGTERM, a while to obey, SIGKILL for whatever is left of the session; then forget it."""
+        """Send SIGTERM, wait, send SIGKILL to what is left of the session; then delete the record."""
         record = self._identified(record)
         if record.pid:
             processes.ask_to_end(record.pid, record.mark)
@@ -274,7 +280,7 @@ class ProcessCloud(Cloud):
                 await self._clock.sleep_until(self._clock.now() + _POLL_S)
             processes.kill_session(record.pid, record.mark)
             if not await asyncio.to_thread(processes.wait_empty, record.pid, record.mark, _KILL_S):
-                raise CapacityError(f"{record.id}: process {record.pid} does not end; end it by hand, then try again")
+                raise CapacityError(f"{record.id}: process {record.pid} does not exit; kill it by hand, then try again")
         self._registry.forget(record.id)
 
     def _runs(self, record: VmRecord) -> bool:
@@ -282,7 +288,7 @@ class ProcessCloud(Cloud):
         return record.pid != 0 and processes.is_running(record.pid, record.mark)
 
     def _identified(self, record: VmRecord) -> VmRecord:
-        """Find the process of a record whose gateway died between starting it and writing its number down."""
+        """Find the process of a record whose gateway died between starting the process and noting its number."""
         if record.pid:
             return record
         pid = processes.find_by_argument(str(self._registry.user_data_file(record.id)))

@@ -1,7 +1,8 @@
-"""Processes that outlive whoever started them, recognised again later without ever mistaking another for them.
+"""Processes that outlive the program that started them, and can be identified safely later.
 
-A process is its number and its start mark: the kernel's boot id and the tick at which the process began. Numbers are
-used again; the pair is not. Wall-clock start times are no such mark, since they move when the clock is set.
+A process is identified by its number and its start mark: the kernel's boot id and the tick at which the process began.
+The kernel reuses numbers, but never the pair. A wall-clock start time would not do, since it moves when the clock is
+set.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _STATE, _START_TICKS = 0, 19
 def spawn(command: Sequence[str], log: Path) -> int:
     """Start ``command`` in a session of its own, output to ``log``, and return its process number.
 
-    ``posix_spawn`` and not ``subprocess``: its handle would complain, or kill, when the gateway ends first.
+    ``posix_spawn`` and not ``subprocess``: a ``Popen`` object would warn, or kill the process, when the gateway exits
+    first.
 
     Raises:
         OSError: the program cannot be started.
@@ -40,7 +42,7 @@ def spawn(command: Sequence[str], log: Path) -> int:
 
 
 def start_mark(pid: int) -> str | None:
-    """Return what tells this process from any other that has had its number; None when it is not running."""
+    """Return what distinguishes this process from every other with the same number; None when it is not running."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:
@@ -54,7 +56,7 @@ def start_mark(pid: int) -> str | None:
 
 
 def is_running(pid: int, mark: str) -> bool:
-    """Tell whether the very process that ``mark`` was taken of still runs."""
+    """Return whether the process from which ``mark`` was taken still runs."""
     return start_mark(pid) == mark
 
 
@@ -67,17 +69,17 @@ def find_by_argument(argument: str) -> int | None:
 
 
 def ask_to_end(pid: int, mark: str) -> None:
-    """Send SIGTERM to the process, if it still is that one."""
+    """Send SIGTERM to the process, if it is still the same one."""
     if is_running(pid, mark):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
 
 
 def kill_session(pid: int, mark: str) -> None:
-    """Kill the process and all that is left of its session, also when the leader is dead already.
+    """Kill the process and everything left of its session, even if the session leader is dead already.
 
-    A number is not given away while a session carries it. So when another process has it now, nothing of ours is
-    left, and nothing is killed.
+    The kernel does not reuse a number while a session carries it. So if another process has the number now, nothing of
+    our session is left, and nothing is killed.
     """
     present = start_mark(pid)
     if present is not None and present != mark:
@@ -88,7 +90,7 @@ def kill_session(pid: int, mark: str) -> None:
 
 
 def session_is_empty(pid: int, mark: str) -> bool:
-    """Tell whether nothing of the process's session runs any more."""
+    """Return whether no process of the session runs any more."""
     present = start_mark(pid)
     if present is not None:
         return present != mark

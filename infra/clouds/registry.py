@@ -19,8 +19,8 @@ class VmRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: also the name of its working folder.
-        place: counts from 0; decides about its CPUs; the lowest free one is taken.
-        stage: ``pool`` is a warm host that nobody has; the other two are a VM's.
+        place: counts from 0 and decides the CPUs; a new VM gets the lowest free one.
+        stage: ``pool`` is a warm host that is not assigned; the other two are stages of a VM.
         pid: 0 until it is known.
         mark: start mark of that process; empty until it is known.
     """
@@ -39,7 +39,7 @@ class VmRecord(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 0
 
     def node(self, *, runs: bool) -> Node:
-        """Return what the gateway sees of it."""
+        """Return the gateway's view of it."""
         return Node(
             id=self.id,
             name=self.name,

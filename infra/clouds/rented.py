@@ -1,8 +1,8 @@
-"""Machines rented through apache-libcloud: one adapter, whoever the provider is.
+"""VMs rented through apache-libcloud: one adapter for all providers.
 
-A machine carries tags of ours beside the gateway's, all set by the call that creates it: its host's name, by which an
-order whose answer was lost is found again; its port; its name; its size; and when it was ordered, to the millisecond.
-So a machine can be given back from the moment it can cost. Only machines with these tags are listed or ever ended.
+Besides the gateway's tags a VM carries our own, all set by the call that creates it: its host's name, its port, its
+name, its size, and the time of the order in milliseconds. After a lost answer the VM is found by its host's name. So a
+VM can be terminated from the moment it can cost money. Only VMs with these tags are listed or terminated.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from infra.clouds.providers.dialects import dialect_for
 from infra.clouds.providers.errors import our_errors, refusal_in
 from infra.clouds.providers.kinds import Kind, Kinds
 from infra.link.keys.trust import UserData
+from infra.together import wait_out
 
 _LOG: Final = logging.getLogger(__name__)
 HOST_TAG: Final = "spillway-vm-host"
@@ -54,16 +55,16 @@ _KNOCK_S: Final = 5.0
 _END_S: Final = 300.0
 _QUIET_S: Final = 120.0
 
-Knock = Callable[[str, int, str], Awaitable[bool]]
-Setbacks = list[str]
-"""What went wrong with an order so far."""
+IsHost = Callable[[str, int, str], Awaitable[bool]]
+Failures = list[str]
+"""The failures of an order so far."""
 
 
-async def knock(address: str, port: int, host: str) -> bool:
-    """Return whether something there says that it is the engine host; that it is, is proven when it is enrolled.
+async def is_host(address: str, port: int, host: str) -> bool:
+    """Return whether the server there claims to be the engine host; enrolment proves later that it is.
 
-    A connection alone says little, even with TLS: firewalls and proxies on the way accept those in the name of machines
-    that are not up yet.
+    A successful connection alone proves little, even with TLS: firewalls and proxies on the path accept connections for
+    VMs that have not booted yet.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -90,13 +91,17 @@ class RentedCloud(Cloud):
     """A provider behind libcloud.
 
     Args:
-        account: where, by whom and of what kind.
-        boot_script: makes a machine's user data from the ``UserData`` of its engine host.
+        account: where VMs are rented, with which credentials, and of which types.
+        boot_script: turns the ``UserData`` of an engine host into a VM's user data.
         clock: measures deadlines and pauses.
-        boot_within_s: a machine that does not listen after so long has failed to boot; None: as its provider's do.
-        knock: tells whether an engine host listens.
-        call_s: how long a call to the provider is waited for.
-        memory: the file that keeps which kinds of machine were of no use; None: a restart forgets it.
+        boot_within_s: the boot of a VM that does not listen within this time has failed; None: the provider's default.
+        is_host: returns whether an engine host listens at an address.
+        call_s: the deadline of a call to the provider.
+        memory: the file that records unusable machine types; None: they are forgotten after a restart.
+
+    Attributes:
+        kinds: the machine types, the best first.
+        kind_of: the machine type of each VM that was ordered, by its id.
     """
 
     def __init__(
@@ -106,7 +111,7 @@ class RentedCloud(Cloud):
         clock: Clock,
         *,
         boot_within_s: float | None = None,
-        knock: Knock = knock,
+        is_host: IsHost = is_host,
         call_s: float = _CALL_S,
         memory: Path | None = None,
     ) -> None:
@@ -117,44 +122,43 @@ class RentedCloud(Cloud):
         self._boot_script = boot_script
         self._clock = clock
         self._boot_within_s = self.profile.boot_within_s if boot_within_s is None else boot_within_s
-        self._knock = knock
+        self._is_host = is_host
         self._calls = Calls(self._dialect.connect, self._where, clock, call_s)
-        # A provider's list may lag behind what it has just created.
+        # A provider's list may lag behind the VMs that it has just created.
         self._ordered: dict[str, Machine] = {}
-        # Hosts whose machine may exist: a refusal is no reason to look for it, a lost answer is.
+        # Hosts whose VM may exist: after a lost answer it may, after a refusal it does not.
         self._in_doubt: set[str] = set()
-        self._cleaning: set[asyncio.Task[None]] = set()
-        self._kinds = Kinds(account, memory)
-        self._kind_of: dict[str, Kind] = {}  # by the id of the machine that was ordered
+        self.kinds = Kinds(account, memory)
+        self.kind_of: dict[str, Kind] = {}  # by the id of the machine that was ordered
 
     async def create(self, name: str, tags: Mapping[str, str], user_data: str) -> Node:
-        """Rent a machine of the first size and zone that can be had; see ``Cloud.create``."""
-        told = msgspec.structs.replace(
+        """Rent a VM of the first size and zone that is available; see ``Cloud.create``."""
+        host_data = msgspec.structs.replace(
             UserData.from_json(user_data),
-            listen_host="0.0.0.0",  # noqa: S104 -- whoever comes has to prove itself
+            listen_host="0.0.0.0",  # noqa: S104 -- every client has to authenticate itself
             listen_port=self._account.port,
         )
-        all_tags = {**tags, **self._own_tags(name, told.host)}
+        all_tags = {**tags, **self._own_tags(name, host_data.host)}
         for size in self._account.sizes:
             self._check_tags({**all_tags, SIZE_TAG: size})
-        script = await self._boot_script(told)
+        script = await self._boot_script(host_data)
         size_bytes = len(script.encode())
         if size_bytes > self.profile.user_data_bytes_max:
             most_bytes = self.profile.user_data_bytes_max
-            raise OrderError(f"{name}: its user data has {size_bytes} bytes and {self._where} takes {most_bytes}")
-        setbacks: Setbacks = []
+            raise OrderError(f"{name}: its user data has {size_bytes} bytes and {self._where} accepts {most_bytes}")
+        failures: Failures = []
         try:
-            node = await self._had(name, told.host, all_tags, script, setbacks)
-            return dataclasses.replace(node, setbacks=tuple(setbacks))
+            node = await self._rent(name, host_data.host, all_tags, script, failures)
+            return dataclasses.replace(node, failures=tuple(failures))
         except BaseException:
-            if told.host in self._in_doubt:
-                await self._give_back(name, told.host)
+            if host_data.host in self._in_doubt:
+                await self._terminate_order(name, host_data.host)
             raise
         finally:
-            self._in_doubt.discard(told.host)
+            self._in_doubt.discard(host_data.host)
 
     async def destroy(self, node_id: str) -> None:
-        """Give a machine back, and see that it is; see ``Cloud.destroy``."""
+        """Terminate a VM, and check that it is terminated; see ``Cloud.destroy``."""
         machine = self._ordered.get(node_id) or await self._find(node_id)
         if machine is None:
             return
@@ -165,37 +169,35 @@ class RentedCloud(Cloud):
                 raise CloudError(f"{self._where}: {node_id} still exists {_END_S:g} s after it was terminated")
             await self._clock.sleep_until(self._clock.now() + _POLL_S)
         self._ordered.pop(node_id, None)
-        self._kind_of.pop(node_id, None)
+        self.kind_of.pop(node_id, None)
 
     def unfit(self, node: Node) -> None:
-        """Order another size or zone than this machine's next time; see ``Learns.unfit``."""
+        """Order another size or zone than this VM's next time; see ``Learns.unfit``."""
         self._blame(node.id)
 
     async def list(self, tags: Mapping[str, str]) -> list[Node]:
-        """Return the machines of any gateway that carry these tags; see ``Cloud.list``."""
+        """Return the VMs of any gateway that carry these tags; see ``Cloud.list``."""
         nodes = [self._node(machine) for machine in await self._machines()]
         return sorted(
             (node for node in nodes if tags.items() <= node.tags.items()), key=lambda node: (node.created_at_s, node.id)
         )
 
     async def close(self) -> None:
-        """Wait until what is being given back is."""
-        while self._cleaning:
-            await asyncio.wait(tuple(self._cleaning))
+        """Take no more orders; the caller of an order waits for its terminations."""
         self._calls.close()
 
     # ------------------------------------------------------------------------------------------------------ ordering
 
-    async def _had(self, name: str, host: str, tags: Mapping[str, str], script: str, setbacks: Setbacks) -> Node:
-        """Order the machine until it is up; sizes and zones that cannot be had now are passed over."""
+    async def _rent(self, name: str, host: str, tags: Mapping[str, str], script: str, failures: Failures) -> Node:
+        """Order the VM and wait until it is up; skip sizes and zones that are not available now."""
         refusals: list[str] = []
         error: CapacityError | None = None
-        for size, zone in self._kinds.by_merit(self._clock.wall()):
+        for size, zone in self.kinds.by_merit(self._clock.wall()):
             sized = {**tags, SIZE_TAG: size}
             order = VmOrder(name=name, host=host, tags=sized, user_data=script, size=size, zone=zone)
             try:
-                machine = await self._order(order, setbacks)
-                self._kind_of[_id(machine)] = (size, zone)
+                machine = await self._order(order, failures)
+                self.kind_of[_id(machine)] = (size, zone)
                 return await self._booted(name, machine)
             except BootError:
                 raise
@@ -204,26 +206,26 @@ class RentedCloud(Cloud):
                 place = f"{size} in {zone}" if zone else size
                 _LOG.warning("%s: %s is not available: %s", name, place, caught)
                 refusals.append(f"{place}: {caught}")
-                setbacks.append(refusals[-1])
-                if host in self._in_doubt and not await self._given_back(name, host):
-                    raise  # the next order would be for the same host
+                failures.append(refusals[-1])
+                if host in self._in_doubt and not await self._is_cleaned_up(name, host):
+                    raise  # a second VM could have the same host name
         assert error is not None, "the config has at least one size"
         raise type(error)(f"{name}: no VM is available; {'; '.join(refusals)}") from error
 
     def _blame(self, node_id: str) -> None:
-        kind = self._kind_of.get(node_id)
+        kind = self.kind_of.get(node_id)
         if kind is not None:
-            self._kinds.was_unfit(kind, self._clock.wall())
+            self.kinds.was_unfit(kind, self._clock.wall())
 
-    async def _order(self, order: VmOrder, setbacks: Setbacks) -> Machine:
-        """Order it once, even if that takes several tries and answers are lost."""
+    async def _order(self, order: VmOrder, failures: Failures) -> Machine:
+        """Order one VM, even if that takes several tries and answers are lost."""
         in_doubt = False
 
         def create(driver: object) -> Machine:
             nonlocal in_doubt
             if in_doubt:
                 for machine in self._dialect.machines(driver, HOST_TAG):
-                    if self._is(machine, order.host) and not self._dialect.given_back(machine):
+                    if self._is(machine, order.host) and not self._dialect.is_terminated(machine):
                         return machine
             before, in_doubt = in_doubt, True
             self._in_doubt.add(order.host)
@@ -240,7 +242,7 @@ class RentedCloud(Cloud):
             in_doubt = before
             return machine
 
-        machine = await self._calls.ask(f"order {order.name}", create, setbacks.append)
+        machine = await self._calls.ask(f"order {order.name}", create, failures.append)
         self._ordered[_id(machine)] = machine
         if in_doubt:
             await self._clean(order.name, order.host, keep=_id(machine))
@@ -253,25 +255,25 @@ class RentedCloud(Cloud):
         except BootError:
             self._blame(_id(machine))
             raise
-        kind = self._kind_of.get(node.id)
+        kind = self.kind_of.get(node.id)
         if kind is not None:
-            self._kinds.booted(kind)
+            self.kinds.booted(kind)
         return node
 
     async def _listening(self, name: str, machine: Machine) -> Node:
-        """Wait until the engine host on a machine listens."""
+        """Wait until the engine host on a VM listens."""
         deadline_s = self._clock.now() + self._boot_within_s
         seen = False
         while True:
             found = await self._find(_id(machine), ended=True)
             seen = seen or found is not None
-            if (found is None and seen) or (found is not None and self._dialect.given_back(found)):
+            if (found is None and seen) or (found is not None and self._dialect.is_terminated(found)):
                 raise _ended(name, found or machine)
             if found is not None:
                 node = self._node(found)
                 if node.state == "gone":
                     raise _ended(name, found)
-                if node.address and await self._knock(node.address, node.port, node.host):
+                if node.address and await self._is_host(node.address, node.port, node.host):
                     return node
             if self._clock.now() > deadline_s:
                 if found is not None and found.state is MachineState.RUNNING and not node.address:
@@ -287,25 +289,22 @@ class RentedCloud(Cloud):
 
     # -------------------------------------------------------------------------------------------------------- ending
 
-    async def _give_back(self, name: str, host: str) -> None:
-        """End whatever came of an order, even if the caller is cancelled again meanwhile."""
-        cleaning = asyncio.create_task(self._clean(name, host), name=f"give back {name}")
-        self._cleaning.add(cleaning)
-        cleaning.add_done_callback(self._cleaning.discard)
-        await asyncio.shield(cleaning)
+    async def _terminate_order(self, name: str, host: str) -> None:
+        """Terminate everything that an order created, even if the caller is cancelled again meanwhile."""
+        await wait_out(self._clean(name, host))
 
-    async def _given_back(self, name: str, host: str) -> bool:
-        """End what came of an order that was refused after all; return whether nothing is left of it."""
-        await self._give_back(name, host)
+    async def _is_cleaned_up(self, name: str, host: str) -> bool:
+        """Terminate what an order created although it was refused; return whether nothing is left of it."""
+        await self._terminate_order(name, host)
         left = any(self._is(machine, host) for machine in self._ordered.values())
         if not left:
             self._in_doubt.discard(host)
         return not left
 
     async def _clean(self, name: str, host: str, keep: str = "") -> None:
-        """End the machines of a host, but for the one to ``keep``."""
+        """Terminate the VMs of a host, except the one to ``keep``."""
         try:
-            # A call for which nobody waits any more may still create the machine.
+            # An abandoned call may still create the VM.
             await self._calls.quiet(_QUIET_S)
             for machine in (*self._ordered.values(), *await self._machines()):
                 if self._is(machine, host) and _id(machine) != keep:
@@ -322,7 +321,7 @@ class RentedCloud(Cloud):
 
     async def _machines(self, *, ended: bool = False) -> Sequence[Machine]:
         found = await self._calls.ask("list", lambda driver: self._dialect.machines(driver, HOST_TAG))
-        return [machine for machine in found if ended or not self._dialect.given_back(machine)]
+        return [machine for machine in found if ended or not self._dialect.is_terminated(machine)]
 
     async def _find(self, node_id: str, *, ended: bool = False) -> Machine | None:
         return next((machine for machine in await self._machines(ended=ended) if _id(machine) == node_id), None)
@@ -330,7 +329,7 @@ class RentedCloud(Cloud):
     def _node(self, machine: Machine) -> Node:
         tags = self._dialect.tags(machine)
         wanted = machine.public_ips if self._account.address == "public" else machine.private_ips
-        addresses = [address for address in wanted if address]  # GCE lists one that is still to be given as None
+        addresses = [address for address in wanted if address]  # GCE lists an address that is not assigned yet as None
         state: NodeState = _STATES.get(machine.state, "gone")
         if state == "running" and not addresses:
             state = "starting"
@@ -369,15 +368,15 @@ _STATES: Final[dict[MachineState, NodeState]] = {
     MachineState.MIGRATING: "running",
     MachineState.UPDATING: "running",
     MachineState.RUNNING: "running",
-    # It says nothing of a machine that is there; what is unreachable is noticed by its link.
+    # The state may be unknown although the VM exists. If it is unreachable, the link notices that.
     MachineState.UNKNOWN: "starting",
 }
 
 
 def _ended(name: str, machine: Machine) -> CapacityError:
-    """Return what to say of a machine that ended before its engine host listened: it was refused, or it failed."""
-    told = machine.extra.get("fault") or machine.extra.get("reason") or ""
-    fault = str(told.get("message", told) if isinstance(told, dict) else told)
+    """Return the error for a VM that ended before its engine host listened: the provider refused it, or it failed."""
+    reported = machine.extra.get("fault") or machine.extra.get("reason") or ""
+    fault = str(reported.get("message", reported) if isinstance(reported, dict) else reported)
     kind = refusal_in(fault) or BootError
     return kind(f"{name}: {machine.id} stopped while it booted: {fault or 'see its console at the provider'}")
 

@@ -1,1 +1,1 @@
-"""An EC2 on this machine: moto's server, and network namespaces in which its instances' user data is really run."""
+"""An EC2 on this machine: moto's server, and network namespaces that really run the instances' user data."""

@@ -1,4 +1,4 @@
-"""The lab: moto's server as the provider, and a runner that gives each of its instances a machine to be."""
+"""The lab: moto's server as the provider, and a runner that gives each instance a network namespace of its own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SERVER_END_S: Final = 10.0
 
 
 class LabError(Exception):
-    """The lab cannot be; the message says what to do."""
+    """The lab cannot start or run; the message says what to do."""
 
 
 class Lab:
@@ -42,9 +42,9 @@ class Lab:
         folder: for consoles and logs.
 
     Attributes:
-        address: where it is reached, from here and from its machines; an address of the range for benchmarks.
+        address: where the lab is reached, from here and from its machines; from the address range for benchmarks.
         endpoint: URL of its EC2 and its S3, while it is up.
-        machines: by instance id, those that ended too.
+        machines: by instance id, including those that ended.
 
     Raises:
         LabError: not root, or moto is missing.
@@ -52,9 +52,9 @@ class Lab:
 
     def __init__(self, folder: Path) -> None:
         if os.geteuid() != 0:
-            raise LabError("the lab makes network namespaces: run it as root")
+            raise LabError("the lab creates network namespaces: run it as root")
         if importlib.util.find_spec("moto") is None:
-            raise LabError("the lab's provider is moto's server: pip install 'moto[ec2,s3,server]'")
+            raise LabError("the lab needs moto's server: pip install 'moto[ec2,s3,server]'")
         self._folder = folder.absolute()
         self.address = f"198.18.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}"
         self.endpoint = ""
@@ -114,7 +114,7 @@ class Lab:
     # ------------------------------------------------------------------------------------------------------- machines
 
     async def _run(self) -> None:
-        """Make machines of instances, and instances of machines that ended follow them."""
+        """Start a machine for each new instance, and terminate the instance of each machine that ended."""
         while True:
             for instance in await asyncio.to_thread(self._instances):
                 await self._follow(instance["InstanceId"], instance["State"]["Name"], instance.get("PrivateIpAddress"))
@@ -147,7 +147,7 @@ class Lab:
         return base64.b64decode(said["UserData"].get("Value", "")).decode()
 
     def _shut_down(self, instance_id: str) -> None:
-        """Do what EC2 does when a machine shuts itself down."""
+        """Do what EC2 does when an instance shuts itself down."""
         ec2 = self._client("ec2")
         attribute = "instanceInitiatedShutdownBehavior"
         said = ec2.describe_instance_attribute(InstanceId=instance_id, Attribute=attribute)
@@ -162,7 +162,7 @@ class Lab:
             endpoint_url=self.endpoint,
             region_name=REGION,
             aws_access_key_id="lab",
-            aws_secret_access_key="lab",  # noqa: S106 -- moto believes anybody
+            aws_secret_access_key="lab",  # noqa: S106 -- moto accepts any key
         )
 
 

@@ -1,4 +1,4 @@
-"""One machine of the lab: a network namespace with the instance's address, and its user data running in it."""
+"""One machine of the lab: a network namespace with the instance's address, which runs its user data."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _END_S: Final = 20.0
 
 
 class Machine:
-    """A machine that runs, or ran.
+    """A machine that runs, or has ended.
 
     Args:
-        instance_id: the instance's.
-        address: its private address; this machine has a route to it while the lab's does.
-        lab_address: where the lab itself is reached from inside.
+        instance_id: the id of its EC2 instance.
+        address: its private address; this machine has a route to it while the lab runs.
+        lab_address: the lab's address, as seen from inside.
         namespace: name of the network namespace.
         folder: for its user data and its console.
     """
@@ -39,7 +39,7 @@ class Machine:
 
     @property
     def console(self) -> Path:
-        """Where everything goes that it prints."""
+        """The file with all its output."""
         return self._folder / "console.log"
 
     @property
@@ -48,10 +48,10 @@ class Machine:
         return self._process is not None and self._process.returncode is not None
 
     async def start(self, user_data: str) -> None:
-        """Connect it and begin to run its user data.
+        """Connect it and start its user data.
 
         Raises:
-            WanError: a namespace, a device or a route cannot be made.
+            WanError: a namespace, a device or a route cannot be created.
         """
         tools = self._folder / "bin"
         tools.mkdir(parents=True)
@@ -70,7 +70,7 @@ class Machine:
             f"route add {self._lab_address}/32 dev eth0",
         )
         await run("ip", "route", "add", f"{self._address}/32", "dev", port, "src", self._lab_address)
-        # Mounts are undone, and whatever still runs is killed, when the first process of the namespaces ends.
+        # When the first process of the namespaces ends, all mounts are undone and all other processes are killed.
         alone = ("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
         with self.console.open("wb") as console:
             self._process = await asyncio.create_subprocess_exec(
@@ -82,10 +82,10 @@ class Machine:
             )
 
     async def end(self) -> None:
-        """Switch it off and take it away; its console stays.
+        """Switch it off and remove it; its console stays.
 
         Raises:
-            WanError: something in it does not end.
+            WanError: a process in it does not exit.
         """
         if self._process is not None and self._process.returncode is None:
             self._process.kill()

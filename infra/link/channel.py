@@ -1,4 +1,4 @@
-"""One TLS connection that carries frames: serialised writes, bounded buffers, a reason when it ends."""
+"""One TLS connection that carries frames: serialised writes, bounded buffers, and a reason when it ends."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from infra import messages
 from infra.link.frames import MAX_PAYLOAD_BYTES, Buffer, Frame, FrameDecoder, FrameError, encode_frame
 from infra.link.tcp import TcpCounts, tcp_counts
 from infra.messages import AnyMessage, Bye, Completed, Dictionary, Ping, Pong, RunMessage
+from infra.together import await_shared
 
 STREAM_LIMIT_BYTES = 256 << 10
 _PIECE_BYTES = 256 << 10
@@ -23,8 +24,8 @@ _FAREWELL_S = 1.0
 _MAX_REASON = 500
 
 
-class LinkLost(Exception):  # noqa: N818 - the name that both ends and their users know it by
-    """The link is gone: nothing more can be sent or will be received.
+class LinkLost(Exception):  # noqa: N818 - established name of this error
+    """The link is lost: nothing more can be sent or received.
 
     Attributes:
         reason: one sentence.
@@ -36,11 +37,11 @@ class LinkLost(Exception):  # noqa: N818 - the name that both ends and their use
 
 
 class Goodbye(LinkLost):
-    """The other end ended the link on purpose, and said why."""
+    """The other end closed the link on purpose, and gave a reason."""
 
 
 def channel_for(message: AnyMessage) -> messages.ChannelName:
-    """Return which of a link's connections a message belongs on; only bulk goes over ``data``."""
+    """Return which of a link's connections carries a message; only bulk goes over ``data``."""
     return "data" if isinstance(message, RunMessage | Completed | Dictionary) else "control"
 
 
@@ -53,7 +54,7 @@ def pong_for(ping: Ping) -> Pong:
 
 
 def _cpu_use(process: psutil.Process) -> float:
-    """Return the mean use, since the last call, of the CPUs that a process may run on: also by Spark below it."""
+    """Return the mean use, since the last call, of the CPUs that this process may use, Spark's use included."""
     uses = psutil.cpu_percent(percpu=True)
     mine = [uses[cpu] for cpu in process.cpu_affinity() if cpu < len(uses)]
     return min(1.0, max(0.0, sum(mine) / (100 * len(mine)))) if mine else 0.0
@@ -67,10 +68,10 @@ class Channel:
     Args:
         reader: of an open connection, made with ``limit=STREAM_LIMIT_BYTES``.
         writer: of the same connection.
-        name: a control channel takes no payloads.
+        name: a control channel accepts no payloads.
 
     Attributes:
-        sent_bytes: bytes of frames written, headers included, TLS not.
+        sent_bytes: bytes of frames written, with headers, without TLS.
         received_bytes: likewise read.
     """
 
@@ -88,23 +89,28 @@ class Channel:
         writer.transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
 
     def narrow_to_control(self) -> None:
-        """Take no payloads from here on: a host learns from the greeting which channel this is."""
+        """Accept no payloads from now on: a host learns from the greeting which channel this is."""
         self._name = "control"
         self._decoder.max_payload_bytes = 0
 
+    @property
+    def transport(self) -> asyncio.WriteTransport:
+        """The connection beneath the frames."""
+        return self._writer.transport
+
     def peer_certificate_der(self) -> bytes:
-        """Return the certificate that the other end showed."""
+        """Return the certificate that the other end presented."""
         tls: ssl.SSLObject = self._writer.get_extra_info("ssl_object")
         return tls.getpeercert(binary_form=True) or b""
 
     def tcp_counts(self) -> TcpCounts | None:
-        """Return what the kernel counts of the connection; None where it does not."""
+        """Return the kernel's counters of the connection; None if the kernel has none."""
         return tcp_counts(self._writer.get_extra_info("socket"))
 
     async def send(self, message: AnyMessage, payload: Buffer = b"") -> None:
         """Write a frame and wait until the buffers have room again.
 
-        A frame that has begun is written to its end even if the caller is cancelled: half a frame would end the link.
+        A frame that has begun is written completely even if the caller is cancelled: half a frame would break the link.
 
         Raises:
             LinkLost: the connection is gone.
@@ -118,7 +124,7 @@ class Channel:
                 self._write(b"".join(buffers))
             await self._drain()
         else:
-            await asyncio.shield(self._in_background(self._send_in_pieces(buffers)))
+            await await_shared(self._in_background(self._send_in_pieces(buffers)))
 
     def try_send(self, message: AnyMessage) -> bool:
         """Write a small frame without waiting; return False if that is impossible now."""
@@ -133,7 +139,7 @@ class Channel:
 
         Raises:
             LinkLost: the connection is gone, or the other end said goodbye.
-            FrameError: what came is no frame, or a message that does not belong on this channel's connection.
+            FrameError: the bytes are not a frame, or the message does not belong on this connection.
         """
         while not self._frames:
             try:
@@ -154,11 +160,11 @@ class Channel:
         return frame
 
     async def close(self, reason: str) -> None:
-        """Say why, if that is possible, and close; nobody may be in ``receive``. Takes about a second at most."""
+        """Send the reason, if possible, and close; no task may be in ``receive``. Takes about a second at most."""
         if not self._peer_gone and self.try_send(Bye(reason=reason)):
             with contextlib.suppress(LinkLost, OSError, TimeoutError):
                 async with asyncio.timeout(_FAREWELL_S):
-                    await self._hear_out()
+                    await self._read_to_end()
         self._writer.close()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_S):
@@ -169,10 +175,10 @@ class Channel:
         """Drop the connection at once."""
         self._writer.transport.abort()
 
-    async def _hear_out(self) -> None:
+    async def _read_to_end(self) -> None:
         """Read until the other end has closed or says goodbye itself.
 
-        Closing with unread input resets the connection, and a reset can overtake our own goodbye.
+        A close with unread input resets the connection, and a reset can overtake our own goodbye.
         """
         try:
             while True:
@@ -184,7 +190,7 @@ class Channel:
     async def _send_in_pieces(self, buffers: list[Buffer]) -> None:
         async with self._lock:
             for buffer in buffers:
-                # A memoryview, because the TLS layer cuts what it is given record by record and would copy bytes.
+                # A memoryview, because the TLS layer slices its input record by record and would copy bytes.
                 view = memoryview(buffer)
                 for start in range(0, len(view), _PIECE_BYTES):
                     self._write(view[start : start + _PIECE_BYTES])

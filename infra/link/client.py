@@ -1,4 +1,4 @@
-"""The gateway's end of a link: it dials out, so the private site opens no port."""
+"""The gateway's end of a link. The gateway connects to the host, so home opens no port."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ Address = tuple[str, int]
 _CLOSE_S = 1.0
 _MAX_PINGS = 64
 _RTT_WEIGHT = 1 / 8  # RFC 6298, section 2
-# A host is not silent before so many round trips: where they are long because the way is full, answers come late.
+# A host counts as silent only after this many round trips: on a full line, round trips are long and answers late.
 _SILENT_ROUND_TRIPS = 8.0
 
 
 @dataclass
 class LinkStats:
-    """What the gateway knows of a link.
+    """Counters and measurements of a link.
 
     Attributes:
         rtt_s: smoothed round trip of heartbeats; None before the first.
-        sent_bytes: frames sent, headers and payloads, both connections; TLS's own bytes are not in it.
+        sent_bytes: frames sent on both connections, with headers and payloads, without TLS.
         received_bytes: likewise received.
         load1: the host's one-minute load average.
-        cpu: use of the CPUs that the host may run on, in [0, 1]; None while it has not told.
+        cpu: use of the CPUs that the host may use, in [0, 1]; None while it has not reported it.
         rss_bytes: memory of the host's process.
-        goodput_bytes_per_s: what the host's kernel took from the data connection in the last beats; None where this
-            kernel does not tell.
-        loss: the part of that connection's segments that had to be sent again; None likewise, or when none was sent.
+        goodput_bytes_per_s: bytes that the host acknowledged on the data connection during the last heartbeats; None if
+            this kernel does not report it.
+        loss: the part of that connection's segments that were retransmitted; None likewise, or when none was sent.
     """
 
     rtt_s: float | None = None
@@ -74,9 +74,9 @@ class LinkStats:
 
 
 async def enrol(address: Address, authority: Authority, host_name: str, token: bytes, deadline_s: float) -> None:
-    """Let a new host prove itself with its token, and sign its key; afterwards ``HostLink.connect`` works.
+    """Let a new host prove itself with its token, and sign its key; then ``HostLink.connect`` works.
 
-    A host that shows a certificate of this authority has been enrolled before, and nothing is done.
+    Nothing happens if the host presents a certificate of this authority: it was enrolled before.
 
     Args:
         address: where it listens.
@@ -87,7 +87,7 @@ async def enrol(address: Address, authority: Authority, host_name: str, token: b
 
     Raises:
         TrustError: it holds another token, its token is spent, or it refused this gateway.
-        LinkLost: it cannot be reached, or did not answer in time; trying again may help.
+        LinkLost: it cannot be reached, or did not answer in time; a retry may help.
     """
     try:
         async with _opened(address, authority.enrol_context(), host_name, "control", deadline_s) as channel:
@@ -102,20 +102,20 @@ async def enrol(address: Address, authority: Authority, host_name: str, token: b
 async def renew(
     address: Address, authority: Authority, following: Authority, host_name: str, deadline_s: float
 ) -> None:
-    """Give an enrolled host a new key, signed by another authority, on a connection of its own; its link goes on.
+    """Give an enrolled host a new key, signed by another authority, over a separate connection; its link stays open.
 
-    The host trusts both authorities until a gateway proves itself by ``following``.
+    The host trusts both authorities until a gateway proves itself with a certificate of ``following``.
 
     Args:
         address: where it listens.
-        authority: whom the host trusts.
+        authority: the one that the host trusts.
         following: signs its new key; may be the same.
         host_name: the name in its certificate.
         deadline_s: seconds for all of it.
 
     Raises:
-        TrustError: it refused this gateway, or asked for something odd.
-        LinkLost: it cannot be reached, or did not answer in time; trying again may help.
+        TrustError: it refused this gateway, or sent an invalid request.
+        LinkLost: it cannot be reached, or did not answer in time; a retry may help.
     """
     try:
         async with _opened(address, authority.client_context(), host_name, "control", deadline_s) as channel:
@@ -133,12 +133,12 @@ async def renew(
 
 
 class HostLink:
-    """A link to one host, until it is lost; then make a new one.
+    """A link to one host. It is not reused: after a loss, open a new one.
 
     Use ``connect``.
 
     Attributes:
-        hello: what the host said of itself.
+        hello: the host's greeting.
     """
 
     def __init__(
@@ -179,14 +179,14 @@ class HostLink:
         """Open both connections and greet the host.
 
         Args:
-            address: where the host, or a relay before it, listens.
-            authority: who the gateway is, and who signed the host.
+            address: where the host, or a relay in front of it, listens.
+            authority: the gateway's identity, and the authority that signed the host.
             host_name: must be in the host's certificate.
-            session: a name of this link that was never used before; the host serves the newest.
-            clock: measures round trips and paces heartbeats.
+            session: a name of this link that was never used before; the host serves the newest session.
+            clock: measures round trips and times heartbeats.
             heartbeat_s: between two heartbeats.
-            heartbeat_timeout_s: a host silent for so long is lost, or for eight round trips if those are longer.
-            connect_timeout_s: for both connections, greetings included.
+            heartbeat_timeout_s: a host that is silent for this long, and for at least eight round trips, is lost.
+            connect_timeout_s: for both connections, with greetings.
 
         Raises:
             TrustError: the host is not the one named, or refused this gateway's certificate.
@@ -198,13 +198,23 @@ class HostLink:
             _opened(address, context, host_name, "data", connect_timeout_s) as data,
         ):
             await _greet(control, host_name, session, "control")
-            # The later of the two hellos: a host that becomes ready between them says so only there.
+            # Use the later of the two hellos: a host that becomes ready between them says so only in the second.
             hello = await _greet(data, host_name, session, "data")
         return cls(control, data, hello, clock, heartbeat_s, heartbeat_timeout_s)
 
     @property
+    def pair(self) -> ChannelPair:
+        """Both connections."""
+        return self._pair
+
+    @property
+    def lost(self) -> str | None:
+        """Why the link is lost; None while it lives."""
+        return self._pair.lost
+
+    @property
     def stats(self) -> LinkStats:
-        """Counts and measurements as of now."""
+        """Return counters and measurements as of now."""
         channels = (self._pair.control, self._pair.data)
         self._stats.sent_bytes = sum(channel.sent_bytes for channel in channels)
         self._stats.received_bytes = sum(channel.received_bytes for channel in channels)
@@ -213,7 +223,7 @@ class HostLink:
         return self._stats
 
     async def send(self, message: AnyMessage, payload: Buffer = b"") -> None:
-        """Send a message on the connection where it belongs, and wait until that one's buffers have room again.
+        """Send a message on the connection where it belongs, and wait until that connection's buffers have room again.
 
         Raises:
             LinkLost: the link is gone; the message may or may not have arrived.
@@ -222,10 +232,10 @@ class HostLink:
         await self._pair.send(message, payload)
 
     async def receive(self) -> tuple[AnyMessage, bytes]:
-        """Return the next message of either connection; control goes first. Safe to cancel.
+        """Return the next message of either connection, control first. Safe to cancel.
 
         Raises:
-            LinkLost: the link is gone, and everything that had arrived before was returned.
+            LinkLost: the link is lost, and everything that had arrived before was returned.
         """
         return await self._pair.receive()
 
@@ -234,7 +244,7 @@ class HostLink:
         self._pair.lose(reason)
 
     async def close(self, reason: str) -> None:
-        """Tell the host why and close both connections; harmless when the link is lost already."""
+        """Send the host the reason and close both connections; harmless when the link is lost already."""
         self._pair.lose(reason)
         await self._pair.wait_closed()
 
@@ -248,7 +258,7 @@ class HostLink:
         return False
 
     def _measure(self, pong: Pong) -> None:
-        if pong.sent_s not in self._pings:  # what we never sent would be a round trip made up by the host
+        if pong.sent_s not in self._pings:  # the host made this time up: we never sent it
             return
         self._pings.discard(pong.sent_s)
         rtt_s = self._clock.now() - pong.sent_s
@@ -264,14 +274,14 @@ class HostLink:
         return max(1, int(silent_s / self._heartbeat_s))
 
     async def _beat(self) -> None:
-        silent_beats = 0  # beats, not seconds: a gateway that itself stood still must not blame the host
+        silent_beats = 0  # beats, not seconds: a gateway that was suspended must not blame the host
         while silent_beats < self._silent_beats_max:
             now_s = self._clock.now()
             if len(self._pings) < _MAX_PINGS and self._pair.control.try_send(Ping(sent_s=now_s)):
                 self._pings.add(now_s)
             await self._clock.sleep_until(now_s + self._heartbeat_s)
             self._meter.look(self._clock.now(), self._pair.data.tcp_counts())
-            silent_beats = 0 if self._pair.was_heard() else silent_beats + 1
+            silent_beats = 0 if self._pair.has_received() else silent_beats + 1
         raise LinkLost(f"no heartbeat from {self.hello.host} for {silent_beats * self._heartbeat_s:g} s")
 
 
@@ -294,7 +304,7 @@ async def _have_it_prove_itself(
     if not same_mac(proof.mac, enrol_mac(token, certificate_der, nonce)):
         raise TrustError(f"{host_name} does not have its token, or the connection is intercepted")
     if not same_key(requested_key(proof.csr_pem), x509.load_der_x509_certificate(certificate_der)):
-        raise TrustError(f"{host_name} asks to sign another key than the one it shows")
+        raise TrustError(f"{host_name} requests a signature for another key than the one it presents")
     await channel.send(EnrolGrant(certificate_pem=authority.sign(proof.csr_pem, host_name)))
     done = (await channel.receive()).message
     if not isinstance(done, Enrolled):
@@ -305,7 +315,7 @@ async def _have_it_prove_itself(
 async def _opened(
     address: Address, context: ssl.SSLContext, host_name: str, name: messages.ChannelName, deadline_s: float
 ) -> AsyncIterator[Channel]:
-    """Open a connection, and name what goes wrong with it in the body; it stays open if nothing does."""
+    """Open a connection, and translate the errors of the body; without an error it stays open."""
     where = f"{host_name} at {address[0]}:{address[1]}"
     try:
         async with asyncio.timeout(deadline_s):

@@ -1,4 +1,4 @@
-"""Credit: how many payload bytes may be on their way to a host that has not said that it consumed them.
+"""Credit: how many payload bytes may be in flight to a host before it reports that it consumed them.
 
 The gateway counts them in ``gateway.core.exchange.lanes.credit``.
 """
@@ -6,4 +6,4 @@ The gateway counts them in ``gateway.core.exchange.lanes.credit``.
 from __future__ import annotations
 
 CREDIT_BYTES = 16 << 20
-"""What an engine host grants each query."""
+"""The credit that an engine host grants each query."""

@@ -1,4 +1,4 @@
-"""Frames without I/O: a message and its payload as bytes, and back, from whoever is at the other end.
+"""Frames without I/O: encodes a message with its payload, and decodes bytes of an untrusted sender.
 
 A frame is a fixed header, the message (msgpack of ``infra.messages.AnyMessage``) and the payload:
 
@@ -12,12 +12,12 @@ offset bytes content
 8      4     bytes of the message
 12     4     bytes of the payload
 16     4     CRC32 of message and payload
-20     4     CRC32 of the 20 bytes before, so that a damaged length is never waited for
+20     4     CRC32 of the 20 bytes before, so that nobody waits for a damaged length
 24           message, payload
 ====== ===== ======================================================================
 
-Integers are big-endian. Whatever a remote sends, only ``FrameError`` leaves this module, and no memory is taken on the
-word of a declared length: a frame's buffer grows with the bytes that have arrived.
+Integers are big-endian. Bytes from a remote can only cause ``FrameError``. A declared length alone allocates no memory:
+a frame's buffer grows with the bytes that have arrived.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Frame(NamedTuple):
-    """What one frame carried, and how many bytes it took on the wire."""
+    """The content of one frame, and its size on the wire."""
 
     message: AnyMessage
     payload: bytes
@@ -53,10 +53,10 @@ class Frame(NamedTuple):
 
 
 class FrameError(Exception):
-    """The remote sent something that is no frame of ours; ``reason`` says what.
+    """The remote sent bytes that are not a frame of this protocol; ``reason`` says why.
 
     Attributes:
-        reason: one sentence, fit for the ``Bye`` that answers it.
+        reason: one sentence, suitable for the ``Bye`` that answers it.
     """
 
     def __init__(self, reason: str) -> None:
@@ -89,7 +89,7 @@ class _Header(NamedTuple):
 
 
 class FrameDecoder:
-    """Bytes in, frames out, at any cut of the bytes.
+    """Decodes frames from bytes that may arrive in pieces of any size.
 
     Args:
         max_message_bytes: a longer message is refused as soon as its header is read.
@@ -110,10 +110,10 @@ class FrameDecoder:
         return len(self._partial)
 
     def feed(self, data: Buffer) -> list[Frame]:
-        """Take the next bytes and return the frames that they complete.
+        """Decode the next bytes and return the frames that they complete.
 
         Raises:
-            FrameError: the bytes are no frame; frames before them in ``data`` are lost, and every later call raises
+            FrameError: the bytes are not a frame; earlier frames in ``data`` are lost, and every later call raises
                 again.
         """
         if self._dead is not None:
@@ -131,7 +131,7 @@ class FrameDecoder:
         return frames
 
     def _complete_partial(self, view: memoryview, frames: list[Frame]) -> int:
-        """Go on with the frame begun by earlier calls; return how much of ``view`` that took."""
+        """Continue the frame that earlier calls began; return how much of ``view`` was used."""
         position = 0
         while self._partial and position < len(view):
             wanted_bytes = self._header.frame_bytes if self._header else HEADER_BYTES
@@ -149,7 +149,7 @@ class FrameDecoder:
         return position
 
     def _take_whole(self, view: memoryview, position: int, frames: list[Frame]) -> int:
-        """Read frames that lie whole in ``view``; return where the first incomplete one begins."""
+        """Read the frames that are complete in ``view``; return where the first incomplete one begins."""
         if self._partial:
             return position
         while len(view) - position >= HEADER_BYTES:
@@ -167,15 +167,15 @@ class FrameDecoder:
         if magic != MAGIC:
             raise FrameError(f"not a Spillway frame: it begins with {magic!r}")
         if version != PROTOCOL:
-            raise FrameError(f"protocol {version} there, {PROTOCOL} here")
+            raise FrameError(f"the peer uses protocol {version}, this side uses {PROTOCOL}")
         if zlib.crc32(data[: _FIELDS.size]) != _CRC.unpack_from(data, _FIELDS.size)[0]:
             raise FrameError("the frame's header is damaged: wrong checksum")
         if kind != (_KIND_MESSAGE_AND_PAYLOAD if payload_bytes else _KIND_MESSAGE) or zero:
             raise FrameError(f"unknown kind of frame: {kind} with {payload_bytes} payload bytes")
         if message_bytes > self.max_message_bytes:
-            raise FrameError(f"a message of {message_bytes} bytes; at most {self.max_message_bytes} are taken")
+            raise FrameError(f"a message of {message_bytes} bytes; at most {self.max_message_bytes} are accepted")
         if payload_bytes > self.max_payload_bytes:
-            raise FrameError(f"a payload of {payload_bytes} bytes; at most {self.max_payload_bytes} are taken")
+            raise FrameError(f"a payload of {payload_bytes} bytes; at most {self.max_payload_bytes} are accepted")
         return _Header(message_bytes, HEADER_BYTES + message_bytes + payload_bytes, body_crc)
 
     def _read_body(self, header: _Header, frame: memoryview) -> Frame:

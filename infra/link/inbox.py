@@ -1,4 +1,4 @@
-"""What has arrived on a link and waits for its reader; bounded, and control never waits behind data."""
+"""The queue of received messages of a link. It is bounded, and control messages never wait behind data."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ MAX_CONTROL_FRAMES = 4096
 
 
 class _Lane:
-    """A first-in first-out queue that knows its bytes."""
+    """A first-in first-out queue that counts its bytes."""
 
     def __init__(self, max_bytes: int, max_frames: int) -> None:
         self._max_bytes = max_bytes
         self._max_frames = max_frames
         self._frames: deque[Frame] = deque()
-        self._held_bytes = 0
+        self.held_bytes = 0
 
     def __len__(self) -> int:
         return len(self._frames)
 
     def has_room(self, frame: Frame) -> bool:
         """One frame always fits into an empty lane, however large it is."""
-        fits = self._held_bytes + frame.wire_bytes <= self._max_bytes and len(self._frames) < self._max_frames
+        fits = self.held_bytes + frame.wire_bytes <= self._max_bytes and len(self._frames) < self._max_frames
         return fits or not self._frames
 
     def push(self, frame: Frame) -> None:
         self._frames.append(frame)
-        self._held_bytes += frame.wire_bytes
+        self.held_bytes += frame.wire_bytes
 
     def pop(self) -> Frame:
         frame = self._frames.popleft()
-        self._held_bytes -= frame.wire_bytes
+        self.held_bytes -= frame.wire_bytes
         return frame
 
     def clear(self) -> None:
         self._frames.clear()
-        self._held_bytes = 0
+        self.held_bytes = 0
 
 
 class Inbox:
-    """Two bounded lanes with one outlet that takes from control first."""
+    """Two bounded lanes with one outlet, which returns control messages first."""
 
     def __init__(self) -> None:
         self._control = _Lane(MAX_CONTROL_BYTES, MAX_CONTROL_FRAMES)
@@ -55,11 +55,26 @@ class Inbox:
         self._room = asyncio.Event()
         self._end: str | None = None
 
+    @property
+    def control_count(self) -> int:
+        """How many control frames wait."""
+        return len(self._control)
+
+    @property
+    def data_count(self) -> int:
+        """How many data frames wait."""
+        return len(self._data)
+
+    @property
+    def data_bytes(self) -> int:
+        """How many bytes the data frames that wait have."""
+        return self._data.held_bytes
+
     def put_control(self, frame: Frame) -> None:
-        """Take a control frame at once, so that the heartbeats behind it are seen.
+        """Add a control frame at once, so that the heartbeats behind it are read.
 
         Raises:
-            LinkLost: far more came than any conversation needs while nobody read.
+            LinkLost: far too many control messages wait unread.
         """
         if not self._control.has_room(frame):
             raise LinkLost(f"{len(self._control)} control messages wait unread: the other end floods, or nobody reads")
@@ -67,7 +82,7 @@ class Inbox:
         self._readable.set()
 
     async def put_data(self, frame: Frame) -> None:
-        """Take a data frame once there is room for it; that wait is the back-pressure."""
+        """Add a data frame once there is room for it; that wait is the back-pressure."""
         while not self._data.has_room(frame) and self._end is None:
             self._room.clear()
             await self._room.wait()
@@ -75,7 +90,7 @@ class Inbox:
         self._readable.set()
 
     def end(self, reason: str, *, keep_data: bool) -> None:
-        """Let the reader have what is there, then ``LinkLost``; the first reason given counts."""
+        """Let the reader take what is left, then raise ``LinkLost``; the first reason counts."""
         if self._end is None:
             self._end = reason
         if not keep_data:

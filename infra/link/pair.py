@@ -1,4 +1,4 @@
-"""The two connections of one link as one thing: what the gateway's and the host's end have in common."""
+"""The two connections of one link as a unit: the code that the gateway's and the host's end share."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ class ChannelPair:
     Args:
         control: the connection for everything small.
         data: the connection for bulk.
-        on_heartbeat: is shown each control message first and returns True if it dealt with it.
+        on_heartbeat: called first with each control message; returns True if it handled the message.
         keep_data: whether data that had arrived is still delivered after the link was lost.
+
+    Attributes:
+        inbox: what has arrived and waits for ``receive``.
+        lost: why the link is lost; None while it lives.
     """
 
     def __init__(
@@ -30,7 +34,7 @@ class ChannelPair:
         self.lost: str | None = None
         self._keep_data = keep_data
         self._on_heartbeat = on_heartbeat
-        self._inbox = Inbox()
+        self.inbox = Inbox()
         self._heard = True
         self._closed = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
@@ -42,8 +46,8 @@ class ChannelPair:
         """Run ``work`` as long as the link lives; a ``LinkLost`` or ``FrameError`` from it ends the link."""
         self._tasks.append(asyncio.create_task(self._guard(work)))
 
-    def was_heard(self) -> bool:
-        """Return whether anything came on the control connection since the last call."""
+    def has_received(self) -> bool:
+        """Return whether anything arrived on the control connection since the last call."""
         heard, self._heard = self._heard, False
         return heard
 
@@ -69,14 +73,14 @@ class ChannelPair:
         Raises:
             LinkLost: the link is gone and what had arrived was read.
         """
-        frame = await self._inbox.get()
+        frame = await self.inbox.get()
         return frame.message, frame.payload
 
     def lose(self, reason: str) -> None:
         """End the link: send the other end the reason if it is still connected, and close both connections."""
         if self.lost is None:
             self.lost = reason
-            self._inbox.end(reason, keep_data=self._keep_data)
+            self.inbox.end(reason, keep_data=self._keep_data)
             self._closing = asyncio.create_task(self._close(reason))
 
     async def wait_closed(self) -> None:
@@ -94,7 +98,7 @@ class ChannelPair:
         except (LinkLost, FrameError) as error:
             self.lose(error.reason)
         except Exception as error:
-            # Our own mistake: asyncio reports it, but a link with one deaf ear must not live on.
+            # A bug of ours: asyncio reports it, but a link with only one working reader must not stay open.
             self.lose(f"internal error: {error!r}"[:500])
             raise
 
@@ -103,11 +107,11 @@ class ChannelPair:
             frame = await self.control.receive()
             self._heard = True
             if not self._on_heartbeat(_belonging("control", frame).message):
-                self._inbox.put_control(frame)
+                self.inbox.put_control(frame)
 
     async def _read_data(self) -> None:
         while True:
-            await self._inbox.put_data(_belonging("data", await self.data.receive()))
+            await self.inbox.put_data(_belonging("data", await self.data.receive()))
 
 
 def _belonging(channel: str, frame: Frame) -> Frame:

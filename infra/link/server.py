@@ -38,7 +38,7 @@ __all__ = ["HostServer", "LinkLost", "SessionEnded", "SessionStarted"]
 
 MAX_CONNECTIONS = 8
 MAX_STRANGERS = 256
-"""Connections that have shown no certificate yet. A handshake over a WAN takes 0.2 s: so many may come meanwhile."""
+"""Limit of connections without a certificate. A handshake over a WAN takes 0.2 s: this many may arrive meanwhile."""
 GREETING_S = 10.0
 _CLOSE_S = 1.0
 _SILENT_CHECKS = 8
@@ -46,21 +46,21 @@ _SILENT_CHECKS = 8
 
 @dataclass(frozen=True)
 class SessionStarted:
-    """A gateway is connected with both channels; what an earlier session opened is its business no more."""
+    """A gateway is connected with both channels; an earlier session's queries do not belong to it."""
 
     session: str
 
 
 @dataclass(frozen=True)
 class SessionEnded:
-    """The gateway is gone or was replaced; nothing can be sent to this session any more."""
+    """The gateway has disconnected or was replaced; nothing can be sent to this session any more."""
 
     session: str
     reason: str
 
 
 class _RefusedError(Exception):
-    """Why a connection is not served; goes into its ``Bye``."""
+    """The reason why a connection is refused; it is sent in the ``Bye``."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,11 @@ class HostServer:
         identity: this host's key and certificate.
         user_data: its name, token, and where to listen.
         runtime: what the hello says this host runs.
-        clock: tells when a gateway was last here.
-        heartbeat_timeout_s: a gateway silent for so long has ended its session.
+        clock: measures when a gateway was last connected.
+        heartbeat_timeout_s: the session of a gateway that is silent for this long ends.
 
     Attributes:
+        identity: this host's key and certificate.
         ready: whether the warm-up batch is done.
     """
 
@@ -105,7 +106,7 @@ class HostServer:
         heartbeat_timeout_s: float = 8.0,
     ) -> None:
         self.ready = False
-        self._identity = identity
+        self.identity = identity
         self._user_data = user_data
         self._runtime = runtime
         self._clock = clock
@@ -113,7 +114,7 @@ class HostServer:
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections = 0
-        # Connections whose other end has not yet shown a certificate, oldest first.
+        # Connections whose other end has not presented a certificate yet, oldest first.
         self._unproven: dict[asyncio.Task[None], None] = {}
         self._greetings = itertools.count()
         self._greeted: dict[str, _Greeted] = {}
@@ -141,22 +142,37 @@ class HostServer:
 
     @property
     def last_gateway_s(self) -> float:
-        """The clock's time when a gateway was last connected: now, if one is; the start, if none was yet."""
+        """The time when a gateway was last connected: now, if one is; the start of the server, if none was yet."""
         if self._current is not None and self._current.pair.lost is None:
             self._last_gateway_s = self._clock.now()
         return self._last_gateway_s
 
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open, those of strangers included."""
+        return self._connections
+
+    @property
+    def stranger_count(self) -> int:
+        """How many of them have not yet shown a certificate."""
+        return len(self._unproven)
+
+    @property
+    def pair(self) -> ChannelPair | None:
+        """Both connections of the newest session, which may be lost; None before the first."""
+        return None if self._current is None else self._current.pair
+
     async def mark_ready(self, boot_s: float) -> None:
         """Note that the warm-up batch is done, and notify the connected gateway."""
         self.ready = True
-        await self.tell(HostReady(boot_s=boot_s))
+        await self.notify(HostReady(boot_s=boot_s))
 
     async def mark_reclaimed(self, in_s: float) -> None:
         """Note that the provider reclaims this machine, and when. Gateways that connect later are notified too."""
         self._reclaimed_s = self._clock.now() + in_s
-        await self.tell(Reclaimed(in_s=in_s))
+        await self.notify(Reclaimed(in_s=in_s))
 
-    async def tell(self, message: AnyMessage) -> None:
+    async def notify(self, message: AnyMessage) -> None:
         """Send a message to the present session, if there is one."""
         if self._current is not None:
             await self.send(self._current.name, message)
@@ -164,7 +180,7 @@ class HostServer:
     async def receive(self) -> tuple[str, AnyMessage | SessionStarted | SessionEnded, bytes]:
         """Return the next message and the session it belongs to; each session begins and ends with an event.
 
-        Safe to cancel. A session that began and was replaced before anybody asked is not mentioned.
+        Safe to cancel. A session that was replaced before this method returned its start is left out.
 
         Raises:
             LinkLost: the server was closed.
@@ -222,7 +238,7 @@ class HostServer:
             served.add_done_callback(partial(self._left, connection=connection))
 
     async def _make_room(self) -> None:
-        """End the connection that has been silent for longest, so that strangers who say nothing shut nobody out."""
+        """Close the connection that has been silent for longest, so that silent strangers lock nobody out."""
         oldest = next(iter(self._unproven))
         await end_tasks(oldest)
 
@@ -236,11 +252,11 @@ class HostServer:
         try:
             async with asyncio.timeout(GREETING_S):
                 channel = await self._secure(connection)
-        except (OSError, TimeoutError):  # TLS has told the other end as much as it may know
+        except (OSError, TimeoutError):  # TLS has sent the other end its alert already
             return
         if (this := asyncio.current_task()) is not None:
             self._unproven.pop(this, None)
-        self._identity.met(channel.peer_certificate_der())
+        self.identity.met(channel.peer_certificate_der())
         try:
             await self._converse(channel)
         except (LinkLost, FrameError, TrustError, _RefusedError) as error:
@@ -255,7 +271,7 @@ class HostServer:
         reader = asyncio.StreamReader(limit=STREAM_LIMIT_BYTES, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, connection, ssl=self._identity.context, ssl_shutdown_timeout=_CLOSE_S
+            lambda: protocol, connection, ssl=self.identity.context, ssl_shutdown_timeout=_CLOSE_S
         )
         return Channel(reader, asyncio.StreamWriter(transport, protocol, reader, loop), "data")
 
@@ -279,34 +295,34 @@ class HostServer:
         await pair.wait_closed()
 
     async def _enrol(self, channel: Channel, request: EnrolRequest) -> None:
-        certificate_der = self._identity.certificate_der
+        certificate_der = self.identity.certificate_der
         self._refuse_if_enrolled()
         if len(request.nonce) != NONCE_BYTES:
             raise _RefusedError(f"a nonce of {len(request.nonce)} bytes")
         mac = enrol_mac(self._user_data.token, certificate_der, request.nonce)
-        await channel.send(EnrolProof(mac=mac, csr_pem=self._identity.csr()))
+        await channel.send(EnrolProof(mac=mac, csr_pem=self.identity.csr()))
         grant = (await channel.receive()).message
         if not isinstance(grant, EnrolGrant):
             raise _RefusedError(f"{type(grant).__name__} instead of the grant")
         self._refuse_if_enrolled()
-        self._identity.install(grant.certificate_pem)
+        self.identity.install(grant.certificate_pem)
         await channel.send(Enrolled())
         await channel.close("enrolled")
 
     async def _renew(self, channel: Channel, request: RenewRequest) -> None:
-        if not self._identity.enrolled:
+        if not self.identity.enrolled:
             raise _RefusedError(f"{self._user_data.host} is not enrolled: there is nothing to renew")
-        renewal = self._identity.renewal(request.ca_pem)
+        renewal = self.identity.renewal(request.ca_pem)
         await channel.send(RenewProof(csr_pem=renewal.csr_pem))
         grant = (await channel.receive()).message
         if not isinstance(grant, RenewGrant):
             raise _RefusedError(f"{type(grant).__name__} instead of the grant")
-        self._identity.renew(renewal, grant.certificate_pem)
+        self.identity.renew(renewal, grant.certificate_pem)
         await channel.send(Renewed())
         await channel.close("renewed")
 
     def _refuse_if_enrolled(self) -> None:
-        if self._identity.enrolled:
+        if self.identity.enrolled:
             raise _RefusedError(f"{self._user_data.host} is enrolled: its token is spent")
 
     async def _greet_control(self, channel: Channel, session: str) -> ChannelPair:
@@ -358,11 +374,11 @@ class HostServer:
         self._new_session.set()
 
     async def _watch(self, pair: ChannelPair) -> None:
-        silent_checks = 0  # counted, not timed: a host that itself stood still must not blame the gateway
+        silent_checks = 0  # counted, not timed: a host that was suspended must not blame the gateway
         while silent_checks < _SILENT_CHECKS:
             self._last_gateway_s = self._clock.now()
             await self._clock.sleep_until(self._last_gateway_s + self._heartbeat_timeout_s / _SILENT_CHECKS)
-            silent_checks = 0 if pair.was_heard() else silent_checks + 1
+            silent_checks = 0 if pair.has_received() else silent_checks + 1
         raise LinkLost(f"no heartbeat from the gateway for {self._heartbeat_timeout_s:g} s")
 
     def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

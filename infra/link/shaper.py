@@ -1,7 +1,7 @@
-"""A WAN in user space: a TCP relay on loopback that delays each direction and limits its rate.
+"""An emulated WAN in user space: a TCP relay on loopback that delays each direction and limits its rate.
 
-It stands where no root and no netem are to be had. Each direction is one bottleneck shared by all connections: they
-take turns in small chunks, so that heartbeats do not queue behind bulk, as flow queueing in a router would have it.
+It is used where root or netem is not available. Each direction is one bottleneck that all connections share. They take
+turns in small chunks, as with flow queueing in a router, so that heartbeats do not queue behind bulk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHUNK_BYTES = 16 << 10
 _QUEUE_BYTES = 256 << 10
 _SINK_BUFFER_BYTES = 64 << 10
 _DIAL_S = 10.0
-_COARSE_S = 0.001  # timers are not finer: a chunk that takes less is sent ahead and paid for by the next
+_COARSE_S = 0.001  # resolution of timers: a shorter chunk is sent at once, and the next one waits longer
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -39,13 +39,13 @@ class RelayCounts:
     down_bytes: int = 0
 
 
-# What travels: bytes; none of them for the end of a direction; None for a reset.
+# A chunk in transit: bytes; empty for the end of a direction; None for a reset.
 _Chunk = bytes | None
 
 
 @dataclass
 class _Flow:
-    """One direction of one connection: chunks that wait for their turn, then chunks that are under way."""
+    """One direction of one connection: chunks that wait for their turn, then chunks that are in transit."""
 
     max_in_flight_bytes: int
     queued: deque[_Chunk] = field(default_factory=deque)
@@ -81,7 +81,7 @@ class _Bottleneck:
             if not self._turns:
                 self._work.clear()
                 await self._work.wait()
-                # Only an idle line starts anew: while chunks wait, a timer that is late costs no rate.
+                # Only an idle line resets its schedule: while chunks wait, a late timer costs no rate.
                 self._free_at_s = max(self._free_at_s, self._clock.now())
             flow = self._turns.popleft()
             chunk = flow.queued.popleft()
@@ -97,8 +97,8 @@ class _Bottleneck:
 class ShapedRelay:
     """Relays TCP connections to ``target`` through an emulated WAN.
 
-    Bytes, their order, half-closes and resets pass; establishing a connection is not delayed. A flow that has
-    ``delay_s * rate_bytes_per_s`` and 256 kB in flight is not read any further.
+    Bytes, their order, half-closes and resets are passed on; connection set-up is not delayed. A flow with ``delay_s *
+    rate_bytes_per_s`` and 256 kB in flight is not read any further.
 
     Args:
         target: host and port.
@@ -112,7 +112,7 @@ class ShapedRelay:
 
     def __init__(self, target: tuple[str, int], delay_s: float, rate_bytes_per_s: float, clock: Clock) -> None:
         if delay_s < 0 or rate_bytes_per_s <= 0:
-            raise ValueError(f"a delay of {delay_s} s and a rate of {rate_bytes_per_s} bytes/s make no WAN")
+            raise ValueError(f"a delay of {delay_s} s and a rate of {rate_bytes_per_s} bytes/s are not valid for a WAN")
         self.counts = RelayCounts()
         self._target = target
         self._clock = clock
@@ -190,7 +190,7 @@ class ShapedRelay:
             due_s, chunk = flow.under_way.popleft()
             await self._clock.sleep_until(due_s)
             if chunk is None:
-                raise ConnectionResetError("passed on from the other side")
+                raise ConnectionResetError("the other side closed the connection")
             try:
                 if not chunk:
                     sink.write_eof()

@@ -1,6 +1,6 @@
-"""What the kernel counts of a TCP connection, and what that says of the way it takes.
+"""The kernel's counters of a TCP connection, and the goodput and loss that they show.
 
-Linux's ``struct tcp_info`` only grows at its end, so a fixed prefix of it can be relied on since Linux 4.6.
+Linux's ``struct tcp_info`` only grows at its end, so a prefix of fixed size is safe since Linux 4.6.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HELD: Final = 21
 
 
 class Socket(Protocol):
-    """A socket that can be asked."""
+    """A socket whose options can be read."""
 
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes:
         """As ``socket.socket``."""
@@ -30,9 +30,9 @@ class TcpCounts:
     """What a connection has sent since it was opened.
 
     Attributes:
-        acked_bytes: that the other end has said it has.
-        segments: with data, those sent again included.
-        again: segments that were sent again.
+        acked_bytes: bytes that the other end has acknowledged.
+        segments: segments with data, retransmissions included.
+        again: retransmitted segments.
     """
 
     acked_bytes: int
@@ -41,7 +41,7 @@ class TcpCounts:
 
 
 def tcp_counts(connection: Socket) -> TcpCounts | None:
-    """Ask the kernel; None where it does not say."""
+    """Read the kernel's counters; None if it has none."""
     if sys.platform != "linux":
         return None
     try:
@@ -61,13 +61,13 @@ class TcpMeter:
         self._seen: deque[tuple[float, TcpCounts]] = deque(maxlen=_HELD)
 
     def look(self, at_s: float, counts: TcpCounts | None) -> None:
-        """Take the counts at a time; looks come in order."""
+        """Add the counters at a time; calls come in order of time."""
         if counts is not None:
             self._seen.append((at_s, counts))
 
     @property
     def goodput_bytes_per_s(self) -> float | None:
-        """What the other end said it has, by time; None before the second look."""
+        """Acknowledged bytes per second; None before the second look."""
         if len(self._seen) < 2 or self._seen[-1][0] <= self._seen[0][0]:
             return None
         (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
@@ -75,7 +75,7 @@ class TcpMeter:
 
     @property
     def loss(self) -> float | None:
-        """The part of the segments that had to be sent again, a bit more than what was lost; None without segments."""
+        """The part of the segments that were retransmitted, slightly more than were lost; None without segments."""
         if not self._seen:
             return None
         first, last = self._seen[0][1], self._seen[-1][1]

@@ -1,4 +1,4 @@
-"""Objects in a folder: for one machine, for a file system that several mount, and for tests."""
+"""Objects in a folder: for one machine, for a shared file system, and for tests."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _TEMPORARY: Final = ".tmp-"
 
 
 class FolderStore:
-    """An ``ObjectStore`` in a folder, which is made; each write is whole and durable, or not there.
+    """An ``ObjectStore`` in a folder, which is created; each write is atomic and durable.
 
-    Writes take turns by a lock on the folder, so a conditional one sees what is there. The system gives the lock back
+    A lock on the folder serialises writes, so a conditional write sees the current state. The system releases the lock
     when its holder dies.
 
     Args:
-        folder: its own; names become files below it.
+        folder: used by this store only; names become files below it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,7 +33,7 @@ class FolderStore:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / _LOCK).touch()
         with self._turn():
-            # Nobody writes now: these are of writers that were killed.
+            # Nobody writes now: these files were left by writers that were killed.
             for leftover in folder.rglob(f"{_TEMPORARY}*"):
                 leftover.unlink()
 
@@ -49,7 +49,7 @@ class FolderStore:
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 return None
         if len(data) > bytes_max:
-            raise StoreRefusedError(f"{self._path(name)} is larger than {bytes_max} bytes: it is not what we wrote")
+            raise StoreRefusedError(f"{self._path(name)} is larger than {bytes_max} bytes: another program wrote it")
         return Stored(data, _etag(data))
 
     def put(self, name: str, data: bytes) -> str:
@@ -118,11 +118,11 @@ class FolderStore:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Say in the store's words what the file system says."""
+        """Translate errors of the file system into the store's."""
         try:
             yield
         except (PermissionError, FileExistsError, NotADirectoryError) as error:
-            text = "see that this user may read and write there, and that it is a folder"
+            text = "check that this user may read and write there, and that it is a folder"
             raise StoreRefusedError(f"{error.filename or self._folder}: {error.strerror}: {text}") from error
         except OSError as error:
             raise StoreUnavailableError(f"{error.filename or self._folder}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Objects in S3, or in a store that speaks like it."""
+"""Objects in S3, or in a compatible store."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 
 class S3Store:
-    """An ``ObjectStore`` below a prefix of a bucket; who we are is found as boto3 finds it.
+    """An ``ObjectStore`` below a prefix of a bucket; boto3 finds the credentials.
 
     Args:
-        bucket: it must be there.
-        prefix: before every name, without a slash at its end; may be empty.
-        endpoint: URL of a store that is not Amazon's.
+        bucket: it must exist.
+        prefix: precedes every name, without a slash at its end; may be empty.
+        endpoint: URL of a store other than Amazon's.
         region: of the bucket.
         connect_s: how long each try waits for a connection.
         read_s: how long each try waits for an answer.
@@ -62,7 +62,7 @@ class S3Store:
             connect_timeout=connect_s,
             read_timeout=read_s,
             retries={"total_max_attempts": _TRIES, "mode": "standard"},
-            # Stores that only speak like S3 do not know the newer checksums.
+            # Compatible stores may not know the newer checksums.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
@@ -81,7 +81,7 @@ class S3Store:
         def read() -> Stored:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name))
             with answer["Body"] as body:
-                # One more than allowed tells that there is more, whatever the header says.
+                # Read one byte more than allowed: it shows that the object is too large, whatever the header says.
                 return Stored(body.read(bytes_max + 1), answer["ETag"])
 
         try:
@@ -89,7 +89,7 @@ class S3Store:
         except _AbsentError:
             return None
         if len(stored.data) > bytes_max:
-            raise StoreRefusedError(f"{self._where}{name} is larger than {bytes_max} bytes: it is not what we wrote")
+            raise StoreRefusedError(f"{self._where}{name} is larger than {bytes_max} bytes: another program wrote it")
         return stored
 
     def put(self, name: str, data: bytes) -> str:
@@ -124,7 +124,7 @@ class S3Store:
         self._asked(name, lambda: self._client.delete_object(Bucket=self._bucket, Key=self._key(name)))
 
     def presigned_url(self, name: str, *, valid_s: int) -> str:
-        """Return a URL with which anybody can read an object for ``valid_s``; whether it is there is not asked.
+        """Return a URL with which anybody can read an object for ``valid_s``; the object may not exist.
 
         Raises:
             StoreRefusedError: no credentials were found.
@@ -146,7 +146,7 @@ class S3Store:
         return self._prefix + checked_name(name)
 
     def _asked(self, name: str, ask: Callable[[], T]) -> T:
-        """Return what ``ask`` returns, its errors in our words."""
+        """Return what ``ask`` returns; translate its errors."""
         try:
             return ask()
         except ClientError as error:
@@ -162,7 +162,7 @@ class S3Store:
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         if code == "NoSuchBucket":
             return StoreRefusedError(
-                f"{self._where}: there is no such bucket: make it, or correct bucket in the config"
+                f"{self._where}: the bucket does not exist: create it, or correct bucket in the config"
             )
         if code in _ABSENT:
             return _AbsentError(name)
@@ -171,10 +171,10 @@ class S3Store:
         if code in _AGAIN or status >= 500 or status in (408, 429):
             return StoreUnavailableError(f"{self._where} answers {code or status}")
         if status in (401, 403):
-            text = "see that the credentials are right, and that they may list, get, put and delete there"
-            return StoreRefusedError(f"{self._where} gives no access ({code}): {text}")
+            text = "check that the credentials are right, and that they may list, get, put and delete there"
+            return StoreRefusedError(f"{self._where} denies access ({code}): {text}")
         return StoreRefusedError(f"{self._where}{name}: {error}")
 
 
 class _AbsentError(Exception):
-    """There is no such object."""
+    """The object does not exist."""

@@ -1,9 +1,9 @@
-"""A record in an object store that one writer at a time replaces, with nothing but ``put_if_absent``.
+"""A record in an object store that one writer at a time replaces; it needs only ``put_if_absent``.
 
 Each version is an object of its own, ``<folder>/<number>``, and the highest number is the record. A writer creates the
-number after the one that it has read; of two writers one gets it. Old versions are deleted, so a writer that slept long
-may create a number that is free again: therefore, after it created one, it looks for a higher one, which tells it that
-it was overtaken. The highest version is never deleted, and readers look at nothing else.
+number after the one that it has read; of two writers one succeeds. Old versions are deleted, so a writer that slept for
+long may create a number that is free again. Therefore a writer that created a number looks for a higher one, which
+shows that it was overtaken. The highest version is never deleted, and readers use only that one.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class Version:
 
 
 class OvertakenError(Exception):
-    """Others have written; ``latest`` is what they wrote last."""
+    """Another writer has written; ``latest`` is the newest version."""
 
     def __init__(self, latest: Version) -> None:
         self.latest = latest
-        super().__init__(f"version {latest.number} is there")
+        super().__init__(f"version {latest.number} exists")
 
 
 class Versions:
     """The versions of one record. The methods block.
 
     Args:
-        store: where.
-        folder: in it, of this record alone.
+        store: the object store.
+        folder: the folder in it, for this record alone.
     """
 
     def __init__(self, store: ObjectStore, folder: str) -> None:
@@ -58,14 +58,14 @@ class Versions:
             numbers = self._numbers(0)
             if not numbers:
                 return None
-            # A reader that is slow may find that it has been deleted meanwhile; then there are newer ones.
+            # A slow reader may find that the version was deleted meanwhile; then there are newer ones.
             found = self.at(numbers[-1])
             if found is not None:
                 return found
         raise StoreUnavailableError(f"{self._folder}: versions are written faster than they can be read")
 
     def at(self, number: int) -> Version | None:
-        """Return one version, None if it is not there (yet, or any more)."""
+        """Return one version, None if it does not exist (yet, or any more)."""
         stored = self._store.get(self._name(number), bytes_max=_BYTES_MAX)
         return None if stored is None else Version(number, stored.data)
 
@@ -74,13 +74,13 @@ class Versions:
 
         Args:
             number: one more than the number that was read; 1 for the first.
-            data: different from what anybody else, or the same writer at another time, would write.
+            data: must differ from the data of every other writer, and from this writer's at other times.
 
         Raises:
-            OvertakenError: it is not the record, or not any more: somebody else wrote.
-            StoreUnavailableError: it may be the record now, or become it later: call again with the same arguments,
-                or with other data, to learn which.
-            StoreRefusedError: never, as things are.
+            OvertakenError: another writer was faster, so this is not the record.
+            StoreUnavailableError: it may be the record now, or become it later: call again with the same arguments, or
+                with other data, to find out.
+            StoreRefusedError: the store refuses this until something is corrected.
         """
         try:
             self._store.put_if_absent(self._name(number), data)
@@ -106,7 +106,7 @@ class Versions:
     def _sure_latest(self) -> Version:
         latest = self.latest()
         if latest is None:
-            raise StoreRefusedError(f"the versions in {self._folder} were deleted by somebody else: restore them")
+            raise StoreRefusedError(f"the versions in {self._folder} were deleted by another program: restore them")
         return latest
 
     def _name(self, number: int) -> str:

@@ -1,4 +1,4 @@
-"""A run's rows as they cross the WAN: needed columns and rows only, each field packed with the codec that suits it."""
+"""The encoding of a run's rows for the WAN: needed columns and rows only, each field with the codec that suits it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From bytes that crossed the WAN to a record batch of exactly the schema both sites agreed on."""
+"""Decodes bytes that crossed the WAN into a record batch with exactly the schema both sites agreed on."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from infra.payload.errors import PayloadError
 
 DEFAULT_MAX_BYTES = 128 << 20
 MAX_DICTIONARIES = 4
-"""Dictionaries kept for a field; the oldest goes first, since an encoder uses only its newest."""
+"""Dictionaries kept for a field; the oldest is dropped first, since an encoder uses only its newest."""
 
 
 class Decoder:
-    """Decodes the payloads of one query; not for two threads at once.
+    """Decodes the payloads of one query; not thread-safe.
 
-    Nothing in a payload is believed: sizes are compared with the limit before anything is allocated, and Arrow data is
-    validated in full before it is touched.
+    Payloads are not trusted: sizes are compared with the limit before anything is allocated, and Arrow data is
+    validated in full before it is used.
 
     Args:
-        schema: of every batch returned; what was not sent is null in it.
-        max_bytes: most that one payload may become.
+        schema: of every batch returned; columns that were not sent are null.
+        max_bytes: the largest size that one payload may unpack to.
     """
 
     def __init__(self, schema: pa.Schema, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
@@ -34,13 +34,13 @@ class Decoder:
         self._dictionaries: dict[str, dict[int, zstandard.ZstdDecompressor]] = {}
 
     def add_dictionary(self, field: str, dictionary_id: int, data: bytes) -> None:
-        """Take a dictionary of a field.
+        """Add a dictionary for a field.
 
         Raises:
-            PayloadError: when the field does not exist or the dictionary is none.
+            PayloadError: the field does not exist, or the dictionary is invalid.
         """
         if self._schema.get_field_index(field) < 0:
-            raise PayloadError(f"a dictionary came for field {field!r}, which the schema does not have")
+            raise PayloadError(f"received a dictionary for field {field!r}, which the schema does not have")
         kept = self._dictionaries.setdefault(field, {})
         kept[dictionary_id] = codecs.dictionary_decompressor(dictionary_id, data)
         if len(kept) > MAX_DICTIONARIES:
@@ -50,7 +50,7 @@ class Decoder:
         """Return the rows of a payload; its arrays may refer to the payload's memory.
 
         Raises:
-            PayloadError: when anything about the payload is wrong; nothing else is raised for bad bytes.
+            PayloadError: anything about the payload is wrong; bad bytes cause no other error.
         """
         header, bodies = wire.split(payload)
         if header.fingerprint != self._fingerprint:
@@ -59,13 +59,13 @@ class Decoder:
         budget.take(header.rows, f"{header.rows} rows")
         most_bytes = wire.most_unpacked_bytes(len(payload))
         if (unpacked_bytes := sum(field.raw_bytes for field in header.fields)) > most_bytes:
-            raise PayloadError(f"{len(payload)} bytes may hold {most_bytes} at most, but promise {unpacked_bytes}")
+            raise PayloadError(f"{len(payload)} bytes may unpack to {most_bytes} at most, but declare {unpacked_bytes}")
         came: dict[int, tuple[wire.FieldHeader, pa.Array]] = {}
         for field, packed in zip(header.fields, bodies, strict=True):
             if field.column >= len(self._schema) or field.column in came:
-                raise PayloadError(f"field {field.column} is unknown or comes twice")
+                raise PayloadError(f"field {field.column} is unknown or occurs twice")
             came[field.column] = field, self._column(field, packed, header.rows, budget)
-        # Only now, when all that came was found to be well, is memory taken for what did not come.
+        # Memory for the columns that were not sent is allocated only now, after all others proved valid.
         columns = {
             index: trim.restore(column, self._schema.field(index).type, field.kept, budget)
             for index, (field, column) in came.items()
@@ -88,7 +88,7 @@ class Decoder:
     def _unpack(self, field: wire.FieldHeader, name: str, packed: memoryview) -> bytes | memoryview:
         if field.codec == "none":
             if field.raw_bytes != field.packed_bytes:
-                raise PayloadError(f"{field.packed_bytes} bytes came plain where {field.raw_bytes} were promised")
+                raise PayloadError(f"{field.packed_bytes} plain bytes instead of {field.raw_bytes}")
             return packed
         if field.codec == "gzip":
             return codecs.unpack_gzip(packed, field.raw_bytes)
@@ -96,7 +96,7 @@ class Decoder:
         if field.codec == "zstd-dict":
             decompressor = self._dictionaries.get(name, {}).get(field.dictionary_id)
         if decompressor is None:
-            raise PayloadError(f"dictionary {field.dictionary_id} has not come")
+            raise PayloadError(f"dictionary {field.dictionary_id} was not received")
         return codecs.unpack_zstd(decompressor, packed, field.raw_bytes)
 
     def _assemble(self, columns: dict[int, pa.Array], rows: int, budget: trim.AllocationBudget) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""From a run's record batch to the bytes that cross the WAN."""
+"""Encodes a run's record batch into the bytes that cross the WAN."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         payload: what to send.
         rows: rows in the payload.
-        raw_bytes: what the batch would take as Arrow IPC, untrimmed and unfiltered.
-        dictionaries: those used for the first time, to be sent before this payload.
+        raw_bytes: the size of the batch as Arrow IPC, untrimmed and unfiltered.
+        dictionaries: those used for the first time; send them before this payload.
     """
 
     payload: bytes
@@ -44,7 +44,7 @@ class _Sent:
 
 
 class Encoder:
-    """Encodes the runs of one query; not for two threads at once.
+    """Encodes the runs of one query; not thread-safe.
 
     Args:
         schema: of every batch.
@@ -53,7 +53,7 @@ class Encoder:
         codecs: how fields are packed.
 
     Raises:
-        ValueError: when ``needed``, a predicate or a codec names what ``schema`` does not have.
+        ValueError: ``needed``, a predicate or a codec names a column that ``schema`` does not have.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class Encoder:
         self._announced: dict[str, NewDictionary] = {}
 
     def encode(self, batch: pa.RecordBatch) -> Encoded:
-        """Return the rows and columns that matter, packed.
+        """Return the rows and columns that the query needs, packed.
 
         Raises:
-            ValueError: when the batch has another schema.
+            ValueError: the batch has another schema.
         """
         if not batch.schema.equals(self._schema):
-            raise ValueError(f"the batch's schema is not the encoder's: {batch.schema} instead of {self._schema}")
+            raise ValueError(f"the batch has schema {batch.schema}, but the encoder expects {self._schema}")
         selected = self._selection(batch)
         rows = batch.num_rows if selected is None else int(selected.true_count)
         headers: list[wire.FieldHeader] = []
@@ -110,7 +110,7 @@ class Encoder:
         return {sent.name: sent.packer.choice for sent in self._sent if sent.packer.choice is not None}
 
     def known_dictionaries(self) -> tuple[NewDictionary, ...]:
-        """Return every dictionary that payloads up to now may use: what a new lane must get first."""
+        """Return every dictionary that payloads so far may use: a new lane must get them first."""
         return tuple(self._announced.values())
 
     def _selection(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:

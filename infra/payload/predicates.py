@@ -25,7 +25,7 @@ def keep_mask(batch: pa.RecordBatch, predicates: Iterable[Predicate]) -> pa.Bool
     """Return, without nulls, True for each row for which every predicate is TRUE.
 
     Raises:
-        ValueError: when a predicate does not fit the batch's schema (see ``why_not_early``).
+        ValueError: a predicate does not fit the batch's schema (see ``why_not_early``).
     """
     mask = _constant(True, batch.num_rows)
     for predicate in predicates:
@@ -42,7 +42,7 @@ def kept_rows(batch: pa.RecordBatch, predicates: Iterable[Predicate]) -> npt.NDA
 
 
 def why_not_early(schema: pa.Schema, predicate: Predicate) -> str:
-    """Return why a predicate cannot be evaluated before the WAN, or an empty string when it can."""
+    """Return why a predicate cannot be evaluated before the WAN, or an empty string if it can."""
     if predicate.op in ("and", "or", "not"):
         if not predicate.children or (predicate.op == "not" and len(predicate.children) != 1):
             return f"predicate {predicate.op!r} has {len(predicate.children)} children"

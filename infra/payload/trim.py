@@ -1,8 +1,7 @@
-"""Leaving out the struct members a query does not read, and putting nulls in their place at the other side.
+"""Leaves out the struct members that a query does not read; the other side fills them with nulls.
 
-What is kept of a field is told by one byte (1 or 0) for each struct member of its type, in the order in which a walk
-from the top meets them; the members below one that is left out are not told. Both sides know the full type, so no
-type ever crosses the link.
+One byte (1 or 0) for each struct member says whether it is kept, in the order of a walk from the top; the members below
+one that is left out have no byte. Both sides know the full type, so no type ever crosses the link.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 from infra.payload.errors import PayloadError
 
 WHOLE = b""
-"""Says that all of a field is kept."""
+"""Means that all of a field is kept."""
 
 
 class AllocationBudget:
@@ -29,14 +28,14 @@ class AllocationBudget:
         """Spend ``count`` bytes, or raise PayloadError."""
         self._left_bytes -= count
         if self._left_bytes < 0:
-            raise PayloadError(f"{what} would take the payload over its limit of {self._limit_bytes} bytes")
+            raise PayloadError(f"{what} would exceed the payload's limit of {self._limit_bytes} bytes")
 
 
 def kept_members(full: pa.DataType, needed: pa.DataType, path: str) -> bytes:
-    """Return which members of ``full`` the type ``needed`` has, ``WHOLE`` when it has them all.
+    """Return which members of ``full`` the type ``needed`` has, ``WHOLE`` if it has all of them.
 
     Raises:
-        ValueError: when ``needed`` is not ``full`` with members left out.
+        ValueError: ``needed`` is not ``full`` with members left out.
     """
     kept = bytes(_compare(full, needed, path))
     return WHOLE if all(kept) else kept
@@ -62,14 +61,14 @@ def _compare(full: pa.DataType, needed: pa.DataType, path: str) -> Iterator[int]
 
 
 def pruned_type(full: pa.DataType, kept: bytes) -> pa.DataType:
-    """Return ``full`` with only the members kept; PayloadError when ``kept`` does not fit the type."""
+    """Return ``full`` with only the members kept; PayloadError if ``kept`` does not fit the type."""
     if kept == WHOLE:
         return full
     bits = iter(kept)
     try:
         pruned = _pruned(full, bits)
     except StopIteration as error:
-        raise PayloadError(f"the kept members of {full} are cut short") from error
+        raise PayloadError(f"the kept members of {full} are truncated") from error
     if next(bits, None) is not None or max(kept) > 1:
         raise PayloadError(f"the kept members do not fit {full}")
     return pruned
@@ -107,9 +106,9 @@ def _prune(array: pa.Array, bits: Iterator[int]) -> pa.Array:
 
 
 def restore(array: pa.Array, full: pa.DataType, kept: bytes, budget: AllocationBudget) -> pa.Array:
-    """Return ``array``, which holds the members kept, as ``full`` with nulls for those left out.
+    """Return ``array``, which holds the members kept, as ``full`` with nulls for the others.
 
-    ``array`` must have been validated in full. Raises PayloadError when the nulls do not fit ``budget``.
+    ``array`` must have been validated in full. Raises PayloadError if the nulls do not fit ``budget``.
     """
     return array if kept == WHOLE else _restore(array, full, iter(kept), budget)
 
@@ -136,7 +135,7 @@ def _struct(kind: pa.DataType, like: pa.Array, members: list[pa.Array]) -> pa.Ar
     """Return a struct array of ``members`` whose nulls are those of ``like``."""
     validity = None
     if like.null_count:
-        # Computed afresh: the bitmap of a slice begins somewhere inside a byte, the members do not.
+        # Computed anew: the bitmap of a slice begins somewhere inside a byte, the members do not.
         validity = pc.invert(pc.is_null(like)).buffers()[1]
     return pa.Array.from_buffers(kind, len(like), [validity], like.null_count, 0, members)
 
@@ -144,7 +143,7 @@ def _struct(kind: pa.DataType, like: pa.Array, members: list[pa.Array]) -> pa.Ar
 def _with_children(
     array: pa.Array, change: Callable[[pa.Array], pa.Array], full: pa.DataType | None = None
 ) -> pa.Array:
-    """Return a list or map array with its values (or keys, then items) changed and all else as it was."""
+    """Return a list or map array with new values (or keys, then items) and everything else unchanged."""
     validity, offsets = array.buffers()[:2]
     if pa.types.is_list(array.type):
         values = change(array.values)
@@ -177,7 +176,7 @@ def null_bytes(kind: pa.DataType) -> int:
 
 
 def weightless(kind: pa.DataType) -> bool:
-    """Say whether a type has values that need no bytes, so that a body can claim any number of them."""
+    """Return whether a type has values that need no bytes, so that a body can claim any number of them."""
     if pa.types.is_null(kind) or (pa.types.is_struct(kind) and not kind.num_fields):
         return True
     return any(weightless(kind.field(index).type) for index in range(kind.num_fields))

@@ -1,11 +1,11 @@
-"""The bytes of a payload: a prefix, a small header, then the packed bodies of the fields, each on an 8-byte boundary.
+"""The format of a payload: a prefix, a small header, then the packed bodies of the fields, on 8-byte boundaries.
 
 ```
 "SPL1" | u32 header length | header (msgpack) | padding | body | padding | body | padding ... | ballast
 ```
 
-A few bytes that would fill much memory are refused, so what packs better than ``MOST_PER_BYTE`` is sent with ballast:
-zeros, as many as it takes. Only runs of more than ``FREE_BYTES`` ever need it.
+A payload may only unpack to a bounded number of bytes for each of its own. So a payload that packs better than
+``MOST_PER_BYTE`` is sent with ballast: as many zeros as it needs. Only runs of more than ``FREE_BYTES`` ever need it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _PREFIX = struct.Struct("<4sI")
 _ALIGNMENT = 8
 MAX_HEADER_BYTES = 1 << 20
 FREE_BYTES = 8 << 20
-"""So many bytes any payload may be unpacked to..."""
+"""Every payload may unpack to this many bytes..."""
 MOST_PER_BYTE = 64
-"""...and so many more for each byte of its own: 100 kB to 23 MB."""
+"""...and to this many more for each byte of its own: 100 kB may unpack to 23 MB."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
 
@@ -52,7 +52,7 @@ class FieldHeader(msgspec.Struct, frozen=True, kw_only=True, array_like=True, fo
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
-    """What a payload holds: ``rows``, of the schema with this ``fingerprint``; a field not listed is all null."""
+    """A payload's content: ``rows`` rows of the schema with this ``fingerprint``; fields not listed are null."""
 
     fingerprint: bytes
     rows: Count
@@ -75,7 +75,7 @@ def most_unpacked_bytes(payload_bytes: int) -> int:
 
 
 def ballasted(header: Header) -> Header:
-    """Return the header with as much ballast as the payload lacks for all that its fields are unpacked to."""
+    """Return the header with the ballast that the payload needs for the size that its fields unpack to."""
     raw_bytes = sum(field.raw_bytes for field in header.fields)
     packed_bytes = sum(field.packed_bytes for field in header.fields)
     lacking_bytes = -(-(raw_bytes - FREE_BYTES) // MOST_PER_BYTE) - packed_bytes
@@ -101,14 +101,14 @@ def split(payload: bytes | memoryview) -> tuple[Header, list[memoryview]]:
     """Return a payload's header and its packed bodies (views, not copies).
 
     Raises:
-        PayloadError: when the payload is not exactly as long as its header says, or the header is malformed.
+        PayloadError: the payload is not exactly as long as its header says, or the header is malformed.
     """
     view = memoryview(payload)
     if len(view) < _PREFIX.size:
         raise PayloadError(f"a payload of {len(view)} bytes has no prefix")
     magic, header_bytes = _PREFIX.unpack_from(view, 0)
     if magic != _MAGIC:
-        raise PayloadError("the payload does not begin as a payload does")
+        raise PayloadError("the payload has a wrong magic number")
     if header_bytes > min(MAX_HEADER_BYTES, len(view) - _PREFIX.size):
         raise PayloadError(f"a header of {header_bytes} bytes does not fit a payload of {len(view)}")
     at = _PREFIX.size + header_bytes

@@ -1,4 +1,4 @@
-"""A WAN between network namespaces: delay, jitter, loss, rate and cuts made by a kernel, changed while it is in use."""
+"""A WAN between network namespaces: a kernel applies delay, jitter, loss, rate and cuts, changeable at run time."""
 
 from infra.wan.errors import WanError, WanUnavailableError
 from infra.wan.settings import Direction, WanSettings

@@ -1,4 +1,4 @@
-"""What lies between the two sides of a WAN: one interface, whichever kernel does the work."""
+"""The line between the two sides of a WAN: one interface for every kernel that may do the work."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ CLOUD_BRIDGE: Final = "cloud"
 
 
 class Line(Protocol):
-    """Carries packets between the two bridges of a namespace, each direction as netem is told."""
+    """Carries packets between the two bridges of a namespace; netem shapes each direction."""
 
     async def start(self, namespace: str) -> None:
         """Connect the bridges.
 
         Raises:
             WanError: it cannot.
-            WanUnavailableError: this machine has not what it takes.
+            WanUnavailableError: this machine lacks something that is needed.
         """
         ...
 
     async def apply(self, direction: Direction, netem: list[str]) -> None:
-        """Let netem have these arguments from now on; what is under way keeps its due time.
+        """Replace netem's arguments; packets in transit keep their due time.
 
         Raises:
-            WanError: netem refused them, or nobody is there.
+            WanError: netem refused them, or the line does not run.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The programs ``ip`` and ``tc``: how they are run, and what their failures become."""
+"""Runs the programs ``ip`` and ``tc``, and translates their failures."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ async def ip(namespace: str, *lines: str) -> None:
     """Let ``ip`` carry out lines, one after another, in a namespace.
 
     Raises:
-        WanError: one of them failed; those before it are done.
+        WanError: one of them failed; those before it were carried out.
     """
     await run("ip", "-n", namespace, "-batch", "-", lines=lines)
 
 
 async def passing(namespace: str) -> None:
-    """Return once every device of a namespace that is set up lets packets through.
+    """Return once every device of a namespace that is up carries packets.
 
-    The kernel hears of a new device's carrier up to a second late, and drops its packets until then.
+    The kernel notices the carrier of a new device up to a second late, and drops packets until then.
 
     Raises:
         WanError: one does not.
@@ -79,11 +79,11 @@ async def passing(namespace: str) -> None:
                     return
                 await asyncio.sleep(0.01)
     except TimeoutError as error:
-        raise WanError(f"{', '.join(waiting)} in {namespace} are up, but let nothing through") from error
+        raise WanError(f"{', '.join(waiting)} in {namespace} are up, but carry no traffic") from error
 
 
 def _passes(link: dict[str, Any]) -> bool:
-    # Loopback, and the tunnels that some kernels put into each new namespace, are nobody's way.
+    # Loopback, and the tunnels that some kernels add to each new namespace, carry no traffic of ours.
     if link["link_type"] == "loopback" or "UP" not in link["flags"]:
         return True
     port = link.get("linkinfo", {}).get("info_slave_data", {})

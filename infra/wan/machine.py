@@ -1,7 +1,7 @@
-"""The WAN as netem of a small virtual machine's kernel, for machines whose own kernel has none.
+"""The WAN as netem in the kernel of a small virtual machine, for machines whose own kernel has no netem.
 
-The machine has two network cards and a serial line. It bridges the cards; commands go in over the line, and each is
-answered there. ``init`` beside this module is its whole userland; ``.ci/wan`` makes its image.
+The virtual machine has two network cards and a serial line. It bridges the cards. Commands arrive over the serial line
+and are answered there. ``init`` beside this module is its whole user space; ``.ci/wan`` builds its image.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from infra.wan.errors import WanError, WanUnavailableError
 from infra.wan.settings import Direction
 
 _MEMORY_MIB: Final = 192
-# 3 s where nothing else runs; every instruction is emulated, so a busy machine takes its time.
+# 3 s on an idle machine; every instruction is emulated, so a busy machine takes longer.
 _BOOT_S: Final = 180.0
 _ANSWER_S: Final = 30.0
 _END_S: Final = 20.0
 _ANSWER: Final = "wan:"
 _CONSOLE_LINES_KEPT: Final = 20
-# The taps by the bridge that they belong to; the machine's cards are numbered in this order.
+# The taps by the bridge that they are attached to; the virtual machine's cards are numbered in this order.
 _TAPS: Final = {HOME_BRIDGE: "wan-home", CLOUD_BRIDGE: "wan-cloud"}
-# The card by which a direction's packets leave the machine.
+# The card through which the packets of a direction leave the virtual machine.
 _CARDS: Final = {Direction.UP: "eth1", Direction.DOWN: "eth0"}
 
 
@@ -48,7 +48,7 @@ class MachineLine:
         """See ``Line``."""
         for name in ("kernel", "initramfs"):
             if not (self._image / name).is_file():
-                raise WanUnavailableError(f"there is no {self._image / name}; .ci/wan makes it")
+                raise WanUnavailableError(f"{self._image / name} is missing; .ci/wan creates it")
         command = self._command()
         for bridge, tap in _TAPS.items():
             await ip(namespace, f"tuntap add dev {tap} mode tap", f"link set {tap} master {bridge} up")
@@ -79,10 +79,10 @@ class MachineLine:
 
     def _command(self) -> list[str]:
         command = [
-            # A WAN does not slow down because its ends are busy.
+            # The WAN must not slow down because its ends are busy.
             *(found("nice"), "-n", "-10"),
             *(found("qemu-system-x86_64"), "-nodefaults", "-no-user-config", "-no-reboot"),
-            # Emulated throughout: /dev/kvm may be there and still boot no kernel.
+            # Always emulated: /dev/kvm may exist and still boot no kernel.
             *("-machine", "q35,accel=tcg", "-cpu", "max", "-m", str(_MEMORY_MIB)),
             *("-display", "none", "-monitor", "none", "-serial", "stdio"),
             *("-kernel", str(self._image / "kernel"), "-initrd", str(self._image / "initramfs")),
@@ -94,7 +94,7 @@ class MachineLine:
         return command
 
     async def _answer(self, number: int, within_s: float) -> None:
-        """Read up to the answer to command ``number``; earlier ones are of callers that were cancelled."""
+        """Read up to the answer to command ``number``; earlier answers belong to callers that were cancelled."""
         try:
             async with asyncio.timeout(within_s):
                 while True:

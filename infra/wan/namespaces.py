@@ -1,4 +1,4 @@
-"""Network namespaces whose names say which process made them, so that those of a dead one can be told and removed."""
+"""Network namespaces named after the process that made them, so that those of a dead process can be removed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NamespaceNames:
 
     @classmethod
     def new(cls) -> NamespaceNames:
-        """Return names that no WAN of this process has, and no other process makes."""
+        """Return names that differ from those of every other WAN and process."""
         return cls(f"{_PREFIX}-{os.getpid()}-{_start_of(os.getpid())}-{next(_wans)}")
 
     def of(self, what: str) -> str:
@@ -42,7 +42,7 @@ class NamespaceNames:
 
 
 def _start_of(pid: int) -> str | None:
-    """Return the tick at which the process began, since a number is used again; None when it is not running."""
+    """Return the tick at which the process began, since numbers are reused; None when it is not running."""
     mark = start_mark(pid)
     return None if mark is None else mark.rpartition(":")[2]
 
@@ -53,26 +53,26 @@ async def existing() -> list[str]:
 
 
 async def add(name: str) -> None:
-    """Make a namespace, its loopback up.
+    """Create a namespace and set its loopback up.
 
     Raises:
-        WanError: it is there already, or this user may not.
+        WanError: it exists already, or this user may not.
     """
     await run("ip", "netns", "add", name)
     await run("ip", "-n", name, "link", "set", "lo", "up")
 
 
 async def remove(name: str) -> None:
-    """End what runs in a namespace, then remove it with all its devices.
+    """End all processes in a namespace, then remove it with all its devices.
 
     Raises:
-        WanError: something in it does not end, or it is not there.
+        WanError: a process in it does not exit, or the namespace does not exist.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + _EMPTY_S
     while pids := (await run("ip", "netns", "pids", name)).split():
         if loop.time() > deadline_s:
-            raise WanError(f"processes {', '.join(pids)} in {name} do not end")
+            raise WanError(f"processes {', '.join(pids)} in {name} do not exit")
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
@@ -81,7 +81,7 @@ async def remove(name: str) -> None:
 
 
 async def sweep() -> list[str]:
-    """Remove the namespaces of processes that are dead, and return their names."""
+    """Remove the namespaces of dead processes, and return their names."""
     swept = []
     for name in await existing():
         made = _NAME.fullmatch(name)

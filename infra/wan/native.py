@@ -9,7 +9,7 @@ from infra.wan.commands import ip, run
 from infra.wan.errors import WanError, WanUnavailableError
 from infra.wan.settings import Direction
 
-# The device that a bridge sends a direction's packets out of.
+# The device through which a direction's packets leave the bridge.
 _DEVICES: Final = {Direction.UP: "to-cloud", Direction.DOWN: "to-home"}
 
 

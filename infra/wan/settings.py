@@ -9,15 +9,15 @@ from typing import Final
 
 PACKET_BYTES: Final = 1514
 _UNLIMITED_BITS_PER_S: Final = 10_000_000_000
-# A router's buffer: what it holds beyond the packets under way, in seconds at its rate.
+# A router's buffer: how much it holds beyond the packets in transit, in seconds at its rate.
 _QUEUE_S: Final = 0.1
 _QUEUE_PACKETS_MIN: Final = 32
-# What the small machine's memory surely holds.
+# What certainly fits into the small virtual machine's memory.
 _PACKETS_MAX: Final = 30_000
 
 
 class Direction(enum.Enum):
-    """One way through the WAN."""
+    """One direction of the WAN."""
 
     UP = "up"
     """From home to the cloud."""
@@ -27,16 +27,16 @@ class Direction(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class WanSettings:
-    """What happens to the packets of one direction; the order in which they were sent is kept.
+    """What happens to the packets of one direction; packets keep their order.
 
     Attributes:
         delay_s: one way.
-        jitter_s: the delay varies by up to so much, either way.
-        loss: the share of packets that is lost, each by itself.
-        rate_bits_per_s: of packets with their Ethernet headers; None for as fast as it goes.
+        jitter_s: the delay varies by up to this much, either way.
+        loss: the share of packets that is lost, independently of each other.
+        rate_bits_per_s: of packets with their Ethernet headers; None: not limited.
 
     Raises:
-        ValueError: there can be no such WAN.
+        ValueError: a value is out of range.
     """
 
     delay_s: float = 0.0
@@ -46,22 +46,24 @@ class WanSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.delay_s < math.inf:
-            raise ValueError(f"a delay of {self.delay_s} s: it is finite and not negative")
+            raise ValueError(f"a delay of {self.delay_s} s: it must be finite and not negative")
         if not 0 <= self.jitter_s <= self.delay_s:
-            raise ValueError(f"a jitter of {self.jitter_s} s: it is not negative and at most the delay")
+            raise ValueError(f"a jitter of {self.jitter_s} s: it must not be negative, and at most the delay")
         if not 0 <= self.loss <= 1:
-            raise ValueError(f"a loss of {self.loss}: it is a share from 0 to 1")
+            raise ValueError(f"a loss of {self.loss}: it must be a share from 0 to 1")
         if self.rate_bits_per_s is not None and not 1 <= self.rate_bits_per_s < math.inf:
-            raise ValueError(f"a rate of {self.rate_bits_per_s} bit/s: it is finite and at least 1; None for no limit")
+            raise ValueError(
+                f"a rate of {self.rate_bits_per_s} bit/s: it must be finite and at least 1; None means no limit"
+            )
 
     def netem(self, *, is_cut: bool) -> list[str]:
-        """Return netem's arguments for these settings; all of them, since netem keeps what it is not told."""
+        """Return netem's arguments for these settings; always all, since netem keeps the values of missing ones."""
         rate_bits_per_s = self.rate_bits_per_s or _UNLIMITED_BITS_PER_S
         loss = 1.0 if is_cut else self.loss
         return [
             *("delay", f"{self.delay_s * 1e6:.0f}us", f"{self.jitter_s * 1e6:.0f}us"),
             *("loss", f"{loss * 100:.6f}%"),
-            # With a rate, netem keeps packets in order; without one, jitter would mix them.
+            # With a rate, netem keeps packets in order; without one, jitter would reorder them.
             *("rate", f"{rate_bits_per_s:.0f}bit"),
             *("limit", str(self._limit_packets(rate_bits_per_s))),
         ]

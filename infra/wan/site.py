@@ -1,4 +1,4 @@
-"""A site: a network namespace with one address, in which programs are run."""
+"""A site: a network namespace with one address, in which programs run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _REAPED_S: Final = 30.0
 
 
 class WanSite:
-    """A place with its own address. Made by ``Wan``.
+    """A site with its own address. ``Wan`` creates it.
 
     Attributes:
-        name: as it was given.
+        name: the name given to ``Wan.add``.
         namespace: the network namespace, as ``ip netns`` knows it.
-        address: where the other sites reach it.
+        address: the address at which the other sites reach it.
     """
 
     def __init__(self, name: str, namespace: str, number: int) -> None:
@@ -35,17 +35,17 @@ class WanSite:
         return f"Site({self.name} at {self.address})"
 
     def command(self, *command: str) -> list[str]:
-        """Return the command that runs ``command`` at this site; it ends when the thread that started it does."""
+        """Return the command that runs ``command`` at this site; it ends with the thread that started it."""
         return inside(self.namespace, *command)
 
     async def run(
         self, *command: str, stdin: int | None = None, stdout: int | None = None, stderr: int | None = None
     ) -> asyncio.subprocess.Process:
-        """Start a program at this site; the site's end is its end, and that of all it started.
+        """Start a program at this site; it and all its children end with the site.
 
         Args:
             command: the program and its arguments; it shares this process's files and environment.
-            stdin: as for ``asyncio.create_subprocess_exec``, like the other two.
+            stdin: as for ``asyncio.create_subprocess_exec``, like the next two.
             stdout: its output.
             stderr: its errors.
 
@@ -60,7 +60,7 @@ class WanSite:
         return process
 
     async def start(self, wan_namespace: str, bridge: str) -> None:
-        """Make the namespace and plug it into a bridge of the WAN's."""
+        """Create the namespace and attach it to a bridge of the WAN."""
         await namespaces.add(self.namespace)
         port = f"port-{self._mac[-2:]}"
         await ip(
@@ -69,7 +69,7 @@ class WanSite:
             f"link set {port} master {bridge} up",
         )
         self._plug = (wan_namespace, port)
-        # Packets leave as large as they go over a WAN: joined ones would be delayed and lost together.
+        # Packets leave in the size that they have on a WAN: joined packets would be delayed and lost together.
         await ip(
             self.namespace,
             f"address add {self.address}/{_BITS} dev eth0",
@@ -79,28 +79,28 @@ class WanSite:
         await passing(self.namespace)
 
     async def know(self, other: WanSite) -> None:
-        """Learn for good where another site is, so that a cut is silence and not "no route to host"."""
+        """Store the other site's address permanently, so that a cut is silent instead of "no route to host"."""
         await ip(self.namespace, f"neighbor replace {other.address} lladdr {other._mac} dev eth0 nud permanent")
 
     async def end(self) -> None:
         """End every process here and remove the namespace.
 
         Raises:
-            WanError: something does not end.
+            WanError: a process does not exit.
         """
         for process in self._processes:
             if process.returncode is None:
-                process.kill()  # it may have been started this moment, and not be in the namespace yet
+                process.kill()  # it may have just started, and not be in the namespace yet
         if self._plug is not None:
-            # At once: the kernel takes a namespace apart, and answers for it, a while after its removal.
+            # First delete the port: a removed namespace exists, and answers, for a while.
             (namespace, port), self._plug = self._plug, None
             await ip(namespace, f"link delete {port}")
         await namespaces.remove(self.namespace)
-        # The kernel has ended them; asyncio hears of it a little later. Their output may never have been read, so their
-        # handles must not be waited for: those also wait for that.
+        # The kernel has ended them; asyncio notices a little later. Do not wait for their handles: these also wait
+        # until all output is read, which may never happen.
         try:
             async with asyncio.timeout(_REAPED_S):
-                while any(process.returncode is None for process in self._processes):  # noqa: ASYNC110 - no event says it
+                while any(process.returncode is None for process in self._processes):  # noqa: ASYNC110 - no event to wait for
                     await asyncio.sleep(0.01)
         except TimeoutError as error:
             raise WanError(f"{self} is removed, but asyncio has not noticed that its processes ended") from error

@@ -1,4 +1,4 @@
-"""A WAN and its sites: a namespace for home, one for each machine in the cloud, and one for what lies between."""
+"""A WAN and its sites: a namespace for home, one for each VM in the cloud, and one for the line between them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _IMAGE: Final = Path("build/wan")
 
 
 class Backend(enum.Enum):
-    """Whose netem it is."""
+    """The kernel whose netem is used."""
 
     NATIVE = "native"
     MACHINE = "machine"
@@ -37,12 +37,12 @@ class Wan:
     """Home and the cloud, with a WAN between them; use as an async context manager, as root.
 
     Args:
-        settings: of both directions at first.
-        backend: whose netem; None takes the running kernel's if it has one.
-        image: the folder of the small machine's kernel, see ``.ci/wan``.
+        settings: of both directions at the start.
+        backend: the kernel whose netem is used; None: the running kernel if it has netem.
+        image: the folder with the small virtual machine's kernel, see ``.ci/wan``.
 
     Attributes:
-        backend: whose netem it is; None before the start if none was asked for.
+        backend: the kernel whose netem is used; None before the start if none was given.
     """
 
     def __init__(
@@ -59,6 +59,16 @@ class Wan:
         self._sites: dict[str, WanSite] = {}
         self._sites_made = 0
         self._turn = asyncio.Lock()
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its network namespaces begin with."""
+        return self._names.prefix
+
+    @property
+    def line(self) -> Line | None:
+        """What delays, drops and cuts; None while the WAN is not started."""
+        return self._line
 
     def __repr__(self) -> str:
         cut = "+".join(sorted(each.value for each in self._cut)) or "nothing"
@@ -78,11 +88,11 @@ class Wan:
         await self.stop()
 
     async def start(self) -> None:
-        """Make the WAN and the site ``home``; ``stop`` removes what a failed start has made.
+        """Create the WAN and the site ``home``; after a failed start, ``stop`` removes what was created.
 
         Raises:
-            WanUnavailableError: it cannot be made on this machine; the text says why.
-            WanError: it should have been possible.
+            WanUnavailableError: this machine cannot have a WAN; the text says why.
+            WanError: it failed although this machine could have one.
         """
         _refuse_others()
         await namespaces.sweep()
@@ -90,7 +100,7 @@ class Wan:
         try:
             await namespaces.add(self._namespace)
         except WanError as error:
-            raise WanUnavailableError(f"this root may not make network namespaces: {error}") from error
+            raise WanUnavailableError(f"this root user may not create network namespaces: {error}") from error
         for bridge in (HOME_BRIDGE, CLOUD_BRIDGE):
             await ip(self._namespace, f"link add {bridge} type bridge", f"link set {bridge} up")
         await self._start_line()
@@ -99,10 +109,10 @@ class Wan:
         await self.add(HOME)
 
     async def stop(self) -> None:
-        """End every process at every site, then remove all that was made; harmless when nothing was.
+        """End every process at every site, then remove everything that was created; harmless when there is nothing.
 
         Raises:
-            WanError: something does not end; the rest is removed all the same.
+            WanError: a process does not exit; everything else is removed all the same.
         """
         if not self._is_made:
             return
@@ -126,7 +136,7 @@ class Wan:
 
     @property
     def sites(self) -> Mapping[str, WanSite]:
-        """All sites by their names, ``home`` among them."""
+        """All sites by name, with ``home``."""
         return self._sites
 
     @property
@@ -135,16 +145,16 @@ class Wan:
         return self._sites[HOME]
 
     async def add(self, name: str) -> WanSite:
-        """Make a site in the cloud.
+        """Create a site in the cloud.
 
         Raises:
-            WanError: the name is taken, or there were too many already.
+            WanError: the name is taken, or too many sites were created already.
         """
         async with self._turn:
             if name in self._sites:
-                raise WanError(f"there is a site {name} already")
+                raise WanError(f"site {name} already exists")
             if self._sites_made >= SITES_MAX:
-                raise WanError(f"{SITES_MAX} sites were made; addresses are not used again")
+                raise WanError(f"{SITES_MAX} sites were created; addresses are not reused")
             self._sites_made += 1
             site = WanSite(name, self._names.of(name), self._sites_made)
             self._sites[name] = site
@@ -156,24 +166,24 @@ class Wan:
             return site
 
     async def remove(self, name: str) -> None:
-        """End what runs at a site and remove it."""
+        """End all processes at a site and remove it."""
         await self._sites.pop(name).end()
 
     async def set(self, settings: WanSettings, *directions: Direction) -> None:
-        """Change what happens to packets sent from now on; without directions, in both. A cut stays a cut.
+        """Change what happens to packets sent from now on; without directions, in both. A cut stays.
 
         Raises:
-            WanError: it could not be done.
+            WanError: it failed.
         """
         for direction in directions or Direction:
             self._settings[direction] = settings
             await self._apply(direction)
 
     async def cut(self, *directions: Direction) -> None:
-        """Lose every packet sent from now on, without a word to the sender; without directions, in both.
+        """Drop every packet sent from now on, silently; without directions, in both.
 
         Raises:
-            WanError: it could not be done.
+            WanError: it failed.
         """
         for direction in directions or Direction:
             self._cut.add(direction)
@@ -183,7 +193,7 @@ class Wan:
         """End a cut; without directions, in both.
 
         Raises:
-            WanError: it could not be done.
+            WanError: it failed.
         """
         for direction in directions or Direction:
             self._cut.discard(direction)
@@ -211,6 +221,6 @@ class Wan:
 
 def _refuse_others() -> None:
     if sys.platform != "linux":
-        raise WanUnavailableError("network namespaces are Linux's")
+        raise WanUnavailableError("network namespaces need Linux")
     if os.geteuid() != 0:
-        raise WanUnavailableError("only root may make network namespaces; run it as root, or with sudo")
+        raise WanUnavailableError("only root may create network namespaces; run it as root, or with sudo")

@@ -1,4 +1,4 @@
-"""How long to wait after launches that failed."""
+"""How long to wait after failed launches."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ _DOUBLINGS_MOST = 30
 
 
 class Backoff:
-    """Waits twice as long after each failure in a row, up to 5 minutes, or as long as it is told to, up to a day.
+    """Waits twice as long after each failure in a row, up to 5 minutes, or as long as the provider asks, up to a day.
 
     Args:
         first_s: the first wait.
 
     Attributes:
-        retry_at_s: when the next try may be made.
+        retry_at_s: when the next try is allowed.
     """
 
     def __init__(self, first_s: float) -> None:
@@ -23,11 +23,11 @@ class Backoff:
         self.retry_at_s = 0.0
 
     def failed(self, at_s: float, told_s: float = 0.0) -> None:
-        """Note a failure, on which nothing is to be tried for ``told_s``."""
+        """Note a failure, after which nothing may be tried for ``told_s``."""
         wait_s = self._first_s * 2.0 ** min(self._failures, _DOUBLINGS_MOST)
         self._failures += 1
         self.retry_at_s = at_s + max(min(wait_s, _MOST_S), min(told_s, _TOLD_MOST_S))
 
     def succeeded(self) -> None:
-        """Begin with the first wait again after the next failure."""
+        """Start from the first wait again after the next failure."""
         self._failures = 0

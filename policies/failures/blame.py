@@ -1,9 +1,9 @@
-"""Which queries are suspected when an engine host ends, and in which order each runs alone. Pure.
+"""Which queries are suspected when an engine host exits, and in which order each runs alone. Pure.
 
-A query can end the host that it shares with others, for instance by using up the memory of its JVM. Where the JVM
-ended by itself, the host names the queries that Spark ran then. Where somebody killed it, or the whole host is gone,
-nobody is suspected at first: machines reboot and operators kill. If the next host is lost soon after, the suspects are
-the queries that have not got through what was under way at the first loss.
+A query can end the host that it shares with others, for instance by using up the memory of its JVM. If the JVM exited
+by itself, the host names the queries that Spark was running. If the host was killed or lost, no query is suspected at
+first: machines reboot and operators kill. If the next host is lost soon after, the suspects are the queries that have
+not completed what was in progress at the first loss.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 REPEATED_WITHIN_S = 900.0
-"""Two losses of a host within this time are taken to have one cause."""
+"""Two losses of a host within this time are assumed to have one cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingQuery:
-    """A query that waited for answers from a host when it was lost, or was being opened there.
+    """A query that waited for answers of a lost host, or was being opened there.
 
     Attributes:
-        for_s: for how long it had got no answer.
-        committed_before: every event before this seq was in its sink; -1 while it is opened.
+        for_s: how long it had no answer.
+        committed_before: every event before this seq was in its sink; -1 while it is being opened.
         read_before: the first seq that it had not read.
     """
 
@@ -35,9 +35,9 @@ class HostLoss:
     """A host that was lost.
 
     Attributes:
-        at_s: when, on the gateway's monotonic clock.
+        at_s: the time of the loss, on the gateway's monotonic clock.
         waiting: the queries that waited for it, by name.
-        named: the queries that the host itself named as it ended, the most suspicious first.
+        named: the queries that the host itself named when it exited, the most suspicious first.
     """
 
     at_s: float
@@ -52,7 +52,7 @@ class Blame:
         self._last: HostLoss | None = None
 
     def suspects(self, loss: HostLoss) -> tuple[str, ...]:
-        """Return the queries to try alone, the most suspicious first: as the host says, or who has waited longest."""
+        """Return the queries to try alone, the most suspicious first: those the host named, or the longest waiting."""
         last, self._last = self._last, loss
         if loss.named:
             return tuple(loss.named)
@@ -63,5 +63,5 @@ class Blame:
 
 
 def _is_stuck(before: WaitingQuery | None, now: WaitingQuery) -> bool:
-    """Tell whether a query has not got through what it had read at the loss before."""
+    """Return whether a query has not completed what it had read at the previous loss."""
     return before is not None and now.committed_before < before.read_before

@@ -1,7 +1,7 @@
-"""When a run is dispatched again, and when a lane is abandoned: pure, no clock.
+"""When a run is dispatched again, and when a lane is abandoned. Pure, no clock.
 
-TLS loses nothing, but a host may: one that is broken or stuck answers heartbeats and completes nothing. What a lane
-usually takes is learnt from its own completions, so a slow query is not taken for a stuck one.
+TLS loses nothing, but a host may: a broken or stuck host answers heartbeats and completes nothing. The usual time of a
+lane is learned from its own completions, so a slow query is not mistaken for a stuck one.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a lane is waited for.
+    """How long to wait for a lane.
 
     Attributes:
-        least_s: a run is never overdue before.
-        times: a run is overdue after so many times what the lane usually takes.
-        unknown_s: a run is overdue after this in a lane that has completed nothing yet.
-        silences: a lane is given up when it has been silent for so many times what makes a run overdue.
+        least_s: a run is never overdue before this time.
+        times: a run is overdue after this multiple of the lane's usual time.
+        unknown_s: a run is overdue after this time in a lane that has completed nothing yet.
+        silences: a lane is abandoned when it has been silent for this multiple of the time that makes a run overdue.
     """
 
     least_s: float = 10.0

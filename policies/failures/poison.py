@@ -1,4 +1,4 @@
-"""When so many rows fail that the query is at fault, not its data: pure, no clock."""
+"""When so many rows fail that the query is at fault, not its data. Pure, no clock."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ WINDOW_ROWS = 1000
 
 
 class BadRows:
-    """Counts the rows that failed among the last ``WINDOW_ROWS`` that were judged.
+    """Counts the rows that failed among the last ``WINDOW_ROWS`` rows.
 
     Args:
-        most: the part of them that may fail; 1 allows all.
+        most: the share of them that may fail; 1 allows all.
     """
 
     def __init__(self, most: float) -> None:
@@ -22,10 +22,10 @@ class BadRows:
         self._bad: deque[int] = deque()
 
     def too_many(self, bad: Sequence[int]) -> bool:
-        """Tell whether a run would bring more bad rows among ``WINDOW_ROWS`` consecutive ones than may fail.
+        """Return whether a run would bring more bad rows among ``WINDOW_ROWS`` consecutive ones than may fail.
 
         Args:
-            bad: places of the run's bad rows in it, from 0, rising.
+            bad: indices of the run's bad rows, from 0, ascending.
         """
         recent = deque(self._bad)
         for place in bad:
@@ -37,7 +37,7 @@ class BadRows:
         return False
 
     def add(self, rows: int, bad: Sequence[int]) -> None:
-        """Note a run of ``rows`` rows that was completed, and the places of its bad rows."""
+        """Note a completed run of ``rows`` rows, and the indices of its bad rows."""
         self._bad += [self._judged + place for place in bad]
         self._judged += rows
         while self._bad and self._bad[0] < self._judged - WINDOW_ROWS:

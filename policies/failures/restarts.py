@@ -1,6 +1,6 @@
 """When something that failed is retried: pauses that double, and a time after which it is abandoned.
 
-Pure: the caller says when. Used for queries that cannot go on and for engine hosts that cannot be started.
+Pure: the caller says when. Used for queries that failed and for engine hosts that cannot be launched.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _JUDGING_TIMES = 9.0
-"""A query whose rows fail is judged for at most a tenth of the time: judging takes CPU from the other queries."""
+"""Bad rows of a query are searched for in at most a tenth of the time: the search takes CPU from other queries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +17,9 @@ class RestartTerms:
 
     Attributes:
         first_s: the pause after the first failure; it doubles with each further one.
-        most_s: the longest pause. A query that ran for longer than this, not counting the time in which it was judged,
-            begins anew with the first pause.
-        give_up_after_s: no retry once the failures have gone on for so long; None retries without end.
+        most_s: the longest pause. A query that ran for longer than this, without the time of searches for bad rows,
+            starts again with the first pause.
+        give_up_after_s: no retry once it has been failing for this long; None: no limit.
     """
 
     first_s: float = 5.0
@@ -28,7 +28,7 @@ class RestartTerms:
 
 
 class Restarts:
-    """Counts failures in a row and says how long to pause before the next try.
+    """Counts failures in a row and returns the pause before the next try.
 
     Args:
         terms: the pauses.
@@ -52,10 +52,10 @@ class Restarts:
 
         Args:
             now_s: now.
-            judging_s: for how long an engine host has looked for bad rows since ``began``, at the others' expense.
+            judging_s: how long an engine host has looked for bad rows since ``began``, at the expense of other queries.
 
         Returns:
-            The pause before the next try in seconds, or None when it is given up.
+            The pause before the next try in seconds, or None if there is none.
         """
         ran_s = 0.0 if self._began_s is None else now_s - self._began_s - judging_s
         self._began_s = None

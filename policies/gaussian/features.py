@@ -1,4 +1,4 @@
-"""What a Gaussian process is told of a moment: timestamp, time of day, day of week, number of engines (III-B)."""
+"""The features of a moment for a Gaussian process: timestamp, time of day, day of week, number of engines (III-B)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def features(at_s: npt.ArrayLike, engines: npt.ArrayLike | None = None) -> Array
     The day of week is a whole number, as in the paper; the timestamp and the time of day are not.
 
     Args:
-        at_s: seconds since the Epoch, on the clock that people live by, shape (n,).
+        at_s: seconds since the Epoch (wall clock), shape (n,).
         engines: how many engines run then, shape (n,); latency depends on it, the input does not.
     """
     days = finite("at_s", at_s, 1) / DAY_S

@@ -1,11 +1,11 @@
-"""One forecast quantity of a query, its input rate or its latency: observed point by point, refitted now and then.
+"""The forecast of one quantity of a query, its input rate or its latency: updated point by point, refitted at times.
 
-Observing and forecasting take O(n^2) and are done where decisions are made. ``train`` takes O(n^3) a step and is a
-pure function of a ``TrainingSet``: it is run elsewhere, and its outcome adopted when it is there; what was observed
-meanwhile is appended then.
+Observing and forecasting take O(n^2) and run where decisions are made. ``train`` takes O(n^3) a step and is a pure
+function of a ``TrainingSet``: it runs elsewhere, and its result is adopted when it is ready. Values observed meanwhile
+are then appended.
 
-The process works on square roots (see ``warping``), and the standard deviations of its forecasts are calibrated by its
-own recent errors (see ``calibration``).
+The process works on square roots (see ``warping``). Its own recent errors calibrate the standard deviations of its
+forecasts (see ``calibration``).
 """
 
 from __future__ import annotations
@@ -34,33 +34,34 @@ _LENGTH_BOUNDS = {TIME_OF_DAY: (0.25, 200.0), DAY_OF_WEEK: (0.2, 200.0), ENGINES
 _LENGTH_STARTS = {TIME_OF_DAY: 3.0, DAY_OF_WEEK: 5.0, ENGINES: 3.0}
 _SMOOTHNESS_BOUNDS = (0.02, 10.0)
 _DETAIL_S = 3 * 3600.0
-"""A cycle's shape is first taken to change within about so long, however long the cycle is."""
+"""The start value for the time within which a cycle's shape changes, however long the cycle is."""
 
 _PERIODS_TO_SEE = 1.5
 """A period is searched for once this many of it were seen."""
 
 _MEMORY_LEAST = 8.0
-"""A cycle's shape lasts for so many of its periods at least. By likelihood alone one odd week makes it one that is soon
-forgotten, and a forecast of the next week falls back to the mean."""
+"""A cycle's shape lasts for at least this many periods.
+
+By likelihood alone one odd week would shorten that, and a forecast of the next week would fall back to the mean.
+"""
 
 _LEADS_PART = 3
-"""Errors are looked at of forecasts as far ahead as a third of the window; there is too little before them beyond."""
+"""Errors are checked for forecasts up to a third of the window ahead; beyond that there is too little history."""
 
 _FIT_MOST = 400
-"""A search takes O(n^3) a step, so it begins with no more points than this, evenly chosen."""
+"""A search takes O(n^3) a step, so it begins with at most this many points, evenly chosen."""
 
 _POLISH_STEPS = 15
-"""So many steps follow with all points, which know more of what is short."""
+"""This many steps follow with all points, which show short-term changes better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expected at some moments, each normally distributed (equation 3).
+    """The forecast of some moments, each normally distributed (equation 3).
 
     Attributes:
-        mean: shape (m,), in the unit observed; never negative, as rates and latencies are not.
-        std: shape (m,), of what will be observed, noise included; calibrated by recent errors of such
-            forecasts.
+        mean: shape (m,), in the unit observed; never negative, since rates and latencies are not.
+        std: shape (m,), of the future observations, with noise; calibrated by recent errors of such forecasts.
     """
 
     mean: Array
@@ -69,13 +70,13 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSet:
-    """All that ``train`` needs.
+    """The input of ``train``.
 
     Attributes:
         x: features, shape (n, n_features).
         y: values, shape (n,).
         periods_s: cycles to look for, besides time of day and day of week.
-        observed: how many values had been observed in all.
+        observed: how many values had been observed in total.
     """
 
     x: Array
@@ -97,7 +98,7 @@ class Trained:
         y: its values, warped and scaled, shape (n,).
         offset: mean of the warped training values.
         scale: their standard deviation.
-        observed: that of the training set.
+        observed: the training set's ``observed``.
     """
 
     fitted: FittedKernel
@@ -112,11 +113,11 @@ class Trained:
 
     @property
     def posterior(self) -> Posterior:
-        """Return the model given the training set, made anew: it takes in what is observed, and this value does not."""
+        """Return a new posterior given the training set; it changes with observations, this value does not."""
         return Posterior(self.fitted.kernel, self.fitted.noise, self.x, self.y)
 
     def in_units(self, mean: Array, std: Array) -> tuple[Array, Array]:
-        """Return mean and standard deviation in the unit observed of what is normal in the model's."""
+        """Convert mean and standard deviation from the model's units to the unit observed."""
         return unwarped(mean * self.scale + self.offset, std * self.scale)
 
 
@@ -142,23 +143,23 @@ def train(training: TrainingSet, rng: np.random.Generator, *, restarts: int = 1)
 
 
 def _lock(*arrays: Array) -> None:
-    """See that nobody changes arrays that are passed on as values."""
+    """Make arrays read-only that are passed on as values."""
     for array in arrays:
         array.flags.writeable = False
 
 
 class _Adopted(NamedTuple):
-    """A model, and what it knows by now."""
+    """An adopted model and its current posterior."""
 
     trained: Trained
     posterior: Posterior
 
 
 class Forecaster:
-    """A sliding window of observations, and the model that explains them once one was adopted.
+    """A sliding window of observations, and the adopted model that explains them, if there is one.
 
     Args:
-        window: at most so many observations are kept; the oldest are forgotten.
+        window: at most this many observations are kept; the oldest are dropped.
         periods_s: cycles to look for, besides time of day and day of week.
     """
 
@@ -179,7 +180,7 @@ class Forecaster:
 
     @property
     def posterior(self) -> Posterior | None:
-        """Return what that model knows with all that was observed since; None before the first."""
+        """Return that model's posterior with all observations since; None before the first."""
         return None if self._adopted is None else self._adopted.posterior
 
     @property
@@ -188,7 +189,7 @@ class Forecaster:
         return len(self._points) >= _LEAST_TO_TRAIN
 
     def observe(self, at_s: float, value: float, engines: float | None = None) -> None:
-        """Take in what was measured; the model, if there is one, knows it at once (Figure 3, step 2)."""
+        """Add a measurement; the model, if there is one, uses it at once (Figure 3, step 2)."""
         point = features([at_s], None if engines is None else [engines])[0]
         self._points.append((point, float(finite("value", value, 0))))
         self._observed += 1
@@ -196,13 +197,13 @@ class Forecaster:
             self._extend(self._adopted, point, value)
 
     def training_set(self) -> TrainingSet:
-        """Return what there is to train with, detached from what comes later."""
+        """Return a training set that later observations do not change."""
         x = np.array([point for point, _ in self._points])
         y = np.array([value for _, value in self._points])
         return TrainingSet(x, y, self._periods_s, self._observed)
 
     def adopt(self, trained: Trained) -> None:
-        """Take a newly trained model over and tell it what was observed since its training set was taken."""
+        """Adopt a newly trained model, and add the observations since its training set was taken."""
         adopted = _Adopted(trained, trained.posterior)
         missed = min(self._observed - trained.observed, len(self._points))
         for point, value in islice(self._points, len(self._points) - missed, None):
@@ -211,7 +212,7 @@ class Forecaster:
         self._factors.clear()
 
     def forecast(self, at_s: npt.ArrayLike, engines: npt.ArrayLike | None = None) -> Forecast:
-        """Return what is expected (Figure 3, steps 3 and 4).
+        """Return a forecast (Figure 3, steps 3 and 4).
 
         Raises:
             ValueError: no model was adopted yet.
@@ -225,11 +226,11 @@ class Forecaster:
         return Forecast(mean, std * self._widths(model, x[:, TIMESTAMP]))
 
     def lately(self, lead: int, last: int) -> tuple[Array, Array, Array]:
-        """Return the last values, what the model would have forecast of each, and what had been the value then.
+        """Return the last values, the model's forecast of each, and the value at the time of that forecast.
 
         Args:
-            lead: so many observations before each, 1 or more; at most a third of those that are remembered.
-            last: so many; fewer if there is nothing so long before them.
+            lead: this many observations before each, 1 or more; at most a third of those that are kept.
+            last: how many; fewer if there are not enough observations before them.
 
         Raises:
             ValueError: no model was adopted yet.
@@ -245,7 +246,7 @@ class Forecaster:
         return seen[first:], mean, seen[first - lead : len(y) - lead]
 
     def _widths(self, model: _Adopted, days: Array) -> Array:
-        """Return by how much to widen the interval at some moments: by what was learned as far ahead, give or take."""
+        """Return the factors that widen the interval at some moments, learned at about the same distance ahead."""
         known = model.posterior.x[:, TIMESTAMP]
         step = max(float(known[-1] - known[0]) / len(known), 1e-9)
         most = max(len(known) // _LEADS_PART, 1)
@@ -256,7 +257,7 @@ class Forecaster:
         return widths
 
     def _factor(self, model: _Adopted, lead: int) -> float:
-        """Return what forecasts so many observations ahead lately asked for; once an observation."""
+        """Return the factor that recent forecasts this many observations ahead needed; computed once per value."""
         if lead not in self._factors:
             errors, std = model.posterior.errors_ahead(lead, ERRORS)
             truth = model.posterior.y[len(model.posterior) - len(errors) :]
@@ -275,9 +276,9 @@ class Forecaster:
 
 
 def _start(training: TrainingSet) -> tuple[Kernel, list[tuple[float, float]]]:
-    """Return the kernel to start from and the bounds of its hyperparameters, for values of unit variance.
+    """Return the start kernel and the bounds of its hyperparameters, for values of unit variance.
 
-    Equation 8, to which cycles and a trend are added, since the product of equation 8 cannot tell them apart.
+    It is equation 8 plus cycles and a trend, since the product of equation 8 cannot separate them.
     """
     days = training.x[:, TIMESTAMP]
     span = max(float(np.ptp(days)), 1e-6)

@@ -1,7 +1,7 @@
-"""Covariance functions: how much two points tell of each other, and how that changes with the hyperparameters.
+"""Covariance functions: how much two points say about each other, and how the hyperparameters change that.
 
-A kernel is an immutable value. Its hyperparameters, as the optimiser sees them, are the logarithms of its fields (all
-positive), in the order of the fields. ``x`` always has the shape (n_samples, n_features).
+A kernel is an immutable value. The optimiser sees its hyperparameters as the logarithms of its fields (all positive),
+in the order of the fields. ``x`` always has the shape (n_samples, n_features).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Kernel(Protocol):
     def weighted_gradient(self, x: Array, weights: Array) -> Array:
         """Return the sum over i, j of weights[i, j] dk(x_i, x_j)/dtheta, shape (n_theta,).
 
-        All that a likelihood's gradient needs, without a matrix for each hyperparameter.
+        A likelihood's gradient needs only this, and so no matrix for each hyperparameter.
 
         Args:
             x: points.
@@ -215,10 +215,10 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Independent causes added up: k = k_1 + k_2 + ...
+    """The sum of independent causes: k = k_1 + k_2 + ...
 
     Raises:
-        ValueError: no part at all.
+        ValueError: there are no parts.
     """
 
     parts: tuple[Kernel, ...]

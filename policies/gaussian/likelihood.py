@@ -24,7 +24,7 @@ class FittedKernel:
         kernel: with its hyperparameters.
         noise: sigma of equation 5, standard deviation of what the kernel does not explain.
         nll: negative log marginal likelihood there.
-        converged: whether the optimiser said so for the start that won; if not, it ran out of steps.
+        converged: whether the optimiser converged from the best start; otherwise it ran out of steps.
         evaluations: how often the likelihood was computed, over all starts.
     """
 
@@ -79,7 +79,7 @@ def fit(
 ) -> FittedKernel:
     """Minimise the negative log marginal likelihood by L-BFGS-B, from the given start and from random ones.
 
-    More restarts never do worse. It takes O(n^3) a step: run it where nobody waits.
+    More restarts never make the result worse. It takes O(n^3) a step: run it where nobody waits.
 
     Args:
         start: kernel to start from.
@@ -87,12 +87,12 @@ def fit(
         x: shape (n, n_features).
         y: shape (n,), of mean zero.
         bounds: least and greatest value of each hyperparameter and, last, of the noise: not their logarithms.
-        rng: where random starts come from, uniform between the logarithms of the bounds.
+        rng: draws random starts, uniform between the logarithms of the bounds.
         restarts: how many random starts.
         steps_most: bound on the optimiser's steps, each start.
 
     Raises:
-        ValueError: shapes or bounds that do not fit, values that are not finite.
+        ValueError: shapes or bounds do not match, or a value is not finite.
     """
     x, y = finite("x", x, 2), finite("y", y, 1)
     first = np.append(start.theta, np.log(noise))

@@ -1,6 +1,6 @@
-"""What is known after some observations: mean and variance anywhere, over a window that slides.
+"""The posterior of a Gaussian process: mean and variance anywhere, given a sliding window of observations.
 
-A point is appended, or replaces the oldest, in O(n^2): nothing is factored anew.
+A point is appended, or replaces the oldest, in O(n^2): nothing is factored again.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from policies.gaussian.kernels import Kernel
 _BLOCK_ROWS = 64
 
 _POINTS_AT_ONCE = 16
-"""For so many points is solved at once: scipy keeps the interpreter's lock meanwhile, and other threads wait."""
+"""The number of points in one solve: scipy holds the interpreter's lock meanwhile, and other threads wait."""
 
 
 class Posterior:
-    """A Gaussian process with mean zero before it saw anything, given the observations of a window.
+    """A Gaussian process with prior mean zero, given the observations of a window.
 
     Args:
         kernel: covariance function with its hyperparameters.
@@ -29,7 +29,7 @@ class Posterior:
         y: shape (n,).
 
     Raises:
-        ValueError: shapes that do not fit, values that are not finite, noise that is not positive.
+        ValueError: shapes do not match, a value is not finite, or the noise is not positive.
         numpy.linalg.LinAlgError: K + sigma^2 I is not positive definite in floating point.
     """
 
@@ -66,7 +66,7 @@ class Posterior:
     def predict(self, x: Array) -> tuple[Array, Array]:
         """Return mean and variance of f at each point (equations 4 to 7; GPML, algorithm 2.1).
 
-        The variance is that of f; what will be observed there has sigma^2 more.
+        The variance is that of f; an observation there has sigma^2 more.
 
         Args:
             x: shape (m, n_features).
@@ -81,18 +81,18 @@ class Posterior:
         return cross @ self._alpha, np.maximum(variance, 0.0)
 
     def errors_ahead(self, lead: int, last: int) -> tuple[Array, Array]:
-        """Return how wrong the last observations would have been forecast, and how wrong they were expected to be.
+        """Return the errors of forecasts of the last observations, and their expected standard deviations.
 
-        Each is forecast from all of the window but the ``lead - 1`` observations before it. Nothing is solved for
-        that: with K + sigma^2 I = L L^T and w = L^-1 y, what the first j observations leave open of y_i is the sum of
-        L_ik w_k over k >= j, and its variance that of the L_ik^2 (the factor's leading block is theirs).
+        Each is forecast from all of the window except the ``lead - 1`` observations before it. That needs no solving:
+        with K + sigma^2 I = L L^T and w = L^-1 y, the part of y_i that the first j observations do not explain is the
+        sum of L_ik w_k over k >= j, and its variance is the sum of L_ik^2 (the factor's leading block belongs to them).
 
         Args:
             lead: how many observations ahead, 1 or more.
-            last: of how many observations; those with fewer than ``lead`` before them are left out.
+            last: for how many observations; those with fewer than ``lead`` before them are left out.
 
         Returns:
-            y - mean and the standard deviation of that, noise included, oldest first, each of the same shape.
+            y - mean and its standard deviation, with noise, oldest first, both of the same shape.
         """
         rows = np.arange(max(lead, len(self) - last), len(self))[:, None]
         columns = rows - np.arange(lead)[None, :]
@@ -119,9 +119,9 @@ class Posterior:
         self._set_alpha()
 
     def replace_oldest(self, x: Array, y: float) -> None:
-        """Forget the oldest observation and add a new one: the window slides.
+        """Drop the oldest observation and add a new one: the window slides.
 
-        What stays of the factor takes the dropped column in as a rank-one update. Two matrices take turns, since fresh
+        The rest of the factor absorbs the dropped column as a rank-one update. Two matrices take turns, since new
         memory costs more time than the sums.
 
         Args:
@@ -144,7 +144,7 @@ class Posterior:
         self._set_alpha()
 
     def _pivot(self, row: Array) -> float:
-        """Return the new row's entry on the diagonal, at least the noise of a point, whatever rounding says."""
+        """Return the new row's entry on the diagonal; at least the noise of a point, in spite of rounding."""
         return math.sqrt(max(self.kernel.variance + self.noise**2 - float(row @ row), self.noise**2))
 
     def _set_alpha(self) -> None:
@@ -161,16 +161,16 @@ def _factored(kernel: Kernel, noise: float, x: Array) -> Array:
     except np.linalg.LinAlgError as error:
         error.args = (f"K + sigma^2 I of {kernel} at noise {noise:g} is not positive definite: raise the noise",)
         raise
-    return np.ascontiguousarray(factor)  # sums along rows are fast then
+    return np.ascontiguousarray(factor)  # makes sums along rows fast
 
 
 def _slide(factor: Array, out: Array) -> None:
-    """Write the factor without its first observation to the upper left of ``out``, and a last row that is yet to come.
+    """Write the factor without its first observation to the upper left of ``out``; the last row follows later.
 
-    With L = [[l, 0], [v, L']] what is left is the Cholesky factor of L' L'^T + v v^T (Gill, Golub, Murray, Saunders
-    1974, method C1). With p = L'^-1 v it is L' M, where M M^T = I + p p^T has the closed form M_jj = sqrt(s_j /
-    s_{j-1}), M_ij = p_i p_j / sqrt(s_j s_{j-1}) for i > j, and s_j = 1 + p_0^2 + ... + p_j^2. So no loop over columns
-    is needed. Rows are taken by blocks, which stay in the processor's cache and end at the diagonal.
+    With L = [[l, 0], [v, L']] the rest is the Cholesky factor of L' L'^T + v v^T (Gill, Golub, Murray, Saunders 1974,
+    method C1). With p = L'^-1 v it is L' M, where M M^T = I + p p^T has the closed form M_jj = sqrt(s_j / s_{j-1}),
+    M_ij = p_i p_j / sqrt(s_j s_{j-1}) for i > j, and s_j = 1 + p_0^2 + ... + p_j^2. So no loop over columns is needed.
+    Rows are processed in blocks, which stay in the CPU's cache and end at the diagonal.
 
     Args:
         factor: lower triangular, shape (n, n), rows in one piece.

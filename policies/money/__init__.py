@@ -1,1 +1,1 @@
-"""What machines cost, and the limits of what may be spent."""
+"""The cost of VMs, and the limits of spending."""

@@ -1,4 +1,4 @@
-"""What VMs and their traffic cost, and when the next billing period begins."""
+"""The cost of VMs and their traffic, and when the next billing period begins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BYTES_PER_GB = 1e9
 
 @dataclass(frozen=True, slots=True)
 class BillingTerms:
-    """What the cloud charges.
+    """The cloud's prices and billing rules.
 
     A VM is billed in blocks from the start of its billing: first ``minimum_s`` (or a period, if that is longer), then
     one ``period_s`` after the other, each in full.
@@ -31,7 +31,7 @@ class BillingTerms:
             raise ValueError(f"billing terms must not be negative: {self}")
 
     def at_price(self, usd_per_hour: float | None) -> BillingTerms:
-        """Return these terms at another price of time; None leaves it."""
+        """Return these terms with another price of time; None changes nothing."""
         return self if usd_per_hour is None else replace(self, usd_per_hour=usd_per_hour)
 
     @property
@@ -40,7 +40,7 @@ class BillingTerms:
         return max(self.minimum_s, self.period_s)
 
     def billed_s(self, from_s: float, to_s: float) -> float:
-        """Return for how long a VM used from ``from_s`` to ``to_s`` is billed."""
+        """Return how many seconds are billed for a VM that was used from ``from_s`` to ``to_s``."""
         return self.boundary_s(from_s, to_s) - from_s
 
     def boundary_s(self, billing_since_s: float, used_until_s: float) -> float:
@@ -50,24 +50,24 @@ class BillingTerms:
         return billing_since_s + self.first_block_s + periods * self.period_s
 
     def time_usd(self, billed_s: float) -> float:
-        """Return what a billed time costs."""
+        """Return the price of a billed time."""
         return billed_s / 3600 * self.usd_per_hour
 
     def egress_usd(self, sent_bytes: float) -> float:
-        """Return what bytes sent to the cloud cost."""
+        """Return the price of bytes sent to the cloud."""
         return sent_bytes / _BYTES_PER_GB * self.usd_per_gb_sent
 
 
 def decision_due_s(period_end_s: float, *, slot_s: float, drain_s: float, block_s: float) -> float:
-    """Return from when on keep or stop is to be decided, so that a VM is given back before the next period.
+    """Return the time from which keep or stop must be decided, so that a VM is terminated before the next period.
 
-    Two slots are the least: one because decisions fall on slots only, one to give the VM back in. Never earlier than
-    the middle of the block, lest a VM be stopped before it could help.
+    It is at least two slots earlier: one because decisions happen only at slots, one for the termination. It is never
+    before the middle of the block, so that a VM is not stopped before it could help.
 
     Args:
         period_end_s: when the next period begins.
         slot_s: length of a slot.
-        drain_s: how long the runs that are open on the VM will take.
+        drain_s: how long the open runs on the VM will take.
         block_s: length of the block that ends then.
     """
     return period_end_s - max(2 * slot_s, min(2 * slot_s + drain_s, block_s / 2))

@@ -1,8 +1,8 @@
-"""Money spent and money reserved, by hour, day and query, and limits that the two together never pass.
+"""Money spent and reserved, by hour, day and query, and limits that spent and reserved money together never exceed.
 
-An expense counts to the hour and day in which it was committed: when the block that it pays for begins. So what is
-granted in an hour is spent in that hour or not at all, whatever the clock does in between, and the limits hold for each
-hour and day that the clock ever named. Times are seconds since 1970, so days are UTC days.
+An expense counts to the hour and day in which the block that it pays for begins. So what is granted in an hour is spent
+in that hour or not at all, whatever the clock does meanwhile, and the limits hold for each hour and day that the clock
+ever showed. Times are seconds since 1970, so days are UTC days.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DAYS_KEPT = 7
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What may be spent at most, by the wall clock's hours and days (UTC). None is without a limit.
+    """The limits of spending, by the wall clock's hours and days (UTC). None means no limit.
 
     Attributes:
         usd_per_day: by all queries in a day.
@@ -50,7 +50,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Money set aside for a VM; ``until_s`` is when the time that it pays for is over."""
+    """Money set aside for a VM; ``until_s`` is the end of the time that it pays for."""
 
     name: str
     until_s: float
@@ -59,7 +59,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """All that a ledger remembers."""
+    """Everything that a ledger remembers."""
 
     spent: tuple[LedgerEntry, ...] = ()
     reserved: tuple[Reservation, ...] = ()
@@ -75,13 +75,13 @@ class LimitForecast:
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """How a gateway stands with its budget.
+    """The state of a gateway's budget.
 
     Attributes:
         budget: the limits.
-        ledger: what is spent and reserved.
-        overrun_usd: what was booked although nobody had reserved it.
-        frozen: why nothing more may be reserved now; empty when it may.
+        ledger: the money spent and reserved.
+        overrun_usd: what was booked without a reservation.
+        frozen: why nothing more may be reserved now; empty if it may.
         limit_reached: which limit will be reached at the present rate; None if none will.
     """
 
@@ -93,15 +93,15 @@ class Money:
 
 
 class Ledger:
-    """Books expenses; each that was reserved before keeps every limit.
+    """Books expenses; an expense that was reserved before never exceeds a limit.
 
     Args:
         budget: the limits.
-        state: what an earlier ledger remembered.
+        state: the state of an earlier ledger.
 
     Attributes:
-        frozen: why nothing more may be reserved now; empty when it may.
-        overrun_usd: what was booked although nobody had reserved it.
+        frozen: why nothing more may be reserved now; empty if it may.
+        overrun_usd: what was booked without a reservation.
     """
 
     def __init__(self, budget: Budget, state: LedgerState | None = None) -> None:
@@ -146,7 +146,7 @@ class Ledger:
         return math.fsum(part.usd for part in held.parts) if query is None else self._sums(held).get(query, 0.0)
 
     def _sums(self, held: Reservation) -> Mapping[str, float]:
-        """Return what is reserved by query, remembered as long as it is the same."""
+        """Return what is reserved by query; cached while it does not change."""
         known = self._sums_of.get(held.name)
         if known is not None and known[0] is held:
             return known[1]
@@ -158,7 +158,7 @@ class Ledger:
         return sums
 
     def left_usd(self, at_s: float) -> float:
-        """Return what is neither spent nor reserved, of the hour or the day of ``at_s``, whichever has less."""
+        """Return what is neither spent nor reserved, in the hour or in the day of ``at_s``, whichever is less."""
         return min(left for _, left, _ in self._limits(at_s))
 
     def query_left_usd(self, query: str, at_s: float) -> float:
@@ -170,12 +170,12 @@ class Ledger:
         return self._budget.usd_per_query_day - math.fsum(committed)
 
     def forecast(self, at_s: float, usd_per_s: float, paid_ahead_usd: float) -> LimitForecast | None:
-        """Return which limit is reached before its hour or day is over; None if none is.
+        """Return the limit that will be reached before its hour or day is over; None if none will.
 
         Args:
             at_s: now.
             usd_per_s: what the VMs and their egress cost now.
-            paid_ahead_usd: how much of the reservations is for time still to come.
+            paid_ahead_usd: the part of the reservations that is for time still to come.
         """
         if usd_per_s <= 0:
             return None
@@ -187,7 +187,7 @@ class Ledger:
         return min(hits, key=lambda hit: hit.in_s, default=None)
 
     def query_forecast(self, query: str, at_s: float, usd_per_s: float, paid_ahead_usd: float) -> LimitForecast | None:
-        """Return when a query's own limit of the day is reached; None if it is not today. See ``forecast``."""
+        """Return when a query's own limit of the day will be reached; None if not today. See ``forecast``."""
         if usd_per_s <= 0:
             return None
         in_s = (max(0.0, self.query_left_usd(query, at_s)) + paid_ahead_usd) / usd_per_s
@@ -221,15 +221,15 @@ class Ledger:
     # ------------------------------------------------------------------------------------------------------- booking
 
     def reserve(self, name: str, needs_usd: Mapping[str, float], at_s: float, until_s: float) -> bool:
-        """See that at least ``needs_usd`` is reserved; return False, changing nothing, if it is too much.
+        """Make sure that at least ``needs_usd`` is reserved; return False, changing nothing, if it is too much.
 
-        A query's own limit is not looked at: money that a query owes already is owed. Whoever plans asks
+        A query's own limit is not checked here: money that a query owes already is owed. The caller checks
         ``query_left_usd`` before.
 
         Args:
             name: of the VM.
-            needs_usd: by query, all that the VM may come to owe for that query before it is settled.
-            at_s: when the block begins that this is for; what is added counts to its hour and day.
+            needs_usd: by query, everything that the VM may owe for that query before it is settled.
+            at_s: when the block begins that this pays for; what is added counts to its hour and day.
             until_s: when that block ends.
         """
         held = self._reserved.get(name)
@@ -246,13 +246,13 @@ class Ledger:
     def settle(
         self, name: str, usd_by_query: Mapping[str, float], at_s: float, keep_usd: Mapping[str, float] | None = None
     ) -> None:
-        """Book what was really spent, each part when it was committed, and release what ``name`` had reserved.
+        """Book what was spent, each part in the hour in which it was committed; release the unused reservation.
 
         Args:
             name: of the VM.
-            usd_by_query: what was spent. What was not reserved is booked at ``at_s``.
+            usd_by_query: what was spent. The part without a reservation is booked at ``at_s``.
             at_s: now.
-            keep_usd: so much of what is left stays reserved, by query, for a block that follows.
+            keep_usd: how much of the rest stays reserved, by query, for the next block.
 
         Raises:
             ValueError: an amount is negative.
@@ -268,7 +268,7 @@ class Ledger:
             self._book(entry)
         self.overrun_usd += math.fsum(overrun_usd.values())
         if held is not None and keep_usd is not None:
-            # The newest parts were added for the block that follows.
+            # The newest parts were added for the next block.
             kept, _, _ = _take(rest[::-1], keep_usd)
             self._reserved[name] = Reservation(name, held.until_s, kept[::-1])
 
@@ -277,7 +277,7 @@ class Ledger:
             return
         booked = (entry.hour, entry.query)
         self._spent[booked] = self._spent.pop(booked, 0.0) + entry.usd
-        # The clock may have named any days: those that were not booked to for the longest time go.
+        # The clock may have shown any days: those without a booking for the longest time are dropped.
         days = list(dict.fromkeys(_day(hour) for hour, _ in reversed(self._spent)))
         for key in [key for key in self._spent if _day(key[0]) in days[_DAYS_KEPT:]]:
             del self._spent[key]
@@ -286,12 +286,12 @@ class Ledger:
 
     @property
     def state(self) -> LedgerState:
-        """Return all that is to survive this process."""
+        """Return everything that must survive this process."""
         spent = tuple(LedgerEntry(hour, query, usd) for (hour, query), usd in self._spent.items())
         return LedgerState(spent, tuple(self._reserved.values()))
 
     def restore(self, state: LedgerState) -> None:
-        """Begin where another ledger ended.
+        """Continue from the state of another ledger.
 
         Raises:
             ValueError: something was booked or reserved here already.
@@ -303,14 +303,14 @@ class Ledger:
         self._reserved = {held.name: held for held in state.reserved}
 
     def give_up_reservations(self, at_s: float, *, idle_s: float, period_s: float, usd_per_hour: float) -> float:
-        """Count all that a gateway which died had reserved as spent, and return how much that is.
+        """Book everything that a dead gateway had reserved as spent, and return the sum.
 
-        Its VMs went on for up to ``idle_s`` after they were left alone. The periods that they entered so are booked
-        too, although nobody had reserved them.
+        Its VMs continued for up to ``idle_s`` after they lost the gateway. The periods that they entered meanwhile are
+        booked too, although they were not reserved.
 
         Args:
             at_s: now.
-            idle_s: how long a VM goes on without a gateway.
+            idle_s: how long a VM continues without a gateway.
             period_s: billing period.
             usd_per_hour: price of a VM.
         """
@@ -329,7 +329,7 @@ class Ledger:
 def _take(
     parts: tuple[LedgerEntry, ...], usd_by_query: Mapping[str, float]
 ) -> tuple[tuple[LedgerEntry, ...], tuple[LedgerEntry, ...], dict[str, float]]:
-    """Take amounts from ``parts``, first parts first; return what was taken, what is left of them, what was missing."""
+    """Take amounts from ``parts``, first parts first; return what was taken, what is left, and what was missing."""
     missing = dict(usd_by_query)
     taken, rest = [], []
     for part in parts:
@@ -341,9 +341,9 @@ def _take(
 
 
 def _joined(parts: tuple[LedgerEntry, ...], new: tuple[LedgerEntry, ...]) -> tuple[LedgerEntry, ...]:
-    """Return ``parts`` and then ``new``; money of a query goes to its last part if that is of the same hour.
+    """Return ``parts`` followed by ``new``; a query's money joins its last part if that is of the same hour.
 
-    A VM that sends reserves a little more in each slot: reservations must not become as long as it lives.
+    A VM reserves a little more in each slot in which it sends; the list must not grow with the VM's life.
     """
     if not new:
         return parts

@@ -1,8 +1,8 @@
-"""Forecasts averaged by how likely each made what came: dynamic model averaging (Raftery, Karny, Ettler 2010).
+"""Forecasts averaged by their past likelihood: dynamic model averaging (Raftery, Karny, Ettler 2010).
 
-A Gaussian process explains what has a rhythm; of what has none, "as now" and "as a cycle ago" often know more. Each
-forecaster gets a weight by the likelihood of what it had forecast, as far ahead as a VM takes to come; what is long ago
-counts less and less. The plain ones work on square roots, as the process does (see ``gaussian.warping``).
+A Gaussian process explains rhythms. Without a rhythm, "as now" and "as a cycle ago" are often better. Each forecaster
+gets a weight by the likelihood of its past forecasts, as far ahead as a VM takes to boot; old ones count less and less.
+The plain forecasters work on square roots, as the process does (see ``gaussian.warping``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from policies.gaussian.forecaster import Forecast
 from policies.gaussian.warping import unwarped, warped
 
 _REMEMBERED = 0.95
-"""What a likelihood counts for a window later: half of it is forgotten in 14 windows."""
+"""The weight of a likelihood one window later: half of it is left after 14 windows."""
 
 _SURPRISE = 1e-3
-"""Nobody is taken to have held anything for less likely than this part of the surest forecaster's peak."""
+"""The least density of every forecaster, as a part of the peak of the most certain one."""
 
 _LEAST_ERRORS = 30
 """A plain forecaster is used once this many of its errors are known. Their spread is its uncertainty."""
@@ -39,12 +39,12 @@ _FAR = 1e3
 
 
 class Averaged:
-    """A model's forecasts, averaged with plain ones: as now, and as a cycle ago plus what has changed since.
+    """A model's forecasts, averaged with plain ones: "as now", and "as a cycle ago plus the change since then".
 
     Args:
         history: how many values are remembered.
-        cycles: lengths of cycles, in windows; one is looked at once it fits into the history with its errors.
-        lead: windows ahead at which forecasts are judged.
+        cycles: lengths of cycles, in windows; one is used once it fits into the history together with its errors.
+        lead: how many windows ahead forecasts are judged.
     """
 
     def __init__(self, history: int, cycles: Sequence[int], lead: int) -> None:
@@ -55,11 +55,12 @@ class Averaged:
         self._log_weights = np.zeros(1 + len(self._cycles))
 
     def observe(self, value: float, model: Forecast | None) -> None:
-        """Judge what had been forecast of a value, and take it in.
+        """Judge the past forecasts of a value, and add the value.
 
         Args:
             value: what was observed.
-            model: what the model says of the windows after it, at least ``lead`` of them; None before there is one.
+            model: the model's forecast of the windows after it, at least ``lead`` of them; None before there is a
+                model.
         """
         if len(self._pending) == self._lead:
             self._judge(value, *self._pending[0])
@@ -73,7 +74,7 @@ class Averaged:
         """Return mean and standard deviation of the mixture of all forecasters.
 
         Args:
-            model: what the model says of the next windows.
+            model: the model's forecast of the next windows.
         """
         means, stds = self._all(model, 0, len(model.mean))
         asked = np.isfinite(means[:, 0])
@@ -85,7 +86,7 @@ class Averaged:
         return Forecast(mean, std)
 
     def _judge(self, value: float, means: Array, stds: Array) -> None:
-        """Weigh the forecasters anew; one that was not asked keeps up with the best."""
+        """Update the weights; a forecaster without a forecast gets the likelihood of the best."""
         asked = np.isfinite(means[:, 0])
         mean, std = means[asked, 0], stds[asked, 0]
         std = np.maximum(std, max(_LEAST_STD * max(value, mean.max()), np.finfo(float).tiny))
@@ -98,9 +99,9 @@ class Averaged:
         """Return each forecaster's means and standard deviations, the model's first, each of shape (n, last - first).
 
         Args:
-            model: what the model says of at least ``last`` windows ahead.
-            first: windows from this one on, 0 being the next one,
-            last: and before this one.
+            model: the model's forecast of at least ``last`` windows ahead.
+            first: first window, 0 being the next one,
+            last: end (exclusive) of the windows.
         """
         roots, leads = np.array(self._roots), np.arange(first + 1, last + 1)
         plain = [_plain(roots, cycle, leads) for cycle in self._cycles]
@@ -109,11 +110,11 @@ class Averaged:
 
 
 def _plain(roots: Array, cycle: int, leads: IntArray) -> tuple[Array, Array]:
-    """Return what is expected if the difference to a cycle ago stays as it is; nan if too little is known.
+    """Return the forecast if the difference to a cycle ago stays the same; nan if there is too little history.
 
     Args:
         roots: what was observed, warped, shape (n,).
-        cycle: its length; 0 for the value itself, which stays as it is then.
+        cycle: its length; 0 means that the value itself stays the same.
         leads: windows ahead, 1 and more, shape (m,).
 
     Returns:

@@ -1,8 +1,8 @@
-"""The optimum: what a planner would do if it knew the whole trace.
+"""The optimum: the best plan for a trace that is known completely.
 
-An exact dynamic programme over windows. Its state is how many VMs have how many paid windows left, so billing in blocks
-is exact, unlike in the state graph, whose states are counts. A VM is never given back within a block: that would save
-nothing. Being clairvoyant, it asks for VMs a boot time before they are needed, and pays for that time.
+An exact dynamic programme over windows. Its state is how many VMs have how many paid windows left. So billing in blocks
+is exact, unlike in the state graph, whose states are counts. A VM is never terminated within a block, since that would
+save nothing. It orders VMs a boot time before they are needed, and pays for that time.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ STATES_MOST = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
-    """What VMs cost, in windows.
+    """The price of VMs, in windows.
 
     Attributes:
-        first: windows that the first block of a VM lasts.
+        first: number of windows in a VM's first block.
         period: windows of each block after it.
-        boot: of the first block's windows, those in which it only boots.
+        boot: windows of the first block in which it only boots.
         window_usd: price of a window.
-        rebalance_usd: RC, cost of a change of the number of serving VMs.
+        rebalance_usd: RC, the cost of a change of the number of serving VMs.
 
     Raises:
-        ValueError: a VM could never serve within its first block, or something is negative.
+        ValueError: a VM could never serve within its first block, or a value is negative.
     """
 
     first: int
@@ -44,7 +44,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The cheapest course.
+    """The cheapest plan.
 
     Attributes:
         vms: how many serve in each window.
@@ -59,9 +59,9 @@ class Optimum:
 
 @dataclass(frozen=True, slots=True)
 class _Moves:
-    """All moves of all states, those of a state together: from ``first_of`` it to that of the next one.
+    """All moves of all states, grouped by state: from ``first_of`` of a state to ``first_of`` of the next one.
 
-    ``first_of`` has the shape (states,), all else (moves,).
+    ``first_of`` has the shape (states,), all others (moves,).
     """
 
     first_of: IntArray
@@ -72,16 +72,16 @@ class _Moves:
 
 
 _State = tuple[int, ...]
-"""How many VMs have 0, 1, 2 ... paid windows left; those with 0 are to be renewed or given back now."""
+"""How many VMs have 0, 1, 2 ... paid windows left; those with 0 must be renewed or terminated now."""
 
 
 def clairvoyant(miss_usd: Array, blocks: Blocks) -> Optimum:
     """Return the cheapest number of VMs in each window of a known trace, starting with none.
 
     Args:
-        miss_usd: what is lost in each window when so many VMs serve, shape (windows, 1 + most VMs); never more for
-            more VMs.
-        blocks: what VMs cost.
+        miss_usd: the loss in each window with each number of serving VMs, shape (windows, 1 + most VMs); it never grows
+            with more VMs.
+        blocks: the price of VMs.
 
     Raises:
         ValueError: too many states; use longer windows or fewer VMs.
@@ -114,7 +114,7 @@ def _moves(most: int, blocks: Blocks) -> _Moves:
     numbers, queue = {empty: 0}, [empty]
     first_of: list[int] = []
     rows: list[tuple[int, int, float, float]] = []
-    for state in queue:  # grows while it is walked
+    for state in queue:  # grows during the loop
         first_of.append(len(rows))
         for after, serving, renting_usd in _moves_of(state, most, blocks):
             if after not in numbers:
@@ -136,7 +136,7 @@ def _moves(most: int, blocks: Blocks) -> _Moves:
 
 
 def _moves_of(state: _State, most: int, blocks: Blocks) -> list[tuple[_State, int, float]]:
-    """Return state after, VMs serving meanwhile and rent of each move."""
+    """Return for each move the state after it, the VMs that serve meanwhile, and the rent."""
     expiring, paid = state[0], sum(state[1:])
     found = []
     for renewed in range(expiring + 1):

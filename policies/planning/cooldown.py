@@ -1,21 +1,21 @@
-"""When VMs that are wanted ahead of time may be started: noise must cost no more than one change a billing period.
+"""When VMs that are wanted ahead of time may be started: noise must cost at most one change per billing period.
 
-A limit that is really broken is equation 1's business, and that does not wait.
+When a limit is broken, equation 1 decides, and that does not wait.
 """
 
 from __future__ import annotations
 
 
 class CoolDown:
-    """Holds starts back for a billing period after the last change.
+    """Delays starts for a billing period after the last change.
 
-    A change may be of several VMs. A rise that was foreseen when it began is one change, though its VMs are asked for
-    one after the other, and so is a dip that was foreseen with what comes after it: noise is not foreseen. A VM is
-    never given back within its period, so ends need no such rest.
+    One change may consist of several VMs. A rise that was foreseen when it began is one change, though its VMs are
+    ordered one after the other. So is a dip that was foreseen together with the rise after it, since noise is not
+    foreseen. A VM is never terminated within its period, so ends need no such delay.
 
     Args:
         period_s: length of a billing period.
-        same_s: a rest that is shorter counts as none, as slots do not end to the millisecond.
+        same_s: a shorter delay counts as none, as slots do not end exactly on time.
     """
 
     def __init__(self, period_s: float, same_s: float = 0.0) -> None:
@@ -25,7 +25,7 @@ class CoolDown:
         self._to = 0
 
     def left_s(self, there: int, at_s: float) -> float:
-        """Return for how long no VM is started beside those that are there."""
+        """Return how long no VM may be started beyond those that exist."""
         if self._changed_s is None or there < self._to:
             return 0.0
         left_s = self._changed_s + self._period_s - at_s
@@ -35,9 +35,9 @@ class CoolDown:
         """Note that a VM was started.
 
         Args:
-            there: how many there are with it.
+            there: how many VMs there are, with this one.
             at_s: now.
-            to: how many are wanted, or foreseen to be wanted within a billing period.
+            to: how many are wanted, or will be wanted within a billing period.
         """
         over = self._changed_s is None or at_s - self._changed_s >= self._period_s - self._same_s
         if over or there > self._to:
@@ -47,7 +47,7 @@ class CoolDown:
         """Note that a VM is terminated because no query wanted it.
 
         Args:
-            there: how many there are without it.
+            there: how many VMs there are without it.
             at_s: now.
             to: as above.
         """

@@ -12,13 +12,13 @@ from policies.planning.stategraph import Path
 
 @dataclass(frozen=True, slots=True)
 class RejectionSettings:
-    """How wrong a plan may be.
+    """The tolerance for errors of a plan.
 
     Attributes:
-        most_uncertainty: theta_1: the standard deviation of a window's cost, in parts of that cost or of what one VM
-            costs in a window, whichever is more, up to which the plan is followed further.
-        most_error: theta_2: how far the input may be from the forecast, in parts of the forecast.
-        unit_usd: what one VM costs in a window.
+        most_uncertainty: theta_1: the plan is followed while the standard deviation of a window's cost, divided by that
+            cost or by the price of one VM for a window, whichever is greater, is at most this.
+        most_error: theta_2: the tolerated error of the input, as a part of the forecast.
+        unit_usd: the price of one VM for a window.
     """
 
     most_uncertainty: float
@@ -35,7 +35,7 @@ class PathStep:
     """The next step on a path.
 
     Attributes:
-        state: how many VMs are to serve in the window that begins.
+        state: how many VMs should serve in the window that begins.
         rejected: why the rest of the path is not followed; empty while it is.
     """
 
@@ -44,10 +44,10 @@ class PathStep:
 
 
 class PathWalker:
-    """Follows a path window by window until it ends or is rejected; then a new one is to be planned.
+    """Follows a path window by window until it ends or is rejected; then a new one must be planned.
 
     Args:
-        settings: how wrong a plan may be.
+        settings: the tolerance for errors.
     """
 
     def __init__(self, settings: RejectionSettings) -> None:
@@ -58,7 +58,7 @@ class PathWalker:
 
     @property
     def needs_path(self) -> bool:
-        """Return whether there is no path to follow any further."""
+        """Return whether there is no path left to follow."""
         return self._path is None or self._window >= len(self._path.states)
 
     def adopt(self, path: Path, expected_input: Array) -> None:
@@ -73,7 +73,7 @@ class PathWalker:
         self._path, self._input, self._window = path, expected_input, 0
 
     def advance(self) -> PathStep:
-        """Move into the next window; an uncertain cost rejects what comes after it.
+        """Move into the next window; an uncertain cost rejects the rest of the path.
 
         Raises:
             ValueError: there is no path to follow.
@@ -91,7 +91,7 @@ class PathWalker:
         return PathStep(state, f"the cost's standard deviation is {uncertainty:.0%} of it, more than {limit:.0%}")
 
     def observe(self, seen_input: float) -> str:
-        """Compare the window that was moved into with its forecast; return why the rest is rejected, or nothing."""
+        """Compare the current window with its forecast; return why the rest is rejected, or nothing."""
         if self._path is None or self._input is None or self._window == 0:
             return ""
         expected = float(self._input[self._window - 1])
@@ -104,7 +104,7 @@ class PathWalker:
 
 
 def relative_error(seen: float, expected: float) -> float:
-    """Return how far ``seen`` is from ``expected`` in parts of it; infinite if nothing was expected, but came."""
+    """Return the error of ``seen`` as a part of ``expected``; infinite if 0 was expected but events came."""
     if expected == 0:
         return 0.0 if seen == 0 else math.inf
     return abs(seen - expected) / abs(expected)
@@ -113,15 +113,16 @@ def relative_error(seen: float, expected: float) -> float:
 class Trust:
     """Whether a model's forecasts have lately been better than those of the plain rule.
 
-    The plain rule reacts to what is, so it forecasts that nothing changes. Until the model has been watched for a whole
-    window, and while its mean absolute error there exceeds the plain one, the plain rule decides. To be believed again
-    the model must be better by a margin, lest the two take turns. Where late events cost more than idle engines, errors
-    are what is lost by them: too little counts as often (the newsvendor's, or pinball, loss).
+    The plain rule reacts to the present, so its forecast is that nothing changes. The plain rule decides until the
+    model has been observed for a whole window, and while the model's mean absolute error there exceeds its own. The
+    model is trusted again only if it is better by a margin, so that the two do not alternate. Where late events cost
+    more than idle engines, an error counts as what it costs: too low a forecast counts more (the newsvendor's, or
+    pinball, loss).
 
     Args:
         window: how many forecasts are looked at.
-        margin: by which part the model's error must be below the plain one to be believed again.
-        late_factor: how often an error counts whose forecast was too low.
+        margin: the part by which the model's error must be below the plain one's before the model is trusted again.
+        late_factor: how many times an error counts if the forecast was too low.
     """
 
     def __init__(self, window: int = 12, margin: float = 0.1, late_factor: float = 1.0) -> None:
@@ -136,12 +137,12 @@ class Trust:
         self.trusted = False
 
     def observe(self, seen: float, model: float, plain: float) -> None:
-        """Judge one pair of forecasts by what was seen.
+        """Compare one pair of forecasts with the measured value.
 
         Args:
             seen: the value.
-            model: what the model had forecast.
-            plain: what the plain rule had: the value when the forecast was made.
+            model: the model's forecast.
+            plain: the plain rule's forecast: the value when the forecast was made.
         """
         self._errors.append((self._error(seen, model), self._error(seen, plain)))
         if len(self._errors) < self._window:

@@ -1,8 +1,8 @@
-"""How long an engine is busy with an event when it is loaded: Lat of equation 9 (Zacheilas et al.), measured.
+"""How long a loaded engine is busy with an event: Lat of equation 9 (Zacheilas et al.), measured.
 
 An engine works in micro-batches, and a batch costs something however small it is. At a low load batches are small, so
-events per busy second say little about what an engine could do: the cost of a batch is told from that of an event by
-least squares over what the slots showed.
+events per busy second say little about an engine's capacity. Least squares over the slots' measurements separates the
+cost of a batch from that of an event.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from policies.signals import HOME, QuerySlot
 
 _MEMORY = 0.99
-"""What is left of a slot's weight one slot later: about a hundred slots count."""
+"""The weight of a slot one slot later: about a hundred slots count."""
 
 _LEAST_SPREAD = 0.05
-"""Batch sizes must vary by this part of their mean to tell the two costs apart."""
+"""Batch sizes must vary by this part of their mean to separate the two costs."""
 
 _LEAST_PART = 0.1
-"""At least this part of the time that a latency allows for a batch goes to events."""
+"""At least this part of the time that a latency allows for a batch is for events."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class BatchCosts:
     events_busy_s: float = 0.0
 
     def add(self, batches: int, events: int, busy_s: float) -> None:
-        """Take in the micro-batches of a slot."""
+        """Add the micro-batches of a slot."""
         self.batches += batches
         self.events += events
         self.busy_s += busy_s
@@ -43,7 +43,7 @@ class BatchCosts:
         self.events_busy_s += events * busy_s / batches
 
     def fade(self) -> None:
-        """Forget a little."""
+        """Reduce the weight of past slots."""
         self.batches *= _MEMORY
         self.events *= _MEMORY
         self.busy_s *= _MEMORY
@@ -54,7 +54,7 @@ class BatchCosts:
         """Return the time per event in batches as large as a latency allows; None if nothing was measured.
 
         An event waits for the batch before its own, so a batch may take half the latency L: n = (L / 2 - a) / b events
-        fit into it, which take (L / 2) / n each. Never more than what was measured on average.
+        fit into it, and each takes (L / 2) / n. The result is at most the measured average.
 
         Args:
             latency_s: L, the latency to be kept.
@@ -74,10 +74,10 @@ class BatchCosts:
 
 
 class EngineTimes:
-    """What a query's events take at home and on VMs.
+    """The time per event of a query at home and on VMs.
 
     Args:
-        latency_s: the latency that is to be kept.
+        latency_s: the latency target.
     """
 
     def __init__(self, latency_s: float) -> None:
@@ -86,7 +86,7 @@ class EngineTimes:
         self._cloud = BatchCosts()
 
     def observe(self, slot: QuerySlot) -> None:
-        """Take in a slot."""
+        """Add a slot."""
         for costs in (self._home, self._cloud):
             costs.fade()
         for lane, batches in slot.batches.items():
@@ -96,7 +96,7 @@ class EngineTimes:
 
     @property
     def vm_event_s(self) -> float | None:
-        """Return how long a VM is busy with an event; as long as home, until one was measured; None before that."""
+        """Return how long a VM is busy with an event; the time of home until a VM was measured; None before that."""
         cloud_s = self._cloud.event_s(self._latency_s)
         return self._home.event_s(self._latency_s) if cloud_s is None else cloud_s
 

@@ -1,7 +1,7 @@
-"""What a query's Gaussian processes know of its input and its engines, when they learn, and whether they are trusted.
+"""The models of a query's input and engines: Gaussian processes, when they are trained, and whether they are trusted.
 
-Observing and forecasting happen where decisions are made. Training is asked for with a ``FitOrder``, in a quiet moment
-if one comes, and its outcome adopted when it is there.
+Observing and forecasting happen where decisions are made. A ``FitOrder`` requests a training, in a quiet moment if
+there is one; its result is adopted when it is ready.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from policies.planning.averaging import Averaged
 from policies.planning.elasticity import Trust
 
 _LEAST_WINDOWS = 24
-"""So many windows are seen before the first training."""
+"""This many windows are observed before the first training."""
 
 _REFITS = 10
 """The models are trained again when a tenth of the history is new."""
 
 _Z_90 = 1.6449
-"""An interval of this many standard deviations to either side holds nine of ten."""
+"""An interval of this many standard deviations to either side contains 90 % of the values."""
 
 _UNSURE = 0.1
-"""Engine times that no model explains yet are taken to be known up to this part."""
+"""Engine times without a model are assumed to be accurate up to this part."""
 
 _CHECKED = 12
-"""So many of the last times per event are forecast once more to see whether their model is right."""
+"""This many of the last times per event are forecast once more to check their model."""
 
 _SMALL = 0.05
-"""An error below this part of the input, or of what an engine does, changes no plan: it counts as none.
+"""An error below this part of the input, or of an engine's capacity, changes no plan: it counts as zero.
 
-Else the plain rule, which is nearly exact while nothing happens, would be trusted in each calm before a burst.
+Otherwise the plain rule, which is nearly exact while nothing happens, would win in each calm before a burst.
 """
 
 
@@ -45,13 +45,13 @@ class LearningOptions:
     """How the models learn.
 
     Attributes:
-        window_s: length of a window, one observation each.
-        history: so many windows are remembered.
+        window_s: length of a window; each gives one observation.
+        history: how many windows are remembered.
         cycles_s: cycles to look for, besides time of day and day of week.
-        lead: windows ahead at which a forecast must be good: until a VM that is asked for now serves.
-        late_factor: how much worse a forecast is that is too low than one that is too high by as much.
-        spare_engines: a forecast that is too high by what so many engines do changes no plan.
-        busy_lead: windows ahead for which the time per event is asked, and at which its forecasts are judged.
+        lead: how many windows ahead a forecast must be good: until a VM that is ordered now serves.
+        late_factor: how much worse a forecast is that is too low than one that is too high by the same amount.
+        spare_engines: a forecast that is too high by the capacity of this many engines changes no plan.
+        busy_lead: how many windows ahead the time per event is needed, and its forecasts are judged.
     """
 
     window_s: float
@@ -74,7 +74,7 @@ class Learned:
         cycles = [round(cycle_s / options.window_s) for cycle_s in options.cycles_s]
         self._averaged = Averaged(options.history, cycles, options.lead)
         self._trust = Trust(late_factor=options.late_factor)
-        # The best capacity to keep ready is this quantile of the forecast (the newsvendor problem): it is judged.
+        # The best capacity to keep ready is this quantile of the forecast (the newsvendor problem), so it is judged.
         self._judged_z = float(ndtri(options.late_factor / (1 + options.late_factor)))
         self._pending: deque[tuple[int, float, float]] = deque()
         self._windows = 0
@@ -90,7 +90,7 @@ class Learned:
 
     @property
     def trusted(self) -> bool:
-        """Return whether its forecasts have lately been better than what the plain rule goes by."""
+        """Return whether its forecasts have lately been better than the plain rule's."""
         return self.ready and self._trust.trusted
 
     @property
@@ -110,13 +110,13 @@ class Learned:
     # ------------------------------------------------------------------------------------------------------ observing
 
     def observe(self, wall_s: float, rate: float, engines: int, event_s: float | None) -> None:
-        """Take in a window that ended at ``wall_s``, and judge what had been forecast of it.
+        """Add a window that ended at ``wall_s``, and judge the past forecasts of it.
 
         Args:
             wall_s: seconds since 1970.
             rate: events per second.
             engines: how many served.
-            event_s: how long one is busy with an event; None if that is not known.
+            event_s: how long an engine is busy with an event; None if that is not known.
         """
         self._windows += 1
         middle_s = wall_s - self._options.window_s / 2
@@ -125,7 +125,7 @@ class Learned:
             self._trust.observe(rate, *(self._judged(rate, value, event_s) for value in (ready, plain)))
         self._input.observe(middle_s, rate)
         if event_s is not None:
-            # In units of the first one: a scale that the models' bounds on noise are made for.
+            # In units of the first one: the models' bounds on noise assume that scale.
             self._busy_unit_s = self._busy_unit_s or event_s
             self._busy.observe(middle_s, event_s / self._busy_unit_s, engines)
         lead = self._options.lead
@@ -137,7 +137,7 @@ class Learned:
             self._pending.append((self._windows + lead, ready, rate))
 
     def _judged(self, rate: float, forecast: float, event_s: float | None) -> float:
-        """Return what a forecast is judged as: as right, if its error changes no plan."""
+        """Return the value that a forecast counts as; it counts as right if its error changes no plan."""
         engine_rate = 0.0 if event_s is None else 1.0 / event_s
         part = self._options.spare_engines if forecast > rate else _SMALL
         return rate if abs(rate - forecast) <= max(_SMALL * rate, part * engine_rate) else forecast
@@ -147,7 +147,7 @@ class Learned:
         return self._averaged.forecast(self._input.forecast(self._middles_s(wall_s, windows)))
 
     def expected(self, wall_s: float) -> Expected:
-        """Return the forecast of the window in which a VM that is asked for now serves."""
+        """Return the forecast of the window in which a VM that is ordered now serves."""
         ahead = self.input_ahead(wall_s, self._options.lead)
         mean, wide = float(ahead.mean[-1]), _Z_90 * float(ahead.std[-1])
         in_s = (self._options.lead - 0.5) * self._options.window_s
@@ -159,20 +159,20 @@ class Learned:
         Args:
             wall_s: the moment.
             engines: numbers of engines, shape (states,).
-            event_s: what is taken while there is no model that is believed. One that has seen times of quite
-                another order, as the first batches' are, would make every engine look useless.
+            event_s: the time to use while no model is trusted. A model that was trained on times of another order of
+                magnitude, such as those of the first batches, would make every engine look useless.
         """
         if self._busy.model is None or self._busy_unit_s is None or not self._busy_is_right():
             return np.full(len(engines), event_s), np.full(len(engines), _UNSURE * event_s)
         forecast = self._busy.forecast(np.full(len(engines), wall_s), engines)
-        # A time that is forecast to be nothing would be an engine without bounds.
+        # A forecast time of 0 would be an engine with unlimited capacity.
         mean = np.maximum(forecast.mean * self._busy_unit_s, _UNSURE * event_s)
         return mean, forecast.std * self._busy_unit_s
 
     def _busy_is_right(self) -> bool:
-        """Return whether the model would have forecast the last times per event, or at least better than "as now".
+        """Return whether the model would have forecast the last times per event well, or at least better than "as now".
 
-        They are judged anew each time, as a new model may be a wrong one, for the engines that really served.
+        They are checked each time, since a new model may be wrong, and for the engines that really served.
         """
         trust = Trust(window=_CHECKED)
         for seen, model, plain in zip(*self._busy.lately(self._options.busy_lead, _CHECKED), strict=True):
@@ -186,7 +186,7 @@ class Learned:
     # ------------------------------------------------------------------------------------------------------- learning
 
     def fit_order(self, *, quiet: bool) -> FitOrder | None:
-        """Return what to train now, if it is time and the moment is quiet; one that never comes is not waited for.
+        """Return what to train now, if it is time and the moment is quiet; after some time it need not be quiet.
 
         Args:
             quiet: whether nothing else is going on.
@@ -195,7 +195,7 @@ class Learned:
             return None
         every = max(_LEAST_WINDOWS, self._options.history // _REFITS)
         if not (self.ready or self._trouble):
-            every = _LEAST_WINDOWS  # nothing can be forecast before the first training
+            every = _LEAST_WINDOWS  # there is no forecast before the first training
         waited = self._windows - self._fitted_at
         due = waited >= every
         if not due or not (quiet or waited >= 2 * every):
@@ -206,7 +206,7 @@ class Learned:
         return FitOrder(tuple(model.training_set() for model in models), self._orders)
 
     def fitted(self, models: tuple[Trained, ...], trouble: str) -> None:
-        """Adopt what was trained; the models before stay if it failed."""
+        """Adopt the result of a training; if it failed, the earlier models stay."""
         self._fitted_at, self._ordered_at, self._trouble = self._windows, None, trouble
         for forecaster, trained in zip((self._input, self._busy), models, strict=False):
             forecaster.adopt(trained)

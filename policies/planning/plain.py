@@ -1,4 +1,4 @@
-"""The rules that planning must beat, as policies: always as many VMs, and the CPU threshold."""
+"""The rules that planning must beat, as policies: a fixed number of VMs, and the CPU threshold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from policies.planning.windows import Window, WindowedPolicy
 
 @dataclass(frozen=True, slots=True)
 class StaticOptions:
-    """How many VMs there are always."""
+    """The fixed number of VMs."""
 
     vms: int
 
@@ -21,8 +21,8 @@ class CpuOptions:
     """When VMs are launched and terminated.
 
     Attributes:
-        start_above: mean CPU use of two windows above which one VM more is wanted, in [0, 1].
-        stop_below: the same below which one less is wanted.
+        start_above: mean CPU use of two windows above which one more VM is wanted, in [0, 1].
+        stop_below: the same, below which one VM less is wanted.
         window_s: length of a window.
     """
 
@@ -46,14 +46,14 @@ class StaticPolicy(VmPolicy):
 
 
 class CpuPolicy(WindowedPolicy):
-    """One VM more above a load, one fewer below another (Castro Fernandez et al., as in Mayer et al., VI-B).
+    """One more VM above a load, one fewer below another (Castro Fernandez et al., as in Mayer et al., VI-B).
 
-    Between two changes a billing period passes, unless latencies are too high.
+    At least a billing period passes between two changes, unless latencies are too high.
 
     Args:
         options: its thresholds.
-        site: what is the same for all queries.
-        latency_s: what is promised.
+        site: the settings that all queries share.
+        latency_s: the promised latency.
     """
 
     name = "cpu"
@@ -63,7 +63,7 @@ class CpuPolicy(WindowedPolicy):
         super().__init__(site, options.window_s, latency_s)
         rule = CpuThreshold(ENGINES_HOME + site.max_vms, options.start_above, options.stop_below)
         self._rule = Damped(rule, DampingSettings(dead_band=0.0, cool_down_s=site.terms.period_s))
-        # What it said last, not what is there: a VM ends with its billing period, long after it is not wanted.
+        # Its last answer, not the number of VMs: a VM that is not wanted any more ends only with its billing period.
         self._engines = ENGINES_HOME
 
     def decide(self, window: Window, seen: Seen) -> Advice:

@@ -1,8 +1,8 @@
-"""The planner: Gaussian processes forecast, a path through the state graph decides (Zacheilas et al., III).
+"""The planner: Gaussian processes forecast, and a path through the state graph decides (Zacheilas et al., III).
 
-While the path is followed nothing is planned anew; an uncertain cost or a wrong forecast rejects the rest of it
-(Algorithm 1), and so does a fleet that is not what the path asked for. Until there is a model, and while its forecasts
-are worse than those of the plain rule, equation 1 of ESM decides.
+While the path is followed, nothing is planned. An uncertain cost or a wrong forecast rejects the rest of the path
+(Algorithm 1), and so does a fleet that differs from what the path ordered. Equation 1 of ESM decides until there is a
+model, and while the model's forecasts are worse than those of the plain rule.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _CHANGE_FACTOR = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerOptions:
-    """How the planner plans.
+    """The settings of the planner.
 
     Attributes:
         window_s: length of a window.
         windows: how many future windows are planned.
-        history: how many past windows are learned from.
+        history: how many past windows are used for learning.
         cycles_s: cycles to look for, besides time of day and day of week.
-        miss_usd: MC, what an event that is not processed in its window is worth; None: what 20 cost in
-            the cloud, their traffic included.
-        change_usd: RC, what a change of the number of VMs is worth; None: a tenth of a billing period.
+        miss_usd: MC, the worth of an event that is not processed in its window; None: the price of 20 events in the
+            cloud, with their traffic.
+        change_usd: RC, the worth of a change of the number of VMs; None: a tenth of a billing period.
         most_uncertainty: theta_1.
         most_error: theta_2.
     """
@@ -62,9 +62,9 @@ class Planner(WindowedPolicy):
     """Plans for one query.
 
     Args:
-        options: how is planned.
-        site: what is the same for all queries.
-        latency_s: what is promised.
+        options: its settings.
+        site: the settings that all queries share.
+        latency_s: the promised latency.
     """
 
     name = "planner"
@@ -72,7 +72,7 @@ class Planner(WindowedPolicy):
     def __init__(self, options: PlannerOptions, site: Site, latency_s: float) -> None:
         super().__init__(site, options.window_s, latency_s)
         self._options = options
-        # Windows until a VM that is asked for now serves from the beginning of one.
+        # Windows until a VM that is ordered now serves from the beginning of a window.
         self._boot = math.ceil(site.boot_s / self.window_s - 1e-9)
         self._windows = max(options.windows, self._boot + 2)
         self._learned = Learned(
@@ -166,7 +166,7 @@ class Planner(WindowedPolicy):
         return ""
 
     def _plan(self, wall_s: float, event_s: float, seen: Seen) -> None:
-        """Find the cheapest path, and what it would cost to have another number of VMs when one can be there."""
+        """Find the cheapest path, and the cost of other numbers of VMs at the time when one can be ready."""
         fleet = [RentedVm(vm.ready_in_s, vm.paid_for_s) for vm in seen.vms]
         states = 1 + max(min(self.site.max_vms, len(fleet) + _STATES_MOST), len(fleet))
         ahead = self._learned.input_ahead(wall_s, self._windows)
@@ -191,10 +191,10 @@ class Planner(WindowedPolicy):
         )
 
     def _owed(self, rate: Array, event_s: float, seen: Seen) -> Array:
-        """Return what is worked off of what waits now, in events per second, shape (windows,).
+        """Return how much of the waiting events is processed, in events per second, shape (windows,).
 
-        Until a VM that is asked for now serves, the engines that are there do what they can spare. The rest is left to
-        the time for which its first block is paid anyway.
+        Until a VM that is ordered now serves, the present engines use their spare capacity. The rest is spread over the
+        time for which its first block is paid anyway.
         """
         owed, left = np.zeros(self._windows), seen.slot.backlog_events / self.window_s
         for window in range(self._boot):
@@ -226,7 +226,7 @@ class Planner(WindowedPolicy):
 
 
 def _alternatives(path: Path, at: int) -> tuple[Option, ...]:
-    """Return what it costs to have as many VMs as planned, one more, one fewer, or none, once one can be there."""
+    """Return the cost of as many VMs as planned, one more, one fewer, or none, once a VM can be ready."""
     chosen, usd = path.states[at], path.alternatives_usd
     states = sorted({0, chosen - 1, chosen, chosen + 1} & set(range(len(usd))))
     return tuple(Option(state, usd[state]) for state in states if math.isfinite(usd[state]))

@@ -1,9 +1,9 @@
 """The queueing planner in a running gateway: degrees become numbers of VMs (Mayer et al., section V).
 
-The gateway knows how many events came in a slot, not when each did: the times between events that are classified are
-those of the slots' rates, so what varies within a slot is not seen. Instances work in micro-batches; the time of an
-event is taken to be exponential, as nothing is known of its distribution within a batch. Both make the answer that of
-M/M/c unless rates vary from slot to slot as heavily as in a Pareto distribution.
+The gateway knows how many events came in a slot, not when each one came. So the times between events come from the
+slots' rates, and variation within a slot is not seen. Instances work in micro-batches; the time of an event is assumed
+to be exponential, since its distribution within a batch is unknown. Both make the answer that of M/M/c, unless rates
+vary from slot to slot as much as in a Pareto distribution.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ForecastBy = Literal["naive", "seasonal", "gp"]
 
 _SLOTS = 64
 _SAMPLE = 256
-"""So many times between events are classified, of the latest slots, each slot with as many as its part of events."""
+"""How many times between events are classified, from the latest slots, each slot in proportion to its events."""
 
 _LEAST_PART = 1e-3
 _ERRORS = 50
@@ -39,23 +39,23 @@ _SAME = 0.05
 """A VM that would do less than this part of its work is not wanted."""
 
 _LEAST_RATE = 1e-3
-"""A window without events counts as this many a second: a rate of nothing has no time between events."""
+"""A window without events counts as this many a second: a rate of 0 has no time between events."""
 
 _ENGINES_MOST = 65
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueingOptions:
-    """What is to be kept, and how is forecast.
+    """The goal of the planner, and how it forecasts.
 
     Attributes:
         buffer_limit: BL, the most events that wait or are processed; None: what a VM does in the promised latency.
-        probability: P_required, for which part of the time.
-        ahead_s: TH, how far ahead is decided; None: until a VM that is asked for now serves.
+        probability: P_required, the part of the time for which the limit must hold.
+        ahead_s: TH, how far ahead it decides; None: until a VM that is ordered now serves.
         window_s: length of a window: the paper's time slice.
         forecast: how the mean time between events is forecast.
         cycle_s: length of a season, or the cycle that the Gaussian process looks for.
-        history: so many windows are remembered.
+        history: how many windows are remembered.
     """
 
     window_s: float
@@ -71,9 +71,9 @@ class QueueingPolicy(WindowedPolicy):
     """Plans for one query.
 
     Args:
-        options: what is to be kept.
-        site: what is the same for all queries.
-        latency_s: what is promised.
+        options: its goal.
+        site: the settings that all queries share.
+        latency_s: the promised latency.
     """
 
     name = "queueing"
@@ -115,7 +115,7 @@ class QueueingPolicy(WindowedPolicy):
     def decide(self, window: Window, seen: Seen) -> Advice:
         """See ``WindowedPolicy.decide``."""
         if window.input_rate > 0:
-            # Beside the window's own mean: that rates change from window to window is the forecast's business.
+            # Besides the window's own mean: the forecast covers changes of the rate from window to window.
             self._slot_parts.extend(rate / window.input_rate for rate in window.rates)
         self._means_s.append(1.0 / max(window.input_rate, _LEAST_RATE))
         if self._learned is not None:
@@ -125,11 +125,11 @@ class QueueingPolicy(WindowedPolicy):
         ahead_s, how = self._forecast(window.wall_s)
         expected = self._expected(window, 1.0 / ahead_s)
         engines, why = self._engines(window, ahead_s, window.event_s, len(seen.vms))
-        # A degree says that one engine fewer is not enough, whatever the mean load.
+        # A degree means that one engine fewer is not enough, whatever the mean load.
         self._loads.append(max(window.event_s / ahead_s, engines - 1))
         vms = max(0, math.ceil(engines - self.times.home_engines - _SAME))
         change = self._adaptation.decide(ENGINES_HOME + min(vms, self.site.max_vms), seen.at_s)
-        # A VM that drains cannot be taken back: those cancelled now are gone for good.
+        # A draining VM cannot be used again: VMs that are cancelled now end for good.
         self._adaptation.shut_down(change.cancel)
         wanted, kept = self._adaptation.wanted - ENGINES_HOME, self._adaptation.registered - ENGINES_HOME
         later = f", {kept - wanted} more until they are cancelled" if kept > wanted else ""
@@ -143,7 +143,7 @@ class QueueingPolicy(WindowedPolicy):
         )
 
     def _engines(self, window: Window, ahead_s: float, event_s: float, vms: int) -> tuple[int, str]:
-        """Return how many engines like a VM keep the goal, and why."""
+        """Return how many engines of a VM's speed keep the goal, and why."""
         sample = self._between_s(window.input_rate)
         if sample is None:
             return ENGINES_HOME, "no events came"
@@ -161,7 +161,7 @@ class QueueingPolicy(WindowedPolicy):
         return plan.degree.instances, plan.why
 
     def _between_s(self, rate: float) -> Array | None:
-        """Return times between events whose mean is that of the last window, shape (n,); None without events."""
+        """Return times between events with the mean of the last window, shape (n,); None without events."""
         if rate <= 0:
             return None
         parts = np.array(self._slot_parts)
@@ -170,7 +170,7 @@ class QueueingPolicy(WindowedPolicy):
         return np.asarray(between / (between.mean() * rate), dtype=np.float64)
 
     def _forecast(self, wall_s: float) -> tuple[float, str]:
-        """Return the mean time between events when it counts, and how it was forecast."""
+        """Return the mean time between events at the time that counts, and how it was forecast."""
         options, series = self._options, list(self._means_s)
         if self._learned is not None:
             if self._learned.trusted:
@@ -189,26 +189,26 @@ class QueueingPolicy(WindowedPolicy):
         return Expected((self._ahead - 0.5) * self.window_s, rate, max(0.0, rate - wide), rate + wide)
 
     def _prices(self, chosen: int) -> tuple[Option, ...]:
-        """Return what one VM fewer, as many, and one more cost in a billing period."""
+        """Return the price of one VM fewer, as many, and one more in a billing period."""
         terms = self.site.terms
         counts = sorted({max(0, chosen - 1), chosen, min(chosen + 1, self.site.max_vms)})
         return tuple(Option(vms, vms * terms.time_usd(terms.period_s)) for vms in counts)
 
 
 def _exponential(mean_s: float) -> Array:
-    """Return times that are exponential beyond doubt: quantiles, evenly spread."""
+    """Return times that are certainly exponential: quantiles, evenly spread."""
     return Exponential(mean_s).quantile((np.arange(_SAMPLE) + 0.5) / _SAMPLE)
 
 
 class _ErrorBand:
-    """How far forecasts were off lately: the ninth tenth of the errors lies within it."""
+    """The error of recent forecasts: its 90 % quantile."""
 
     def __init__(self, lead: int) -> None:
         self._pending: deque[float] = deque(maxlen=lead)
         self._errors: deque[float] = deque(maxlen=_ERRORS)
 
     def observe(self, seen: float, forecast: float) -> float:
-        """Take in a value and the forecast made upon it; return half the width of the interval."""
+        """Add a value and its forecast; return half the width of the interval."""
         if len(self._pending) == self._pending.maxlen:
             self._errors.append(abs(seen - self._pending[0]))
         self._pending.append(forecast)

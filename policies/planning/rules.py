@@ -1,7 +1,7 @@
 """The plain rules that planning must beat, and a wrapper that keeps any rule from flapping.
 
-Each rule is a pure function of what is seen now. Engines are counted with the private cluster as one, so 1 means that
-no VM is wanted.
+Each rule is a pure function of the present measurements. The private cluster counts as one engine, so 1 means that no
+VM is wanted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from policies.queueing.degree import BufferGoal, Model, Queue, calculate_degree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What a rule looks at.
+    """The input of a rule.
 
     Attributes:
         at_s: now.
@@ -23,10 +23,10 @@ class Observation:
         input_rate: events per second that became due lately.
         busy_s: how long an engine is busy with one event.
         cpu: mean load of the engines in the last time frames, oldest first, each in [0, 1].
-        limit_broken: whether what the user asked for is really not kept now.
+        limit_broken: whether the user's limit is broken now.
 
     Raises:
-        ValueError: values that cannot be.
+        ValueError: a value is impossible.
     """
 
     at_s: float
@@ -43,10 +43,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class RuleVerdict:
-    """What a rule wants.
+    """A rule's answer.
 
     Attributes:
-        engines: how many are to serve.
+        engines: how many should serve.
         why: the reason as a sentence.
     """
 
@@ -55,7 +55,7 @@ class RuleVerdict:
 
 
 class Rule(Protocol):
-    """Says how many engines are to serve."""
+    """Decides how many engines should serve."""
 
     def decide(self, seen: Observation) -> RuleVerdict:
         """Return how many engines are wanted, and why."""
@@ -64,7 +64,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """Always the same number."""
+    """A fixed number of engines."""
 
     engines: int
 
@@ -113,10 +113,10 @@ class CpuThreshold:
 class QueueingRule:
     """The QT-algorithm that Zacheilas et al. compare with (IV).
 
-    Events are taken to come in a Poisson process as often as just now, and to take exponential times: M/M/c.
+    It assumes Poisson arrivals at the present rate and exponential processing times: M/M/c.
 
     Attributes:
-        goal: what is to be kept.
+        goal: the limit to keep.
         most: greatest number of engines.
     """
 
@@ -127,7 +127,7 @@ class QueueingRule:
         _require_most(self.most)
 
     def decide(self, seen: Observation) -> RuleVerdict:
-        """Return the least number that keeps the goal; the greatest if none does."""
+        """Return the smallest number that keeps the goal; the greatest if none does."""
         queue = Queue(Model.MMC, seen.input_rate, seen.busy_s)
         engines, probability, _ = calculate_degree(
             lambda c: queue.within(c, self.goal.limit_events), self.goal, current=seen.engines, most=self.most
@@ -165,13 +165,13 @@ class DampingSettings:
     """How a rule is kept from flapping.
 
     Attributes:
-        dead_band: by which part the input may be wrong without a change: the rule is asked for an input (and a load)
-            that is this much less and this much more; what it says to these bounds the range in which nothing changes.
-        cool_down_s: for how long after a change nothing changes; a billing period makes it one change a period. A
-            limit that is really broken lets more engines come before it is over.
+        dead_band: the tolerated error of the input, as a part of it: the rule is evaluated for an input (and a load)
+            that is this much lower and this much higher; between the two results nothing changes.
+        cool_down_s: how long nothing changes after a change; a billing period limits it to one change per period. A
+            broken limit may add engines before it is over.
 
     Raises:
-        ValueError: values that cannot be.
+        ValueError: a value is impossible.
     """
 
     dead_band: float
@@ -183,11 +183,11 @@ class DampingSettings:
 
 
 class Damped:
-    """Any rule, without its nervousness.
+    """Any rule, without flapping.
 
     Args:
         rule: the rule.
-        settings: what is held back.
+        settings: the damping.
     """
 
     def __init__(self, rule: Rule, settings: DampingSettings) -> None:
@@ -196,7 +196,7 @@ class Damped:
         self._changed_at_s: float | None = None
 
     def decide(self, seen: Observation) -> RuleVerdict:
-        """Return what the rule says, or as many as now and why."""
+        """Return the rule's answer, or the present number with the reason."""
         band = self._settings.dead_band
         fewest, most = (self._rule.decide(_scaled(seen, 1 + part)) for part in (-band, band))
         if fewest.engines <= seen.engines <= most.engines:

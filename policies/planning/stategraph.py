@@ -1,13 +1,14 @@
 """Planning as a shortest path through a graph of states, after Zacheilas et al., section III-C.
 
-A state is a number of VMs that serve beside the private cluster, 0 to the most allowed; a column of the graph is a
-window of time. Arcs lead from each state of a window to each state of the next and cost what the next window costs
-there (equation 11): events missed, VMs, traffic, and the change itself. What an arc costs is a sum of what depends on
-its ends alone, so the cheapest of all arcs from all states of a window are found by running minima: a shortest path
-takes time in proportion to windows times states, and no matrix of arcs is made for it.
+A state is a number of VMs that serve besides the private cluster, from 0 to the maximum; a column of the graph is a
+window of time. Arcs lead from each state of a window to each state of the next, and cost what the next window costs
+there (equation 11): missed events, VMs, traffic, and the change itself. The cost of an arc is a sum of terms that each
+depend on one of its ends, so running minima find the cheapest of all arcs from all states of a window. A shortest path
+takes time in proportion to windows times states, and needs no matrix of arcs.
 
-Two things differ from the paper because clouds do. A VM asked for now serves only when it has booted: states count
-serving VMs, and those that cannot yet be there cannot be reached. And a VM is billed in blocks: see ``_renting_usd``.
+Two things differ from the paper, as in real clouds. A VM that is ordered now serves only when it has booted: states
+count serving VMs, and states with VMs that cannot be ready yet cannot be reached. And a VM is billed in blocks: see
+``_renting_usd``.
 """
 
 from __future__ import annotations
@@ -28,27 +29,27 @@ _SURE = 1e-9
 """A standard deviation below this part of its mean counts as none."""
 
 _SAME = 1e-12
-"""Costs that differ by less than this part are the same: sums of the same numbers in another order are."""
+"""Costs that differ by less than this part are equal: sums of the same numbers in another order differ so."""
 
 _FAR = 37.0
-"""So many standard deviations from its mean a normal variable never is, in floating point."""
+"""In floating point a normal variable is never this many standard deviations from its mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostSettings:
-    """What things cost.
+    """The costs.
 
     Attributes:
         miss_usd: MC, the worth of an event that is not processed in its window.
-        rebalance_usd: RC, the worth of what a change of the number of VMs disturbs (equation 12).
-        terms: what the cloud charges for VMs and traffic: EC.
-        boot_s: from asking for a VM until it serves; it is paid for from the start.
+        rebalance_usd: RC, the worth of the disturbance when the number of VMs changes (equation 12).
+        terms: the cloud's prices of VMs and traffic: EC.
+        boot_s: from the order of a VM until it serves; it is paid for from the start.
         selectivity: sel, results per event (equation 1).
         home_engines: how many VMs the private cluster is worth.
-        sent_bytes_per_event: what crosses the WAN for an event processed in the cloud.
+        sent_bytes_per_event: bytes over the WAN for an event processed in the cloud.
 
     Raises:
-        ValueError: something is negative.
+        ValueError: a value is negative.
     """
 
     miss_usd: float
@@ -67,18 +68,18 @@ class CostSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """What is expected in the windows ahead.
+    """The forecast of the windows ahead.
 
     Attributes:
         window_s: length of a window.
         input_rate: events per second in each window, shape (windows,).
         input_std: their standard deviation, shape (windows,).
-        busy_s: Lat of equation 9: how long an engine is busy with one event when so many VMs serve, shape (windows,
+        busy_s: Lat of equation 9: how long an engine is busy with one event when this many VMs serve, shape (windows,
             states); the states are 0 to the most VMs.
         busy_std_s: their standard deviation, the same shape.
 
     Raises:
-        ValueError: shapes that do not fit, or values that cannot be.
+        ValueError: shapes do not match, or a value is impossible.
     """
 
     window_s: float
@@ -107,10 +108,10 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True)
 class RentedVm:
-    """A VM that is there already or on its way.
+    """A VM that exists or was ordered.
 
     Attributes:
-        ready_in_s: when it serves; 0 or less if it does.
+        ready_in_s: seconds until it serves; 0 or less if it serves already.
         paid_for_s: from now until the end of the billing block that is paid for.
     """
 
@@ -120,13 +121,13 @@ class RentedVm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Equation 11 for every arc, in USD, by what it is made of.
+    """Equation 11 for every arc, in USD, by its parts.
 
     Attributes:
-        miss: expected cost of missed events with so many VMs, shape (windows, states).
+        miss: expected cost of missed events with this many VMs, shape (windows, states).
         egress: of traffic, the same shape.
         kept: of VMs that serve, the same shape.
-        entered: of letting so many VMs begin to serve, all at once; never less for more of them, the same shape.
+        entered: cost when this many VMs begin to serve, all at once; never less for more of them, the same shape.
         rebalance_usd: of a change (equation 12).
         rise_most: how many VMs more than in the window before can serve, shape (windows,), integers.
         std: standard deviation of ``miss`` (equation 13).
@@ -142,28 +143,28 @@ class Costs:
 
     @property
     def window_usd(self) -> Array:
-        """Return what a window costs however many VMs there were before, shape (windows, states)."""
+        """Return the cost of a window, whatever the number of VMs before, shape (windows, states)."""
         usd: Array = self.miss + self.egress + self.kept
         return usd
 
     @property
     def renting(self) -> Array:
-        """Return what VMs cost on each arc, shape (windows, states before, states after)."""
+        """Return the cost of VMs on each arc, shape (windows, states before, states after)."""
         entering = np.maximum(self.entered[:, None, :] - self.entered[:, :, None], 0.0)
         renting: Array = self.kept[:, None, :] + entering
         return renting
 
     @property
     def arcs(self) -> Array:
-        """Return what each arc costs, shape (windows, states before, states after); infinite where one cannot be."""
+        """Return the cost of each arc, shape (windows, states before, states after); infinite if impossible."""
         return np.stack([self.window_arcs(window) for window in range(len(self.miss))])
 
     def window_arcs(self, window: int) -> Array:
-        """Return what the arcs into a window cost, shape (states before, states after)."""
+        """Return the cost of the arcs into a window, shape (states before, states after)."""
         return np.stack([self.arcs_from(window, before) for before in range(self.miss.shape[1])])
 
     def arcs_from(self, window: int, before: int) -> Array:
-        """Return what the arcs from one state into a window cost, shape (states,)."""
+        """Return the cost of the arcs from one state into a window, shape (states,)."""
         arcs: Array = self.entered[window] - self.entered[window, before]
         np.maximum(arcs, 0.0, out=arcs)
         arcs += self.miss[window] + self.egress[window] + self.kept[window]
@@ -183,8 +184,8 @@ class Path:
         cost_usd: expected cost of all windows together.
         arc_usd: expected cost of each window.
         arc_std_usd: its standard deviation.
-        alternatives_usd: for each state of one window, the least cost of a path through it; infinite if there is none.
-            What the rejected options would have cost.
+        alternatives_usd: for each state of one window, the least cost of a path through it (the cost of the rejected
+            options); infinite if there is none.
     """
 
     states: tuple[int, ...]
@@ -198,7 +199,9 @@ def missed_events(horizon: Horizon, settings: CostSettings) -> tuple[Array, Arra
     """Return mean and standard deviation of Miss by window and state, each of shape (windows, states).
 
     Equations 9 and 10 say Miss = sel max(0, In - capacity), with capacity = window / Lat x engines. In and Lat are
-    normal, so their difference D is, to first order in Lat; what is computed are the moments of max(0, D). Without
+    normal, so their difference D is too, to first order in Lat; the result is the moments of max(0, D). Without
+    uncertainty this is the paper's formula; with it, a window whose capacity is expected to be just enough costs
+    something too.
     uncertainty this is the paper's formula; with it, a window that is expected to be just enough costs something too.
     """
     capacity = _capacity(horizon, settings)
@@ -209,18 +212,18 @@ def missed_events(horizon: Horizon, settings: CostSettings) -> tuple[Array, Arra
     z = np.clip(np.divide(mean, std, out=np.zeros_like(mean), where=unsure), -_FAR, _FAR)
     below, density = ndtr(z), _DENSITY_AT_0 * np.exp(-0.5 * z**2)
     positive = np.where(unsure, np.maximum(mean * below + std * density, 0.0), np.maximum(mean, 0.0))
-    # Moments of a normal variable cut off below 0; written so that nothing great is subtracted from something great.
+    # Moments of a normal variable cut off below 0; written without differences of large numbers.
     variance = (mean - positive) * positive + std**2 * below
     variance = np.where(unsure, np.maximum(variance, 0.0), 0.0)
     return settings.selectivity * positive, settings.selectivity * np.sqrt(variance)
 
 
 def costs(horizon: Horizon, settings: CostSettings, fleet: Sequence[RentedVm]) -> Costs:
-    """Return what each arc costs (equation 11).
+    """Return the cost of each arc (equation 11).
 
     Args:
-        horizon: what is expected.
-        settings: what things cost.
+        horizon: the forecast.
+        settings: the prices.
         fleet: VMs that serve, or boot, now.
     """
     _, states = horizon.shape
@@ -243,12 +246,12 @@ def shortest_path(found: Costs, start: int, at: int = 0) -> Path:
     """Return the cheapest path from a state; among equals the one with fewer VMs.
 
     Args:
-        found: what each arc costs.
+        found: the cost of each arc.
         start: number of VMs that serve now.
         at: the window whose states' alternatives are priced.
 
     Raises:
-        ValueError: there is no such state, or no such window.
+        ValueError: the state or the window does not exist.
     """
     windows, states = found.miss.shape
     if not 0 <= start < states:
@@ -272,15 +275,15 @@ def shortest_path(found: Costs, start: int, at: int = 0) -> Path:
 
 
 def _cheapest(to_go: Array, found: Costs, window: int) -> Array:
-    """Return what the cheapest arc from each state costs, with all that comes after it, shape (states,).
+    """Return the cost of the cheapest arc from each state, with everything after it, shape (states,).
 
     Args:
-        to_go: what it costs from each state after, that window included, shape (states,).
-        found: what else arcs cost.
+        to_go: the cost from each state after it, with that window, shape (states,).
+        found: the other costs of arcs.
         window: the window that the arcs lead into.
     """
     usd = to_go.copy()
-    # Down: to the cheapest state below, which costs the change alone.
+    # Down: to the cheapest state below, at the cost of the change alone.
     below = np.minimum.accumulate(to_go)[:-1] + found.rebalance_usd
     np.minimum(usd[1:], below, out=usd[1:])
     rise_most, entered = int(found.rise_most[window]), found.entered[window]
@@ -295,7 +298,7 @@ def _cheapest(to_go: Array, found: Costs, window: int) -> Array:
 
 
 def _usd_until(found: Costs, start: int, at: int) -> Array:
-    """Return the least cost of coming from a state to each state of a window, that window included, shape (states,)."""
+    """Return the least cost from a state to each state of a window, with that window, shape (states,)."""
     usd = found.arcs_from(0, start)
     for window in range(1, at + 1):
         usd = (usd[:, None] + found.window_arcs(window)).min(axis=0)
@@ -303,14 +306,14 @@ def _usd_until(found: Costs, start: int, at: int) -> Array:
 
 
 def vms_to_start(path: Path, window_s: float, boot_s: float, fleet_size: int) -> int:
-    """Return how many VMs to ask for now, so that the path can be walked.
+    """Return how many VMs to order now, so that the path can be followed.
 
-    A VM asked for now serves from the first window that begins when it has booted; later rises can be asked for later.
+    A VM that is ordered now serves from the first window that begins after its boot; later rises can be ordered later.
 
     Args:
         path: the plan.
         window_s: length of a window.
-        boot_s: from asking for a VM until it serves.
+        boot_s: from the order of a VM until it serves.
         fleet_size: VMs that serve or boot already.
     """
     first = math.ceil(boot_s / window_s - 1e-9)
@@ -325,7 +328,7 @@ def _capacity(horizon: Horizon, settings: CostSettings) -> Array:
 
 
 def _egress_usd(horizon: Horizon, settings: CostSettings) -> Array:
-    """Return what traffic costs: VMs get their share of the engines, or nothing when home can carry all."""
+    """Return the cost of traffic: VMs get their share of the engines, or nothing if home can carry everything."""
     capacity = _capacity(horizon, settings)
     arriving = horizon.input_rate[:, None] * horizon.window_s
     vms = np.arange(horizon.shape[1])
@@ -338,15 +341,15 @@ def _egress_usd(horizon: Horizon, settings: CostSettings) -> Array:
 
 
 def _renting_usd(horizon: Horizon, settings: CostSettings, fleet: Sequence[RentedVm]) -> tuple[Array, Array]:
-    """Return what VMs cost that serve, and what it costs to let them begin: ``Costs.kept`` and ``Costs.entered``.
+    """Return the cost of serving VMs, and the cost of starting them: ``Costs.kept`` and ``Costs.entered``.
 
-    A VM of today costs nothing while it is paid for, and a whole period in each window in which the paid time ends and
-    it is kept: exactly what the cloud will charge. Those paid for longest are kept longest.
+    An existing VM costs nothing while it is paid for, and a whole period in each window in which the paid time ends and
+    it is kept: exactly what the cloud will charge. VMs that are paid for longest are kept longest.
 
-    The blocks of a VM that is yet to be started depend on when that is, which a state does not tell. It costs the boot
-    time, half a period, and what a minimum exceeds a period by, when it begins to serve, and time in proportion from
-    then on. That is what its blocks cost on average over where it ends; with no longer minimum, at most half a period
-    is wrong.
+    The blocks of a VM that is not started yet depend on its start, which a state does not contain. So it costs the boot
+    time, half a period, and the excess of a minimum over a period when it begins to serve, and then time in proportion.
+    That is the average cost of its blocks over all possible ends; without a longer minimum, the error is at most half a
+    period.
     """
     windows, states = horizon.shape
     terms = settings.terms
@@ -357,7 +360,7 @@ def _renting_usd(horizon: Horizon, settings: CostSettings, fleet: Sequence[Rente
         keeping[:, level] = terms.time_usd(terms.period_s) * _renewals(vm, horizon, terms)
         ready = _ready_window(vm, horizon)
         if 0 < ready < windows:
-            entering[ready, level] = 0.0  # it is started and paid for already
+            entering[ready, level] = 0.0  # started and paid for already
     return np.cumsum(keeping, axis=1), np.cumsum(entering, axis=1)
 
 
@@ -385,5 +388,5 @@ def _rise_most(horizon: Horizon, settings: CostSettings, fleet: Sequence[RentedV
     arriving = np.bincount([_ready_window(vm, horizon) for vm in fleet], minlength=windows)[:windows]
     arriving[:1] = 0  # those that are ready now serve already
     first = math.ceil(settings.boot_s / horizon.window_s - 1e-9)
-    arriving[first:] = states  # any VM that is asked for now
+    arriving[first:] = states  # any VM that is ordered now
     return arriving.astype(np.intp)

@@ -13,18 +13,18 @@ from policies.planning.rules import CpuThreshold, Observation, QueueingRule, Rat
 from policies.queueing.degree import BufferGoal
 
 _JITTER = 0.1
-"""Slots do not end to the millisecond: a window is over when this part of a slot is missing."""
+"""Slots do not end exactly on time: a window is over when at most this part of a slot is missing."""
 
 _CPU_WINDOWS = 8
 _ENGINES_MOST = 65
-"""No rule is asked for more engines than this: nobody plans for so many, and each costs time to look at."""
+"""Rules are evaluated up to this many engines: larger numbers are unrealistic and cost time."""
 
 _GOAL_PROBABILITY = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a window showed.
+    """The measurements of a window.
 
     Attributes:
         wall_s: its end, in seconds since 1970.
@@ -40,12 +40,12 @@ class Window:
 
 
 class WindowedPolicy(VmPolicy):
-    """A policy that decides once a window; in between its last word holds.
+    """A policy that decides once per window; meanwhile its last answer holds.
 
     Args:
-        site: what is the same for all queries.
-        window_s: length of a window; slots are never cut.
-        latency_s: what is promised.
+        site: the settings that all queries share.
+        window_s: length of a window; slots are never split.
+        latency_s: the promised latency.
     """
 
     def __init__(self, site: Site, window_s: float, latency_s: float) -> None:
@@ -79,7 +79,7 @@ class WindowedPolicy(VmPolicy):
         """Return what is wanted after a window."""
 
     def observation(self, window: Window, seen: Seen) -> Observation | None:
-        """Return what the plain rules look at; None before any event was processed."""
+        """Return the input of the plain rules; None before any event was processed."""
         if window.event_s is None:
             return None
         return Observation(
@@ -109,5 +109,5 @@ class WindowedPolicy(VmPolicy):
 
 
 def busy_part(seen: Seen, slot_s: float) -> float:
-    """Return for which part of the slot the engines worked, on average: what stands in where no CPU is measured."""
+    """Return the mean part of the slot in which the engines worked: used where no CPU use is measured."""
     return min(1.0, sum(seen.slot.busy_s.values()) / ((ENGINES_HOME + seen.serving) * slot_s))

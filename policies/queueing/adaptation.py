@@ -1,8 +1,8 @@
-"""Changing the degree: what is registered to happen a time horizon ahead (section V-D).
+"""Changes of the degree: what is registered to happen a time horizon ahead (section V-D).
 
-A degree decided now is that of the time ``horizon_s`` ahead, since a new instance takes so long to come up. An instance
-that is no longer wanted is cancelled when that time has come; until it has shut down it can be taken back, which costs
-nothing, so those come before new ones.
+A degree that is decided now is for the time ``horizon_s`` ahead, since a new instance takes that long to start. An
+instance that is no longer wanted is cancelled at that time. Until it has shut down it can be used again, which costs
+nothing, so such instances are used before new ones.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to do now.
+    """The actions to take now.
 
     Attributes:
-        reuse: instances whose cancellation is taken back: registered with the splitter again.
+        reuse: instances whose cancellation is revoked: registered with the splitter again.
         start: new instances to deploy; they are registered when they are live.
         cancel: instances to unregister now; they finish what they have and shut down.
     """
@@ -26,19 +26,19 @@ class Change:
 
 
 class Adaptation:
-    """The instances of an operator, and their cancellations to come.
+    """The instances of an operator, and their future cancellations.
 
     Args:
-        instances: how many run at first.
-        horizon_s: TH, the time from asking for an instance until it is live.
+        instances: how many run at the start.
+        horizon_s: TH, the time from the order of an instance until it is live.
 
     Raises:
-        ValueError: values that cannot be.
+        ValueError: a value is impossible.
     """
 
     def __init__(self, instances: int, horizon_s: float) -> None:
         if instances < 1 or horizon_s < 0:
-            raise ValueError(f"there cannot be {instances} instances that take {horizon_s:g} s to come up")
+            raise ValueError(f"{instances} instances with a start time of {horizon_s:g} s are impossible")
         self._wanted = instances
         self._horizon_s = horizon_s
         self._cancellations: list[tuple[float, int]] = []
@@ -56,11 +56,11 @@ class Adaptation:
 
     @property
     def shutting_down(self) -> int:
-        """Return how many cancelled instances still finish what they have."""
+        """Return how many cancelled instances still finish their events."""
         return self._shutting_down
 
     def decide(self, degree: int, at_s: float) -> Change:
-        """Take a new optimal degree for the time ``horizon_s`` ahead; return what to do now.
+        """Set a new optimal degree for the time ``horizon_s`` ahead; return what to do now.
 
         Raises:
             ValueError: the degree is less than 1.
@@ -76,29 +76,29 @@ class Adaptation:
         kept = self._take_back(difference)
         revived = min(difference - kept, self._shutting_down)
         self._shutting_down -= revived
-        # Those cancelled in this very moment were counted among the ones shutting down: they simply stay.
+        # Instances that are cancelled at this moment were counted as shutting down: they simply stay.
         stayed = min(revived, cancel)
         return Change(reuse=revived - stayed, start=difference - kept - revived, cancel=cancel - stayed)
 
     def shut_down(self, count: int = 1) -> None:
-        """Take in that cancelled instances are gone.
+        """Note that cancelled instances have shut down.
 
         Raises:
-            ValueError: not so many were shutting down.
+            ValueError: fewer were shutting down.
         """
         if count > self._shutting_down:
             raise ValueError(f"{count} instances are gone, but only {self._shutting_down} were shutting down")
         self._shutting_down -= count
 
     def _due(self, at_s: float) -> int:
-        """Cancel what is due; return how many instances that is."""
+        """Cancel the instances that are due; return their number."""
         due = sum(count for when_s, count in self._cancellations if when_s <= at_s)
         self._cancellations = [entry for entry in self._cancellations if entry[0] > at_s]
         self._shutting_down += due
         return due
 
     def _take_back(self, most: int) -> int:
-        """Forget cancellations that have not happened yet, the last ones first; return how many."""
+        """Revoke cancellations that have not happened yet, the last ones first; return how many."""
         left = most
         while left and self._cancellations:
             when_s, count = self._cancellations.pop()

@@ -1,4 +1,4 @@
-"""Which distribution a sample of times follows: fit each kind, test how well it fits, take the best (section V-A).
+"""Finds the distribution of a sample of times: fit each kind, test the fit, take the best (section V-A).
 
 The exponential and the normal distribution have tables for a statistic on the empirical distribution function: here
 Anderson and Darling's A^2, with parameters estimated from the sample (Stephens 1974). The others are judged by the
@@ -26,16 +26,16 @@ from policies.queueing.distributions import (
 )
 
 LEAST_SAMPLE = 50
-"""Fewer times tell nothing reliable."""
+"""Fewer times give no reliable result."""
 
 _CONSTANT = 0.01
-"""A coefficient of variation up to which times count as always the same."""
+"""A coefficient of variation up to which times count as constant."""
 
 _CHI_SQUARE_BINS_MOST = 30
 _CHI_SQUARE_EXPECTED = 10
 
 _ESTIMATED = {Uniform.name: 0, Pareto.name: 1}
-"""Parameters that cost the chi-square test a degree of freedom; extremes of a sample are too exact to do so."""
+"""Parameters that cost the chi-square test a degree of freedom; extremes of a sample are too exact for that."""
 
 _EXPONENTIAL_TABLE = ((0.15, 0.10, 0.05, 0.025, 0.01), (0.922, 1.078, 1.341, 1.606, 1.957))
 _NORMAL_TABLE = ((0.15, 0.10, 0.05, 0.025, 0.01), (0.576, 0.656, 0.787, 0.918, 1.092))
@@ -48,7 +48,7 @@ class Match:
 
     Attributes:
         distribution: with its parameters.
-        p_value: probability of a sample fitting as badly if it did follow the distribution.
+        p_value: probability of a fit as bad as this if the sample did follow the distribution.
         distance: greatest difference of the two distribution functions.
     """
 
@@ -63,8 +63,8 @@ class Classified:
 
     Attributes:
         best: the distribution that fits best.
-        accepted: whether it fits at the level asked for; if not, it is the nearest of five that all do not.
-        matches: all that could be fitted, best first.
+        accepted: whether it fits at the required level; if not, it is the nearest of the five.
+        matches: all kinds that could be fitted, best first.
     """
 
     best: Distribution

@@ -1,11 +1,12 @@
 """The least number of instances that keeps a buffer limit with a required probability (section V-C, Figure 5).
 
 Formulas exist for M/M/c and M/D/c only, so other distributions are replaced by ones that fill the buffer more. The
-paper's way works on distribution functions: shorter times between events, longer times to process one. That is always
-safe, but ignores how regular times are and can ask for three times too many instances. So a second way is added for
-times that are new better than used in expectation (here: deterministic, uniform, normal): an exponential time of the
-same mean, which varies more. That this makes longer queues is proven for one instance (Stoyan, Comparison Methods for
-Queues, chapter 5) and, for more, supported by the simulations among the tests. The least degree of all ways counts.
+paper's method compares distribution functions: shorter times between events, longer times to process one. That is
+always safe, but it ignores how regular times are, and can give three times too many instances. So there is a second
+method for times that are new better than used in expectation (here: deterministic, uniform, normal): an exponential
+time of the same mean, which varies more. That this makes longer queues is proven for one instance (Stoyan, Comparison
+Methods for Queues, chapter 5) and, for more, supported by the simulations among the tests. The smallest degree of all
+methods counts.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Queue:
     Attributes:
         model: what kind.
         rate: events per second.
-        busy_s: mean time an instance is busy with one.
+        busy_s: mean time that an instance is busy with one event.
     """
 
     model: Model
@@ -49,21 +50,21 @@ class Queue:
     busy_s: float
 
     def within(self, instances: int, limit: int) -> float:
-        """Return P(Q <= limit), events being processed included."""
+        """Return P(Q <= limit), with the events being processed."""
         formula = mmc_within if self.model is Model.MMC else mdc_within
         return formula(self.rate, self.busy_s, instances, limit)
 
 
 @dataclass(frozen=True, slots=True)
 class BufferGoal:
-    """What the user asks for.
+    """The user's goal.
 
     Attributes:
         limit_events: BL, the most events in the buffer; those being processed count.
-        probability: P_required, for which part of the time.
+        probability: P_required, the part of the time for which the limit must hold.
 
     Raises:
-        ValueError: values that cannot be.
+        ValueError: a value is impossible.
     """
 
     limit_events: int
@@ -79,7 +80,7 @@ class Degree:
     """The answer.
 
     Attributes:
-        instances: the optimal degree; the most allowed if even that is too few.
+        instances: the optimal degree; the greatest allowed if even that is too small.
         kept: whether that keeps the goal.
         probability: P(Q <= BL) at that degree.
         queue: the model that gave it.
@@ -94,21 +95,21 @@ class Degree:
 def exponential_below(workload: Distribution) -> float:
     """Return the mean of the slowest exponential workload whose cdf is nowhere below this one's up to ``CONSERVED``.
 
-    1 - exp(-t / m) >= F(t) says m <= -t / log(1 - F(t)): the least of it over all t.
+    1 - exp(-t / m) >= F(t) means m <= -t / log(1 - F(t)): the minimum of it over all t.
     """
     at_s = np.maximum(workload.quantile(_GRID), 0.0)
     return float((at_s / -np.log1p(-np.minimum(workload.cdf(at_s), CONSERVED))).min())
 
 
 def conservative_queues(workload: Distribution, service: Distribution) -> tuple[Queue, ...]:
-    """Return queues with formulas whose buffers are certainly no emptier; exact ones alone where they exist.
+    """Return queues with formulas whose buffers are certainly no emptier; only exact ones where they exist.
 
     Args:
         workload: times between events.
         service: times to process one.
 
     Raises:
-        ValueError: events may come without any time between them, or take no time.
+        ValueError: the time between events or the time to process one may be 0.
     """
     workload_means = _workload_means(workload)
     queues = tuple(
@@ -126,12 +127,13 @@ def calculate_degree(
 ) -> tuple[int, float, bool]:
     """Return the least number of instances that keeps the goal (Figure 5).
 
-    As in the paper the search starts at the current degree and goes up while too few, down while enough. Q = 0 counts
-    as kept, which line 4 of the figure leaves out against the text; and there is a least and a greatest degree.
+    As in the paper, the search starts at the current degree and goes up while the degree is too small, down while it is
+    enough. Q = 0 counts as kept, which line 4 of the figure leaves out, against the text; and there is a least and a
+    greatest degree.
 
     Args:
         within: P(Q <= BL) for a number of instances; never less for more instances.
-        goal: what is to be kept.
+        goal: the limit to keep.
         current: degree to start from.
         most: greatest degree.
 
@@ -153,12 +155,12 @@ def calculate_degree(
 def optimal_degree(
     workload: Distribution, service: Distribution, goal: BufferGoal, *, current: int, most: int
 ) -> Degree:
-    """Return the least degree that any conservative queue says keeps the goal.
+    """Return the smallest degree with which any conservative queue keeps the goal.
 
     Args:
         workload: predicted times between events.
         service: times to process one, from the operator's profile.
-        goal: what is to be kept.
+        goal: the limit to keep.
         current: degree now.
         most: greatest degree.
     """
@@ -195,7 +197,7 @@ def _services(service: Distribution) -> list[tuple[Model, float]]:
 
 
 def _is_regular(times: Distribution) -> bool:
-    """Return whether times are new better than used in expectation: none may reach far below 0, where it is cut off."""
+    """Return whether times are new better than used in expectation; none may reach far below 0, where they are cut."""
     if isinstance(times, Normal):
         return times.mean_s >= 3 * times.std_s
     return isinstance(times, Deterministic | Uniform) and math.isfinite(times.mean_s)

@@ -1,9 +1,9 @@
-"""The five distributions a workload is matched with (section V-A), each with its parameters as fields.
+"""The five distributions that a workload is compared with (section V-A), each with its parameters as fields.
 
-Parameters come from the moments where those give them well, by maximum likelihood for Pareto and, other than in the
-paper, for uniform times: their bounds by moments are off by the order of 1 / sqrt(n), enough for the tests to reject
-them, by the extremes of the sample only by 1 / n. All times are in seconds and not negative; samples have the shape
-(n,).
+Parameters come from the moments where those give them well. For Pareto they come from the maximum likelihood and,
+unlike in the paper, so do those of uniform times: bounds from moments are off by the order of 1 / sqrt(n), enough for
+the tests to reject them; bounds from the extremes of the sample are off by 1 / n only. All times are in seconds and not
+negative; samples have the shape (n,).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Distribution(Protocol):
         """Return the distribution of this kind that fits a sample best.
 
         Raises:
-            ValueError: none of this kind does.
+            ValueError: no distribution of this kind does.
         """
         ...
 
@@ -43,7 +43,7 @@ class Distribution(Protocol):
         ...
 
     def quantile(self, probability: Array) -> Array:
-        """Return the time that is not passed with this probability, 0 <= probability < 1."""
+        """Return the time that is not exceeded with this probability, 0 <= probability < 1."""
         ...
 
 

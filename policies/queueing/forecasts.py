@@ -1,7 +1,7 @@
 """Short forecasts of a series of equally long time slices: naive, seasonal naive, and Holt-Winters (section V-A).
 
-A series has the shape (n,), oldest first; a forecast the shape (ahead,), the first value being that of the next slice.
-Holt-Winters is written out here: its three equations are shorter than what a library that has them costs to load.
+A series has the shape (n,), oldest first; a forecast has the shape (ahead,), beginning with the next slice.
+Holt-Winters is implemented here: its three equations are shorter than the load time of a library would justify.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from policies.arrays import Array, finite
 
 
 def naive(series: npt.ArrayLike, ahead: int) -> Array:
-    """Return the last value, again and again."""
+    """Return the last value, repeated."""
     return np.full(_steps(ahead), _series(series, 1)[-1])
 
 
 def seasonal_naive(series: npt.ArrayLike, ahead: int, season: int) -> Array:
-    """Return what was a season before.
+    """Return the values of a season before.
 
     Args:
         series: at least one season long.
         ahead: how many slices to forecast.
-        season: slices a season.
+        season: slices per season.
     """
     if season < 1:
         raise ValueError(f"a season of {season} slices makes no sense")
@@ -35,11 +35,11 @@ def seasonal_naive(series: npt.ArrayLike, ahead: int, season: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Smoothing:
-    """How fast Holt-Winters follows; each lies in [0, 1].
+    """How fast Holt-Winters adapts; each value is in [0, 1].
 
     Attributes:
         level: alpha.
-        trend: beta, of what the level changed.
+        trend: beta, of the change of the level.
         seasonal: gamma.
     """
 
@@ -55,12 +55,12 @@ class Smoothing:
 class HoltWinters:
     """Additive Holt-Winters: a level, a trend and a season, each smoothed exponentially.
 
-    Level and trend start from the means of the first two seasons, the season from the first one's differences to its
+    Level and trend start from the means of the first two seasons, the season from the first season's differences to its
     mean.
 
     Args:
-        season: slices a season.
-        smoothing: how fast it follows; ``fit_smoothing`` finds it.
+        season: slices per season.
+        smoothing: how fast it adapts; ``fit_smoothing`` finds it.
         series: at least two seasons long.
 
     Raises:
@@ -80,7 +80,7 @@ class HoltWinters:
             self.observe(value)
 
     def observe(self, value: float) -> None:
-        """Take in the next slice's value."""
+        """Add the next slice's value."""
         expected = self._level + self._trend + self._season[0]
         self.errors.append(value - expected)
         before, smooth = self._level, self._smoothing
@@ -90,7 +90,7 @@ class HoltWinters:
         self._trend = smooth.trend * (self._level - before) + (1 - smooth.trend) * self._trend
 
     def forecast(self, ahead: int) -> Array:
-        """Return the level, moved on by the trend, with the season put on it."""
+        """Return the level, extended by the trend, plus the season."""
         steps = np.arange(1, _steps(ahead) + 1)
         return np.asarray(self._level + self._trend * steps + np.resize(self._season, ahead), dtype=np.float64)
 

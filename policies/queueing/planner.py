@@ -1,7 +1,7 @@
 """From times between events to a degree: the workflow of Figure 3 of Mayer et al.
 
-Each time slice is classified. Its mean, and what else its kind of distribution needs, is forecast a time horizon ahead;
-the profile says how long an event takes at that load, and queueing theory how many instances that asks for.
+Each time slice is classified. Its mean, and the other parameters of its distribution, are forecast a time horizon
+ahead. The profile gives the time per event at that load, and queueing theory the number of instances.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from policies.queueing.profile import OperatorProfile
 from policies.queueing.refined import refined
 
 RateForecaster = Callable[[list[float], int], Array]
-"""From a series of equally long slices, and how many ahead, to as many values."""
+"""Maps a series of equally long slices, and a number of slices ahead, to that many values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerSettings:
-    """What the planner works with.
+    """The planner's settings.
 
     Attributes:
         goal: BL and P_required.
         profile: processing times by load.
         most: greatest number of instances.
-        ahead: slices until an instance that is asked for now is live: TH / sfreq, rounded up.
-        slices: how many past slices are kept to forecast from.
+        ahead: slices until an instance that is ordered now is live: TH / sfreq, rounded up.
+        slices: how many past slices are kept for forecasts.
     """
 
     goal: BufferGoal
@@ -49,13 +49,13 @@ class PlannerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is wanted a time horizon ahead.
+    """The plan for a time horizon ahead.
 
     Attributes:
         degree: the optimal degree.
         workload: the forecast times between events.
-        accepted: whether the last slice fits the kind of distribution it was taken for.
-        profiled: whether so high a load was profiled.
+        accepted: whether the last slice fits the assumed kind of distribution.
+        profiled: whether such a high load was profiled.
         why: the reason as a sentence.
     """
 
@@ -67,11 +67,11 @@ class Plan:
 
 
 class QueueingPlanner:
-    """Watches slices of times between events and says how many instances are wanted.
+    """Observes slices of times between events and returns how many instances are wanted.
 
     Args:
-        settings: what it works with.
-        forecast: how a slice's mean is forecast; naively, as in the paper's evaluation, unless said otherwise.
+        settings: its settings.
+        forecast: how a slice's mean is forecast; naive by default, as in the paper's evaluation.
         rng: if given, degrees are refined by simulation, which takes tenths of a second: see ``refined``.
     """
 
@@ -84,20 +84,20 @@ class QueueingPlanner:
         self._means_s: deque[float] = deque(maxlen=settings.slices)
 
     def decide(self, between_s: Array, current: int) -> Plan:
-        """Take in the last slice and return the plan.
+        """Add the last slice and return the plan.
 
         Args:
             between_s: times between the slice's events, shape (n,).
             current: instances now, where the search starts.
 
         Raises:
-            ValueError: too few events to tell a distribution: make the slices longer.
+            ValueError: there are too few events to find a distribution: make the slices longer.
         """
         settings = self._settings
         classified = classify(between_s)
         self._means_s.append(float(between_s.mean()))
         ahead = float(self._forecast(list(self._means_s), settings.ahead)[-1])
-        # A forecast may shoot beyond what can be; a mean is positive, and one that is not says nothing.
+        # A forecast may be impossible; a mean must be positive, otherwise the forecast is ignored.
         mean_s = ahead if ahead > 0 else self._means_s[-1]
         workload = scaled(classified.best, mean_s / float(between_s.mean()))
         rate = 1.0 / mean_s
@@ -109,7 +109,7 @@ class QueueingPlanner:
 
 
 def scaled(distribution: Distribution, factor: float) -> Distribution:
-    """Return the distribution of times that are all so many times longer: the same shape."""
+    """Return the distribution of times that are all longer by this factor, with the same shape."""
     match distribution:
         case Exponential() | Deterministic():
             return replace(distribution, mean_s=distribution.mean_s * factor)

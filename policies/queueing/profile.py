@@ -1,4 +1,4 @@
-"""What an operator's instances need for an event at different loads, measured before run time (section V-B)."""
+"""The processing times of an operator's instances at different loads, measured before run time (section V-B)."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class OperatorProfile:
             raise ValueError(f"a profile needs different rates that are not negative, not {self._rates}")
 
     def service(self, rate: float) -> tuple[Distribution, bool]:
-        """Return the times at the next load that was measured, since times grow with the load.
+        """Return the times at the next higher load that was measured, since times grow with the load.
 
         Returns:
-            The distribution, and whether so high a load was measured; if not, it is that of the highest one.
+            The distribution, and whether such a high load was measured; if not, it is that of the highest one.
         """
         at = bisect.bisect_left(self._rates, rate)
         covered = at < len(self._points)

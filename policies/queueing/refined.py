@@ -1,8 +1,9 @@
-"""The least number of instances for times without formulas, by simulation: what a conservative degree can save.
+"""The smallest number of instances for times without formulas, by simulation: it may save some of a safe degree.
 
-The approximations of section V-C are safe and may ask for too many instances. Once workload and service are known as
-distributions, the queue itself can be simulated: many short independent runs at once, so that their spread says how
-sure the answer is. It takes hundredths of a second a degree, a second where it is close: run it where nobody waits.
+The approximations of section V-C are safe and may give too many instances. Once workload and service are known as
+distributions, the queue itself can be simulated: many short independent runs at once, so that their spread shows how
+certain the answer is. It takes hundredths of a second for a degree, a second where it is close: run it where nobody
+waits.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ _RUNS = 40
 _BATCHES_MOST = 6
 _EVENTS = 1200
 _WARM_UP = 0.4
-"""This part of each run, which begins with an empty queue, is not looked at."""
+"""This first part of each run, which begins with an empty queue, is ignored."""
 
 _MOMENTS = 100
 _SURE = 1.685
 """Student's t of 95 %, one-sided, for one batch of runs; a little more than enough for several."""
 
 _BUSIEST = 0.93
-"""Busier queues do not settle down within so short a run, and would look emptier than they are."""
+"""Busier queues do not reach a steady state in such a short run, and would look emptier than they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What runs of a queue showed of P(Q <= BL).
+    """The result of simulating a queue: P(Q <= BL).
 
     Attributes:
         within: mean over the runs.
-        error: what it is off by at most, with 95 % confidence to either side.
+        error: its error, with 95 % confidence to either side.
     """
 
     within: float
@@ -49,10 +50,10 @@ def simulate(
     goal: BufferGoal,
     rng: np.random.Generator,
 ) -> Simulated:
-    """Return P(Q <= BL) of G/G/c, events being processed included, at random moments.
+    """Return P(Q <= BL) of G/G/c, with the events being processed, at random moments.
 
-    More runs are added, each time twice as many, until it is clear whether the goal is kept, or there have been enough:
-    heavy tails need thousands, and many runs side by side take little longer than few.
+    More runs are added, each time twice as many, until it is clear whether the goal is kept, or the limit is reached.
+    Heavy tails need thousands of runs, and many runs side by side take little longer than few.
     """
     shares: list[float] = []
     for batch in range(_BATCHES_MOST):
@@ -66,13 +67,13 @@ def simulate(
 def refined(
     safe: Degree, workload: Distribution, service: Distribution, goal: BufferGoal, rng: np.random.Generator
 ) -> Degree:
-    """Return the least degree below a safe one that simulations say surely keeps the goal; the safe one if none does.
+    """Return the smallest degree below a safe one that certainly keeps the goal in simulations; or the safe one.
 
     Args:
         safe: the degree of ``optimal_degree``.
         workload: times between events.
         service: times to process one.
-        goal: what is to be kept.
+        goal: the limit to keep.
         rng: for the simulations.
     """
     offered = service.mean_s / workload.mean_s
@@ -88,7 +89,7 @@ def _batch(
 ) -> list[float]:
     """Return P(Q <= limit) of queues run side by side.
 
-    Events are taken in order by whichever instance is free first (Kiefer and Wolfowitz 1955).
+    Events are processed in order by the instance that is free first (Kiefer and Wolfowitz 1955).
     """
     shape = (_EVENTS, runs)
     arrivals = np.cumsum(workload.quantile(rng.uniform(size=shape)), axis=0)

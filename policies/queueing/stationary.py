@@ -1,7 +1,7 @@
-"""How many events wait when a queue has settled down: M/M/c and M/D/c.
+"""How many events wait in a queue in its steady state: M/M/c and M/D/c.
 
 ``rate`` is events per second, ``busy_s`` the (mean) time an instance is busy with one, ``instances`` is c. Two counts
-are told apart: events that *wait*, and events in the *system*, which are those and the ones being processed. The
+are distinguished: events that *wait*, and events in the *system*, which are those and the ones being processed. The
 splitter of the paper keeps an event until it has been processed, so its buffer is the system.
 """
 
@@ -17,7 +17,7 @@ from scipy.special import gammaln
 from policies.arrays import Array
 
 CRITICAL = 1 - 1e-6
-"""The utilisation from which a queue counts as one that never settles down: numbers fail where it takes for ever."""
+"""The utilisation from which a queue counts as unstable: numerical methods fail there."""
 
 _ROOT_ERROR = 1e-12
 _STATES_MOST = 1200
@@ -46,7 +46,7 @@ def erlang_c(rate: float, busy_s: float, instances: int) -> float:
 
 
 def mmc_within(rate: float, busy_s: float, instances: int, limit: int) -> float:
-    """Return P(at most ``limit`` events in the system) of an M/M/c queue; 0 if it never settles down."""
+    """Return P(at most ``limit`` events in the system) of an M/M/c queue; 0 if it is unstable."""
     rho = utilisation(rate, busy_s, instances)
     if rho >= CRITICAL:
         return 0.0
@@ -64,16 +64,16 @@ def mmc_within(rate: float, busy_s: float, instances: int, limit: int) -> float:
 def mdc_distribution(rate: float, busy_s: float, instances: int) -> tuple[Array, float]:
     """Return the distribution of events in the system of an M/D/c queue.
 
-    Whoever is processed now is gone a service time later and nobody else is, so the count n becomes max(n - c, 0) plus
-    a Poisson number of arrivals; the stationary distribution solves these balance equations (Tijms 2006). Its tail is
+    Every event in service ends within one service time and no other does, so the count n becomes max(n - c, 0) plus a
+    Poisson number of arrivals; the stationary distribution solves these balance equations (Tijms 2006). Its tail is
     geometric with ratio 1 / tau, tau > 1 being the root of tau^c exp(rate busy_s (1 - tau)) = 1, so finitely many
     states are enough.
 
     Returns:
-        Probabilities of 0, 1, ... n events, and the ratio by which each one beyond follows from the one before.
+        Probabilities of 0, 1, ... n events, and the ratio of each further one to the one before.
 
     Raises:
-        ValueError: the queue never settles down.
+        ValueError: the queue is unstable.
     """
     rho = utilisation(rate, busy_s, instances)
     if rho >= CRITICAL:
@@ -81,7 +81,7 @@ def mdc_distribution(rate: float, busy_s: float, instances: int) -> tuple[Array,
     if rate == 0:
         return np.array([1.0]), 0.0
     ratio = _tail_ratio(rate * busy_s, instances)
-    # The second largest root is well below the ratio: a few times as many states as instances show the pure tail.
+    # The second largest root is well below the ratio: a few times as many states as instances reach the pure tail.
     states = min(int(6 * instances + 10 * math.sqrt(rate * busy_s) + 60), _STATES_MOST)
     arrivals = _poisson(rate * busy_s, states + instances)
     balance = np.zeros((states + 1, states + 1))
@@ -102,7 +102,7 @@ def mdc_distribution(rate: float, busy_s: float, instances: int) -> tuple[Array,
 
 
 def mdc_within(rate: float, busy_s: float, instances: int, limit: int) -> float:
-    """Return P(at most ``limit`` events in the system) of an M/D/c queue; 0 if it never settles down."""
+    """Return P(at most ``limit`` events in the system) of an M/D/c queue; 0 if it is unstable."""
     if utilisation(rate, busy_s, instances) >= CRITICAL:
         return 0.0
     probabilities, ratio = mdc_distribution(rate, busy_s, instances)

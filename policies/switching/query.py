@@ -1,4 +1,4 @@
-"""What the scheduler knows of one query, and what the switching functions say of it."""
+"""The scheduler's state of one query, and the switching functions applied to it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ALL_HOME: Route = ((HOME, 1.0),)
 """The route of a query that sends nothing to the cloud."""
 
 _HOME_CAN_CARRY = 0.9
-"""A query that was moved whole comes home when its input is below this part of what home was seen to sustain."""
+"""A query that was moved whole returns home when its input is below this part of home's measured capacity."""
 
 _JITTER = 0.1
-"""Slots do not end to the millisecond: tau counts as elapsed when this part of a slot is missing."""
+"""Slots do not end exactly on time: tau counts as elapsed when at most this part of a slot is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,9 @@ class QuerySettings:
         switching: thresholds.
         latency_qos_s: L_QoS.
         mode: ``auto`` and ``data`` send a share, ``query`` moves all events, ``off`` keeps them home.
-        share: fixed R in [0, 1]; None finds it by feedback.
-        switchable: whether splitting cannot change an answer; ``QueryOpened`` knows better once the plan is read.
-        policy: who says when VMs start and are kept; None: equation 1 alone.
+        share: fixed R in [0, 1]; None: found by feedback.
+        switchable: whether a split can change no answer; ``QueryOpened`` corrects it once the plan is read.
+        policy: decides when VMs start and are kept; None: equation 1 alone.
     """
 
     name: str
@@ -50,10 +50,11 @@ class QuerySettings:
 
 
 class SwitchedQuery:
-    """What the scheduler remembers of a query, and what the switching functions make of it.
+    """The scheduler's state of a query, with the switching functions.
 
-    ``unpaid`` says why its own budget keeps it home; empty if it does not. ``kept_off`` says why, for each VM on which
-    the query cannot run. A VM that is gone stays in there: the next one is likely to refuse the query too.
+    ``unpaid`` holds the reason if its own budget keeps it home; otherwise empty. ``kept_off`` holds, for each VM on
+    which the query cannot run, the reason. A VM that is gone stays in it: the next one is likely to refuse the query
+    too.
     """
 
     def __init__(self, settings: QuerySettings, slot_s: float) -> None:
@@ -81,12 +82,12 @@ class SwitchedQuery:
 
     @property
     def share(self) -> float:
-        """Return the part of the events that cloud lanes get."""
+        """Return the part of the events that goes to cloud lanes."""
         return 1.0 - self.route[0][1]
 
     @property
     def expected_bytes_per_s(self) -> float:
-        """Return what would cross the WAN if every event did, at the compression seen so far."""
+        """Return the bytes over the WAN if every event were sent, at the compression so far."""
         return self.slot.input_bytes_per_s * self.sent_part
 
     @property
@@ -95,7 +96,7 @@ class SwitchedQuery:
         return self.sent_bytes / self.raw_bytes if self.raw_bytes else 1.0
 
     def opened(self, *, switchable: bool, reason: str) -> None:
-        """Take in what its plan says; VMs that could not run it may be tried again."""
+        """Take the properties of its plan; VMs that could not run it may be tried again."""
         self.switchable = switchable
         self.reason = reason or ("" if switchable else "it may not be switched")
         self.kept_off.clear()
@@ -103,13 +104,15 @@ class SwitchedQuery:
 
     def usable(self, ready: tuple[str, ...]) -> tuple[str, ...]:
         """Return which of the ready VMs can run it; where none can, ``why_home`` says so from now on."""
+        if not self.kept_off:
+            return ready
         found = tuple(vm for vm in ready if vm not in self.kept_off)
-        last = next(reversed(self.kept_off.items()), None)
-        self._no_vm_takes_it = "" if last is None or found else f"{last[0]} cannot run it: {last[1]}"
+        vm, why = next(reversed(self.kept_off.items()))
+        self._no_vm_takes_it = "" if found else f"{vm} cannot run it: {why}"
         return found
 
     def observe(self, slot: QuerySlot) -> None:
-        """Take in what the profiler measured."""
+        """Take the profiler's measurements."""
         self.slot, self._shown = slot, None
         if slot.raw_bytes or slot.sent_bytes:
             self.raw_bytes += sum(slot.raw_bytes.values())
@@ -117,7 +120,7 @@ class SwitchedQuery:
 
     @property
     def shown(self) -> QuerySlot:
-        """Return the last slot for those whom it is only shown to."""
+        """Return the last slot, read-only."""
         if self._shown is None:
             self._shown = detached(self.slot)
         return self._shown
@@ -127,11 +130,11 @@ class SwitchedQuery:
         return not self.why_home and self.slot.latency_s >= self.settings.switching.start_vm_above_s
 
     def vm_is_due(self, at_s: float) -> bool:
-        """Return whether equation 1 starts a VM: it was asked for during tau."""
+        """Return whether equation 1 starts a VM: L >= L_s has held for tau."""
         return self._phi_vm(False, at_s, period_bytes=0, period_ends=False)
 
     def keeps_vm(self, period_bytes: int, at_s: float) -> bool:
-        """Return whether equation 1 keeps a VM, that was sent so many bytes of this query, for another period."""
+        """Return whether equation 1 keeps a VM, to which this many bytes were sent, for another period."""
         return not self.why_home and self._phi_vm(True, at_s, period_bytes=period_bytes, period_ends=True)
 
     def _phi_vm(self, before: bool, at_s: float, *, period_bytes: int, period_ends: bool) -> bool:
@@ -148,8 +151,8 @@ class SwitchedQuery:
     def wants_cloud(self, *, vm_before: bool, vm_ready: bool, switched: bool) -> bool:
         """Return equation 2.
 
-        A query that was moved whole also stays there while home could not carry it: nothing completes at home then, so
-        the equation would see no latency, bring it back and move it again for ever.
+        A query that was moved whole also stays in the cloud while home could not carry it. Nothing completes at home
+        then, so the equation would see no latency, move it back and then away again, for ever.
         """
         if self.why_home:
             return False

@@ -1,4 +1,4 @@
-"""Which of several queries goes to the cloud next (ESM, section 4): by L - L_QoS, one after another while it helps."""
+"""Which of several queries goes to the cloud next (ESM, section 4): by L - L_QoS, one by one while it helps."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 
 class Candidate(NamedTuple):
-    """A query as the ranking sees it.
+    """The properties of a query that the ranking uses.
 
     Attributes:
         query: name of the query.
         latency_s: L_t.
         latency_qos_s: L_QoS.
-        tolerance_s: tau; how long, beyond a slot, the effect of the last switch is awaited.
+        tolerance_s: tau; how long, beyond a slot, to wait for the effect of the last switch.
         wants_cloud: phi_data of equation 2.
     """
 
@@ -37,8 +37,8 @@ def total_excess_s(candidates: Iterable[Candidate]) -> float:
 class Ranking:
     """Admits queries to the cloud one after another.
 
-    The first may go at once. A further one waits until a slot and its tau have passed since the last, and goes only if
-    since then the total excess latency fell, or a new VM became ready. A query that no longer wants the cloud leaves.
+    The first may go at once. The next waits until a slot and its tau have passed since the last switch, and goes only
+    if the total excess latency fell meanwhile, or a new VM became ready. A query that no longer wants the cloud leaves.
     """
 
     def __init__(self, slot_s: float) -> None:
@@ -58,11 +58,11 @@ class Ranking:
         return query in self._switched
 
     def vm_ready(self) -> None:
-        """A new VM is ready: the next switch may help even if the last did not."""
+        """Note that a new VM is ready: the next switch may help even if the last did not."""
         self._fresh_vm = True
 
     def update(self, candidates: Sequence[Candidate], at_s: float) -> Mapping[str, str]:
-        """Switch at most one more query; return why not for each that wants the cloud and does not get it."""
+        """Switch at most one more query; return the reason for each that wants the cloud and is not switched."""
         for candidate in candidates:
             if not candidate.wants_cloud:
                 self._switched.pop(candidate.query, None)

@@ -9,18 +9,20 @@ from typing import Protocol
 from policies.signals import HOME, QuerySlot
 
 _STEPS = 1000
-"""Shares are multiples of a thousandth: finer ones would only make noise in the log."""
+"""Shares are multiples of a thousandth: finer ones would only add noise to the log."""
 
 _RATE_SPREAD = 4.0
-"""Among cloud lanes a measured rate counts at most this many times more, or less, than their mean: a lane that got few
-events ran small batches, measured slow, and would get fewer still."""
+"""A measured rate counts as at most this factor above or below the mean of the cloud lanes.
+
+A lane with few events runs small batches, measures slow, and would otherwise get even fewer.
+"""
 
 
 _TAKEN = 0.8
-"""Below this part of what it was offered the cloud did not take its share; runs are too coarse to judge finer."""
+"""Below this part of its share the cloud did not take it; runs are too coarse for a finer limit."""
 
 _MEMORY = 0.8
-"""What was dealt in a slot counts by this much less a slot later: of two large runs a slot a small share gets none."""
+"""The weight of a slot's dispatches one slot later: with two large runs a slot, a small share gets none in some."""
 
 _SLOTS_LEAST = 5
 """Fewer slots are not enough to judge what the cloud takes."""
@@ -63,14 +65,14 @@ class FixedShare:
 class FeedbackGains:
     """How strongly ``AutoShare`` reacts, per slot.
 
-    A lane's backlog sums up what was wrong with the share before, so a share that only sums up errors too would swing
+    A lane's backlog integrates past errors of the share. A controller that only integrates errors too would oscillate
     for ever: ``proportional`` damps it.
 
     Attributes:
-        proportional: share lent, not added, when one lane's time is negligible beside the other's.
-        integral: share added for the same difference; for each slot of that time beyond the first as much less, since
-            a long backlog also takes long to change.
-        tracking: how much of the way the share follows what the cloud really took, when it took less than offered.
+        proportional: share added temporarily when one lane's time is negligible beside the other's.
+        integral: share added permanently for the same difference; divided by the number of slots of that time, since a
+            long backlog also takes long to change.
+        tracking: how far the share moves towards what the cloud really took, when it took less than its share.
         least: the cloud's smallest share; without any event nothing could be measured there.
         most: the cloud's largest share, so that home never starves.
     """
@@ -83,8 +85,8 @@ class FeedbackGains:
 
 
 @dataclass(slots=True)
-class _Dealt:
-    """What was dealt lately: events, those that went to the cloud, and those that its share would have given it."""
+class _Recent:
+    """Recent dispatches: all events, those that went to the cloud, and those that its share would have given it."""
 
     slots: int = 0
     events: float = 0.0
@@ -92,7 +94,7 @@ class _Dealt:
     offered: float = 0.0
 
     def refused(self) -> bool:
-        """Tell whether the cloud did not take its share."""
+        """Return whether the cloud did not take its share."""
         return self.slots >= _SLOTS_LEAST and self.to_cloud < _TAKEN * self.offered
 
     def add(self, slot: QuerySlot, share: float) -> None:
@@ -107,9 +109,9 @@ class _Dealt:
 class AutoShare:
     """Feedback that makes events complete equally late in the cloud and at home.
 
-    Before they get into a lane all events wait alike, so it compares the times in the lanes. It starts from the lanes'
-    service rates and begins anew when the set of lanes changes. Home takes what the cloud cannot: a share beyond what
-    the cloud takes does no harm while it lasts, but must not wind up.
+    All events wait alike before they enter a lane, so it compares the times in the lanes. It starts from the lanes'
+    service rates, and starts again when the set of lanes changes. Home takes what the cloud cannot take. So a share
+    beyond what the cloud takes does no harm for a while, but it must not wind up.
 
     Args:
         slot_s: length of a slot.
@@ -121,7 +123,7 @@ class AutoShare:
         self._gains = gains or FeedbackGains()
         self._lanes: frozenset[str] = frozenset()
         self._base = 0.0
-        self._dealt = _Dealt()
+        self._recent = _Recent()
 
     def update(self, slot: QuerySlot, cloud: Sequence[str], share: float) -> float:
         """Return the cloud's share in [``least``, ``most``] for the next slot."""
@@ -129,14 +131,14 @@ class AutoShare:
         if frozenset(cloud) != self._lanes:
             self._lanes = frozenset(cloud)
             self._base = self._clamped(_share_by_rate(slot.rates, cloud))
-            self._dealt = _Dealt()
+            self._recent = _Recent()
             return self._base
         error = _relative_difference(slot.home_lane_s, slot.cloud_lane_s)
         if error > 0 and slot.no_credit.issuperset(cloud):
             error = 0.0
-        self._dealt.add(slot, share)
-        if self._dealt.refused():
-            carried = self._dealt.to_cloud / self._dealt.events
+        self._recent.add(slot, share)
+        if self._recent.refused():
+            carried = self._recent.to_cloud / self._recent.events
             self._base = self._clamped(self._base + gains.tracking * (carried - self._base))
         else:
             patience = max(1.0, (slot.home_lane_s or 0.0) / self._slot_s, (slot.cloud_lane_s or 0.0) / self._slot_s)

@@ -1,9 +1,9 @@
 """Which part of a query's events is shed while the budget is spent (``when_spent: shed``).
 
-The newest events are shed, as an even sample of those that come in; what was taken in is answered. With a capacity of
-mu events per second, B events waiting and B* = mu x w of them wanted, mu - (B - B*) / horizon events per second are
-taken in. So B comes to B* with that horizon, and the capacity is used. The wait w begins with half the latency target
-and is learnt, so that the latency comes to a little less than the target: there is more in it than waiting.
+The newest events are shed, as an even sample of the new ones; events that were accepted are answered. With a capacity
+of mu events per second, B events waiting and B* = mu x w of them wanted, mu - (B - B*) / horizon events per second are
+accepted. So B approaches B* within that horizon, and the capacity is used. The wait w begins with half the latency
+target and is adapted, so that the latency stays slightly below the target: latency is more than waiting.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from policies.vms.fleet import Fleet
 from policies.vms.vm import VmState
 
 MOST = 0.99
-"""A query goes on answering something, however much comes."""
+"""A query always answers some events, however many come."""
 
 _CHANGE = 0.02
-"""A change of what is taken in by less than this part is not worth an order."""
+"""A change of the accepted part by less than this is not worth a command."""
 
 _HORIZON_SLOTS = 3
 _WAIT_MOST = 0.5
@@ -30,7 +30,7 @@ _LEARN = 0.1
 
 @dataclass(slots=True)
 class Sampler:
-    """Says how many of the events that come are shed; over time exactly ``share`` of them."""
+    """Decides how many of the next events are shed; over time exactly ``share`` of them."""
 
     share: float = 0.0
     _owed: float = 0.0
@@ -50,10 +50,10 @@ def share_to_shed(slot: QuerySlot, capacity_per_s: float, *, wait_s: float, hori
     """Return the part of the input that is too much, in [0, 0.99].
 
     Args:
-        slot: what was measured; its input counts what was shed.
+        slot: the measurements; its input includes shed events.
         capacity_per_s: events per second that the query's lanes serve together.
-        wait_s: w, for how long those that are taken in shall wait.
-        horizon_s: in about so long what waits is to be as much as is wanted.
+        wait_s: w, how long accepted events should wait.
+        horizon_s: the time in which the number of waiting events should approach the wanted one.
     """
     if slot.input_rate <= 0:
         return 0.0
@@ -64,11 +64,11 @@ def share_to_shed(slot: QuerySlot, capacity_per_s: float, *, wait_s: float, hori
 
 
 class Shedder:
-    """Decides for each query.
+    """Decides the share to shed for each query.
 
     Args:
         slot_s: length of a slot.
-        max_vms: where that is what forbids another VM, nothing is shed: it is not the money.
+        max_vms: if this limit forbids another VM, nothing is shed: money is not the reason.
     """
 
     def __init__(self, slot_s: float, max_vms: int) -> None:
@@ -79,7 +79,7 @@ class Shedder:
         self._waits_s: dict[str, float] = {}
 
     def orders(self, event: Event, queries: Mapping[str, SwitchedQuery], fleet: Fleet) -> list[SetShed]:
-        """Return what changes after a slot that ended."""
+        """Return the changes after a slot that ended."""
         orders = []
         for name, query in queries.items():
             before = self._shares.get(name, 0.0)
@@ -99,7 +99,7 @@ class Shedder:
         slot, settings = query.slot, query.settings
         capacity_per_s = sum(slot.rates.get(lane, 0.0) for lane in (HOME, *fleet.ready))
         if capacity_per_s <= 0:
-            return before  # nothing was measured yet
+            return before  # there is no measurement yet
         if slot.latency_s >= settings.switching.send_above_s:
             self._active.add(settings.name)
         elif slot.input_rate <= capacity_per_s:
@@ -110,7 +110,7 @@ class Shedder:
         return share_to_shed(slot, capacity_per_s, wait_s=self._wait_s(query), horizon_s=horizon_s)
 
     def _wait_s(self, query: SwitchedQuery) -> float:
-        """Return w after this slot: less while the latency is above its aim, more while it is below."""
+        """Return w after this slot: less while the latency is above its target, more while it is below."""
         name, target_s = query.settings.name, query.settings.latency_qos_s
         most_s = _WAIT_MOST * target_s
         error_s = min(target_s, max(-target_s, _AIM * target_s - query.slot.latency_s))
@@ -119,7 +119,7 @@ class Shedder:
         return wait_s
 
     def _why_nothing_helps(self, query: SwitchedQuery, fleet: Fleet, at_s: float) -> str:
-        """Return which money is missing; empty if it is not money that keeps the query from help."""
+        """Return which money is missing; empty if money is not the reason."""
         if query.settings.mode == "off" or not query.switchable:
             return ""
         if query.unpaid:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SwitchingSettings:
-    """Thresholds of one query, named as in the configuration; the paper's letters follow.
+    """Thresholds of one query, named as in the configuration, with the paper's symbols.
 
     Attributes:
         start_vm_above_s: L_s, latency from which a VM is wanted.
@@ -51,15 +51,15 @@ def phi_vm(
     period_bytes: int,
     period_ends: bool,
 ) -> bool:
-    """Equation 1: whether a VM is to run in the next slot.
+    """Equation 1: whether a VM should run in the next slot.
 
-    Between the two branches the last value holds; the second one is only looked at when a billing period ends.
+    Between the two branches the last value holds; the second branch is evaluated only when a billing period ends.
 
     Args:
         settings: the query's thresholds.
         before: phi_VM of the slot before.
         latency_s: L_{t-1}.
-        high_for_s: for how long L >= L_s has held without a break.
+        high_for_s: how long L >= L_s has held without a break.
         period_bytes: D, raw bytes sent to the VM in the billing period that ends.
         period_ends: whether the keep-or-stop decision is due.
     """
@@ -76,7 +76,7 @@ def phi_data(settings: SwitchingSettings, *, vm_before: bool, vm_ready: bool, la
     Args:
         settings: the query's thresholds.
         vm_before: phi_VM of the slot before.
-        vm_ready: whether a VM can take events at all.
+        vm_ready: whether any VM can take events.
         latency_s: L_{t-1}.
     """
     return vm_before and vm_ready and latency_s >= settings.send_above_s

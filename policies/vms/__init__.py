@@ -1,1 +1,1 @@
-"""Rented machines as the policies see them: the life of each one, and the fleet."""
+"""Rented VMs as the policies see them: the life of each one, and the fleet."""

@@ -1,6 +1,6 @@
-"""The rented VMs: where each is in its life, what it was sent in its billing period, and what it costs.
+"""The rented VMs: the state of each, the bytes sent to it in its billing period, and its cost.
 
-Nothing is decided here but what money allows; the scheduler says who starts and who stops.
+Only the budget is decided here; the scheduler decides which VMs start and stop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STORIES = 100
 
 @dataclass(frozen=True, slots=True)
 class StoryLine:
-    """One thing that happened to a VM, and why."""
+    """One event in the life of a VM, and the reason."""
 
     at_s: float
     event_id: str
@@ -82,11 +82,11 @@ class Fleet:
         return tuple(m.name for m in self.live.values() if m.state in WANTED_STATES)
 
     def knows(self, name: str) -> bool:
-        """Return whether a VM of this name was ever started, as far back as stories are kept."""
+        """Return whether a VM of this name was ever started; names without a story any more are unknown."""
         return name in self.live or name in self._stories
 
     def story(self, name: str) -> tuple[StoryLine, ...]:
-        """Return what happened to a VM, oldest first; the last 200 lines of the last 100 VMs are kept."""
+        """Return the story of a VM, oldest first; the last 200 lines of the last 100 VMs are kept."""
         return tuple(self._stories.get(name, ()))
 
     def totals(self, at_s: float) -> FleetTotals:
@@ -103,7 +103,7 @@ class Fleet:
         )
 
     def slow_boots(self, at_s: float, boot_s: float, patience_s: float) -> tuple[str, ...]:
-        """Return, in words that stay the same, which VMs have been starting for more than twice ``boot_s``."""
+        """Return which VMs have been starting for more than twice ``boot_s``, in words that do not change."""
         return tuple(
             f"{machine.name} has been starting for more than {_SLOW * boot_s:g} s, {_SLOW} times what boot says; it is "
             f"terminated after {patience_s:g} s"
@@ -112,11 +112,11 @@ class Fleet:
         )
 
     def wall_s(self, at_s: float) -> float:
-        """Return seconds since 1970 at ``at_s``, as the last slot told them."""
+        """Return seconds since 1970 at ``at_s``, derived from the last slot."""
         return at_s + self._wall_ahead_s
 
     def forecast(self, at_s: float) -> LimitForecast | None:
-        """Return which limit of the budget will be reached at the present rate, and when; None if none will."""
+        """Return the limit of the budget that will be reached at the present rate, and when; None if none will."""
         usd_per_s: defaultdict[str, float] = defaultdict(float)
         ahead_usd: defaultdict[str, float] = defaultdict(float)
         for machine in self.live.values():
@@ -134,10 +134,10 @@ class Fleet:
     # -------------------------------------------------------------------------------------------------------- living
 
     def step(self, machine: VmAccount, happened: VmInput, event: Event, why: str = "") -> None:
-        """Take one edge of Figure 4 and note it in the VM's story.
+        """Follow one transition of Figure 4 and note it in the VM's story.
 
         Raises:
-            ImpossibleTransitionError: there is no such edge.
+            ImpossibleTransitionError: there is no such transition.
         """
         machine.state = step(machine.state, happened)
         machine.since_s = event.at_s
@@ -151,9 +151,9 @@ class Fleet:
         """Start the waiting VM if its first block with the expected egress fits into the budget.
 
         Args:
-            event: what it is started upon.
+            event: the event that causes the start.
             expected_bytes_per_s: what the queries that ask for it will send; those that can pay their part pay.
-            why: for its story.
+            why: the reason, for its story.
         """
         machine, block_s = self.next, self._terms.first_block_s
         sent_bytes = {query: rate * block_s for query, rate in expected_bytes_per_s.items()}
@@ -176,7 +176,7 @@ class Fleet:
         return bool(payers) and math.fsum(usd.values()) <= self.ledger.left_usd(self.wall_s(at_s)) + _SAME_USD
 
     def became_ready(self, machine: VmAccount, event: VmReady) -> None:
-        """Note that a VM can take events, since when it is really billed, and at what price."""
+        """Note that a VM can take events, since when it is billed, and at what price."""
         was_starting = machine.state is VmState.STARTING
         self.step(machine, VmInput.READY, event)
         if was_starting:
@@ -184,16 +184,16 @@ class Fleet:
             self._bill_from(machine, event.billing_since_s, event.at_s)
 
     def adopt(self, event: VmAdopted, queries: Iterable[str], max_vms: int, obstacle: str = "") -> str:
-        """Go on with a VM of an earlier gateway; return why not, or nothing.
+        """Continue with a VM of an earlier gateway; return why not, or nothing.
 
-        All that the earlier gateway had reserved for it was booked when the books were opened; what it has come to cost
-        since then is reserved now.
+        Everything that the earlier gateway had reserved for it was booked when the books were opened; its cost since
+        then is reserved now.
 
         Args:
-            event: what is known of it.
-            queries: who pays for it from now on.
-            max_vms: so many VMs live at a time.
-            obstacle: why none is wanted now; empty if one may be.
+            event: what is known about it.
+            queries: the queries that pay for it from now on.
+            max_vms: the limit of VMs that live at a time.
+            obstacle: why none is wanted now; empty if one is.
         """
         machine = VmAccount(event.vm, self._terms.at_price(event.usd_per_hour), payers=tuple(queries))
         self._bill_from(machine, event.billing_since_s, event.at_s)
@@ -211,7 +211,7 @@ class Fleet:
         return ""
 
     def gone(self, machine: VmAccount, event: Event, *, billed: bool) -> None:
-        """Book a VM's last block and forget it."""
+        """Book a VM's last block and forget the VM."""
         self.step(machine, VmInput.GONE, event)
         del self.live[machine.name]
         bill = machine.bill(event.at_s, billed=billed)
@@ -230,7 +230,7 @@ class Fleet:
         )
 
     def mark_sending(self, routed: Iterable[str], event: Event) -> None:
-        """Make the ready VMs idle or sending as the routes say."""
+        """Mark the ready VMs as idle or sending, according to the routes."""
         routed = frozenset(routed)
         for machine in self.live.values():
             if machine.state is VmState.IDLE and machine.name in routed:
@@ -241,7 +241,7 @@ class Fleet:
     # --------------------------------------------------------------------------------------------------------- money
 
     def meter(self, event: SlotEnded) -> None:
-        """Count what each VM was sent in the slot that ended, and learn what time it is."""
+        """Count the bytes sent to each VM in the slot that ended, and update the wall clock."""
         self._wall_ahead_s = 0.0 if event.wall_s is None else event.wall_s - event.at_s
         for name, machine in self.live.items():
             machine.slot_sent_bytes.clear()
@@ -255,11 +255,11 @@ class Fleet:
                     machine.sent_bytes += sent
 
     def within_budget(self, machine: VmAccount, at_s: float, forecast_bytes: Mapping[str, float]) -> bool:
-        """Return whether what a VM costs, and one more slot of egress, is reserved; reserves more if it can.
+        """Return whether the cost of a VM, and one more slot of egress, is reserved; reserves more if possible.
 
-        What was announced is never passed; a slot that sends more than its forecast and than the slot before is only
-        seen when it is over. Nobody decides about the next period of a VM that is still starting, so it is looked at
-        two slots ahead.
+        The announced limit is never exceeded by plan; a slot that sends more than its forecast and than the slot before
+        is only noticed when it is over. No decision is made about the next period of a VM that is still starting, so
+        its budget is checked two slots ahead.
 
         Args:
             machine: the VM.
@@ -293,16 +293,16 @@ class Fleet:
         return at_s >= due_s - 2 * _LATE * self._slot_s
 
     def must_end(self, machine: VmAccount, at_s: float) -> bool:
-        """Return whether a draining VM would enter the next period, or be taken, if it were not ended now."""
+        """Return whether a draining VM would enter the next period, or be reclaimed, unless it is terminated now."""
         return at_s >= min(machine.block_end_s, machine.ends_s) - (1 + _LATE) * self._slot_s
 
     def renew(self, machine: VmAccount, event: Event, keepers: Iterable[str]) -> bool:
-        """Book the block that ends and keep the VM if the next one, with as much egress again, fits into the budget.
+        """Book the block that ends and keep the VM if the next one, with the same egress again, fits into the budget.
 
         Args:
             machine: the VM.
-            event: what it is kept upon.
-            keepers: the queries that want it kept; those that can pay their part of its time pay.
+            event: the event that causes it.
+            keepers: the queries that want it; those that can pay their part of its time pay.
         """
         end_s = self._terms.boundary_s(machine.billing_since_s, machine.block_end_s + 4 * self._slot_s)
         next_s, last_s = end_s - machine.block_end_s, machine.block_end_s - machine.block_since_s
@@ -324,7 +324,7 @@ class Fleet:
     def _payers(
         self, wanted_by: Iterable[str], time_usd: float, sent_bytes: Mapping[str, float], at_s: float
     ) -> tuple[tuple[str, ...], dict[str, float]]:
-        """Return who of ``wanted_by`` pays for a block, and what each query's time and egress come to.
+        """Return which of ``wanted_by`` pay for a block, and the cost of each query's time and egress.
 
         A query whose own limit has no room for its part pays nothing, and sends nothing.
         """
@@ -339,7 +339,7 @@ class Fleet:
         return (), {}
 
     def _enters_a_block(self, machine: VmAccount, at_s: float) -> bool:
-        """Return whether a VM comes into a block that nobody decided about."""
+        """Return whether a VM enters a block without a decision."""
         end_s = machine.billing_since_s + machine.billed_s(at_s + self._ahead_s(machine))
         return end_s > machine.block_end_s + _SAME_S
 

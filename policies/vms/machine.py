@@ -1,4 +1,4 @@
-"""One rented VM as the fleet's books see it: its times, what it was sent, and what it owes."""
+"""The account of one rented VM: its times, the bytes sent to it, and its cost."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _OUT_OF_USE = frozenset({VmState.ENDING, VmState.FAILED, VmState.LOST, VmState.G
 
 @dataclass(frozen=True, slots=True)
 class VmBill:
-    """What a VM cost, up to the end of the block it is in.
+    """The cost of a VM, up to the end of its current block.
 
     Attributes:
         vm: its name.
         billed_s: time that is paid for.
         used_s: time in which it could take events, or still worked on some.
-        unused_s: the rest of what is paid for: its boot, and what was left of the last block.
+        unused_s: the rest of the paid time: its boot, and the rest of the last block.
         sent_bytes: sent to it over the WAN.
         usd: time and egress.
     """
@@ -36,7 +36,7 @@ class VmBill:
 
 
 class VmLease(NamedTuple):
-    """Where a VM is in its life, and how far it is paid for; see ``VmAccount``."""
+    """The state of a VM, and until when it is paid for; see ``VmAccount``."""
 
     vm: str
     state: VmState
@@ -51,14 +51,14 @@ class VmAccount:
 
     Attributes:
         name: also the name of its lane.
-        terms: what it costs.
-        state: where it is in its life.
-        since_s: when it came into this state.
-        billing_since_s: when the cloud began to bill it; its start, until the cloud says better.
-        block_since_s: when the billed block began that ``block_end_s`` ends.
+        terms: its price.
+        state: its state.
+        since_s: when it entered this state.
+        billing_since_s: when the cloud began to bill it; its start, until the cloud reports the exact time.
+        block_since_s: when the billed block began that ends at ``block_end_s``.
         block_end_s: when the next period begins.
-        ends_s: when the cloud takes it back, if it said so.
-        payers: the queries that asked for it, or kept it; they pay for its time in equal parts.
+        ends_s: when the cloud reclaims it, if the cloud announced it.
+        payers: the queries that asked for it, or kept it; they share the cost of its time equally.
         block_raw_bytes: D by query: raw bytes sent since the last keep-or-stop decision.
         block_sent_bytes: bytes over the WAN since then, by query.
         sent_bytes: bytes over the WAN in its whole life.
@@ -66,7 +66,7 @@ class VmAccount:
         settled_s: billed time that was booked.
         settled_usd: what was booked for it.
         ready_s: when it became ready.
-        out_of_use_s: when it was given back, or failed, or was lost.
+        out_of_use_s: when it was terminated, or failed, or was lost.
     """
 
     name: str
@@ -89,11 +89,11 @@ class VmAccount:
 
     @property
     def lease(self) -> VmLease:
-        """Return how it stands, as a value."""
+        """Return its state as a value."""
         return VmLease(self.name, self.state, self.block_since_s, self.block_end_s, self.ends_s)
 
     def note(self, happened: VmInput, at_s: float) -> None:
-        """Remember when it came into use and went out of it."""
+        """Note when its use began and ended."""
         if happened in (VmInput.READY, VmInput.ADOPTED) and self.state is VmState.IDLE:
             self.ready_s = at_s
         if self.state in _OUT_OF_USE and self.out_of_use_s is None:
@@ -104,12 +104,12 @@ class VmAccount:
         return self.terms.billed_s(self.billing_since_s, max(at_s, self.billing_since_s))
 
     def owed_usd(self, at_s: float) -> dict[str, float]:
-        """Return by query what it costs up to the end of the block that ``at_s`` falls into, less what was booked."""
+        """Return by query its cost up to the end of the block that ``at_s`` falls into, less what was booked."""
         time_usd = self.terms.time_usd(max(0.0, self.billed_s(at_s) - self.settled_s))
         return costs(self.terms, time_usd, self.payers, self.block_sent_bytes)
 
     def settle(self, at_s: float) -> dict[str, float]:
-        """Take what is owed for booked, and return it."""
+        """Mark what is owed as booked, and return it."""
         owed_usd = self.owed_usd(at_s)
         self.settled_s = max(self.settled_s, self.billed_s(at_s))
         self.settled_usd += math.fsum(owed_usd.values())
@@ -117,7 +117,7 @@ class VmAccount:
         return owed_usd
 
     def bill(self, at_s: float, *, billed: bool = True) -> VmBill:
-        """Return what it costs up to now; nothing for time if the cloud does not bill it."""
+        """Return its cost up to now; nothing for time if the cloud does not bill it."""
         billed_s = self.billed_s(at_s) if billed else 0.0
         until_s = at_s if self.out_of_use_s is None else self.out_of_use_s
         used_s = 0.0 if self.ready_s is None else min(billed_s, max(0.0, until_s - self.ready_s))
@@ -128,7 +128,7 @@ class VmAccount:
 def costs(
     terms: BillingTerms, time_usd: float, payers: tuple[str, ...], sent_bytes: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return by query what time costs, in equal parts, and egress, by who sends it."""
+    """Return the cost by query: of time, in equal parts, and of egress, by sender."""
     usd = {payer: time_usd / len(payers) for payer in payers}
     for query, sent in sent_bytes.items():
         usd[query] = usd.get(query, 0.0) + terms.egress_usd(sent)

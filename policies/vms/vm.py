@@ -1,7 +1,7 @@
 """The life of one VM, after Figure 4 of ESM (Ravindra et al., ICPE 2017), as a table of transitions.
 
-Rules: money is only spent between STARTING and GONE; events only flow in SENDING; a VM that failed or was lost is still
-given back, because the cloud may go on billing it; what happens to a VM after we asked for its end changes nothing.
+Rules: money is only spent between STARTING and GONE. Events only flow in SENDING. A VM that failed or was lost is still
+terminated, because the cloud may go on billing it. After we asked for its end, events of a VM change nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class VmState(StrEnum):
-    """Where a VM is in its life."""
+    """The state of a VM."""
 
     ABSENT = "absent"
     WAITING = "waiting"
@@ -23,9 +23,12 @@ class VmState(StrEnum):
     LOST = "lost"
     GONE = "gone"
 
+    # Equal strings are equal states. Enum would hash the name instead, in Python, and states are looked up often.
+    __hash__ = str.__hash__
+
 
 class VmInput(StrEnum):
-    """What can happen to a VM."""
+    """An event in the life of a VM."""
 
     HIGH = "L >= L_s"
     AHEAD = "wanted ahead"
@@ -89,14 +92,14 @@ TRANSITIONS: dict[tuple[VmState, VmInput], VmState] = {
 
 
 class ImpossibleTransitionError(ValueError):
-    """Something was said of a VM that cannot happen in its state: a mistake of ours."""
+    """An event is impossible in the VM's state: a bug of ours."""
 
 
 def step(state: VmState, happened: VmInput) -> VmState:
     """Return the state after ``happened``.
 
     Raises:
-        ImpossibleTransitionError: the table has no such edge.
+        ImpossibleTransitionError: the table has no such transition.
     """
     try:
         return TRANSITIONS[state, happened]

@@ -14,7 +14,7 @@ from gateway.cli import main
 from gateway.config.load import load
 from gateway.simulate.calibration import Calibration, CalibrationError, Measured, read_calibration, write_calibration
 from gateway.simulate.plan import plan
-from tests.cli.test_simulate import CONFIG, simulate
+from tests.cli.simulating import CONFIG, simulate
 
 
 def test_policies_are_compared_on_the_same_events(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_policies_are_compared_on_the_same_events(tmp_path: Path) -> None:
     # Load is 150 a second, home serves 110: one VM is needed all the time, and it must be paid for as long.
     assert optimum["renting_usd"] == pytest.approx(3.6 * 90 / 3600, abs=3.6 * 30 / 3600 + 1e-9)
     page = html.read_text()
-    assert "Latency against cost" in page
+    assert "Latency over cost" in page
     assert "StartVm" in page
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=[\"']http", page), "the page needs the network"
 

@@ -7,29 +7,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.clock import SystemClock
 from infra.clouds.process import ProcessCloud
 from tests.clouds.ec2_lab import Ec2Lab
+from tests.clouds.leaping_clock import LeapingClock
 from tests.connectors.s3_server import S3Server
 
 FAKE_WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 MakeCloud = Callable[..., ProcessCloud]
-
-
-class LeapingClock(SystemClock):
-    """Real time, but a sleep of a second or more is only written down and leapt over."""
-
-    def __init__(self) -> None:
-        self.leaps_s: list[float] = []
-
-    def now(self) -> float:
-        return super().now() + sum(self.leaps_s)
-
-    async def sleep_until(self, at_s: float) -> None:
-        ahead_s = at_s - self.now()
-        if ahead_s >= 1.0:
-            self.leaps_s.append(ahead_s)
-        await super().sleep_until(super().now() if ahead_s >= 1.0 else at_s - sum(self.leaps_s))
 
 
 @pytest.fixture

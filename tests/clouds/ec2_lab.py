@@ -50,7 +50,7 @@ class Ec2Lab:
     def cloud(self, *, endpoint: str | None = None, account: dict[str, Any] | None = None, **given: Any) -> RentedCloud:
         there = dataclasses.replace(ACCOUNT, endpoint=endpoint or self.server.endpoint, **(account or {}))
         boot_script: Callable[[UserData], Any] = given.pop("boot_script", as_json)
-        return RentedCloud(there, boot_script, self._clock, **{"knock": always, **given})
+        return RentedCloud(there, boot_script, self._clock, **{"is_host": always, **given})
 
     def client(self, region: str = "eu-west-1") -> Any:
         return boto3.client(

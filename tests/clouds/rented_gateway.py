@@ -44,7 +44,7 @@ def rented(endpoint: str, clock: Clock) -> RentedCloud:
         port=7443,
         endpoint=endpoint,
     )
-    return RentedCloud(account, script, clock, knock=boots)
+    return RentedCloud(account, script, clock, is_host=boots)
 
 
 def books_in(state_dir: Path, clock: Clock) -> tuple[Books, Ledger]:

@@ -133,5 +133,5 @@ async def test_it_is_stored_once_under_its_hash_and_anybody_with_the_url_gets_it
 @pytest.mark.usefixtures("aws")
 async def test_a_bucket_that_is_not_there_is_said(moto_server: S3Server) -> None:
     scripts = BootScripts(cloud_config(moto_server, "no-such-bucket"), dict, 900.0)
-    with pytest.raises(OrderError, match="no such bucket"):
+    with pytest.raises(OrderError, match="bucket does not exist"):
         await scripts.script(UserData(host="vm-1", ca_pem="x", token=new_token()))

@@ -11,10 +11,10 @@ from infra.clouds.base import CapacityError, CredentialsError, OrderError, Quota
 from infra.clouds.providers.account import Account
 from infra.clouds.rented import RentedCloud
 from infra.link.keys.trust import UserData
-from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import CHECKS, TAGS, Subject, check_cloud, user_data
 from tests.clouds.droplet_lab import TOKEN, Droplets
 from tests.clouds.ec2_lab import PORT, always, as_json, never
+from tests.clouds.leaping_clock import LeapingClock
 
 Check = Callable[[Subject], Awaitable[None]]
 MakeCloud = Callable[..., RentedCloud]
@@ -41,7 +41,7 @@ def cloud(droplets: Droplets, clock: LeapingClock) -> MakeCloud:
             zones=("fra1", "ams3"),
             port=PORT,
         )
-        return RentedCloud(account, as_json, clock, **{"knock": always, **given})
+        return RentedCloud(account, as_json, clock, **{"is_host": always, **given})
 
     return make
 
@@ -50,7 +50,7 @@ def cloud(droplets: Droplets, clock: LeapingClock) -> MakeCloud:
 async def test_digitalocean(check: Check, droplets: Droplets, cloud: MakeCloud) -> None:
     subject = Subject(
         new=cloud,
-        broken=lambda: cloud(knock=never, boot_within_s=20.0),
+        broken=lambda: cloud(is_host=never, boot_within_s=20.0),
         remains=lambda: len(droplets.there),
     )
     await check_cloud(subject, check)
@@ -80,7 +80,7 @@ async def test_what_cannot_be_had_falls_to_the_next_region_and_size(droplets: Dr
         ("c-4", "ams3"),
         ("s-4vcpu-8gb", "fra1"),
     ]
-    assert len(node.setbacks) == 2
+    assert len(node.failures) == 2
     droplets.refusals = [FULL] * 4
     with pytest.raises(CapacityError, match="name more sizes or zones"):
         await cloud().create("vm-2", TAGS, user_data("vm-2"))

@@ -16,7 +16,7 @@ Check = Callable[[Subject], Awaitable[None]]
 async def test_ec2(check: Check, ec2: Ec2Lab) -> None:
     subject = Subject(
         new=ec2.cloud,
-        broken=lambda: ec2.cloud(knock=never, boot_within_s=20.0),
+        broken=lambda: ec2.cloud(is_host=never, boot_within_s=20.0),
         remains=lambda: len(ec2.instances()),
     )
     await check_cloud(subject, check)

@@ -10,10 +10,10 @@ import pytest
 from infra.clouds.base import BootError, CapacityError, CredentialsError, OrderError, QuotaError
 from infra.clouds.providers.account import Account, SpotTerms
 from infra.clouds.rented import RentedCloud
-from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import CHECKS, TAGS, Subject, check_cloud, user_data
 from tests.clouds.ec2_lab import PORT, always, as_json, never
 from tests.clouds.gce_lab import EMAIL, IMAGE, PROJECT, SIZES, ZONES, Gces, key_pem
+from tests.clouds.leaping_clock import LeapingClock
 
 Check = Callable[[Subject], Awaitable[None]]
 MakeCloud = Callable[..., RentedCloud]
@@ -44,7 +44,7 @@ def cloud(gces: Gces, clock: LeapingClock) -> MakeCloud:
             "zones": ZONES,
             "port": PORT,
         }
-        return RentedCloud(Account(**{**there, **(account or {})}), as_json, clock, **{"knock": always, **given})
+        return RentedCloud(Account(**{**there, **(account or {})}), as_json, clock, **{"is_host": always, **given})
 
     return make
 
@@ -53,7 +53,7 @@ def cloud(gces: Gces, clock: LeapingClock) -> MakeCloud:
 async def test_gce(check: Check, gces: Gces, cloud: MakeCloud) -> None:
     subject = Subject(
         new=cloud,
-        broken=lambda: cloud(knock=never, boot_within_s=20.0),
+        broken=lambda: cloud(is_host=never, boot_within_s=20.0),
         remains=lambda: len(gces.there),
     )
     await check_cloud(subject, check)
@@ -92,7 +92,7 @@ async def test_a_zone_that_is_full_and_a_quota_fall_to_the_next(gces: Gces, clou
     tried = [(order["machineType"].rpartition("/")[2], order["zone"]) for order in gces.orders]
     assert tried == [(size, zone) for size in SIZES for zone in ZONES]
     assert node.size == SIZES[1]
-    assert [setback.partition(":")[0] for setback in node.setbacks] == [
+    assert [failure.partition(":")[0] for failure in node.failures] == [
         f"{SIZES[0]} in {ZONES[0]}",
         f"{SIZES[0]} in {ZONES[1]}",
         f"{SIZES[1]} in {ZONES[0]}",
@@ -117,7 +117,7 @@ async def test_a_storm_is_waited_for(gces: Gces, cloud: MakeCloud, clock: Leapin
     node = await there.create("vm-1", TAGS, user_data("vm-1"))
     assert len(gces.orders) == 3
     assert sum(clock.leaps_s) >= 2 * 49.9
-    assert all("wants fewer requests" in setback for setback in node.setbacks)
+    assert all("asks for fewer requests" in failure for failure in node.failures)
     await there.destroy(node.id)
 
 

@@ -80,8 +80,8 @@ def test_openstack_lists_by_metadata_and_a_server_that_is_shut_down_still_costs(
     ours = machine(metadata={"spillway-vm-host": "a"})
     dialect = OpenStack(account("openstack"))
     assert dialect.machines(Recording([ours, machine(metadata={})]), "spillway-vm-host") == [ours]
-    assert not dialect.given_back(machine(NodeState.STOPPED, metadata={}))
-    assert dialect.given_back(machine(metadata={}, task_state="deleting"))
+    assert not dialect.is_terminated(machine(NodeState.STOPPED, metadata={}))
+    assert dialect.is_terminated(machine(metadata={}, task_state="deleting"))
     assert not PROFILES["openstack"].shutdown_stops_bill
 
 
@@ -133,7 +133,7 @@ def test_gce_lists_all_zones_by_label_and_a_stopped_machine_still_costs() -> Non
     dialect = Gce(account("gce"))
     assert dialect.machines(driver, "spillway-vm-host") == [ours]
     assert driver.listed_with == {"ex_zone": "all"}
-    assert not dialect.given_back(machine(NodeState.STOPPED, labels={}))
+    assert not dialect.is_terminated(machine(NodeState.STOPPED, labels={}))
 
 
 @pytest.mark.parametrize("provider", ["ec2", "openstack", "gce"])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from libcloud.compute.base import Node as Machine
 
-from infra.clouds.base import BootError, Node
+from infra.clouds.base import BootError
+from infra.clouds.providers.ec2 import Ec2
 from infra.clouds.rented import RentedCloud
-from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
 from tests.clouds.ec2_lab import Ec2Lab
+from tests.clouds.leaping_clock import LeapingClock
 from tests.connectors.s3_server import Fault, FaultProxy, Reply, Request, S3Server
 
 ZONES = ("eu-west-1a", "eu-west-1b")
@@ -44,7 +46,7 @@ async def test_after_a_machine_that_never_boots_the_next_zone_is_tried_and_then_
             seen.add(host)
         return False
 
-    cloud = ec2.cloud(knock=note_and_never, account={"zones": ZONES}, boot_within_s=1.0)
+    cloud = ec2.cloud(is_host=note_and_never, account={"zones": ZONES}, boot_within_s=1.0)
     for number in range(4):
         with pytest.raises(BootError, match="nothing listens"):
             await cloud.create(f"vm-{number}", TAGS, user_data(f"vm-{number}"))
@@ -67,7 +69,7 @@ async def test_after_a_machine_that_booted_the_wrong_thing_another_kind_is_order
     assert later.size == "m5.large"
     for node in (right, later):
         await cloud.destroy(node.id)
-    assert cloud._kind_of == {}, "nothing is remembered of machines that are given back"
+    assert cloud.kind_of == {}, "nothing is remembered of machines that are given back"
 
 
 async def never(address: str, port: int, host: str) -> bool:
@@ -85,7 +87,7 @@ async def test_a_restarted_gateway_does_not_pay_for_the_same_boot_again(
 ) -> None:
     memory = tmp_path / "unfit-kinds.json"
     with pytest.raises(BootError):
-        await ec2.cloud(knock=never, boot_within_s=1.0, memory=memory).create("vm-1", TAGS, user_data("vm-1"))
+        await ec2.cloud(is_host=never, boot_within_s=1.0, memory=memory).create("vm-1", TAGS, user_data("vm-1"))
     assert await ordered_size(ec2.cloud(memory=memory)) == "m5.xlarge"
     assert await ordered_size(ec2.cloud()) == "m5.large", "without the file it would"
     await clock.sleep_until(clock.now() + 3601.0)
@@ -96,7 +98,7 @@ async def test_a_kind_that_came_up_again_is_as_good_as_before(ec2: Ec2Lab, tmp_p
     memory = tmp_path / "unfit-kinds.json"
     only = {"sizes": ("m5.large",)}
     with pytest.raises(BootError):
-        await ec2.cloud(knock=never, boot_within_s=1.0, memory=memory).create("vm-1", TAGS, user_data("vm-1"))
+        await ec2.cloud(is_host=never, boot_within_s=1.0, memory=memory).create("vm-1", TAGS, user_data("vm-1"))
     assert await ordered_size(ec2.cloud(memory=memory, account=only)) == "m5.large"
     assert await ordered_size(ec2.cloud(memory=memory)) == "m5.large"
 
@@ -128,10 +130,10 @@ async def test_what_went_wrong_before_is_told_with_the_machine(
     cloud = ec2.cloud(endpoint=proxy.endpoint)
     node = await cloud.create("vm-1", TAGS, user_data("vm-1"))
     assert node.size == "m5.xlarge"
-    assert len(node.setbacks) == 2
-    assert node.setbacks[0].startswith("m5.large: EC2")
-    assert "name more sizes or zones" in node.setbacks[0]
-    assert "wants fewer requests; retry in 7 s" in node.setbacks[1].replace("retry in 8 s", "retry in 7 s")
+    assert len(node.failures) == 2
+    assert node.failures[0].startswith("m5.large: EC2")
+    assert "name more sizes or zones" in node.failures[0]
+    assert "asks for fewer requests; retry in 7 s" in node.failures[1].replace("retry in 8 s", "retry in 7 s")
     await cloud.destroy(node.id)
     proxy.stop()
 
@@ -140,13 +142,15 @@ async def test_a_machine_without_the_address_that_is_dialled_is_told_as_such(
     ec2: Ec2Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud = ec2.cloud(boot_within_s=1.0)
-    tell = type(cloud)._node
+    listed = Ec2.machines
 
-    def without_address(self: RentedCloud, machine: Machine) -> Node:
-        machine.public_ips = []
-        return tell(self, machine)
+    def without_addresses(self: Ec2, driver: Any, tag: str) -> list[Machine]:
+        machines = listed(self, driver, tag)
+        for machine in machines:
+            machine.public_ips = []
+        return machines
 
-    monkeypatch.setattr(RentedCloud, "_node", without_address)
+    monkeypatch.setattr(Ec2, "machines", without_addresses)
     with pytest.raises(BootError, match=r"has no public address after 1 s: .*cloud\.address"):
         await cloud.create("vm-1", TAGS, user_data("vm-1"))
     assert ec2.instances() == []

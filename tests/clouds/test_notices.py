@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from infra.clouds.notices import reclaimed_in_s
-from tests.clouds.conftest import LeapingClock
+from tests.clouds.leaping_clock import LeapingClock
 from tests.clouds.metadata_server import MetadataServer
 from tests.support.waiting import until
 

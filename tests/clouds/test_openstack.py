@@ -12,9 +12,9 @@ from infra.clouds.base import BootError, CapacityError, CredentialsError, OrderE
 from infra.clouds.providers.account import Account
 from infra.clouds.rented import RentedCloud
 from infra.link.keys.trust import UserData
-from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import CHECKS, TAGS, Subject, check_cloud, user_data
 from tests.clouds.ec2_lab import PORT, always, as_json, never
+from tests.clouds.leaping_clock import LeapingClock
 from tests.clouds.openstack_lab import FLAVORS, IMAGE, PASSWORD, PROJECT, REGION, USER, Stack
 
 Check = Callable[[Subject], Awaitable[None]]
@@ -44,7 +44,7 @@ def cloud(stack: Stack, clock: LeapingClock) -> MakeCloud:
             "address": "private",
             "port": PORT,
         }
-        return RentedCloud(Account(**{**there, **(account or {})}), as_json, clock, **{"knock": always, **given})
+        return RentedCloud(Account(**{**there, **(account or {})}), as_json, clock, **{"is_host": always, **given})
 
     return make
 
@@ -53,7 +53,7 @@ def cloud(stack: Stack, clock: LeapingClock) -> MakeCloud:
 async def test_openstack(check: Check, stack: Stack, cloud: MakeCloud) -> None:
     subject = Subject(
         new=cloud,
-        broken=lambda: cloud(knock=never, boot_within_s=20.0),
+        broken=lambda: cloud(is_host=never, boot_within_s=20.0),
         remains=lambda: len(stack.there),
     )
     await check_cloud(subject, check)
@@ -78,7 +78,7 @@ async def test_what_is_accepted_and_finds_no_host_falls_to_the_next_size(stack: 
     node = await there.create("vm-1", TAGS, user_data("vm-1"))
     assert (node.size, len(stack.orders)) == (FLAVORS[1], 2)
     assert [server["status"] for server in stack.there.values()] == ["ACTIVE"], "the other is deleted: it is listed"
-    assert NO_HOST in node.setbacks[0]
+    assert NO_HOST in node.failures[0]
     await there.destroy(node.id)
 
 

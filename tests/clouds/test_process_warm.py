@@ -10,8 +10,8 @@ import pytest
 
 from infra.clouds.base import BootError, CapacityError
 from infra.clouds.process import ProcessCloud
-from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
+from tests.clouds.leaping_clock import LeapingClock
 
 MakeCloud = Callable[..., ProcessCloud]
 Workers = Callable[[], list[psutil.Process]]

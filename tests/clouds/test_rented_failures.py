@@ -22,9 +22,9 @@ from infra.clouds.base import (
 )
 from infra.clouds.providers.account import SpotTerms
 from infra.link.keys.trust import UserData
-from tests.clouds.conftest import LeapingClock
 from tests.clouds.contract import TAGS, user_data
 from tests.clouds.ec2_lab import PORT, Ec2Lab, never
+from tests.clouds.leaping_clock import LeapingClock
 from tests.connectors.s3_server import FaultProxy, Reply, Request, S3Server
 from tests.support.waiting import until
 
@@ -194,7 +194,7 @@ async def test_a_machine_that_ends_while_it_boots_is_not_waited_for(ec2: Ec2Lab,
         return False
 
     with pytest.raises(BootError, match="stopped while it booted"):
-        await ec2.cloud(knock=and_ends, boot_within_s=3600.0).create("one", TAGS, user_data("one"))
+        await ec2.cloud(is_host=and_ends, boot_within_s=3600.0).create("one", TAGS, user_data("one"))
     assert sum(clock.leaps_s) < 60
     assert ec2.instances() == []
 
@@ -205,14 +205,14 @@ async def test_one_that_the_provider_ended_says_why(ec2: Ec2Lab) -> None:
         return False
 
     with pytest.raises(BootError, match="stopped while it booted: User initiated"):
-        await ec2.cloud(knock=and_is_ended, boot_within_s=3600.0).create("one", TAGS, user_data("one"))
+        await ec2.cloud(is_host=and_is_ended, boot_within_s=3600.0).create("one", TAGS, user_data("one"))
 
 
 async def test_a_machine_may_take_ten_minutes(ec2: Ec2Lab, clock: LeapingClock) -> None:
     async def late(address: str, port: int, host: str) -> bool:
         return sum(clock.leaps_s) > 600
 
-    cloud = ec2.cloud(knock=late)
+    cloud = ec2.cloud(is_host=late)
     node = await cloud.create("slow", TAGS, user_data("slow"))
     assert node.state == "running"
     await cloud.destroy(node.id)
@@ -305,7 +305,7 @@ async def test_several_at_a_time(ec2: Ec2Lab) -> None:
 
 
 async def test_a_silent_machine_is_given_back_when_its_order_is_cancelled_twice(ec2: Ec2Lab) -> None:
-    cloud = ec2.cloud(knock=never)
+    cloud = ec2.cloud(is_host=never)
     order = asyncio.create_task(cloud.create("late", TAGS, user_data("late")))
     await until(ec2.instances)
     order.cancel()

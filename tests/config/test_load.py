@@ -29,7 +29,7 @@ def problems(path: Path, environ: dict[str, str] | None = None) -> list[tuple[in
     [
         (("cloud:", "  orphan_aftr: 9s\ncloud:"), 3, "gateway.orphan_aftr", 'did you mean "orphan_after"?'),
         (("  boot: 10s", "  boot: 10"), 6, "cloud.boot", "ms, s, m or h"),
-        (("provider: process", "provider: proces"), 4, "cloud.provider", "is none of process"),
+        (("provider: process", "provider: proces"), 4, "cloud.provider", "is not one of process"),
         (("provider: process", "provider: aws"), 4, "cloud.provider", 'did you mean "ec2"?'),
         (("provider: process", "provider: Amazon"), 4, "cloud.provider", 'did you mean "ec2"?'),
         (("provider: process", "provider: gcp"), 4, "cloud.provider", 'did you mean "gce"?'),
@@ -37,7 +37,7 @@ def problems(path: Path, environ: dict[str, str] | None = None) -> list[tuple[in
         (("provider: process", "provider: do"), 4, "cloud.provider", 'did you mean "digitalocean"?'),
         (("provider: process", "provider: local"), 4, "cloud.provider", 'did you mean "process"?'),
         (("provider: process", "provider: EC2"), 4, "cloud.provider", 'did you mean "ec2"?'),
-        (("provider: process", "provider: process\n  image: ami-1"), 5, "cloud.image", "nothing to provider process"),
+        (("provider: process", "provider: process\n  image: ami-1"), 5, "cloud.image", "not used by provider process"),
         (("max_vms: 2", "max_vms: two"), 5, "cloud.max_vms", "whole number"),
         (("max_vms: 2", "max_vms: -1"), 5, "cloud.max_vms", "greater than or equal to 0"),
         (("usd_per_day: 5", "usd_per_day: $5"), 8, "cloud.budget.usd_per_day", "must be a number"),
@@ -46,7 +46,7 @@ def problems(path: Path, environ: dict[str, str] | None = None) -> list[tuple[in
             ("usd_per_day: 5", "usd_per_day: 5, when_spent: x"),
             8,
             "cloud.budget.when_spent",
-            "is none of stay_home, shed",
+            "is not one of stay_home, shed",
         ),
         (("usd_per_day: 5", "usd_per_day: .nan"), 8, "cloud.budget.usd_per_day", "finite"),
         (("  first:", "  ../first:"), 10, "queries.../first", "file name"),
@@ -57,9 +57,9 @@ def problems(path: Path, environ: dict[str, str] | None = None) -> list[tuple[in
         (("rate: 2000/s", "rate: 2000"), 11, "queries.first.source.replay.rate", "2000/s"),
         (("rate: 2000/s", "rate: 2/s, profile: []"), 11, "queries.first.source.replay.profile", "at least 1"),
         (("rate: 2000/s", "id: sent"), 11, "queries.first.source.replay.id", "must be STRING"),
-        (("rate: 2000/s", "id: nope"), 11, "queries.first.source.replay.id", "no column"),
+        (("rate: 2000/s", "id: nope"), 11, "queries.first.source.replay.id", "not a column"),
         (("rate: 2000/s", "rate: 1/s, times: sent"), 11, "queries.first.source.replay.rate", "rate and times exclude"),
-        (("rate: 2000/s", "times: nope"), 11, "queries.first.source.replay.times", "no column"),
+        (("rate: 2000/s", "times: nope"), 11, "queries.first.source.replay.times", "not a column"),
         (("rate: 2000/s", "times: body"), 11, "queries.first.source.replay.times", "must be TIMESTAMP"),
         (("rate: 2000/s", "speed: 10"), 11, "queries.first.source.replay.speed", "give one of them"),
         (("rate: 2000/s", "rate: 2/s, speed: 0"), 11, "queries.first.source.replay.speed", "greater than 0"),
@@ -97,7 +97,7 @@ def test_a_mistake_is_answered_with_line_and_remedy(
         ("payload: {compress: gzipp}", "payload.compress", "none, auto"),
         ("drift: strikt", "drift", 'did you mean "strict"'),
         ("payload: {compress: {body: zip}}", "payload.compress.body", "zstd-dict"),
-        ("payload: {compress: {bdy: zstd}}", "payload.compress.bdy", "no column"),
+        ("payload: {compress: {bdy: zstd}}", "payload.compress.bdy", "not a column"),
         ("order: {by: body}", "order.by", "must be TIMESTAMP"),
         ("order: false", "order", "must hold keys"),
         ("order:", "order", "write {by: arrival} or off"),
@@ -143,7 +143,7 @@ def test_all_problems_are_listed_in_the_order_of_lines(write: Write) -> None:
         (6, "cloud.boot"),
         (21, "queries.second.qos.latency"),
     ]
-    assert found[0][2] == 'is missing; is "max_vmz" meant to be it?'
+    assert found[0][2] == 'is missing; is it misspelled as "max_vmz"?'
 
 
 def test_the_text_of_a_problem_is_file_line_key(write: Write) -> None:

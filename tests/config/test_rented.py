@@ -60,21 +60,21 @@ def test_sizes_are_an_order_of_preference(write: Write) -> None:
         (EC2, f"  {WHO}\n", "", "cloud.credentials", "{key: ${VAR}, secret: ${VAR}}"),
         (EC2, "[m5.large, m5.xlarge]", "[]", "cloud.sizes", "provider ec2 needs sizes"),
         (EC2, "m5.xlarge", "m5.large", "cloud.sizes", "m5.large is listed twice"),
-        (EC2, "image: ami-1", "image: ami-1\n  project: p", "cloud.project", "means nothing to provider ec2"),
+        (EC2, "image: ami-1", "image: ami-1\n  project: p", "cloud.project", "is not used by provider ec2"),
         (EC2, "image: ami-1", "image: ami-1\n  warm: true", "cloud.warm", "for provider process only"),
         (EC2, "image: ami-1", "image: ami-1\n  namespaces: {n: 10.0.0.1}", "cloud.namespaces", "provider process only"),
         (EC2, "image: ami-1", "image: ami-1\n  endpoint: here", "cloud.endpoint", "pattern"),
         (EC2, "image: ami-1", "image: ami-1\n  port: 70000", "cloud.port", "less than or equal to 65535"),
         (OPENSTACK, "  project: p\n", "", "cloud.project", "provider openstack needs project"),
-        (OPENSTACK, "image: debian-12", "image: a\n  subnet: s", "cloud.subnet", "means nothing to provider openstack"),
-        (OPENSTACK, "image: debian-12", "image: a\n  spot: {}", "cloud.spot", "means nothing to provider openstack"),
+        (OPENSTACK, "image: debian-12", "image: a\n  subnet: s", "cloud.subnet", "is not used by provider openstack"),
+        (OPENSTACK, "image: debian-12", "image: a\n  spot: {}", "cloud.spot", "is not used by provider openstack"),
         (EC2, "image: ami-1", "image: ami-1\n  spot: {max_usd_per_hour: 0}", "cloud.spot.max_usd_per_hour", "greater"),
         (GCE, "project: p", "project: p\n  spot: {max_usd_per_hour: 1}", "cloud.spot.max_usd_per_hour", "spot: {}"),
         (GCE, "  zones: [europe-west1-b]\n", "", "cloud.zones", "such as [europe-west1-b]"),
-        (EC2, "image: ami-1", "image: a\n  self_delete: {id: a, secret: b}", "cloud.self_delete", "means nothing to"),
+        (EC2, "image: ami-1", "image: a\n  self_delete: {id: a, secret: b}", "cloud.self_delete", "is not used by"),
         (OPENSTACK, "  project: p\n", "  project: p\n  self_delete: {id: a}\n", "cloud.self_delete.secret", "missing"),
-        (GCE, "project: p", "project: p\n  region: r", "cloud.region", "means nothing to provider gce"),
-        (GCE, "project: p", "project: p\n  self_delete: {id: a, secret: b}", "cloud.self_delete.secret", "take it"),
+        (GCE, "project: p", "project: p\n  region: r", "cloud.region", "is not used by provider gce"),
+        (GCE, "project: p", "project: p\n  self_delete: {id: a, secret: b}", "cloud.self_delete.secret", "remove it"),
     ],
 )
 def test_what_is_missing_or_means_nothing_is_said(
@@ -96,7 +96,11 @@ LINK = "emulate_link: {delay: 35ms, rate: 40Mbit/s}"
     [
         ("max_vms: 2\n  namespaces: {site-1: 10.0.0.1}", "cloud.namespaces", "names 1 for up to 2 VMs"),
         ("max_vms: 1\n  namespaces: {site-1: nowhere}", "cloud.namespaces.site-1", "IPv4 or IPv6 address"),
-        (f"max_vms: 1\n  namespaces: {{site-1: 10.0.0.1}}\n  {LINK}", "cloud.emulate_link", "as far away as these"),
+        (
+            f"max_vms: 1\n  namespaces: {{site-1: 10.0.0.1}}\n  {LINK}",
+            "cloud.emulate_link",
+            "remove emulate_link or namespaces",
+        ),
     ],
 )
 def test_namespaces_that_cannot_be_are_refused(write: Write, cloud: str, key: str, says: str) -> None:
@@ -155,7 +159,7 @@ def test_a_price_that_nobody_knows_has_to_be_said(write: Write, provider: str, u
         billed(write, provider, "{usd_per_gb_sent: 0.09}")
     (problem,) = caught.value.problems
     assert problem.key == "cloud.billing.usd_per_hour"
-    assert f"do not know {unknown} there" in problem.text
+    assert f"no price of {unknown} there" in problem.text
 
 
 def test_processes_have_no_habits(write: Write) -> None:
@@ -232,8 +236,8 @@ def test_what_was_of_no_use_to_an_earlier_gateway_is_known(write: Write) -> None
     clock = SystemClock()
     earlier = make_cloud(config, clock)
     assert isinstance(earlier, RentedCloud)
-    earlier._kinds.was_unfit(("m5.large", None), clock.wall())
+    earlier.kinds.was_unfit(("m5.large", None), clock.wall())
     later = make_cloud(config, clock)
     assert isinstance(later, RentedCloud)
-    assert later._kinds.by_merit(clock.wall())[0] == ("m5.xlarge", None)
+    assert later.kinds.by_merit(clock.wall())[0] == ("m5.xlarge", None)
     assert [path.name for path in config.gateway.state_dir.iterdir()] == ["unfit-kinds.json"]

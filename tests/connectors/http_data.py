@@ -48,7 +48,7 @@ class Site:
 
 
 def parts_of(
-    folder: Path, *, limit_bytes: int = LIMIT_BYTES, clock: Clock | None = None, **said: Any
+    folder: Path, *, limit_bytes: int = LIMIT_BYTES, clock: Clock | None = None, body_s: float = 60.0, **said: Any
 ) -> tuple[Journal, HttpReceiver, JournaledSource]:
     """The parts of an HTTP source on a port that the system chooses."""
     config = HttpSourceConfig.model_validate({"type": "http", "listen": "127.0.0.1:0", **said})
@@ -60,7 +60,7 @@ def parts_of(
         remember_keys_s=config.remember_keys_s,
     )
     judge = Judge(lambda lines: source.dead_among(lines), SystemClock())
-    receiver = HttpReceiver(config, journal, judge, folder / "dead-letters.jsonl")
+    receiver = HttpReceiver(config, journal, judge, folder / "dead-letters.jsonl", body_s=body_s)
     source = JournaledSource(journal, receiver)
     return journal, receiver, source
 
@@ -91,10 +91,10 @@ def server_certificate(folder: Path) -> tuple[Path, Path]:
 
 @asynccontextmanager
 async def site(
-    folder: Path, *, limit_bytes: int = LIMIT_BYTES, clock: Clock | None = None, **said: Any
+    folder: Path, *, limit_bytes: int = LIMIT_BYTES, clock: Clock | None = None, body_s: float = 60.0, **said: Any
 ) -> AsyncIterator[Site]:
     """An HTTP source that is open, with what the config says."""
-    journal, receiver, source = parts_of(folder, limit_bytes=limit_bytes, clock=clock, **said)
+    journal, receiver, source = parts_of(folder, limit_bytes=limit_bytes, clock=clock, body_s=body_s, **said)
     await source.open(SCHEMA)
     try:
         async with aiohttp.ClientSession() as client:

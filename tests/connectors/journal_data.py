@@ -22,6 +22,7 @@ async def opened(
     segment_bytes: int = LIMIT_BYTES,
     clock: Clock | None = None,
     remember_keys_s: float = 0.0,
+    probe_s: float = 1.0,
 ) -> AsyncIterator[Journal]:
     """A journal that is open."""
     journal = Journal(
@@ -30,6 +31,7 @@ async def opened(
         segment_bytes=segment_bytes,
         clock=clock or SystemClock(),
         remember_keys_s=remember_keys_s,
+        probe_s=probe_s,
     )
     await journal.open()
     try:

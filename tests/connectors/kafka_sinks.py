@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from gateway.config.connectors.kafka import KafkaSinkConfig
 from gateway.sinks.kafka.kafkasink import KafkaSink
+from infra.clock import SystemClock
 from tests.connectors.kafka_broker import Broker
 
 READ_S = 60.0
@@ -23,11 +24,22 @@ def make_sink(
     epoch: int = 1,
     query: str = "q",
     group: str | None = None,
+    transaction_bytes: int = 32 * 2**20,
+    silence_s: float = 15.0,
     **settings: Any,
 ) -> KafkaSink:
     """A sink over a topic, not opened."""
     config = KafkaSinkConfig(type="kafka", brokers=brokers, topic=topic, **settings)
-    return KafkaSink(config, query=query, owner=owner, epoch=epoch, offsets_group=group)
+    return KafkaSink(
+        config,
+        query=query,
+        owner=owner,
+        epoch=epoch,
+        clock=SystemClock(),
+        offsets_group=group,
+        transaction_bytes=transaction_bytes,
+        silence_s=silence_s,
+    )
 
 
 async def records(broker: Broker, topic: str, *, isolation: str = "read_committed") -> list[ConsumerRecord]:

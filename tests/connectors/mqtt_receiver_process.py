@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -39,13 +40,13 @@ def cut_torn_tail(path: Path) -> None:
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
-async def main(folder: Path, port: int, said: dict[str, object]) -> None:
+async def main(folder: Path, port: int, said: dict[str, Any]) -> None:
     path = folder / "read.jsonl"
     cut_torn_tail(path)
     lines = read_lines(path)
     source = make_source(folder, port, **said)
     await source.open(SCHEMA)
-    if source._sessions.failure is None:
+    if source.receiver.failure is None:
         (folder / "open").touch()
     await source.seek(lines[-1].end if lines else Position())
     with path.open("ab") as file:

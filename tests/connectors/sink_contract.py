@@ -146,7 +146,7 @@ class SinkContract:
         await sink.commit([release(0, 4)], at(4))
         for _ in range(3):
             writing = asyncio.create_task(sink.commit([release(5, 9)], at(9)))
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.005)  # no wait for a state: the cancellation shall meet it in its midst
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
         await sink.commit([release(5, 9), release(10, 14)], at(14))

@@ -62,14 +62,14 @@ async def test_not_now_is_tried_again_with_the_same_key(tmp_path: Path, status: 
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        (400, "does not want them as they are"),
+        (400, "the receiver rejects them"),
         (401, "set the right token"),
         (403, "set the right token"),
-        (404, "does not want them"),
+        (404, "rejects them"),
         (413, "lower runs.max_events"),
-        (422, "does not want them"),
-        (301, "set its url"),
-        (307, "set its url"),
+        (422, "rejects them"),
+        (301, "correct sink.url"),
+        (307, "correct sink.url"),
     ],
 )
 async def test_never_is_told_with_what_to_do(tmp_path: Path, status: int, told: str) -> None:
@@ -139,7 +139,7 @@ async def test_a_receiver_that_is_away_and_comes_back(tmp_path: Path) -> None:
 async def test_a_url_that_is_none_is_told(tmp_path: Path) -> None:
     sink = sink_to("http://:x/", tmp_path)
     await sink.open()
-    with pytest.raises(SinkError, match="is no URL"):
+    with pytest.raises(SinkError, match="is not a URL"):
         await sink.commit([release(0, 4)], at(4))
     await sink.close()
 
@@ -168,11 +168,10 @@ async def test_a_progress_that_cannot_be_saved_does_not_send_twice(
 async def test_a_failure_at_a_named_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, sent: int
 ) -> None:
-    monkeypatch.setattr(failpoints, "_failpoints", failpoints.Failpoints(f"sink.commit.{name}=eio@2"))
     async with taker() as server:
         sink = sink_to(server.url, tmp_path)
         await sink.open()
-        with pytest.raises(OSError, match="failpoint"):
+        with failpoints.installed(f"sink.commit.{name}=eio@2"), pytest.raises(OSError, match="failpoint"):
             await sink.commit([release(0, 4), release(5, 9)], at(9))
         assert len(server.keys) == sent
         await sink.commit([release(0, 4), release(5, 9)], at(9))

@@ -7,8 +7,10 @@ import errno
 import gzip
 import os
 import ssl
+import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,13 +22,13 @@ from gateway.config.connectors.http import HttpSourceConfig
 from gateway.connectors.position import Position
 from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
-from gateway.sources.http import httpsource as http_module
 from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.journaled import JournaledSource
 from infra.clock import SystemClock
 from tests.connectors.http_data import Site, parts_of, server_certificate, site
 from tests.connectors.journal_data import HUGE, SetClock, everything
 from tests.connectors.source_contract import SCHEMA, events, read
+from tests.support.waiting import DEADLINE_S, until
 
 TWO = b'{"id": "a", "n": 1}\r\n\n  {"id": "b", "n": 2}'
 
@@ -97,7 +99,7 @@ async def test_the_answer_names_the_file_where_the_query_keeps_them(tmp_path: Pa
     assert isinstance(source, JournaledSource)
     await source.open(SCHEMA)
     try:
-        url = f"http://127.0.0.1:{cast('HttpReceiver', source._receiver).port}/events"
+        url = f"http://127.0.0.1:{cast('HttpReceiver', source.receiver).port}/events"
         async with aiohttp.ClientSession() as client, client.post(url, data=b"broken") as answer:
             assert (await answer.json())["dead_letters"] == str(tmp_path / "dead-letters.jsonl")
     finally:
@@ -155,14 +157,34 @@ Answered = asyncio.Task[tuple[int, dict[str, Any], dict[str, str]]]
 async def held(at: Site, count: int, body: bytes = TWO) -> list[Answered]:
     """Send the same keyed request several times while the disk is slow; return once all are in the receiver's hands."""
     tasks = [asyncio.create_task(at.post(body, Idempotency_Key="k")) for _ in range(count)]
-    while not at.receiver._in_flight or at.receiver._requests < count:
-        await asyncio.sleep(0.005)
+    await until(lambda: at.receiver.keyed_count and at.receiver.request_count >= count)
     return tasks
+
+
+@asynccontextmanager
+async def slow_disk(error: OSError | None = None) -> AsyncIterator[None]:
+    """A disk that answers no ``fsync`` before the end of the block, and then with ``error`` if there is one."""
+    asked, goes, real = threading.Event(), threading.Event(), os.fsync
+
+    def fsync(handle: int) -> None:
+        asked.set()
+        assert goes.wait(DEADLINE_S)
+        if error is not None:
+            raise error
+        real(handle)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        try:
+            yield
+            await until(asked.is_set)
+        finally:
+            goes.set()
 
 
 async def test_the_same_key_at_once_shares_one_outcome(tmp_path: Path) -> None:
     async with site(tmp_path) as at:
-        async with at.journal._disk:
+        async with slow_disk():
             tasks = await held(at, 5)
             status, answer, _ = await at.post(TWO + b" ", Idempotency_Key="k")
             assert status == 422, answer
@@ -172,18 +194,11 @@ async def test_the_same_key_at_once_shares_one_outcome(tmp_path: Path) -> None:
         assert at.journal.next_record == 2
 
 
-async def test_a_failure_is_shared_too_and_nothing_is_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+async def test_a_failure_is_shared_too_and_nothing_is_remembered(tmp_path: Path) -> None:
     async with site(tmp_path) as at:
-        with monkeypatch.context() as patch:
-            async with at.journal._disk:
-                tasks = await held(at, 3)
-                patch.setattr(os, "write", fail)
-            answers = [await task for task in tasks]
+        async with slow_disk(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))):
+            tasks = await held(at, 3)
+        answers = [await task for task in tasks]
         assert [status for status, _, _ in answers] == [503] * 3
         assert at.journal.next_record == 0
         assert (await at.post(TWO, Idempotency_Key="k"))[1] == {"records": 2, "duplicate": False}
@@ -191,7 +206,7 @@ async def test_a_failure_is_shared_too_and_nothing_is_remembered(
 
 async def test_a_sender_that_went_away_does_not_take_its_request_with_it(tmp_path: Path) -> None:
     async with site(tmp_path) as at:
-        async with at.journal._disk:
+        async with slow_disk():
             (task,) = await held(at, 1)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -321,18 +336,16 @@ async def test_all_bodies_together_are_bounded(tmp_path: Path) -> None:
         go_on.set()
         statuses = sorted([await task for task in tasks])
         assert statuses == [200] * 4 + [429] * 2
-        assert at.receiver._bodies.held_bytes == 0
+        assert at.receiver.held_bytes == 0
         assert (await at.post(TWO))[0] == 200
 
 
-async def test_a_body_that_does_not_arrive_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_module, "BODY_S", 0.05)
-
+async def test_a_body_that_does_not_arrive_is_given_up(tmp_path: Path) -> None:
     async def never() -> AsyncIterator[bytes]:
         yield b"x"
         await asyncio.Event().wait()
 
-    async with site(tmp_path) as at, at.client.post(at.url, data=never()) as answer:
+    async with site(tmp_path, body_s=0.05) as at, at.client.post(at.url, data=never()) as answer:
         assert answer.status == 408
 
 
@@ -371,7 +384,7 @@ async def test_a_server_with_a_certificate_is_spoken_to_over_tls(tmp_path: Path)
 async def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("no")
     _, _, source = parts_of(tmp_path, tls={"certificate": str(tmp_path / "no.pem"), "key": str(tmp_path / "no.pem")})
-    with pytest.raises(SourceError, match=r"no\.pem are no certificate"):
+    with pytest.raises(SourceError, match=r"no\.pem are not a certificate"):
         await source.open(SCHEMA)
 
 
@@ -385,11 +398,20 @@ async def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
             await source.open(SCHEMA)
 
 
-async def test_a_server_that_stopped_is_told_after_all_was_read(tmp_path: Path) -> None:
+async def test_a_server_that_stopped_is_told_after_all_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, servers = asyncio.get_running_loop(), []
+    create_server = loop.create_server
+
+    async def noting(*arguments: Any, **named: Any) -> asyncio.Server:
+        servers.append(await create_server(*arguments, **named))
+        return servers[-1]
+
+    monkeypatch.setattr(loop, "create_server", noting)
     async with site(tmp_path) as at:
         assert (await at.post(TWO))[0] == 200
-        assert at.receiver._server is not None
-        at.receiver._server.close()
+        servers[0].close()
         assert len(events(await read(at.source, 2))) == 2
         with pytest.raises(SourceError, match="does not listen any more"):
             await at.source.read(1, HUGE)
@@ -400,10 +422,10 @@ async def test_closing_answers_what_was_taken(tmp_path: Path) -> None:
         journal, receiver, source = parts_of(tmp_path)
         await source.open(SCHEMA)
         at = Site(journal, receiver, source, client)
-        async with journal._disk:
+        async with slow_disk():
             (task,) = await held(at, 1)
             closing = asyncio.create_task(source.close())
-            await asyncio.sleep(0.02)
+            await until(lambda: not receiver.listening)
         await closing
         assert (await task)[0] == 200
         assert not receiver.listening

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import random
@@ -17,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from gateway.connectors.position import Position
-from gateway.journal import journal as journals
 from infra import failpoints
 from tests.connectors.journal_data import everything, opened
+from tests.support.waiting import until
 
 DEADLINE_S = 60.0
 SEED = 20261121
@@ -127,20 +126,18 @@ async def test_a_write_that_was_cut_short_by_a_full_disk_leaves_nothing(tmp_path
         assert "No space" in journal.trouble
 
 
-async def test_trouble_ends_by_itself_once_the_disk_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journals, "_PROBE_S", 0.02)
-    async with opened(tmp_path) as journal:
+async def test_trouble_ends_by_itself_once_the_disk_works(tmp_path: Path) -> None:
+    async with opened(tmp_path, probe_s=0.02) as journal:
         assert journal.trouble == ""
-        with failing(Fault(1, lasting=10**9), ("fsync",)):
+        fault = Fault(1, lasting=10**9)
+        with failing(fault, ("fsync",)):
             with pytest.raises(OSError, match="No space"):
                 await journal.append([b"a"])
             assert "No space" in journal.trouble
-            await asyncio.sleep(0.1)
+            tried = fault.count
+            await until(lambda: fault.count > tried + 3, what="the disk is tried again and again")
             assert "No space" in journal.trouble
-        give_up_s = time.monotonic() + DEADLINE_S
-        while journal.trouble:
-            assert time.monotonic() < give_up_s
-            await asyncio.sleep(0.01)
+        await until(lambda: not journal.trouble)
         # Trying did not leave a file for each try.
         assert len(list(tmp_path.glob("*.journal"))) == 1
         await journal.append([b"b"])
@@ -150,31 +147,33 @@ async def test_trouble_ends_by_itself_once_the_disk_works(tmp_path: Path, monkey
 async def test_a_full_disk_stays_trouble_until_there_is_room_for_what_did_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journals, "_PROBE_S", 0.02)
-    free = 50
+    free, looks = 50, 0
     usage = shutil.disk_usage(tmp_path)
-    async with opened(tmp_path) as journal:
+
+    def disk_usage(_: Path) -> object:
+        nonlocal looks
+        looks += 1
+        return usage._replace(free=free)
+
+    async with opened(tmp_path, probe_s=0.02) as journal:
         with failing(Fault(1), ("write",)), pytest.raises(OSError, match="No space"):
             await journal.append([b"a" * 1000])
-        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
-        await asyncio.sleep(0.1)
+        monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+        await until(lambda: looks > 3, what="the room is looked at again and again")
         assert journal.trouble
         free = 5000
-        give_up_s = time.monotonic() + DEADLINE_S
-        while journal.trouble:
-            assert time.monotonic() < give_up_s
-            await asyncio.sleep(0.01)
+        await until(lambda: not journal.trouble)
 
 
 @pytest.mark.parametrize("name", ["before", "written", "after"])
-async def test_a_disk_that_fails_at_a_failpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(failpoints, "_failpoints", failpoints.Failpoints(f"journal.append.{name}=eio@2-3"))
+async def test_a_disk_that_fails_at_a_failpoint(tmp_path: Path, name: str) -> None:
     async with opened(tmp_path) as journal:
-        await journal.append([b"a"])
-        for _ in range(2):
-            with pytest.raises(OSError, match=r"failpoint journal\.append"):
-                await journal.append([b"lost"])
-        await journal.append([b"b"])
+        with failpoints.installed(f"journal.append.{name}=eio@2-3"):
+            await journal.append([b"a"])
+            for _ in range(2):
+                with pytest.raises(OSError, match=r"failpoint journal\.append"):
+                    await journal.append([b"lost"])
+            await journal.append([b"b"])
         assert await everything(journal) == [b"a", b"b"]
     async with opened(tmp_path) as journal:
         assert await everything(journal) == [b"a", b"b"]
@@ -187,8 +186,8 @@ async def test_a_disk_that_fails_when_files_are_given_up(
     async with opened(tmp_path, segment_bytes=200) as journal:
         for n in range(10):
             await journal.append([b"%d" % n * 200])
-        monkeypatch.setattr(failpoints, "_failpoints", failpoints.Failpoints(f"journal.unlink.{name}=eio@2-2"))
-        with pytest.raises(OSError, match=r"failpoint journal\.unlink"):
+        failing_once = failpoints.installed(f"journal.unlink.{name}=eio@2-2")
+        with failing_once, pytest.raises(OSError, match=r"failpoint journal\.unlink"):
             await journal.release(Position(6))
         assert await everything(journal, Position(6)) == [b"%d" % n * 200 for n in range(6, 10)]
         await journal.release(Position(6))

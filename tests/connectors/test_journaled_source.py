@@ -39,9 +39,9 @@ class HandSource(JournaledSource):
 
     def __init__(self, folder: Path, *, wall_s: float = 1000.0, **kwargs: Any) -> None:
         self.clock = SetClock(wall_s)
-        self.journal = Journal(folder, limit_bytes=LIMIT_BYTES, segment_bytes=2000, clock=self.clock)
-        self.receiver = HandReceiver()
-        super().__init__(self.journal, self.receiver, **kwargs)
+        self.hand = HandReceiver()
+        journal = Journal(folder, limit_bytes=LIMIT_BYTES, segment_bytes=2000, clock=self.clock)
+        super().__init__(journal, self.hand, **kwargs)
 
 
 class FolderSubject:
@@ -61,7 +61,7 @@ class FolderSubject:
         await self._append([raw])
 
     async def _append(self, records: list[bytes]) -> None:
-        if self._source is not None and self._source.receiver.running:
+        if self._source is not None and self._source.hand.running:
             await self._source.journal.append(records)
             return
         journal = Journal(self._folder, limit_bytes=LIMIT_BYTES, segment_bytes=2000, clock=SystemClock())
@@ -152,7 +152,7 @@ async def test_the_backlog_tells_how_many_and_since_when(tmp_path: Path) -> None
 async def test_what_was_received_comes_before_the_news_that_nothing_more_is(tmp_path: Path) -> None:
     source = await opened(tmp_path)
     await source.journal.append([b'{"n": 1}'])
-    source.receiver.failure = SourceError("the receiver died")
+    source.hand.failure = SourceError("the receiver died")
     assert await source.read(10, HUGE) is not None
     with pytest.raises(SourceError, match="the receiver died"):
         await source.read(10, HUGE)
@@ -161,10 +161,10 @@ async def test_what_was_received_comes_before_the_news_that_nothing_more_is(tmp_
 
 async def test_a_receiver_that_does_not_start_leaves_a_source_that_can_be_opened_again(tmp_path: Path) -> None:
     source = HandSource(tmp_path)
-    source.receiver.failure = SourceUnavailableError("the broker is away")
+    source.hand.failure = SourceUnavailableError("the broker is away")
     with pytest.raises(SourceUnavailableError):
         await source.open(SCHEMA)
-    source.receiver.failure = None
+    source.hand.failure = None
     await source.open(SCHEMA)
     await source.journal.append([b'{"id": "a", "n": 1}'])
     assert events(await read(source, 1)) == [{"id": "a", "n": 1}]

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.sources.base import SourceError, SourceUnavailableError
-from gateway.sources.kafka.fetched import Fetched, record_bytes, told_as_source_errors
+from gateway.sources.kafka.fetched import Fetched, as_source_errors, record_bytes
 from gateway.sources.kafka.partitions import by_partition, key_of, partition_of
 from tests.connectors.kafka_records import record
 
@@ -142,7 +142,7 @@ async def test_records_before_an_offset_and_those_of_a_partition_that_is_lost() 
     ],
 )
 def test_errors_of_the_client_become_those_of_sources(error: Exception, kind: type[Exception], says: str) -> None:
-    with pytest.raises(kind, match=says), told_as_source_errors("reading"):
+    with pytest.raises(kind, match=says), as_source_errors("reading"):
         raise error
 
 

@@ -95,5 +95,5 @@ async def test_brokers_that_know_no_ids_are_told_apart_by_their_cluster(
     topic = await made(broker)
     settings = client_settings(config(broker, topic))
     known = await topics_of(settings, [topic])
-    monkeypatch.setattr(topicids._RequestStruct, "API_VERSION", 99)
+    monkeypatch.setattr(topicids.IdsRequest, "API_VERSION", 99)
     assert await topics_of(settings, [topic]) == Topics(known.cluster, {topic: ""})

@@ -188,7 +188,7 @@ def test_avro_values_that_the_column_cannot_hold_are_dead_alone(avro_schema: str
         (pa.schema([("n", pa.int64())]), {"format": "raw"}, "_value BINARY"),
         (pa.schema([("_value", pa.string())]), {"format": "raw"}, "_value BINARY"),
         (pa.schema([("nowhere", pa.int64())]), {"format": "avro", "avro_schema": "AVRO"}, "nowhere"),
-        (N, {"format": "avro", "avro_schema": "missing.avsc"}, "no readable Avro schema"),
+        (N, {"format": "avro", "avro_schema": "missing.avsc"}, "not a readable Avro schema"),
     ],
 )
 def test_what_cannot_be_filled_is_refused(schema: pa.Schema, said: dict[str, Any], what: str, avro_schema: str) -> None:

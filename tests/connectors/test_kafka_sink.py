@@ -20,6 +20,7 @@ from gateway.core.exchange.reorder import Released
 from gateway.sinks.base import FencedError, ReleasedRows, SinkError, SinkUnavailableError
 from gateway.sinks.kafka.control import ControlRecord, ControlTopic
 from infra import failpoints
+from infra.clock import SystemClock
 from infra.statefiles import StateError
 from tests.connectors.kafka_broker import PASSWORD, USER, Broker
 from tests.connectors.kafka_sinks import make_sink, records, values
@@ -33,7 +34,7 @@ def results(first: int, last: int, **columns: list[Any]) -> ReleasedRows:
 
 
 def control(broker: Broker, topic: str, query: str = "q") -> ControlTopic:
-    return ControlTopic(f"{topic}-progress", query, {"bootstrap_servers": broker.brokers})
+    return ControlTopic(f"{topic}-progress", query, {"bootstrap_servers": broker.brokers}, SystemClock())
 
 
 # ------------------------------------------------------------------------------------------------------- records
@@ -103,17 +104,16 @@ async def test_a_column_that_is_not_there(broker: Broker) -> None:
     sink = make_sink(broker.brokers, topic, key="town")
     await sink.open()
     with pytest.raises(
-        SinkError, match=r'sink\.key names "town", which is no column of the results; they have id, text'
+        SinkError, match=r'sink\.key names "town", which is not a column of the results; they have id, text'
     ):
         await sink.commit([release(0, 4)], at(4))
     await sink.close()
     assert await values(broker, topic) == []
 
 
-async def test_more_than_one_transaction_takes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.sinks.kafka.kafkasink._TRANSACTION_BYTES", 2000)
+async def test_more_than_one_transaction_takes(broker: Broker) -> None:
     topic = await broker.create_topic()
-    sink = make_sink(broker.brokers, topic)
+    sink = make_sink(broker.brokers, topic, transaction_bytes=2000)
     await sink.open()
     await sink.commit([release(first, first + 19) for first in range(0, 400, 20)], at(399))
     assert await values(broker, topic) == [row(n) for n in range(400)]
@@ -219,8 +219,7 @@ async def test_an_error_in_the_midst_is_settled_before_anything_is_written(
     topic = await broker.create_topic()
     sink = make_sink(broker.brokers, topic)
     await sink.open()
-    monkeypatch.setattr(failpoints, "_failpoints", failpoints.Failpoints(f"sink.commit.{place}=eio@1"))
-    with pytest.raises(OSError, match=place):
+    with failpoints.installed(f"sink.commit.{place}=eio@1"), pytest.raises(OSError, match=place):
         await sink.commit([release(0, 4)], at(4))
     # Closed it leaves nothing open that a reader would wait for.
     await sink.close()
@@ -251,16 +250,22 @@ async def test_cancelled_at_any_moment(broker: Broker) -> None:
 # --------------------------------------------------------------------------------------------------------- owners
 
 
-async def test_other_state_is_refused_and_fences_nobody(broker: Broker) -> None:
+async def test_other_state_is_refused_and_fences_nobody(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = await broker.create_topic()
     mine = make_sink(broker.brokers, topic)
     await mine.open()
     await mine.commit([release(0, 4)], at(4))
-    producer = mine._producer
     with pytest.raises(StateError, match=r"from a different state_dir .*: restore the state, or choose"):
         await make_sink(broker.brokers, topic, owner="somebody else", epoch=7).open()
+    starts, start = [], AIOKafkaProducer.start
+
+    async def noting(producer: AIOKafkaProducer) -> None:
+        starts.append(producer)
+        await start(producer)
+
+    monkeypatch.setattr(AIOKafkaProducer, "start", noting)
     await mine.commit([release(5, 9)], at(9))
-    assert mine._producer is producer, "it was not fenced"
+    assert starts == [], "it was not fenced: it needs no new producer"
     await mine.close()
 
 
@@ -379,13 +384,13 @@ async def test_a_long_control_topic_is_read_from_its_end(broker: Broker, monkeyp
         await sink.commit([release(first, first + 4)], at(first + 4))
     await sink.close()
     looked_at: list[tuple[int, int]] = []
-    real = ControlTopic._last_between
+    real = ControlTopic.last_between
 
     async def watch(self: ControlTopic, consumer: AIOKafkaConsumer, start: int, stop: int) -> bytes | None:
         looked_at.append((start, stop))
         return await real(self, consumer, start, stop)
 
-    monkeypatch.setattr(ControlTopic, "_last_between", watch)
+    monkeypatch.setattr(ControlTopic, "last_between", watch)
     last = await control(broker, topic).last(settled=True)
     assert last is not None
     assert last.committed == [(0, 504)]
@@ -471,5 +476,5 @@ async def test_with_a_wrong_login(broker: Broker) -> None:
 
 
 def test_an_authority_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match=r"query q: tls\.ca .* is no PEM file of authorities"):
+    with pytest.raises(StateError, match=r"query q: tls\.ca .* is not a PEM file of authorities"):
         make_sink("127.0.0.1:1", "t", tls={"ca": str(tmp_path / "no.pem")})

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.sinks.kafka.control import ControlTopic
+from infra.clock import SystemClock
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_sinks import make_sink, records, values
 from tests.connectors.sink_contract import row
@@ -73,7 +74,9 @@ async def finish(broker: Broker, topic: str, epoch: int, said: int) -> None:
         assert last.ends() == 0
     rows = await values(broker, topic)
     assert rows == [row(n) for n in range(len(rows))]
-    progress = await ControlTopic(f"{topic}-progress", "q", {"bootstrap_servers": broker.brokers}).last(settled=True)
+    progress = await ControlTopic(f"{topic}-progress", "q", {"bootstrap_servers": broker.brokers}, SystemClock()).last(
+        settled=True
+    )
     assert progress is not None
     assert progress.committed == [(0, len(rows) - 1)]
     assert progress.source.record == len(rows)

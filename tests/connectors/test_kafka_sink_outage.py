@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 
 from gateway.sinks.base import SinkUnavailableError
-from gateway.sinks.kafka import kafkasink as kafka_sink
 from gateway.sinks.kafka import producer
 from gateway.sinks.kafka.kafkasink import KafkaSink
 from tests.connectors.kafka_broker import Broker
@@ -95,12 +94,10 @@ async def test_the_connection_breaks_while_it_commits(relayed: RelayedBroker, re
 @pytest.mark.parametrize("anew", [False, True], ids=["the same sink", "a new sink"])
 @pytest.mark.parametrize("mishap", ["lose request", "lose answer"])
 async def test_nobody_heard_how_a_commit_ended(
-    relayed: RelayedBroker, relay: Relay, mishap: Mishap, anew: bool, monkeypatch: pytest.MonkeyPatch
+    relayed: RelayedBroker, relay: Relay, mishap: Mishap, anew: bool
 ) -> None:
-    monkeypatch.setattr(kafka_sink, "_SILENCE_S", 1.0)
-    monkeypatch.setattr(producer, "_STOP_S", 0.2)
     topic = await relayed.create_topic()
-    sink = make_sink(relayed.relayed_brokers, topic)
+    sink = make_sink(relayed.relayed_brokers, topic, silence_s=1.0)
     await sink.open()
     await sink.commit([release(0, 4)], at(4))
     relay.arm(mishap, END_TXN, then_down=True)
@@ -114,7 +111,7 @@ async def test_nobody_heard_how_a_commit_ended(
     relay.up()
     if anew:
         await sink.close()
-        sink = make_sink(relayed.relayed_brokers, topic, epoch=2)
+        sink = make_sink(relayed.relayed_brokers, topic, epoch=2, silence_s=1.0)
         await sink.open()
         assert list(sink.committed) == [(0, 9 if mishap == "lose answer" else 4)]
     await until_it_works(lambda: sink.commit([release(5, 9), release(10, 14)], at(14)))

@@ -177,7 +177,7 @@ async def test_what_is_held_is_bounded_while_nothing_is_taken(broker: Broker, mo
     await put(broker, topic, [b'{"id": "%s", "n": %d}' % (b"x" * 20_000, n) for n in range(900)])
     source = await opened(make_source(broker, topic))
     await read(source, 30, max_records=10, max_bytes=100_000)
-    member = source._member
+    member = source.member
     assert isinstance(member, Member)
     # What was asked for, and what the client's buffer of a partition holds.
     assert member.fetched.held_bytes < 100_000 + 3 * 2**20
@@ -241,5 +241,5 @@ async def test_an_acknowledgement_of_what_was_not_read_here_is_not_committed(bro
         await one.until(lambda: len(one.numbers()) == 10, "all is read")
         elsewhere = one.chunks[-1].end
         await one.source.acknowledge(type(elsewhere)(99, offsets={"other/0": 77}))
-        member: Any = one.source._member
-        assert TopicPartition("other", 0) not in member._committed
+        member: Any = one.source.member
+        assert TopicPartition("other", 0) not in member.committed

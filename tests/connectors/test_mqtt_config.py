@@ -43,8 +43,8 @@ def test_the_port_follows_tls() -> None:
         (["$share/group/a"], "clients says how many"),
         ([""], "must have 1 to 65535 bytes"),
         (["a\0"], "must have 1 to 65535 bytes"),
-        (["a", "a"], "would come twice"),
-        (["a/+", "b", "a/b"], "would come twice"),
+        (["a", "a"], "would arrive twice"),
+        (["a/+", "b", "a/b"], "would arrive twice"),
     ],
 )
 def test_topics_that_cannot_be_right_are_refused(topics: list[str], says: str) -> None:

@@ -121,16 +121,15 @@ async def test_each_message_is_kept_once_wherever_the_process_dies(
         fate.step()
 
     monkeypatch.setattr(module, "write_atomically", write)
-    monkeypatch.setattr(module, "RECEIVE_MAX", 3)  # as many as this broker has under way
 
     async def live() -> None:
-        session = Session(tmp_path / "session.json")
+        session = Session(tmp_path / "session.json", receive_max=3)  # as many as this broker has under way
         await session.open(journal.keys_since)
         connection = _Connection("c", session, {"t": 2}, Broker("h", 1), 1, cast("Journal", journal), SystemClock())
         while not sender.done:
             if fate.chance.random() < 0.5:
                 sender.connect()
-            await connection._keep(cast("MqttClient", sender), sender.deliver())
+            await connection.keep(cast("MqttClient", sender), sender.deliver())
             if fate.chance.random() < 0.3:
                 await session.settle(journal.next_record)
                 journal.first_record = journal.next_record
@@ -170,10 +169,9 @@ async def test_a_broker_without_the_session_begins_anew(tmp_path: Path) -> None:
 
 
 async def test_what_a_broker_that_counts_on_releases_and_sends_again_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(module, "RECEIVE_MAX", 3)
-    session = Session(tmp_path / "session.json")
+    session = Session(tmp_path / "session.json", receive_max=3)
     await session.open(lambda _: set())
 
     def message(number: int, *, again: bool) -> Arrival:

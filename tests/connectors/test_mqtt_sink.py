@@ -72,12 +72,12 @@ async def test_a_broker_that_goes_and_comes(tmp_path: Path, mosquitto: Mosquitto
 async def test_only_so_many_are_in_flight(tmp_path: Path, mosquitto: Mosquitto) -> None:
     sink = await opened(tmp_path, mosquitto.port)
     await sink.commit([release(0, 0)], at(0))
-    assert sink._client is not None
-    assert sink._client.limits.receive_max == 20
+    assert sink.client is not None
+    assert sink.client.limits.receive_max == 20
     most = 0
     writing = asyncio.create_task(sink.commit([release(1, 2000)], at(2000)))
     while not writing.done():
-        most = max(most, len(sink._client._sent))
+        most = max(most, sink.client.unanswered_count)
         await asyncio.sleep(0)
     assert 1 < most <= min(20, IN_FLIGHT_MAX)
     await sink.close()

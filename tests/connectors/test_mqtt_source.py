@@ -16,7 +16,6 @@ import pytest
 from gateway.connectors.mqttclient import MessageReleased, MqttClient
 from gateway.journal.journal import Journal
 from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
-from gateway.sources.mqtt import session
 from gateway.sources.mqtt.mqttsource import MqttSource
 from tests.connectors.mosquitto import Mosquitto, Peer
 from tests.connectors.mqtt_subject import TOPIC, make_source
@@ -125,7 +124,6 @@ async def test_a_restarted_broker_that_sends_what_it_had_released_brings_none_of
     tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mosquitto does so with all but 20 of the messages whose PUBCOMP it has not (docs/decisions/0078)."""
-    monkeypatch.setattr(session, "RECEIVE_MAX", 100)
     complete, released, reaches = MqttClient.complete, [], True
 
     def complete_or_not(client: MqttClient, release: MessageReleased) -> None:
@@ -139,7 +137,7 @@ async def test_a_restarted_broker_that_sends_what_it_had_released_brings_none_of
                 await asyncio.sleep(0.01)
 
     monkeypatch.setattr(MqttClient, "complete", complete_or_not)
-    async with opened(tmp_path, mosquitto.port, qos=2) as source:
+    async with opened(tmp_path, mosquitto.port, qos=2, receive_max=100) as source:
         publish(mosquitto, 0, 149, 2)
         assert events(await read(source, 150)) == rows(0, 149)
         await all_released(150)
@@ -225,11 +223,11 @@ async def test_a_full_journal_holds_the_broker_back(tmp_path: Path, mosquitto: M
             texts = [json.dumps({"id": "x" * size_bytes, "n": n}).encode() for n in range(count)]
             peer.publish(TOPIC, texts)
         async with asyncio.timeout(DEADLINE_S):
-            while not source._journal.full:
+            while not source.journal.full:
                 await asyncio.sleep(0.01)
-        held = source._journal.next_record
+        held = source.journal.next_record
         assert held < count / 2
-        assert source._sessions.failure is None
+        assert source.receiver.failure is None
         chunks: list[Chunk] = []
         while not chunks or chunks[-1].end.record < count:
             chunk = await source.read(20, HUGE)
@@ -238,7 +236,7 @@ async def test_a_full_journal_holds_the_broker_back(tmp_path: Path, mosquitto: M
                 continue
             chunks.append(chunk)
             await source.acknowledge(chunk.end)
-            assert source._journal.held_bytes < 2**20 + 2**19
+            assert source.journal.held_bytes < 2**20 + 2**19
     assert [row["n"] for row in events(chunks)] == list(range(count))
 
 
@@ -246,14 +244,14 @@ async def test_a_journal_that_cannot_be_written_is_told_and_lived_through(
     tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path, mosquitto.port, qos=2) as source:
-        append, broken = source._journal.append, True
+        append, broken = source.journal.append, True
 
         async def fail(*arguments: Any, **named: Any) -> None:
             if broken:
                 raise OSError(28, "No space left on device")
             await append(*arguments, **named)
 
-        monkeypatch.setattr(source._journal, "append", fail)
+        monkeypatch.setattr(source.journal, "append", fail)
         publish(mosquitto, 0, 9, 2)
         await until(source, "the journal cannot be written ([Errno 28] No space left on device)")
         broken = False
@@ -287,7 +285,7 @@ async def test_tls_and_who_is_believed(tmp_path: Path) -> None:
     own = {"certificate": str(shown.certificate), "key": str(shown.key)}
     try:
         async with opened(tmp_path / "wrong", mosquitto.port, tls={"ca": str(stranger.certificate), **own}) as source:
-            await until(source, "shows a certificate that is not believed")
+            await until(source, "presents a certificate that is not trusted")
         async with opened(tmp_path / "none", mosquitto.port, tls={"ca": str(authority.certificate)}) as source:
             await until(source, f"127.0.0.1:{mosquitto.port} ")
         for qos in (1, 2):

@@ -27,7 +27,7 @@ class TestMqttSource(SourceContract):
         # The broker keeps for a session what comes while the source is not there.
         source = subject.make()
         await source.open(SCHEMA)
-        assert source._sessions.failure is None
+        assert source.receiver.failure is None
         await source.close()
         yield subject
         subject.close()

@@ -16,7 +16,7 @@ import pytest
 from gateway.connectors.position import Position
 from gateway.sinks.base import FencedError, SinkUnavailableError
 from gateway.sinks.parts import s3manifest
-from gateway.sinks.parts.s3manifest import visible_parts
+from gateway.sinks.parts.s3manifest import PAGE_PARTS, visible_parts
 from gateway.sinks.parts.s3sink import S3Sink
 from infra.objectstore.folder import FolderStore
 from infra.objectstore.s3 import S3Store
@@ -96,7 +96,7 @@ def test_killed_at_any_request_among_faults_each_result_is_there_once(s3_server:
     assert len(list(store.list("parts/"))) - len(visible_parts(store)) <= KILLS
 
 
-def folder_sink(folder: Path, epoch: int = 1, writer: str | None = None) -> S3Sink:
+def folder_sink(folder: Path, epoch: int = 1, writer: str | None = None, page_parts: int = PAGE_PARTS) -> S3Sink:
     return S3Sink(
         lambda: FolderStore(folder),
         owner="me",
@@ -104,12 +104,12 @@ def folder_sink(folder: Path, epoch: int = 1, writer: str | None = None) -> S3Si
         writer=writer or f"w{epoch}",
         format="jsonl",
         ordered=True,
+        page_parts=page_parts,
     )
 
 
-def test_old_names_go_onto_pages_and_leftovers_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.sinks.parts.s3sink.PAGE_PARTS", 4)
-    sink = folder_sink(tmp_path)
+def test_old_names_go_onto_pages_and_leftovers_go(tmp_path: Path) -> None:
+    sink = folder_sink(tmp_path, page_parts=4)
     store = FolderStore(tmp_path)
     for seq in range(15):
         sink.commit([release(seq, seq)], at(seq))

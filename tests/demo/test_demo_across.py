@@ -38,10 +38,10 @@ def test_a_wan_is_a_round_trip_a_rate_and_a_loss(text: str, wan: WanSettings) ->
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is no WAN; write the round trip"),
-        ("70ms", "is no WAN; write the round trip"),
-        ("70ms,", "is no WAN; write the round trip"),
-        ("70ms,50mbit,loss 1%,5ms", "is no WAN; write the round trip"),
+        ("", "is not a WAN; write the round trip"),
+        ("70ms", "is not a WAN; write the round trip"),
+        ("70ms,", "is not a WAN; write the round trip"),
+        ("70ms,50mbit,loss 1%,5ms", "is not a WAN; write the round trip"),
         ("70,50mbit", '"70" is not a duration'),
         ("70ms,50", '"50" is not the rate of a link'),
         ("70ms,0mbit", "a rate of"),
@@ -81,13 +81,13 @@ def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     said = CliRunner().invoke(main, ["demo", "--wan", "70ms,50mbit", "--out", str(tmp_path)])
     assert said.exit_code == 1
-    assert "only root may make network namespaces" in said.output
+    assert "only root may create network namespaces" in said.output
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_vms_of_the_demo_are_where_the_wan_ends(tmp_path: Path) -> None:
     stage = Stage(tmp_path / "stage", list(generate_mail(1, 1)), {"site-1": "10.99.0.2"})
-    document = stage._config("run", {"loops": 1, "id": "message_id"}, {"switching": {"mode": "off"}}, 1.0, 8088)
+    document = stage.document("run", {"loops": 1, "id": "message_id"}, {"switching": {"mode": "off"}}, 1.0, 8088)
     with (tmp_path / "config.yaml").open("w") as file:
         YAML(typ="safe").dump(document, file)
     cloud = load(tmp_path / "config.yaml", {}).cloud

@@ -19,12 +19,23 @@ from ruamel.yaml import YAML
 
 from engines.email.generator import generate_mail
 from engines.email.mailbox import Mail
+from engines.email.oracle import answer, windows
 from engines.email.queries import EMAIL_SQL, Q5_SCHEMA_DDL, SCHEMA_DDL
 from gateway.config.configstate import CLAIM_NAME
 from gateway.sinks.parts.filesink import PartName
 
 DEADLINE_S = 240.0
 METRICS_RUN_EVENTS = 40
+# Of the gateway alone, without its engine hosts.
+MEMORY_MAX_BYTES = 512 << 20
+# Thresholds below what one micro-batch takes: the VM is wanted from the first slot on, whatever machine this is.
+EAGER = {
+    "start_vm_above": "20ms",
+    "send_above": "10ms",
+    "keep_vm_above": "5ms",
+    "keep_vm_bytes": "0B",
+    "tolerance": "0s",
+}
 
 
 def until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
@@ -33,6 +44,16 @@ def until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE
     while not condition():
         assert time.monotonic() < ends, f"not within {deadline_s:g} s: {what}"
         time.sleep(0.05)
+
+
+def expected_rows(mails: list[Mail]) -> list[dict[str, Any]]:
+    rows = msgspec.json.encode([row for mail in mails if (row := answer(mail))])
+    return msgspec.json.decode(rows, type=list[dict[str, Any]])
+
+
+def expected_windows(mails: list[Mail]) -> list[dict[str, Any]]:
+    answers = [row for mail in mails if (row := answer(mail))]
+    return msgspec.json.decode(msgspec.json.encode(list(windows(answers))), type=list[dict[str, Any]])
 
 
 def write_mail(path: Path, mails: list[Mail]) -> None:

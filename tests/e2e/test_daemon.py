@@ -12,10 +12,7 @@ import pyarrow.parquet as pq
 
 from engines.email.mailbox import Mail
 from engines.email.oracle import answer
-from tests.e2e.harness import Gateway, email_query, until, write_mail
-from tests.e2e.test_exactly_once import EAGER, expected_rows
-
-MEMORY_MAX_BYTES = 512 << 20
+from tests.e2e.harness import EAGER, MEMORY_MAX_BYTES, Gateway, email_query, expected_rows, until, write_mail
 
 
 def test_lines_that_are_no_events_become_dead_letters(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:

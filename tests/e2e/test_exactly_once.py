@@ -12,18 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
 from engines.email.mailbox import Mail
-from engines.email.oracle import answer, windows
 from engines.email.queries import EMAIL_SQL, SCHEMA_DDL
 from tests.e2e.harness import (
     DEADLINE_S,
+    EAGER,
     METRICS_RUN_EVENTS,
     Gateway,
     email_query,
+    expected_rows,
+    expected_windows,
     metrics_query,
     processes_with,
     rows_in,
@@ -33,31 +34,13 @@ from tests.e2e.harness import (
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "email.yaml"
 
-# Thresholds below what one micro-batch takes: the VM is wanted from the first slot on, whatever machine this is.
-EAGER = {
-    "start_vm_above": "20ms",
-    "send_above": "10ms",
-    "keep_vm_above": "5ms",
-    "keep_vm_bytes": "0B",
-    "tolerance": "0s",
-}
 REPLAY = {"rate": "300/s"}
 # Where the VM must get some of 4,000 events: on a busy machine its host needs 8 s to open a query.
 SLOWLY = {"rate": "130/s"}
 
 
-def expected_rows(mails: list[Mail]) -> list[dict[str, Any]]:
-    rows = msgspec.json.encode([row for mail in mails if (row := answer(mail))])
-    return msgspec.json.decode(rows, type=list[dict[str, Any]])
-
-
 def _more_parts(gateway: Gateway, count: int) -> bool:
     return len(gateway.parts("gateway-killed")) > count
-
-
-def expected_windows(mails: list[Mail]) -> list[dict[str, Any]]:
-    answers = [row for mail in mails if (row := answer(mail))]
-    return msgspec.json.decode(msgspec.json.encode(list(windows(answers))), type=list[dict[str, Any]])
 
 
 def both_queries(folder: Path, name: str, mails: list[Mail], replay: dict[str, str] = REPLAY) -> dict[str, Any]:

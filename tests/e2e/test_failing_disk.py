@@ -13,9 +13,7 @@ import pytest
 
 from engines.email.mailbox import Mail
 from tests.connectors.ports import free_port
-from tests.e2e.harness import Gateway, email_query, until, write_mail
-from tests.e2e.test_daemon import MEMORY_MAX_BYTES
-from tests.e2e.test_exactly_once import expected_rows
+from tests.e2e.harness import MEMORY_MAX_BYTES, Gateway, email_query, expected_rows, until, write_mail
 
 FAILPOINTS = (
     "runlog.append.written=enospc@3-6 deadletters.append.written=eio@1-2 "

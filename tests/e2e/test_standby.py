@@ -14,8 +14,15 @@ import pytest
 from ruamel.yaml import YAML
 
 from engines.email.mailbox import Mail
-from tests.e2e.harness import Gateway, email_query, metrics_query, until, write_mail
-from tests.e2e.test_exactly_once import expected_rows, expected_windows
+from tests.e2e.harness import (
+    Gateway,
+    email_query,
+    expected_rows,
+    expected_windows,
+    metrics_query,
+    until,
+    write_mail,
+)
 
 TOOK = "a standby host is ready after"
 READY = "a standby of the private engine host is ready"

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.email import mailbox
-from engines.email.mailbox import Mail, MailReport, parse_mail, read_mail
+from engines.email.mailbox import MAIL_LIMITS, MAX_REASONS, Mail, MailLimits, MailReport, parse_mail, read_mail
 
 FIRST = b"""Message-ID: <1@x>
 Date: Thu, 31 Aug 2000 17:26:00 -0700 (PDT)
@@ -40,9 +39,9 @@ def plain(message_id: str, body: bytes = b"hello\n") -> bytes:
     return head.encode() + body
 
 
-def read(path: Path) -> tuple[list[Mail], MailReport]:
+def read(path: Path, limits: MailLimits = MAIL_LIMITS) -> tuple[list[Mail], MailReport]:
     report = MailReport()
-    return list(read_mail(path, report)), report
+    return list(read_mail(path, report, limits)), report
 
 
 def test_headers_are_unfolded_and_the_body_unquoted(tmp_path: Path) -> None:
@@ -149,12 +148,10 @@ def test_text_before_the_first_separator_is_reported_once(tmp_path: Path) -> Non
     assert report.reasons == ["mail.mbox:1: text before the first separator line"]
 
 
-def test_a_mail_too_large_to_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mailbox, "MAX_MAIL_BYTES", 1000)
-    monkeypatch.setattr(mailbox, "MAX_LINE_BYTES", 64)
+def test_a_mail_too_large_to_hold_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mail.mbox"
     path.write_bytes(mbox(plain("1@x"), plain("2@x", b"y" * 5000 + b"\n"), plain("3@x", b"z" * 500 + b"\n")))
-    mails, report = read(path)
+    mails, report = read(path, MailLimits(mail_bytes=1000, line_bytes=64))
     assert [(mail.message_id, len(mail.body)) for mail in mails] == [("<1@x>", 6), ("<3@x>", 501)]
     assert report.malformed == 1
     assert "more than 1000" in report.reasons[0]
@@ -182,9 +179,9 @@ def test_a_folder_tree_is_read_in_order_of_path(tmp_path: Path) -> None:
 
 def test_reasons_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "mail.mbox"
-    path.write_bytes(mbox(*[b"X: y\n\n"] * (mailbox.MAX_REASONS + 50)))
+    path.write_bytes(mbox(*[b"X: y\n\n"] * (MAX_REASONS + 50)))
     report = read(path)[1]
-    assert (report.malformed, len(report.reasons)) == (mailbox.MAX_REASONS + 50, mailbox.MAX_REASONS)
+    assert (report.malformed, len(report.reasons)) == (MAX_REASONS + 50, MAX_REASONS)
 
 
 def test_nothing_there_is_an_error(tmp_path: Path) -> None:

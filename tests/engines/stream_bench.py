@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from engines.isolation.isolation import RUN_S
 from engines.query.known import understand
 from engines.spark.session import sibling
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
 from engines.streaming.answers import RunOutcome
-from engines.streaming.feed import FeedServer, pack
+from engines.streaming.feed import FeedServer, Item, pack
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
 
@@ -56,13 +57,26 @@ class Collected:
 
 
 class Running:
-    """A stream and what came of it; of a stateful one every batch is committed at once, unless told otherwise."""
+    """A stream and what came of it; of a stateful one every batch is committed at once, unless told otherwise.
 
-    def __init__(self, spark: SparkSession, feeds: FeedServer, spec: OpenQuery, *, commits: bool = True) -> None:
+    ``isolating`` are the runs that it looks at more closely, ``broken`` the reasons why the query is at fault.
+    """
+
+    def __init__(
+        self, spark: SparkSession, feeds: FeedServer, spec: OpenQuery, *, commits: bool = True, run_s: float = RUN_S
+    ) -> None:
         self.collected = Collected()
+        self.isolating: list[object] = []
+        self.broken: list[str] = []
+        self.told_broken = threading.Event()
         query = understand(spark, spec)
-        kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
-        self.stream = kind(query, feeds, SystemClock(), self._take, self.collected.died)
+        self.stream: StatelessStream | StatefulStream
+        if query.plan.switch_class == "stateless":
+            self.stream = StatelessStream(
+                query, feeds, SystemClock(), self._take, self.collected.died, self._isolates, self._breaks, run_s
+            )
+        else:
+            self.stream = StatefulStream(query, feeds, SystemClock(), self._take, self.collected.died)
         self.schema = query.input_schema
         self.commits = commits
         self.stream.open()
@@ -91,6 +105,13 @@ class Running:
         """Return where each answered batch began and ended."""
         return [(answer.items[0].start, answer.items[-1].end) for answer in self.collected.answers]
 
+    def _isolates(self, items: Sequence[Item]) -> None:
+        self.isolating += [item.tag for item in items]
+
+    def _breaks(self, reason: str) -> None:
+        self.broken.append(reason)
+        self.told_broken.set()
+
     def _take(self, answers: Sequence[RunOutcome]) -> None:
         self.collected.take(answers)
         if answers and self.commits:
@@ -103,9 +124,17 @@ class Bench:
         self.feeds = feeds
         self._running: list[Running] = []
 
-    def open(self, sql: str = "", *, schema: str = "id INT, name STRING", commits: bool = True, **spec: Any) -> Running:
+    def open(
+        self,
+        sql: str = "",
+        *,
+        schema: str = "id INT, name STRING",
+        commits: bool = True,
+        run_s: float = RUN_S,
+        **spec: Any,
+    ) -> Running:
         asked = OpenQuery(query="q", epoch=1, schema_ddl=schema, sql=sql, **spec)
-        running = Running(self.spark, self.feeds, asked, commits=commits)
+        running = Running(self.spark, self.feeds, asked, commits=commits, run_s=run_s)
         self._running.append(running)
         return running
 

@@ -59,7 +59,7 @@ def test_other_code_is_refused_with_what_to_do(tmp_path: Path) -> None:
     mine = query_hash(spec)
     assert check(replace(spec, code_hash=mine)) == mine
     (tmp_path / "mine.py").write_text("def f(events): return 0\n")
-    with pytest.raises(CodeError, match="bring the same files to both places"):
+    with pytest.raises(CodeError, match="copy the same files to both places"):
         check(replace(spec, code_hash=mine))
 
 
@@ -106,6 +106,6 @@ def test_the_hash_needs_no_spark(tmp_path: Path) -> None:
 
 
 def test_spillways_own_queries_are_hashed_by_their_package_alone() -> None:
-    names = [name for name, _ in code._sources("engines.email.running", "")]
+    names = [name for name, _ in code.sources("engines.email.running", "")]
     assert "email/running.py" in names
     assert all(name.startswith("email/") for name in names)

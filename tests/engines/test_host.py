@@ -110,7 +110,7 @@ async def refusal(gateway: Gateway, spec: OpenQuery) -> str:
     [
         ({"sql": "SELECT nothing FROM events"}, "nothing"),
         ({"sql": "SELEKT 1"}, "SELEKT"),
-        ({"sql": "SELECT id, id FROM events"}, "two columns of one name"),
+        ({"sql": "SELECT id, id FROM events"}, "two columns with the same name"),
         ({"sql": "SELECT INTERVAL '1' MONTH AS i FROM events"}, "its result"),
         ({"sql": "SELECT 1 AS one"}, "does not read the view events"),
         ({"sql": "SELECT id FROM events", "code_hash": "0" * 64}, "other code"),
@@ -235,7 +235,7 @@ async def test_killed_it_leaves_no_process_behind_and_its_state_goes_on_elsewher
         await gateway.link.send(Shutdown())
         await ended(host, family)
     assert host.process.returncode == 0
-    assert "ended: the gateway said so" in (tmp_path / "second" / "log").read_text()
+    assert "ended: the gateway asked for it" in (tmp_path / "second" / "log").read_text()
 
 
 async def test_when_its_jvm_dies_it_ends_and_says_so(tmp_path: Path) -> None:

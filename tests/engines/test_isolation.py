@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from pyspark.errors import PySparkException
 
 from engines.isolation.verdicts import Verdicts
 from engines.streaming.answers import RunOutcome
-from engines.streaming.feed import Item
 from tests.engines.stream_bench import DEADLINE_S, Bench, Running
 
 pytestmark = pytest.mark.spark
@@ -44,24 +43,6 @@ def wait(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < ends_s, "the state that the test waits for did not come"
         time.sleep(0.01)
-
-
-class Noted:
-    """What a stream says beside its answers."""
-
-    def __init__(self, running: Running) -> None:
-        self.isolating: list[object] = []
-        self.broken: list[str] = []
-        self.told = threading.Event()
-        running.stream._on_isolating = self._isolates
-        running.stream._on_broken = self._breaks
-
-    def _isolates(self, items: Sequence[Item]) -> None:
-        self.isolating += [item.tag for item in items]
-
-    def _breaks(self, reason: str) -> None:
-        self.broken.append(reason)
-        self.told.set()
 
 
 def test_exactly_the_rows_that_cannot_be_cast_are_poison_however_many_and_however_they_are_cut(bench: Bench) -> None:
@@ -106,9 +87,8 @@ def test_whatever_fails_only_its_own_rows_are_poison(bench: Bench, spec: dict[st
 
 def test_the_next_runs_and_other_queries_go_on_while_rows_are_looked_for(bench: Bench) -> None:
     running, other = bench.open(CAST, max_batch_runs=1), bench.open("SELECT id FROM events")
-    noted = Noted(running)
     running.put("bad", rows_of(set(range(ROWS))))
-    wait(lambda: noted.isolating == ["bad"])
+    wait(lambda: running.isolating == ["bad"])
     running.put("next", rows_of(set(), 3))
     other.put("other", rows_of(set(), 3))
     other.results(1)
@@ -119,11 +99,11 @@ def test_the_next_runs_and_other_queries_go_on_while_rows_are_looked_for(bench: 
 
 def test_a_run_is_judged_before_all_later_runs_were_tried(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     running = bench.open(CAST, max_batch_runs=1)
-    noted, tried, runs = Noted(running), set(), 8
+    tried, runs = set(), 8
 
     class Watched(Verdicts):
         def results(self, rows: pa.RecordBatch) -> pa.Table:
-            wait(lambda: len(noted.isolating) == runs)
+            wait(lambda: len(running.isolating) == runs)
             if rows.num_rows == 2:
                 tried.add(rows["id"][0].as_py())
             return super().results(rows)
@@ -153,11 +133,10 @@ def test_a_run_that_passes_alone_is_answered(bench: Bench, tmp_path: Path) -> No
 
 def test_a_query_of_which_too_many_rows_fail_is_broken_soon_and_no_row_is_blamed(bench: Bench) -> None:
     running = bench.open(CAST, bad_rows_most=200)
-    noted = Noted(running)
     running.put("bad", rows_of(some(1000)))
-    assert noted.told.wait(DEADLINE_S)
-    assert "more than 200 of 1,000 rows fail" in noted.broken[0]
-    assert "CAST_INVALID_INPUT" in noted.broken[0]
+    assert running.told_broken.wait(DEADLINE_S)
+    assert "more than 200 of 1,000 rows fail" in running.broken[0]
+    assert "CAST_INVALID_INPUT" in running.broken[0]
     assert running.collected.answers == []
     assert not running.stream.can_change_owner
 
@@ -175,37 +154,33 @@ class FailsAlways:
 def test_a_query_that_fails_without_rows_is_broken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engines.isolation.isolation.Verdicts", FailsAlways)
     running = bench.open(CAST)
-    noted = Noted(running)
     running.put("bad", rows_of({1}, 3))
-    assert noted.told.wait(DEADLINE_S)
-    assert noted.broken == ["it fails even without rows: no engine for 0 rows"]
+    assert running.told_broken.wait(DEADLINE_S)
+    assert running.broken == ["it fails even without rows: no engine for 0 rows"]
     assert running.collected.answers == []
 
 
 def test_a_run_that_takes_too_long_breaks_the_query_and_is_not_dropped(bench: Bench) -> None:
-    running = bench.open(CAST)
-    noted = Noted(running)
-    running.stream._isolation._run_s = 0.01
+    running = bench.open(CAST, run_s=0.01)
     running.put("bad", rows_of(some(20)))
-    assert noted.told.wait(DEADLINE_S)
-    assert "took more than" in noted.broken[0]
+    assert running.told_broken.wait(DEADLINE_S)
+    assert "took more than" in running.broken[0]
     assert running.collected.answers == []
 
 
 def test_runs_of_an_earlier_owner_are_forgotten_and_closing_waits_for_nothing(bench: Bench) -> None:
+    before = set(threading.enumerate())
     running = bench.open(CAST, max_batch_runs=1)
-    noted = Noted(running)
     running.put("gone", rows_of(set(range(ROWS))))
-    wait(lambda: noted.isolating == ["gone"])
+    wait(lambda: running.isolating == ["gone"])
     running.stream.drop_waiting()
     running.put("mine", rows_of({1}, 3))
     assert running.results(1)["mine"] == [{"id": 0, "n": 0}, {"id": 2, "n": 2}]
     running.put("last", rows_of(set(range(ROWS))))
-    wait(lambda: noted.isolating == ["gone", "mine", "last"])
+    wait(lambda: running.isolating == ["gone", "mine", "last"])
+    (thread,) = [each for each in set(threading.enumerate()) - before if each.name == "isolate-q"]
     began_s = time.monotonic()
     running.stream.close()
     assert time.monotonic() - began_s < SOON_S
-    thread = running.stream._isolation._thread
-    assert thread is not None
     assert not thread.is_alive()
     assert len(running.collected.answers) == 1

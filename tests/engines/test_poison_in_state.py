@@ -64,10 +64,7 @@ def test_texts_that_are_no_numbers_are_left_out_of_windowed_sums(bench: Bench, t
 
 def test_a_row_that_fails_only_over_what_the_state_holds_is_found(bench: Bench, tmp_path: Path) -> None:
     chance = random.Random(8)  # no secret
-    rows = [
-        {"id": number, "name": f"n{number % 2}", "amount": chance.choice([5, 3, 2, -1])}
-        for number in range(120)
-    ]
+    rows = [{"id": number, "name": f"n{number % 2}", "amount": chance.choice([5, 3, 2, -1])} for number in range(120)]
     rows[60]["amount"] = rows[97]["amount"] = -1000
     held: Counter[str] = Counter()
     expected_poison = []

@@ -68,8 +68,9 @@ def test_a_schemas_columns_keep_their_case() -> None:
 
 def parsed(spark: SparkSession, sql: str) -> str | None:
     """What Spark's parser makes of a text, without the letter case of names; None if it is no SQL."""
+    session = spark._jsparkSession  # noqa: SLF001 -- PySpark has no other way to the parser
     try:
-        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql).toString()
+        plan = session.sessionState().sqlParser().parsePlan(sql).toString()
     except Exception:
         return None
     return re.sub(r"#\d+", "#", plan)

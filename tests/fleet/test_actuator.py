@@ -354,7 +354,7 @@ async def test_a_machine_that_the_cloud_takes_back_at_the_third_try(fleet: Fleet
     fleet.cloud.stubborn = 2
     fleet.actuator.execute([END])
     await over(fleet)
-    assert fleet.actuator.reaper.not_given_back == {}
+    assert fleet.actuator.reaper.not_terminated == {}
 
 
 async def test_a_machine_that_is_never_taken_back_is_said_loudly(
@@ -366,7 +366,7 @@ async def test_a_machine_that_is_never_taken_back_is_said_loudly(
     await until(lambda: fleet.actuator.settled)
     assert 1000 - fleet.cloud.stubborn == 5
     assert fleet.kinds("vm-1") == ["VmReady", "VmGone"]
-    assert fleet.actuator.reaper.not_given_back == {"i-1": "vm-1 (i-1)"}
+    assert fleet.actuator.reaper.not_terminated == {"i-1": "vm-1 (i-1)"}
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
         "vm-1 (i-1) could not be terminated: it may still cost money; terminate it by hand"
     ]
@@ -376,11 +376,11 @@ async def test_the_vms_of_an_earlier_gateway_are_given_back_and_no_others(fleet:
     text = UserData(host="vm-7", ca_pem="none", token=new_token()).to_json()
     for tags in (TAGS, TAGS, {"gateway": "g2"}):
         await fleet.cloud.create("vm-7", tags, text)
-    fleet.actuator.deal_with_leftovers()
+    fleet.actuator.handle_earlier_vms()
     assert not fleet.actuator.settled
     fleet.actuator.execute([StartVm(vm="vm-1", cause=WHY)])
     await until(lambda: len(fleet.cloud.nodes) == 2)
-    await fleet.actuator.give_back_all()
+    await fleet.actuator.terminate_all()
     assert [dict(node.tags) for node in fleet.cloud.nodes.values()] == [{"gateway": "g2"}]
 
 
@@ -389,7 +389,7 @@ async def test_a_gateway_that_cannot_go_on_gives_everything_back(fleet: Fleet) -
     fleet.cloud.boots.clear()
     fleet.actuator.execute([StartVm(vm="vm-2", cause=WHY)])
     await until(lambda: len(fleet.cloud.nodes) == 2)
-    await fleet.actuator.give_back_all()
+    await fleet.actuator.terminate_all()
     await over(fleet)
 
 
@@ -400,7 +400,7 @@ async def test_a_mistake_in_a_task_is_noted_and_the_machine_is_not_forgotten(fle
     fleet.listener = break_down
     fleet.actuator.execute([START])
     await until(lambda: fleet.actuator.failure is not None)
-    await fleet.actuator.give_back_all()
+    await fleet.actuator.terminate_all()
     assert fleet.cloud.nodes == {}
 
 

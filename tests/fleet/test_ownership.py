@@ -201,14 +201,14 @@ async def test_a_sleeper_hears_who_took_over(tmp_path: Path) -> None:
     await first.keep()
     assert not first.holds
     assert first.failure is not None
-    await first.give_back()
+    await first.release()
     assert second.epoch == 2
 
 
 async def test_what_is_no_lease_is_said(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     store.put("fleets/town/000000000001", b"?")
-    with pytest.raises(StateError, match="is no lease"):
+    with pytest.raises(StateError, match="is not a lease"):
         await contender(store, "first").take()
 
 

@@ -136,10 +136,10 @@ async def test_what_could_not_be_given_back_is_tried_again_a_minute_later() -> N
     node = await cloud.create("vm-1", reaper.tags, USER_DATA)
     cloud.stubborn = 5
     await reaper.destroy(node)
-    assert reaper.not_given_back == {node.id: f"vm-1 ({node.id})"}
+    assert reaper.not_terminated == {node.id: f"vm-1 ({node.id})"}
     await reaper.sweep()
     await reaper.sweep()
-    assert (cloud.nodes, reaper.not_given_back) == ({}, {})
+    assert (cloud.nodes, reaper.not_terminated) == ({}, {})
 
 
 async def test_at_the_end_nothing_with_the_tag_is_left(caplog: pytest.LogCaptureFixture) -> None:

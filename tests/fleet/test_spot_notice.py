@@ -88,7 +88,7 @@ async def test_a_vm_that_is_taken_back_is_drained_first_and_its_events_come_home
 
         def slot() -> None:
             latency = (QuerySlot(query="a", latency_s=3.0),)
-            fleet._emit(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=latency))
+            fleet.emit(lambda event_id, at_s: SlotEnded(event_id=event_id, at_s=at_s, queries=latency))
 
         slot()
         await until(lambda: fleet.kinds("vm-1") == ["VmReady"])
@@ -108,7 +108,7 @@ async def test_a_vm_that_is_taken_back_is_drained_first_and_its_events_come_home
         await until(lambda: fleet.kinds("vm-1")[-1] == "VmGone")
         assert cloud.nodes == {}
         assert fleet.queries["a"].lanes == set()
-        await fleet.actuator.give_back_all()
+        await fleet.actuator.terminate_all()
         await cloud.close()
         assert fleet.actuator.failure is None
 

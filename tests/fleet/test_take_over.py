@@ -40,7 +40,7 @@ async def leave(fleet: Fleet, name: str = "vm-7", host: str = HOST) -> Node:
 
 async def test_it_gets_the_queries_once_they_are_open_and_stays(fleet: Fleet) -> None:
     node = await leave(fleet)
-    fleet.actuator.deal_with_leftovers()
+    fleet.actuator.handle_earlier_vms()
     await until(lambda: HOST in fleet.dialler.links)
     assert fleet.events == []
     fleet.actuator.queries_are_open()
@@ -56,7 +56,7 @@ async def test_it_gets_the_queries_once_they_are_open_and_stays(fleet: Fleet) ->
     fleet.actuator.execute([TerminateVm(vm=HOST, cause=WHY)])
     await until(lambda: fleet.kinds(HOST) == ["VmAdopted", "VmGone"])
     assert fleet.cloud.nodes == {}
-    await fleet.actuator.give_back_all()
+    await fleet.actuator.terminate_all()
     assert fleet.actuator.failure is None
 
 
@@ -67,14 +67,14 @@ async def test_one_that_is_lost_later_is_lost_like_any_other(fleet: Fleet) -> No
 
     fleet.listener = as_the_scheduler
     await leave(fleet)
-    fleet.actuator.deal_with_leftovers()
+    fleet.actuator.handle_earlier_vms()
     fleet.actuator.queries_are_open()
     await until(lambda: fleet.kinds(HOST) == ["VmAdopted"])
     fleet.dialler.refusal = nobody_there()
     fleet.dialler.links[HOST].lose("kill -9")
     await until(lambda: fleet.kinds(HOST) == ["VmAdopted", "VmLost", "VmGone"])
     assert fleet.cloud.nodes == {}
-    await fleet.actuator.give_back_all()
+    await fleet.actuator.terminate_all()
 
 
 @pytest.mark.parametrize(
@@ -83,48 +83,48 @@ async def test_one_that_is_lost_later_is_lost_like_any_other(fleet: Fleet) -> No
 async def test_one_that_does_not_answer_is_given_back(fleet: Fleet, refusal: Exception) -> None:
     await leave(fleet)
     fleet.dialler.refusal = refusal
-    fleet.actuator.deal_with_leftovers()
+    fleet.actuator.handle_earlier_vms()
     await fleet.actuator.reaper.first_sweep()
     assert (fleet.cloud.nodes, fleet.events) == ({}, [])
-    await fleet.actuator.give_back_all()
+    await fleet.actuator.terminate_all()
 
 
 async def test_one_that_nobody_had_reserved_money_for_is_given_back(fleet: Fleet) -> None:
     await leave(fleet, name="vm-8", host="vm-8-0b")
-    fleet.actuator.deal_with_leftovers()
+    fleet.actuator.handle_earlier_vms()
     await fleet.actuator.reaper.first_sweep()
     assert (fleet.cloud.nodes, fleet.dialler.links) == ({}, {})
-    await fleet.actuator.give_back_all()
+    await fleet.actuator.terminate_all()
 
 
 async def test_one_that_runs_something_else_is_given_back_and_never_mentioned(fleet: Fleet) -> None:
     await leave(fleet)
     fleet.dialler.runtime = msgspec.structs.replace(RUNTIME, spark="3.5.1")
-    fleet.actuator.deal_with_leftovers()
+    fleet.actuator.handle_earlier_vms()
     fleet.actuator.queries_are_open()
     await until(lambda: not fleet.cloud.nodes and fleet.actuator.settled)
     assert fleet.events == []
     assert fleet.actuator.failure is None
-    await fleet.actuator.give_back_all()
+    await fleet.actuator.terminate_all()
 
 
 async def test_a_gateway_that_stops_before_its_queries_are_open_gives_it_back(fleet: Fleet) -> None:
     await leave(fleet)
-    fleet.actuator.deal_with_leftovers()
+    fleet.actuator.handle_earlier_vms()
     await until(lambda: HOST in fleet.dialler.links)
-    await fleet.actuator.give_back_all()
+    await fleet.actuator.terminate_all()
     assert (fleet.cloud.nodes, fleet.events) == ({}, [])
     assert fleet.dialler.links[HOST].closed_with is not None
 
 
 async def test_a_launch_waits_until_the_earlier_ones_are_dealt_with(fleet: Fleet) -> None:
     await leave(fleet)
-    fleet.actuator.deal_with_leftovers()
+    fleet.actuator.handle_earlier_vms()
     fleet.actuator.queries_are_open()
     fleet.actuator.execute([StartVm(vm="vm-1", cause=WHY)])
     await until(lambda: fleet.kinds("vm-1") == ["VmReady"] and fleet.kinds(HOST) == ["VmAdopted"])
     assert len(fleet.cloud.nodes) == 2
-    await fleet.actuator.give_back_all()
+    await fleet.actuator.terminate_all()
     assert fleet.cloud.nodes == {}
 
 
@@ -174,10 +174,10 @@ async def test_over_a_real_link_the_certificate_of_the_earlier_enrolment_is_enou
     cloud.port = port
     fleet = Fleet(tmp_path, SystemClock(), inherited={"vm-7"}, dial=dial, cloud=cloud)
     await leave(fleet)
-    fleet.actuator.deal_with_leftovers()
+    fleet.actuator.handle_earlier_vms()
     fleet.actuator.queries_are_open()
     await until(lambda: fleet.kinds(HOST) == ["VmAdopted"])
     before_s = server.last_gateway_s
     await until(lambda: server.last_gateway_s > before_s, what="a heartbeat of the gateway")
-    await fleet.actuator.give_back_all()
+    await fleet.actuator.terminate_all()
     assert cloud.nodes == {}

@@ -13,10 +13,15 @@ import pytest
 
 from gateway import daemon as daemon_module
 from gateway.config import Config, load
+from gateway.core.decide.profiler import Profiler
 from gateway.daemon import Daemon
+from gateway.fleet.actuator import Actuator
+from gateway.fleet.clouds import make_cloud
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import Dial, InService, dial
+from gateway.query.supervision import home as home_module
 from infra.clock import Clock, SystemClock
+from infra.clouds.base import Cloud
 from infra.link.client import HostLink
 from infra.messages import QueryPlan
 from tests.support.fleet_doubles import RUNTIME, FakeQuery
@@ -99,7 +104,7 @@ class Query(FakeQuery):
         self.said.append("restart home" if self.started else "start")
         self.started, self.fails = True, None
 
-    def stop_reading(self) -> None:
+    async def stop_reading(self) -> None:
         self.said.append("stop reading")
 
     async def close_on_hosts(self) -> None:
@@ -150,7 +155,7 @@ class Home:
 
 
 class Site:
-    """A daemon, and what it did in order."""
+    """A daemon, and what it did in order; ``cloud`` takes the place of the configured one."""
 
     def __init__(
         self,
@@ -160,16 +165,34 @@ class Site:
         clock: Clock | None = None,
         more: str = "",
         dial: Dial = dial,
+        cloud: Cloud | None = None,
     ) -> None:
         self.said: list[str] = []
-        self.daemon = Daemon(configured(folder, more=more), clock or SystemClock(), keep_hosts=keep_hosts, dial=dial)
         self.home = Home(self.said)
         self.query = Query(self.said)
-        daemon: Any = self.daemon
-        daemon._home._shared._host = self.home
-        daemon._queries["words"] = daemon._supervision.of["words"].query = self.query
-        daemon._profiler.end_slot = lambda *_, **__: ()
-        daemon._cloud.close = self._close_cloud
+        config = configured(folder, more=more)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(home_module, "HomeHost", lambda *_: self.home)
+            patch.setattr(daemon_module, "RunningQuery", lambda *_, **__: self.query)
+            patch.setattr(daemon_module, "Profiler", self._make_profiler)
+            patch.setattr(daemon_module, "make_cloud", lambda *made_of: cloud or self._make_cloud(*made_of))
+            patch.setattr(daemon_module, "Actuator", self._make_actuator)
+            self.daemon = Daemon(config, clock or SystemClock(), keep_hosts=keep_hosts, dial=dial)
+
+    def _make_profiler(self, *made_of: Any) -> Any:
+        profiler: Any = Profiler(*made_of)
+        profiler.end_slot = lambda *_, **__: ()
+        self.profiler = profiler
+        return self.profiler
+
+    def _make_cloud(self, *made_of: Any) -> Any:
+        cloud: Any = make_cloud(*made_of)
+        cloud.close = self._close_cloud
+        return cloud
+
+    def _make_actuator(self, *made_of: Any, **named: Any) -> Actuator:
+        self.actuator = Actuator(*made_of, **named)
+        return self.actuator
 
     async def _close_cloud(self) -> None:
         self.said.append("close cloud")

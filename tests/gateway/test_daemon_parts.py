@@ -18,6 +18,7 @@ import pytest
 
 from gateway import start as running
 from gateway.config import Config
+from gateway.core.decide.scheduler import Scheduler
 from gateway.hosts.connection import QueryRefusedError
 from gateway.hosts.rotation import RotationRefusedError
 from gateway.query.supervision.supervision import NoQueryRunsError
@@ -52,15 +53,15 @@ async def test_certificates_are_renewed_while_it_runs_and_not_before(site: Site)
     assert await running == 0
 
 
-async def test_slots_go_on_while_a_stopped_gateway_drains(site: Site) -> None:
+async def test_slots_go_on_while_a_stopped_gateway_drains(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[object] = []
-    handle = site.daemon._scheduler.handle
+    handle = Scheduler.handle
 
-    def noting(event: Event) -> list[Command]:
+    def noting(scheduler: Scheduler, event: Event) -> list[Command]:
         events.append(event)
-        return handle(event)
+        return handle(scheduler, event)
 
-    site.daemon._scheduler.handle = noting  # type: ignore[method-assign]
+    monkeypatch.setattr(Scheduler, "handle", noting)
     running = asyncio.create_task(site.daemon.run(False, None))
     await until(lambda: site.daemon.phase == "running")
     os.kill(os.getpid(), signal.SIGTERM)
@@ -98,7 +99,7 @@ async def test_a_mistake_of_our_own_while_running_leaves_nothing_either(site: Si
     def break_down(*_: object, **__: object) -> tuple[()]:
         raise ZeroDivisionError("a slot of no length")
 
-    site.daemon._profiler.end_slot = break_down  # type: ignore[method-assign]
+    site.profiler.end_slot = break_down
     with pytest.raises(ZeroDivisionError):
         await running
     assert site.said[-3:] == ["stop", "end host", "close cloud"]
@@ -171,7 +172,7 @@ def test_state_of_a_removed_query_is_warned_of_with_its_folder(
 
 
 async def test_a_machine_that_is_not_given_back_is_no_success(site: Site) -> None:
-    site.daemon._actuator.reaper.not_given_back["i-1"] = "vm-1 (i-1)"
+    site.actuator.reaper.not_terminated["i-1"] = "vm-1 (i-1)"
     site.query.drained = site.query.idle = True
     assert await site.daemon.run(True, None) == 1
 

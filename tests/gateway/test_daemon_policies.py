@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -55,19 +57,17 @@ async def running(
     monkeypatch.setattr(daemon_module, "tallies_text", lambda _: "")
     written = policy.replace("{", "{{").replace("}", "}}")
     monkeypatch.setattr(parts, "CONFIG", f"{parts.CONFIG}    policy: {written}\n")
-    site = parts.Site(folder, dial=Dialler())
-    daemon: Any = site.daemon
-    daemon._profiler.end_slot = load_of(rates)
     cloud = MemoryCloud()
-    daemon._cloud = daemon._actuator._cloud = daemon._actuator.reaper._cloud = cloud
-    daemon._actuator._queries = daemon._queries
+    site = parts.Site(folder, dial=Dialler(), cloud=cloud)
+    site.profiler.end_slot = load_of(rates)
     task = asyncio.create_task(site.daemon.run(False, None))
     try:
         await until(lambda: task.done() or site.daemon.phase == "running")
         yield site
     finally:
         site.query.idle = True
-        site.daemon._stop.set()
+        if not task.done():
+            os.kill(os.getpid(), signal.SIGTERM)
         assert await task == 0
         assert cloud.nodes == {}
     (log,) = (folder / "state" / "events").iterdir()
@@ -97,7 +97,7 @@ async def test_a_vm_is_started_for_a_policy_and_the_ledger_tells_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, says: str
 ) -> None:
     async with running(tmp_path, monkeypatch, policy, [1500.0]) as site:
-        await until(lambda: "idle" in map(str, site.daemon._scheduler.vms.values()))
+        await until(lambda: "idle" in json.loads(site.daemon.status())["vms"].values())
         now = json.loads(site.daemon.why())["words"]
     assert now["wanted"] == 1
     started = [line for line in ledger(tmp_path) for action in line["actions"] if action["what"] == "StartVm"]
@@ -115,9 +115,14 @@ async def test_a_planners_models_are_trained_in_another_process_while_slots_go_o
 ) -> None:
     policy = "{type: planner, window: 100ms, horizon: 11s}"
     async with running(tmp_path, monkeypatch, policy, [400.0, 420.0, 380.0]) as site:
-        async with asyncio.timeout(TRAINED_WITHIN_S):
-            while (line := json.loads(site.daemon.why()).get("words", {})).get("forecast") is None:
-                await asyncio.sleep(0.05)
+        lines: dict[str, Any] = {}
+
+        def is_forecast() -> bool:
+            lines.update(json.loads(site.daemon.why()))
+            return lines.get("words", {}).get("forecast") is not None
+
+        await until(is_forecast, what="the forecast of a trained model", deadline_s=TRAINED_WITHIN_S)
+    line = lines["words"]
     assert line["policy"] == "planner"
     assert 300 < line["forecast"]["rate"] < 500
     assert line["forecast"]["low"] < line["forecast"]["rate"] < line["forecast"]["high"]

@@ -45,7 +45,7 @@ class Site:
             self.clock,
             standby=Standby(make_host, TAGS, self._warm, self.clock) if keep_standby else None,
             probes={"the state_dir": self._probe, "the private Spark": self._see_master},
-            all_got_on=lambda: self.got_on,
+            all_progressed=lambda: self.got_on,
         )
 
     async def _warm(self, connection: Connection) -> None:
@@ -74,7 +74,7 @@ class Site:
         """Let a link be lost, and see that the keeper has noticed it."""
         link = links.all[number]
         link.lose(reason)
-        await until(lambda: not self.keeper._available.is_set() or cast("Any", self.keeper.connection.link) is not link)
+        await until(lambda: not self.keeper.available or cast("Any", self.keeper.connection.link) is not link)
 
     async def end(self, *, keep: bool = False) -> None:
         await self.keeper.stop_watching()

@@ -98,7 +98,7 @@ class Pool(MemoryCloud):
 async def test_warm_hosts_are_told_too_and_none_is_started_for_it(tmp_path: Path) -> None:
     pool, authority = Pool(), Authority.open(tmp_path)
     rotation = Rotation(authority, cast("Any", pool), [], LeapingClock())
-    with pytest.raises(RotationRefusedError, match="warm-0 has to be started"):
+    with pytest.raises(RotationRefusedError, match="warm-0 is not running"):
         await rotation.rotate()
     assert pool.nodes == {}
     await pool.prepare(lambda host: enrol.user_data(authority, host, b"t" * 32, 60.0))

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from infra.clock import SystemClock
+from infra.clock import Clock, SystemClock
 from infra.link.client import HostLink, LinkLost, enrol
+from infra.link.keys.certificates import Credential
 from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import HostServer, SessionEnded, SessionStarted
@@ -38,7 +39,7 @@ class Site:
         self.server = server
         self.user_data = user_data
         self.address = address
-        self.clock = SystemClock()
+        self.clock: Clock = SystemClock()
         self.links: list[HostLink] = []
 
     async def enrol(self) -> None:
@@ -82,6 +83,11 @@ async def new_site(
         for link in site.links:
             await link.close("test over")
         await server.close("test over")
+
+
+def ca_of(authority: Authority) -> Credential:
+    """What an authority signs with, as it lies on its disk."""
+    return Credential.from_pem((authority.folder / "ca.pem").read_bytes(), "ca.pem")
 
 
 async def lost_reason(link: HostLink) -> str:

@@ -218,10 +218,10 @@ async def test_connections_are_limited_and_free_their_place(site: Site) -> None:
 async def test_even_those_who_are_known_have_a_limit(site: Site) -> None:
     context = site.authority.client_context()
     known = [await dial(site, context) for _ in range(MAX_CONNECTIONS)]
-    await until(lambda: site.server._connections == MAX_CONNECTIONS and not site.server._unproven)
+    await until(lambda: site.server.connection_count == MAX_CONNECTIONS and not site.server.stranger_count)
     assert "8 connections are open" in await reason_of(await dial(site, context))
     await known.pop().close("test")
-    await until(lambda: site.server._connections < MAX_CONNECTIONS)
+    await until(lambda: site.server.connection_count < MAX_CONNECTIONS)
     one_more = await dial(site, context)
     await one_more.send(hello("s1"))
     assert isinstance((await within(one_more.receive())).message, HostHello)

@@ -39,7 +39,7 @@ async def ended_reason(site: Site, session: str = "s1") -> str:
 @pytest.mark.parametrize("which", ["control", "data"])
 async def test_a_malformed_frame_of_the_gateway_ends_the_session_with_a_reason(site: Site, which: str) -> None:
     link = await site.started()
-    getattr(link._pair, which)._writer.write(b"what is this? " * 100)
+    getattr(link.pair, which).transport.write(b"what is this? " * 100)
     assert "not a Spillway frame: it begins with b'what'" in await ended_reason(site)
     assert "not a Spillway frame: it begins with b'what'" in await lost_reason(link)
 
@@ -47,10 +47,9 @@ async def test_a_malformed_frame_of_the_gateway_ends_the_session_with_a_reason(s
 @pytest.mark.parametrize("which", ["control", "data"])
 async def test_a_malformed_frame_of_the_host_ends_the_link_with_a_reason(site: Site, which: str) -> None:
     link = await site.started()
-    assert site.server._current is not None
     damaged = bytearray(b"".join(encode_frame(completed(), b"rows")))
     damaged[-1] ^= 1
-    getattr(site.server._current.pair, which)._writer.write(bytes(damaged))
+    getattr(site.server.pair, which).transport.write(bytes(damaged))
     expected = "body is damaged" if which == "data" else "a payload of 4 bytes; at most 0 are taken"
     assert expected in await lost_reason(link)
     assert expected in await ended_reason(site)
@@ -58,18 +57,26 @@ async def test_a_malformed_frame_of_the_host_ends_the_link_with_a_reason(site: S
 
 async def test_a_message_on_the_wrong_connection_ends_the_link(site: Site) -> None:
     link = await site.started()
-    await link._pair.data.send(CREDIT)
+    await link.pair.data.send(CREDIT)
     assert "Credit does not belong on the data channel" in await ended_reason(site)
     assert "Credit does not belong on the data channel" in await lost_reason(link)
 
 
-async def test_a_mistake_of_our_own_ends_the_link_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+class StumblingClock(SystemClock):
+    """A clock in which there is a mistake, once it is told so."""
+
+    stumbles = False
+
+    def now(self) -> float:
+        if self.stumbles:
+            raise ZeroDivisionError("here")
+        return super().now()
+
+
+async def test_a_mistake_of_our_own_ends_the_link_too(site: Site) -> None:
+    site.clock = clock = StumblingClock()
     link = await site.started()
-
-    def stumble(_: object) -> bool:
-        raise ZeroDivisionError("here")
-
-    monkeypatch.setattr(link._pair, "_on_heartbeat", stumble)
+    clock.stumbles = True
     assert "internal error: ZeroDivisionError" in await lost_reason(link)
     assert "internal error: ZeroDivisionError" in await ended_reason(site)
 
@@ -88,15 +95,15 @@ async def test_heartbeats_and_control_pass_while_nobody_reads_data(site: Site) -
     link = await site.link(beat_s=0.02, timeout_s=2.0)
     assert await within(site.server.receive()) == ("s1", SessionStarted("s1"), b"")
     sending = asyncio.create_task(send_many(site, 64))
-    await until(lambda: link._pair._inbox._data._held_bytes > 8 << 20)
-    control = link._pair.control
+    await until(lambda: link.pair.inbox.data_bytes > 8 << 20)
+    control = link.pair.control
     sent_bytes, received_bytes = control.sent_bytes, control.received_bytes
     beat_bytes = len(b"".join(encode_frame(Ping(sent_s=site.clock.now()))))
     await until(lambda: control.sent_bytes - sent_bytes > 150 * beat_bytes)
     assert control.received_bytes - received_bytes > 140 * beat_bytes, "pings were not answered"
     assert not sending.done(), "the host could send without bound to a gateway that does not read"
     assert await site.server.send("s1", CREDIT)
-    await until(lambda: len(link._pair._inbox._control) == 1)
+    await until(lambda: link.pair.inbox.control_count == 1)
     assert await within(link.receive()) == (CREDIT, b"")
     for seq in range(64):
         assert await within(link.receive()) == (completed(seq), MEGABYTE)
@@ -112,7 +119,7 @@ async def test_a_flood_of_control_messages_that_nobody_reads_ends_the_link(site:
     link = await site.started()
     for _ in range(MAX_CONTROL_FRAMES + 1):
         await site.server.send("s1", CREDIT)
-    await until(lambda: link._pair.lost is not None)
+    await until(lambda: link.lost is not None)
     assert "control messages wait unread" in await lost_reason(link)
 
 
@@ -151,7 +158,7 @@ async def test_what_arrived_before_the_end_is_still_read(site: Site) -> None:
     link = await site.started()
     for seq in range(3):
         assert await site.server.send("s1", completed(seq), b"rows")
-    await until(lambda: len(link._pair._inbox._data) == 3)
+    await until(lambda: link.pair.inbox.data_count == 3)
     await site.server.close("the host drains")
     assert [await within(link.receive()) for _ in range(3)] == [(completed(seq), b"rows") for seq in range(3)]
     with pytest.raises(LinkLost, match="the host drains"):
@@ -177,18 +184,26 @@ async def test_a_closed_server_says_so(site: Site) -> None:
 async def test_sessions_that_nobody_asked_for_are_not_kept(site: Site) -> None:
     for number in range(5):
         await site.link(f"s{number}")
-        await until(lambda: site.server._connections == 2)
+        await until(lambda: site.server.connection_count == 2)
     assert await within(site.server.receive()) == ("s4", SessionStarted("s4"), b"")
 
 
+class BeatlessClock(SystemClock):
+    """A clock by which the gateway's second heartbeat is never due."""
+
+    async def sleep_until(self, _: float) -> None:
+        await asyncio.Event().wait()
+
+
 async def test_the_host_ends_the_session_of_a_gateway_that_is_silent(authority: Authority) -> None:
+    clock = SystemClock()
     async with new_site(authority, enrolled=True, timeout_s=0.4) as site:
+        site.clock = BeatlessClock()
         link = await site.started()
-        link._pair._tasks[-1].cancel()
         assert "no heartbeat from the gateway" in await ended_reason(site)
         assert "no heartbeat from the gateway" in await lost_reason(link)
         left_s = site.server.last_gateway_s
-        await until(lambda: site.clock.now() > left_s + 0.05)
+        await until(lambda: clock.now() > left_s + 0.05)
         assert site.server.last_gateway_s == left_s
 
 
@@ -208,8 +223,8 @@ async def test_round_trip_load_and_bytes_are_measured(site: Site) -> None:
     assert link.stats.rss_bytes > 1 << 20
     assert link.stats.load1 >= 0
     assert len(MEGABYTE) < link.stats.sent_bytes < len(MEGABYTE) + 100_000
-    assert site.server._current is not None
-    assert site.server._current.pair.data.received_bytes == link._pair.data.sent_bytes
+    assert site.server.pair is not None
+    assert site.server.pair.data.received_bytes == link.pair.data.sent_bytes
     await until(lambda: link.stats.goodput_bytes_per_s is not None)
     assert link.stats.loss is None or 0 <= link.stats.loss < 1
 

@@ -183,7 +183,7 @@ def test_a_declared_length_takes_no_memory() -> None:
     [
         ({"message_bytes": MAX_MESSAGE_BYTES + 1}, "at most 1048576"),
         ({"payload_bytes": MAX_PAYLOAD_BYTES + 1, "kind": 2}, "at most 67108864"),
-        ({"version": PROTOCOL + 1}, f"protocol {PROTOCOL + 1} there, {PROTOCOL} here"),
+        ({"version": PROTOCOL + 1}, f"the peer uses protocol {PROTOCOL + 1}, this side uses {PROTOCOL}"),
         ({"kind": 3}, "unknown kind"),
         ({"kind": 2}, "unknown kind"),
         ({"zero": 1}, "unknown kind"),

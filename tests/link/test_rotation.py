@@ -16,11 +16,12 @@ from gateway.hosts.enrol import InService, NotSettledError
 from gateway.hosts.rotation import Rotation, RotationRefusedError
 from infra.clock import SystemClock
 from infra.link.client import HostLink, LinkLost, renew
+from infra.link.keys.certificates import Credential
 from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, TrustError, UserData, new_token
 from infra.link.server import HostServer
 from tests.leaping_clock import LeapingClock
-from tests.link.link_site import HOST, Load, Site, new_site, within
+from tests.link.link_site import HOST, RUNTIME, Load, Site, ca_of, new_site, within
 from tests.support.waiting import until
 
 RUNS = 10
@@ -50,7 +51,7 @@ def rotation(authority: Authority, sites: Sequence[Site]) -> Rotation:
 
 def as_it_is(authority: Authority, folder: Path) -> Authority:
     """Keep what the gateway has now, as a thief would have it."""
-    shutil.copytree(authority._gateway_file.parent, folder)
+    shutil.copytree(authority.folder, folder)
     return Authority.open(folder)
 
 
@@ -90,20 +91,20 @@ async def test_rotation_under_load_loses_nothing_and_the_old_certificates_are_re
     for _ in range(3):
         before = [len(load.answered) for load in loads]
         assert await rotation(authority, two).rotate() == {"renewed": [HOST, HOST], "later": []}
-        shown.append(tuple(site.server._identity.certificate_der for site in two))
+        shown.append(tuple(site.server.identity.certificate_der for site in two))
         # It is under load: both go on answering after it, too.
         await until(partial(all_went_on, loads, before))
     stop.set()
     upto = [await task for task in busy]
     assert [load.answered for load in loads] == [list(range(0, n, 10)) for n in upto], "each once, none lost"
-    assert all(link._pair.lost is None for link in links), "no link ended for it"
+    assert all(link.lost is None for link in links), "no link ended for it"
     assert len(set(shown)) == 3
     assert authority.fleet == fleet, "its machines are found by the same tag"
 
     for site in two:
         await refused(site, stolen)
     told = UserData(host=HOST, ca_pem=stolen.ca_pem, token=new_token())
-    impostor = HostServer(HostIdentity.open(told, stolen_host), told, two[0].server._runtime, clock=SystemClock())
+    impostor = HostServer(HostIdentity.open(told, stolen_host), told, RUNTIME, clock=SystemClock())
     address = await impostor.start()
     with pytest.raises(TrustError, match="no trusted connection"):
         await within(HostLink.connect(address, authority, HOST, "s9", clock=SystemClock()))
@@ -121,7 +122,7 @@ def begun(authority: Authority) -> None:
 
 def half_way(authority: Authority) -> None:
     following = authority.following()
-    folder = authority._gateway_file.parent
+    folder = authority.folder
     (folder / "next-ca.pem").replace(folder / "ca.pem")
     assert following.fleet == authority.fleet
 
@@ -134,7 +135,7 @@ def given_way(authority: Authority) -> None:
 async def test_a_gateway_killed_in_a_rotation_finds_its_hosts_again_and_finishes(
     authority: Authority, two: list[Site], tmp_path: Path, killed: Callable[[Authority], None]
 ) -> None:
-    stolen, folder = as_it_is(authority, tmp_path / "stolen"), authority._gateway_file.parent
+    stolen, folder = as_it_is(authority, tmp_path / "stolen"), authority.folder
     for site in two if killed is not begun else two[:1]:
         await within(renew(site.address, authority, authority.following(), HOST, 10.0))
     killed(authority)
@@ -210,9 +211,13 @@ async def test_a_host_that_nobody_has_signed_yet_is_not_renewed(authority: Autho
 
 
 async def test_a_stranger_renews_nothing(authority: Authority, site: Site, tmp_path: Path) -> None:
-    shown = site.server._identity.certificate_der
-    stranger = Authority.open(tmp_path / "stranger")
-    stranger._ca = authority._ca  # so that it is the host who refuses
+    shown = site.server.identity.certificate_der
+    Authority.open(tmp_path / "stranger")
+    shown_by_stranger = tmp_path / "stranger" / "gateway.pem"
+    # It trusts the host, so that it is the host who refuses.
+    stranger = Authority(
+        ca_of(authority), Credential.from_pem(shown_by_stranger.read_bytes(), "gateway.pem"), shown_by_stranger
+    )
     with pytest.raises((TrustError, LinkLost)):
         await within(renew(site.address, stranger, stranger, HOST, 10.0))
-    assert site.server._identity.certificate_der == shown
+    assert site.server.identity.certificate_der == shown

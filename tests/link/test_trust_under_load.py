@@ -21,7 +21,7 @@ from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, TrustError, UserData, new_token
 from infra.link.server import MAX_CONNECTIONS, MAX_STRANGERS, HostServer
 from infra.link.shaper import ShapedRelay
-from tests.link.link_site import HOST, RUNTIME, Load, Site, new_site, within
+from tests.link.link_site import HOST, RUNTIME, Load, Site, ca_of, new_site, within
 from tests.support.waiting import until
 
 NOW = dt.datetime.now(dt.UTC)
@@ -30,15 +30,15 @@ STRANGERS = 1000
 
 @pytest.fixture
 def believed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """One entry for each connection of which the host has read a single frame or more."""
+    """One entry for each connection whose certificate the host has accepted; only then does it read a frame."""
     seen: list[str] = []
-    converse = HostServer._converse
+    met = HostIdentity.met
 
-    async def spied(server: HostServer, channel: object) -> None:
+    def spied(identity: HostIdentity, gateway_der: bytes) -> None:
         seen.append("a connection")
-        await converse(server, channel)  # type: ignore[arg-type]  # it is what the server made
+        met(identity, gateway_der)
 
-    monkeypatch.setattr(HostServer, "_converse", spied)
+    monkeypatch.setattr(HostIdentity, "met", spied)
     return seen
 
 
@@ -55,8 +55,8 @@ def many_files() -> Iterator[None]:
 
 def expired(authority: Authority, name: str, purpose: Purpose) -> Credential:
     """A certificate that was right until yesterday."""
-    key = new_key()
-    right = issue(authority._ca, key.public_key(), name, purpose, NOW - dt.timedelta(days=9))
+    key, ca = new_key(), ca_of(authority)
+    right = issue(ca, key.public_key(), name, purpose, NOW - dt.timedelta(days=9))
     builder = x509.CertificateBuilder(
         issuer_name=right.issuer,
         subject_name=right.subject,
@@ -66,7 +66,7 @@ def expired(authority: Authority, name: str, purpose: Purpose) -> Credential:
         not_valid_after=NOW - dt.timedelta(days=1),
         extensions=list(right.extensions),
     )
-    return Credential(key, builder.sign(authority._ca.key, hashes.SHA256()))
+    return Credential(key, builder.sign(ca.key, hashes.SHA256()))
 
 
 def as_gateway(ca: Credential, gateway: Credential, file: Path) -> Authority:
@@ -85,7 +85,7 @@ async def test_an_expired_gateway_is_refused_before_anything_is_read(
     site: Site, tmp_path: Path, believed: list[str]
 ) -> None:
     late = expired(site.authority, "gateway", Purpose.GATEWAY)
-    await refused(site, as_gateway(site.authority._ca, late, tmp_path / "late.pem"))
+    await refused(site, as_gateway(ca_of(site.authority), late, tmp_path / "late.pem"))
     assert believed == []
     await site.started()
 
@@ -97,7 +97,7 @@ async def test_a_gateway_of_a_foreign_authority_is_refused_before_anything_is_re
     key = new_key()
     shown = Credential(key, issue(foreign, key.public_key(), "gateway", Purpose.GATEWAY, NOW))
     # It trusts the host, so that it is the host who refuses.
-    await refused(site, as_gateway(site.authority._ca, shown, tmp_path / "f.pem"))
+    await refused(site, as_gateway(ca_of(site.authority), shown, tmp_path / "f.pem"))
     assert believed == []
     await site.started()
 
@@ -147,8 +147,8 @@ async def test_a_thousand_silent_strangers_neither_lose_a_run_nor_shut_a_gateway
         upto += 50
         await load.converse(link, upto)
     await gathering
-    assert link._pair.lost is None
-    assert site.server._connections <= MAX_CONNECTIONS + MAX_STRANGERS
+    assert link.lost is None
+    assert site.server.connection_count <= MAX_CONNECTIONS + MAX_STRANGERS
     assert len(believed) == present, "nothing that a stranger said was read"
     newer = await site.link("s2")
     await load.converse(newer, upto + 100)
@@ -191,19 +191,19 @@ async def test_a_gateway_far_away_gets_in_while_strangers_keep_coming(site: Site
 async def test_new_certificates_under_load_lose_nothing(site: Site, tmp_path: Path) -> None:
     load = Load(site)
     link = await site.link()
-    shown = link._pair.data.peer_certificate_der()
+    shown = link.pair.data.peer_certificate_der()
     await load.converse(link, 100)
 
     # The host's: from the next handshake on, and the link that there is goes on.
-    site.server._identity.install(site.authority.sign(site.server._identity.csr(), HOST))
+    site.server.identity.install(site.authority.sign(site.server.identity.csr(), HOST))
     await load.converse(link, 200)
 
     # The gateway's, of the same authority: the newer session takes over.
     key = new_key()
-    fresh = Credential(key, issue(site.authority._ca, key.public_key(), "gateway", Purpose.GATEWAY, NOW))
-    site.authority = as_gateway(site.authority._ca, fresh, tmp_path / "fresh.pem")
+    fresh = Credential(key, issue(ca_of(site.authority), key.public_key(), "gateway", Purpose.GATEWAY, NOW))
+    site.authority = as_gateway(ca_of(site.authority), fresh, tmp_path / "fresh.pem")
     newer = await site.link("s2")
     await load.converse(newer, 300)
-    assert newer._pair.data.peer_certificate_der() != shown
+    assert newer.pair.data.peer_certificate_der() != shown
     assert load.answered == list(range(0, 300, 10))
     await load.end()

@@ -197,7 +197,7 @@ def test_the_announcing_payload_is_the_first_that_needs_the_dictionary() -> None
         run = batch.slice(start, 2)
         encoded = encoder.encode(run)
         if encoder.known_dictionaries():
-            with pytest.raises(PayloadError, match="has not come"):
+            with pytest.raises(PayloadError, match="was not received"):
                 before.decode(encoded.payload)
         else:
             assert before.decode(encoded.payload).equals(run)
@@ -231,7 +231,7 @@ def test_packing_that_does_not_shorten_is_not_used() -> None:
 
 def test_what_the_encoder_is_given_must_fit_its_schema() -> None:
     schema = mail_batch(1).schema
-    with pytest.raises(ValueError, match="not the encoder's"):
+    with pytest.raises(ValueError, match="but the encoder expects"):
         Encoder(schema, codecs=CodecPolicy()).encode(mail_batch(1).select(["id"]))
     with pytest.raises(ValueError, match=r"needed columns \['nope'\]"):
         Encoder(schema, needed=pa.schema([("nope", pa.string())]), codecs=CodecPolicy())
@@ -252,16 +252,16 @@ def test_what_the_encoder_is_given_must_fit_its_schema() -> None:
 )
 def test_types_that_frames_do_not_carry_are_refused_early(kind: pa.DataType) -> None:
     for schema in (pa.schema([("x", kind)]), pa.schema([("x", pa.list_(kind))])):
-        with pytest.raises(ValueError, match="frames do not carry"):
+        with pytest.raises(ValueError, match="frames do not support"):
             Encoder(schema, codecs=CodecPolicy())
-        with pytest.raises(ValueError, match="frames do not carry"):
+        with pytest.raises(ValueError, match="frames do not support"):
             Decoder(schema)
 
 
 def test_a_schema_without_columns_or_with_twins_is_refused() -> None:
     with pytest.raises(ValueError, match="no columns"):
         Decoder(pa.schema([]))
-    with pytest.raises(ValueError, match="one name"):
+    with pytest.raises(ValueError, match="same name"):
         Decoder(pa.schema([("a", pa.int8()), ("a", pa.int8())]))
 
 

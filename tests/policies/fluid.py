@@ -100,7 +100,7 @@ class Fluid:
             picked = self.router.pick(run.events, with_room)
             if picked is None:
                 return
-            self.router.dealt(picked, run.events)
+            self.router.dispatched(picked, run.events)
             self._give(self.backlog.popleft(), picked)
 
     def _give(self, run: Run, lane: str) -> None:

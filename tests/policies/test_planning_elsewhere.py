@@ -85,7 +85,7 @@ def test_a_slot_whose_policies_were_asked_is_measured_once() -> None:
     assert isinstance(ask, Ask)
     answers = policies.answer(ask)
     assert scheduler.handle(SlotAnswered(event_id="f", at_s=101.0, turn=1, answers=answers)) == []
-    (query,) = scheduler._queries.values()
+    (query,) = scheduler.queries.values()
     assert (query.raw_bytes, query.sent_bytes) == (1000, 500)
 
 

@@ -201,5 +201,5 @@ def test_what_cannot_be_is_refused() -> None:
         Adaptation(2, 60.0).shut_down()
     with pytest.raises(ValueError, match="needs an instance"):
         Adaptation(2, 60.0).decide(0, 0.0)
-    with pytest.raises(ValueError, match="cannot be 0 instances"):
+    with pytest.raises(ValueError, match="0 instances with a start time"):
         Adaptation(0, 60.0)

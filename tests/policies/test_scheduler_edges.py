@@ -369,7 +369,7 @@ def test_unknown_names_raise() -> None:
     checked = Checked()
     with pytest.raises(ValueError, match="vm-9"):
         checked.tell(VmGone, vm="vm-9")
-    with pytest.raises(ValueError, match="no query 'x'"):
+    with pytest.raises(ValueError, match="'x' does not exist"):
         checked.tell(QueryOpened, query="x", switchable=True)
     with pytest.raises(ValueError, match="does not know"):
         checked.scheduler.handle(Event(event_id="e", at_s=0.0))

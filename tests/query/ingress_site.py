@@ -95,7 +95,7 @@ class Site:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-            log._file.close()  # as a kill would
+            log.close(rewrite=False)  # as a kill would
             source.close()
 
     def cut(self) -> list[tuple[int, int]]:

@@ -33,8 +33,8 @@ async def test_a_run_of_which_too_many_rows_fail_is_not_completed_and_the_query_
 async def test_a_host_that_finds_the_query_at_fault_breaks_it_not_its_lane(query: Query) -> None:
     async with query.running():
         home = query.add_host(HOME)
-        home.link.say(QueryFailed(query="q", epoch=1, reason="it fails even without rows", broken=True))
-        await until(lambda: query.broken == ["it fails even without rows"])
+        home.link.say(QueryFailed(query="q", epoch=1, reason="the query fails even without rows", broken=True))
+        await until(lambda: query.broken == ["the query fails even without rows"])
         assert query.failed == []
 
 

@@ -54,7 +54,7 @@ class Owner:
                 case Dispatched():
                     self.sent.append((what.run.first_seq, what.raw_bytes, what.sent_bytes))
 
-    def tell(self, event: LaneEvent) -> None:
+    def on_event(self, event: LaneEvent) -> None:
         self._handle(event)
 
     def view(self, lane: str) -> LaneView | None:
@@ -191,7 +191,7 @@ async def test_results_that_cannot_be_read_end_the_link() -> None:
         owner.put(0, 4)
         await until(lambda: len(host.runs) == 1)
         host.answer(0, 4, payload=b"rubbish")
-        assert "cannot be believed" in await host.connection.lost()
+        assert "an invalid message" in await host.connection.lost()
     assert owner.answers == []
 
 
@@ -202,7 +202,7 @@ async def test_more_credit_than_was_used_ends_the_link() -> None:
         await until(lambda: len(host.runs) == 1)
         host.consume(host.runs[0])
         host.consume(host.runs[0])
-        assert "given back" in await host.connection.lost()
+        assert "bytes were consumed" in await host.connection.lost()
 
 
 async def test_a_lost_link_ends_sending_quietly() -> None:

@@ -37,7 +37,7 @@ class Linked:
     def __init__(self, connections: list[Connection]) -> None:
         self._hosts = []
         for connection in connections:
-            peer = connection.link._pair.control._writer.get_extra_info("peername")
+            peer = connection.link.pair.control.transport.get_extra_info("peername")
             self._hosts.append(InService(connection.name, connection.link.hello.host, peer))
 
     def in_service(self) -> list[InService]:

@@ -46,7 +46,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(RunLog, "__init__", remember)
     yield
     for log in opened:
-        log._file.close()
+        log.close(rewrite=False)
 
 
 def filled(path: Path, count: int) -> RunLog:

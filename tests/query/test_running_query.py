@@ -107,7 +107,7 @@ async def test_a_stateful_query_that_held_all_it_may_goes_on_with_a_new_home_hos
 async def test_a_stateful_query_that_is_told_to_stop_reads_no_more_on_a_new_home_host(query: RunningQuery) -> None:
     first = await opened(query, restart=False)
     await until(lambda: len(first.runs) == 1)
-    query.stop_reading()
+    await query.stop_reading()
     first.link.lose("kill -9")
     await query.lose_home()
     assert not query.drained
@@ -125,7 +125,7 @@ async def test_a_stateful_query_that_is_told_to_stop_reads_no_more_on_a_new_home
 
 async def test_dead_letters_come_back_although_the_source_has_ended(made: Made, tmp_path: Path) -> None:
     query = made(held_bytes=1 << 20)
-    with pytest.raises(ReplayRefusedError, match="takes no events now"):
+    with pytest.raises(ReplayRefusedError, match="accepts no events now"):
         await query.replay_dead_letters()
     with (tmp_path / "in.jsonl").open("a") as file:
         file.write("no event\n")
@@ -138,8 +138,8 @@ async def test_dead_letters_come_back_although_the_source_has_ended(made: Made, 
     await until(lambda: query.ingress.finished)
     assert query.tally.events == EVENTS + 1
     assert query.dead_letters.count == 1, "what is no event now either is kept again"
-    query.stop_reading()
-    with pytest.raises(ReplayRefusedError, match="takes no events now"):
+    await query.stop_reading()
+    with pytest.raises(ReplayRefusedError, match="accepts no events now"):
         await query.replay_dead_letters()
     await query.stop()
     *_, last = (tmp_path / "state" / "queries" / "q" / "runs.log").read_text().splitlines()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,21 +13,12 @@ from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
 from gateway.query import takingover
-from gateway.query.flow import delivery
 from gateway.query.flow import runlog as runlog_module
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.sources.marks import FileMark
 from infra.statefiles import StateError
 from tests.support.query_site import Engine, Site, at
 from tests.support.waiting import until
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _parts_come_at_once() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delivery, "PART_S", 0.01)
-        patch.setattr(delivery, "_TICK_S", 0.005)
-        yield
 
 
 @pytest.fixture
@@ -115,7 +105,7 @@ async def test_a_function_that_changed_with_events_outstanding_is_refused_until_
     await site.read_only(**said)
     before = function.read_text()
     function.write_text("def answer(events):\n    return events.limit(1)\n")
-    with pytest.raises(StateError, match=r"the old definition is not there.*Bring the old one back"):
+    with pytest.raises(StateError, match=r"the old definition is not there.*Restore the old one"):
         await site.drain(**said)
     function.write_text(before)
     await site.drain(**said)
@@ -163,7 +153,7 @@ async def test_another_source_with_events_outstanding_is_refused_and_the_remedy_
     site.write("in.jsonl", range(100))
     await site.read_only()
     site.write("new.jsonl", range(500, 530))
-    with pytest.raises(StateError, match=r"100 events .* cannot be read again: .*Bring the old source back"):
+    with pytest.raises(StateError, match=r"100 events .* cannot be read again: .*Restore the old source"):
         await site.drain(**at("new.jsonl"))
     await site.drain()
     await site.drain(**at("new.jsonl"))

@@ -85,10 +85,7 @@ def again(options: FluidOptions, **changes: object) -> FluidOptions:
     load = options.load
     if not isinstance(load, Spikes):
         return replace(options, **changes)  # type: ignore[arg-type]
-    fresh = Spikes.__new__(Spikes)
-    fresh.__dict__.update(load.__dict__)
-    fresh._random = np.random.default_rng([options.seed, 1])
-    return replace(options, load=fresh, **changes)  # type: ignore[arg-type]
+    return replace(options, load=load.restarted(), **changes)  # type: ignore[arg-type]
 
 
 def day(seed: int = 1) -> FluidOptions:

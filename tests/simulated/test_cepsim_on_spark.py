@@ -52,7 +52,7 @@ def test_readings_go_on_where_they_were_left_and_one_in_twenty_is_an_outlier(spa
 
 
 def test_a_window_is_known_by_when_it_opens(spark: ModuleType) -> None:
-    assert spark._window_number("2026-01-01T00:00:45.000000Z") == 3
+    assert spark.window_number("2026-01-01T00:00:45.000000Z") == 3
 
 
 def test_latency_and_throughput_are_those_of_the_equations(bench: ModuleType) -> None:

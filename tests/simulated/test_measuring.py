@@ -39,7 +39,7 @@ def test_what_a_further_run_costs_is_told_apart() -> None:
 def test_what_is_no_line_is_refused() -> None:
     with pytest.raises(ProfileError, match="two sizes"):
         fitted([Timed(5, 0.1)] * 6, 1.0)
-    with pytest.raises(ProfileError, match="took no more time"):
+    with pytest.raises(ProfileError, match="did not take more time"):
         fitted([Timed(1, 0.2), Timed(100, 0.1), Timed(200, 0.1)], 1.0)
     # A cost of nothing for each batch, seen through noise, is no negative one.
     assert fitted([Timed(100, 0.09), Timed(200, 0.2), Timed(300, 0.31)], 1.0).batch_s == 0.0

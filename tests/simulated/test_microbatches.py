@@ -140,4 +140,4 @@ def test_two_plays_are_the_same() -> None:
 
 
 def test_the_sinks_tick_is_the_gateways() -> None:
-    assert Cutting().tick_s == delivery._TICK_S
+    assert Cutting().tick_s == delivery.TICK_S

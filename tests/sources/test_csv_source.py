@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.sources.base import Chunk, SourceError
-from gateway.sources.files.formats import csvfile
-from gateway.sources.files.formats import lines as lines_module
 from gateway.sources.files.formats.csvfile import CsvReader
+from gateway.sources.files.formats.lines import LINE_LIMITS, LineLimits
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
 from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, read_all, rows, write
 
@@ -33,8 +32,18 @@ WIDE = pa.schema(
 )
 
 
-def opened(path: Path, schema: pa.Schema = SCHEMA, *, loops: int = 1, strict: bool = False) -> PassesSource:
-    source = PassesSource(FixedFiles([path], loops), lambda p, s: CsvReader(p, s, strict=strict), id_field=None)
+def opened(
+    path: Path,
+    schema: pa.Schema = SCHEMA,
+    *,
+    loops: int = 1,
+    strict: bool = False,
+    limits: LineLimits = LINE_LIMITS,
+) -> PassesSource:
+    def open_csv(path: Path, schema: pa.Schema) -> CsvReader:
+        return CsvReader(path, schema, strict=strict, limits=limits)
+
+    source = PassesSource(FixedFiles([path], loops), open_csv, id_field=None)
     source.open(schema)
     return source
 
@@ -113,18 +122,17 @@ def test_what_is_written_is_read_back_however_it_is_cut(
         cells = ['""' if event[name] == "" else _cell(event[name]) for name in order]
         text.write(",".join(cells) + "\n")
     path = write(tmp_path / f"in{ending}", text.getvalue().encode())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines_module, "_BLOCK_BYTES", block)
-        source = opened(path, pa.schema([WIDE.field(name) for name in VALUE]))
-        chunks: list[Chunk] = []
-        while (chunk := source.read(*cuts[len(chunks) % len(cuts)])) is not None:
-            chunks.append(chunk)
-        assert dead(chunks) == []
-        assert rows(chunks) == events
-        assert_consecutive(chunks)
-        if chunks:
-            assert_seekable(source, chunks)
-        source.close()
+    schema = pa.schema([WIDE.field(name) for name in VALUE])
+    source = opened(path, schema, limits=LineLimits(block_bytes=block))
+    chunks: list[Chunk] = []
+    while (chunk := source.read(*cuts[len(chunks) % len(cuts)])) is not None:
+        chunks.append(chunk)
+    assert dead(chunks) == []
+    assert rows(chunks) == events
+    assert_consecutive(chunks)
+    if chunks:
+        assert_seekable(source, chunks)
+    source.close()
 
 
 def _cell(value: object) -> str:
@@ -211,16 +219,10 @@ def test_types_that_no_cell_carries_are_refused_with_the_column(tmp_path: Path, 
         opened(write(tmp_path / "in.csv", b"c\n"), pa.schema([("c", kind)]))
 
 
-def test_a_row_over_the_limit_and_a_quote_never_closed_cost_only_themselves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lines_module, "_BLOCK_BYTES", 500)
-    monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 2000)
-    monkeypatch.setattr(csvfile, "MAX_LINE_BYTES", 2000)
-    monkeypatch.setattr(csvfile, "RAW_KEPT_BYTES", 100)
-    monkeypatch.setattr(csvfile, "_QUOTED_MAX_BYTES", 1000)
+def test_a_row_over_the_limit_and_a_quote_never_closed_cost_only_themselves(tmp_path: Path) -> None:
+    limits = LineLimits(block_bytes=500, line_bytes=2000, raw_kept_bytes=100, quoted_bytes=1000)
     body = b'0,"open\n' + b"".join(b"%d,x\n" % n for n in range(1, 400)) + b"400," + b"y" * 5000 + b"\n401,z\n"
-    source = opened(write(tmp_path / "in.csv", b"n,id\n" + body))
+    source = opened(write(tmp_path / "in.csv", b"n,id\n" + body), limits=limits)
     chunks = read_all(source, 50)
     assert [row["n"] for row in rows(chunks)] == [*range(1, 400), 401]
     assert [d.place for d in dead(chunks)] == ["line 2", "line 402"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
 from gateway.sources.base import Chunk, SourceError
-from gateway.sources.files.formats import lines as lines_module
+from gateway.sources.files.formats.lines import LineLimits
 from tests.support.source_data import (
     HUGE,
     SCHEMA,
@@ -91,19 +91,17 @@ def test_any_cut_gives_the_same_events(
     whole = opened(path, loops=loops, id_field="id")
     expected = read_all(whole)
     whole.close()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines_module, "_BLOCK_BYTES", block)
-        source = opened(path, loops=loops, id_field="id")
-        chunks: list[Chunk] = []
-        while (chunk := source.read(*cuts[len(chunks) % len(cuts)])) is not None:
-            chunks.append(chunk)
-        assert source.finished
-        assert rows(chunks) == rows(expected)
-        assert dead(chunks) == dead(expected)
-        assert_consecutive(chunks)
-        if chunks:
-            assert_seekable(source, chunks)
-        source.close()
+    source = opened(path, loops=loops, id_field="id", limits=LineLimits(block_bytes=block))
+    chunks: list[Chunk] = []
+    while (chunk := source.read(*cuts[len(chunks) % len(cuts)])) is not None:
+        chunks.append(chunk)
+    assert source.finished
+    assert rows(chunks) == rows(expected)
+    assert dead(chunks) == dead(expected)
+    assert_consecutive(chunks)
+    if chunks:
+        assert_seekable(source, chunks)
+    source.close()
 
 
 def test_bytes_bound_a_chunk_by_whole_lines(tmp_path: Path) -> None:
@@ -122,17 +120,13 @@ def read_all_again(source: LinesSource, max_bytes: int) -> list[object]:
 
 
 @pytest.mark.parametrize("where", ["start", "middle", "end without newline"])
-def test_a_line_over_the_limit_is_dead_and_never_held_whole(
-    tmp_path: Path, ending: str, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 5_000)
-    monkeypatch.setattr(lines_module, "_BLOCK_BYTES", 1_000)
-    monkeypatch.setattr(lines_module, "RAW_KEPT_BYTES", 1_000)
+def test_a_line_over_the_limit_is_dead_and_never_held_whole(tmp_path: Path, ending: str, where: str) -> None:
+    limits = LineLimits(block_bytes=1_000, line_bytes=5_000, raw_kept_bytes=1_000)
     long = b'{"id": "' + b"y" * 50_000 + b'"}'
     good = [line(0), line(1)]
     lines = {"start": [long, *good], "middle": [good[0], long, good[1]], "end without newline": [*good, long]}[where]
     content = b"\n".join(lines) + (b"" if where.startswith("end") else b"\n")
-    source = opened(write(tmp_path / f"in{ending}", content))
+    source = opened(write(tmp_path / f"in{ending}", content), limits=limits)
     chunks = read_all(source, 2)
     (told,) = dead(chunks)
     at = lines.index(long)
@@ -145,12 +139,11 @@ def test_a_line_over_the_limit_is_dead_and_never_held_whole(
     source.close()
 
 
-def test_a_line_of_just_the_limit_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_just_the_limit_is_an_event(tmp_path: Path) -> None:
     text = b'{"id": "' + b"y" * 90 + b'"}'
     for block in (1, 7, 99, 100, 101, 1000):
-        monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", len(text))
-        monkeypatch.setattr(lines_module, "_BLOCK_BYTES", block)
-        source = opened(write(tmp_path / "in.jsonl", text + b"\n" + text + b"x\n" + text))
+        limits = LineLimits(block_bytes=block, line_bytes=len(text))
+        source = opened(write(tmp_path / "in.jsonl", text + b"\n" + text + b"x\n" + text), limits=limits)
         chunks = read_all(source)
         assert len(rows(chunks)) == 2
         assert [(d.record, d.offset) for d in dead(chunks)] == [(1, len(text) + 1)]

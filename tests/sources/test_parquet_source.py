@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 
 from gateway.connectors.position import Position
 from gateway.sources.base import Chunk, SourceError
-from gateway.sources.files.formats import parquetfile
 from gateway.sources.files.formats.choosing import open_by_name
-from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from gateway.sources.files.formats.parquetfile import open_parquet
+from gateway.sources.files.formats.passes import FileReader, FixedFiles, PassesSource
 from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, dead, read_all, rows
 
 KINDS = ["in.parquet", "in.arrow", "in.arrows"]
@@ -48,8 +49,13 @@ def table(count: int) -> pa.Table:
     )
 
 
-def opened(path: Path, schema: pa.Schema = SCHEMA, *, loops: int = 1, strict: bool = False) -> PassesSource:
-    source = PassesSource(FixedFiles([path], loops), partial(open_by_name, strict=strict), id_field=None)
+def opened(
+    path: Path, schema: pa.Schema = SCHEMA, *, loops: int = 1, strict: bool = False, batch_bytes: int | None = None
+) -> PassesSource:
+    open_file: Callable[[Path, pa.Schema], FileReader] = partial(open_by_name, strict=strict)
+    if batch_bytes is not None and path.suffix == ".parquet":  # an Arrow file's batches are as they were written
+        open_file = partial(open_parquet, strict=strict, batch_bytes=batch_bytes)
+    source = PassesSource(FixedFiles([path], loops), open_file, id_field=None)
     source.open(schema)
     return source
 
@@ -71,18 +77,16 @@ def test_any_cut_gives_the_same_events_and_can_be_read_again(
     loops: int,
     cuts: list[tuple[int, int]],
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquetfile, "_BATCH_BYTES", batch_bytes)
-        source = opened(put(tmp_path / name, table(count), piece_rows), loops=loops)
-        chunks: list[Chunk] = []
-        while (chunk := source.read(*cuts[len(chunks) % len(cuts)])) is not None:
-            chunks.append(chunk)
-        assert source.finished
-        assert rows(chunks) == [{"id": f"id-{n % 3}", "n": n} for n in range(count)] * loops
-        assert_consecutive(chunks)
-        if chunks:
-            assert_seekable(source, chunks)
-        source.close()
+    source = opened(put(tmp_path / name, table(count), piece_rows), loops=loops, batch_bytes=batch_bytes)
+    chunks: list[Chunk] = []
+    while (chunk := source.read(*cuts[len(chunks) % len(cuts)])) is not None:
+        chunks.append(chunk)
+    assert source.finished
+    assert rows(chunks) == [{"id": f"id-{n % 3}", "n": n} for n in range(count)] * loops
+    assert_consecutive(chunks)
+    if chunks:
+        assert_seekable(source, chunks)
+    source.close()
 
 
 def test_a_row_that_does_not_fit_is_dead_and_the_rest_goes_on(tmp_path: Path, name: str) -> None:

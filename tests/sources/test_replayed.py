@@ -13,7 +13,7 @@ from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
 from gateway.sources.base import Chunk, DeadRecord, SourceError
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.threaded import ThreadedSource
-from infra.failpoints import Failpoints
+from infra import failpoints
 from tests.support.source_data import SCHEMA, LinesSource, line
 
 HUGE = 1 << 40
@@ -188,10 +188,9 @@ async def test_a_move_whose_end_is_unknown_is_seen_to_before_anything_is_read(
     place: Place, monkeypatch: pytest.MonkeyPatch, place_of_failure: str
 ) -> None:
     source = await place.opened()
-    with monkeypatch.context() as broken:
-        broken.setattr("infra.failpoints._failpoints", Failpoints(f"deadletters.replay.{place_of_failure}=eio@1"))
-        with pytest.raises(OSError, match="failpoint"):
-            place.replay(b'{"n": 100}')
+    failing = failpoints.installed(f"deadletters.replay.{place_of_failure}=eio@1")
+    with failing, pytest.raises(OSError, match="failpoint"):
+        place.replay(b'{"n": 100}')
 
     def fail(_: Path) -> None:
         raise OSError(5, "Input/output error")

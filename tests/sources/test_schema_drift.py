@@ -87,7 +87,7 @@ def test_strictly_too_a_line_means_the_same_alone_and_among_others(events: list[
 
 @pytest.mark.parametrize(
     ("header", "says"),
-    [("n", "has no column id"), ("n,id,z", "has column z, which the schema has not"), ("id,n", "")],
+    [("n", "has no column id"), ("n,id,z", "has column z, which the schema lacks"), ("id,n", "")],
 )
 def test_a_strict_csv_has_exactly_the_columns_in_any_order(tmp_path: Path, header: str, says: str) -> None:
     path = write(tmp_path / "in.csv", f"{header}\n".encode() + b"1,1\n" * (header == "id,n"))

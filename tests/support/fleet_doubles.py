@@ -39,7 +39,7 @@ class MemoryCloud(Cloud):
         self.refusals: list[Exception] = []
         self.stubborn = 0
         self.size = ""
-        self.setbacks: tuple[str, ...] = ()
+        self.failures: tuple[str, ...] = ()
         self.given_up: list[str] = []
         self.created = 0
         self.boots = asyncio.Event()
@@ -61,7 +61,7 @@ class MemoryCloud(Cloud):
             created_at_s=0.0,
             tags=dict(tags),
             size=self.size,
-            setbacks=self.setbacks,
+            failures=self.failures,
         )
         self.nodes[identity] = node
         self.created += 1
@@ -202,7 +202,7 @@ class Fleet:
             shape=None,
             profiler=cast("Any", SimpleNamespace(lane_closed=self.closed_lanes.append)),
             clock=self.clock,
-            emit=self._emit,
+            emit=self.emit,
             paid=self._pay,
             inherited=inherited,
             dial=dial or self.dialler,
@@ -214,7 +214,7 @@ class Fleet:
         if self.unpaid is not None:
             raise self.unpaid
 
-    def _emit(self, make: Callable[[str, float], Event]) -> None:
+    def emit(self, make: Callable[[str, float], Event]) -> None:
         event = make(f"e{len(self.events)}", self.clock.now())
         self.events.append(event)
         self.listener(event)

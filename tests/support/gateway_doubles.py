@@ -135,9 +135,7 @@ def results(ids: Sequence[int], lane: str) -> pa.RecordBatch:
 
 def opened(sink: BlockingSink) -> ThreadedSink:
     """A sink that was opened before, so that a test may look at it too."""
-    threaded = ThreadedSink(lambda: sink)
-    threaded._inner = sink
-    return threaded
+    return ThreadedSink(lambda: sink, opened=sink)
 
 
 class FakeHost:
@@ -177,7 +175,7 @@ class FakeHost:
         codecs = CodecPolicy.parse("none")
         encoder = Encoder(INPUT, predicates=self._predicates, codecs=codecs)
         lane = Lane(self.connection, self.ready, encoder, self._predicates, codecs, owner, clock)
-        self.connection._listeners["q", 1] = lane.hear
+        self.connection.listen("q", 1, lane.on_message)
         return lane
 
     @property

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from gateway.core.decide.profiler import Profiler
 from gateway.journal.deadletters import DeadLetterFile
-from gateway.query.flow import delivery
+from gateway.query.flow.delivery import Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.runlog import LogHead, RunLog
@@ -81,7 +81,6 @@ async def replay(folder: Path, letters: DeadLetterFile, source: WithReplays, pip
 
 async def main(folder: Path, mode: str) -> None:
     clock = SystemClock()
-    delivery.PART_S, delivery._TICK_S = 0.01, 0.005
     letters = DeadLetterFile(folder / "dead.jsonl")
     log = SmallLog(folder / "runs.log", LogHead("me", clock.wall()))
     sink = FileSink(folder / "out", owner="me", format="jsonl", ordered=True)
@@ -103,6 +102,7 @@ async def main(folder: Path, mode: str) -> None:
         on_commit=lambda _: None,
         on_failed=lambda lane, reason: sys.exit(f"{lane}: {reason}"),
         on_broken=sys.exit,
+        pace=Pace(part_s=0.01, tick_s=0.005),
     )
     lines = ThreadedSource(LinesSource(folder / "in.jsonl.gz", loops=2))
     source = WithReplays(lines, ReplayFiles(folder / "replay"))

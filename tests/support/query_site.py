@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from gateway.config import Config, load
 from gateway.core.decide.profiler import Profiler
+from gateway.query.flow.delivery import Pace
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import Completed, Credit, OpenQuery, QueryPlan, QueryReady, QueryRefused, RunMessage
@@ -30,6 +31,7 @@ cloud:
   billing: {period: 60s, minimum: 60s, usd_per_hour: 0.1, usd_per_gb_sent: 0.09}
   budget: {usd_per_day: 5}
 """
+AT_ONCE = Pace(part_s=0.01, tick_s=0.005)
 STATELESS = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
 WHOLE = QueryPlan(switch_class="whole", switchable=False, narrow=False, reason="it counts")
 
@@ -154,6 +156,7 @@ class Site:
             upstream=lambda name: (self.folder / name, lambda: True),
             on_failed=lambda *_: None,
             on_overdue=lambda *_: None,
+            pace=AT_ONCE,
         )
         try:
             await query.start(engine.host.connection)

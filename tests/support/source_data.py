@@ -11,7 +11,7 @@ import zstandard
 
 from gateway.connectors.position import Position
 from gateway.sources.base import BlockingSource, Chunk, DeadRecord
-from gateway.sources.files.formats.lines import JsonLinesReader
+from gateway.sources.files.formats.lines import LINE_LIMITS, JsonLinesReader, LineLimits
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
 from gateway.sources.rows.jsonlines import LineDecoder
 
@@ -19,12 +19,13 @@ from gateway.sources.rows.jsonlines import LineDecoder
 class LinesSource(PassesSource):
     """Source over one file of JSON lines."""
 
-    def __init__(self, path: Path, *, loops: int = 1, id_field: str | None = None) -> None:
-        super().__init__(FixedFiles([path], loops), self._open_lines, id_field=id_field)
+    def __init__(
+        self, path: Path, *, loops: int = 1, id_field: str | None = None, limits: LineLimits = LINE_LIMITS
+    ) -> None:
+        def open_lines(path: Path, schema: pa.Schema) -> JsonLinesReader:
+            return JsonLinesReader(path, LineDecoder(schema), limits)
 
-    @staticmethod
-    def _open_lines(path: Path, schema: pa.Schema) -> JsonLinesReader:
-        return JsonLinesReader(path, LineDecoder(schema))
+        super().__init__(FixedFiles([path], loops), open_lines, id_field=id_field)
 
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])

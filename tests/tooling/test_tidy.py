@@ -89,3 +89,8 @@ def test_no_exception_is_swallowed_without_a_word() -> None:
         and all(isinstance(statement, ast.Pass | ast.Continue) for statement in node.body)
     ]
     assert silent == []
+
+
+def test_only_one_module_decides_what_becomes_of_work_whose_caller_is_cancelled() -> None:
+    found = [str(path.relative_to(ROOT)) for path in sources(*PACKAGES) if "asyncio.shield" in path.read_text()]
+    assert found == ["infra/together.py"]

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.query.flow import delivery
 from gateway.views.check.checkstate import Found, look_at_state
 from infra.statefiles import StateError
 from tests.support.query_site import Site, at
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _parts_come_at_once() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delivery, "PART_S", 0.01)
-        patch.setattr(delivery, "_TICK_S", 0.005)
-        yield
 
 
 @pytest.fixture
@@ -55,7 +45,7 @@ async def test_without_state_there_is_nothing_to_say(site: Site) -> None:
 
 async def test_state_that_goes_on_is_said_with_its_seq(site: Site) -> None:
     await site.drain()
-    assert await checked(site) == Found("goes on with seq 40")
+    assert await checked(site) == Found("continues with seq 40")
 
 
 async def test_a_changed_definition_is_said(site: Site) -> None:

@@ -177,7 +177,7 @@ def test_trained_models_are_read_as_they_were_written(worlds: dict[int, tuple[Wo
 
 
 def test_what_is_no_plain_value_is_refused() -> None:
-    with pytest.raises(TypeError, match="Scheduler is no plain value"):
+    with pytest.raises(TypeError, match="Scheduler is not a plain value"):
         dumps(Scheduler(settings()))
     with pytest.raises(ValueError, match="not written by this version"):
         loads('{"$":"VmReady","colour":"red"}')

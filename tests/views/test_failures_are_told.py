@@ -51,9 +51,9 @@ class Site:
         )
 
     def _between_slots(self, event: Event) -> None:
-        self.log.heard(event)
+        self.log.note_event(event)
         commands = self._scheduler.handle(event)
-        self.log.did(commands)
+        self.log.note_commands(commands)
         self.fleet.actuator.execute(commands)
 
     def slot(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Site:
         return self._scheduler.totals(self.clock.now()).usd
 
     async def end(self) -> None:
-        await self.fleet.actuator.give_back_all()
+        await self.fleet.actuator.terminate_all()
         await self.log.close()
         assert self.fleet.cloud.nodes == {}
         assert self.fleet.actuator.failure is None
@@ -87,7 +87,7 @@ def told(error: Exception) -> Exception:
     [
         (told(BaseHTTPError(400, "VcpuLimitExceeded: more than your limit")), QuotaError, "lower max_vms"),
         (told(BaseHTTPError(500, "InsufficientInstanceCapacity: none")), Exception, "name more sizes or zones"),
-        (told(RateLimitReachedError(headers={"retry-after": "7"})), ThrottledError, "it wants fewer requests"),
+        (told(RateLimitReachedError(headers={"retry-after": "7"})), ThrottledError, "it asks for fewer requests"),
         (told(InvalidCredsError("nobody")), CredentialsError, "cloud.credentials are right"),
         (told(OSError(111, "Connection refused")), UnavailableError, "can be reached from here"),
         (BootError("vm-1: nothing listens on i-1 after 900 s"), BootError, "nothing listens on i-1 after 900 s"),
@@ -159,7 +159,7 @@ async def test_a_machine_that_boots_the_wrong_thing_is_told_with_the_difference(
 
 async def test_what_had_to_be_passed_over_is_told_when_a_vm_is_ready(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.fleet.cloud.setbacks = ("m5.large in a: none left: name more sizes or zones",)
+    site.fleet.cloud.failures = ("m5.large in a: none left: name more sizes or zones",)
     site.slot()
     await until(lambda: site.fleet.kinds("vm-1") == ["VmReady"])
     line = site.slot()

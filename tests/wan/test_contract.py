@@ -193,12 +193,12 @@ async def test_machines_of_the_cloud_are_beside_one_another(wan: Wan, cloud: Wan
 
 
 async def test_a_name_is_used_once_at_a_time(wan: Wan) -> None:
-    with pytest.raises(WanError, match="there is a site cloud-1 already"):
+    with pytest.raises(WanError, match="site cloud-1 already exists"):
         await wan.add("cloud-1")
 
 
 async def test_what_netem_refuses_is_said(wan: Wan) -> None:
-    assert wan._line is not None
+    assert wan.line is not None
     with pytest.raises(WanError, match="Illegal"):
-        await wan._line.apply(Direction.UP, ["delay", "what?"])
+        await wan.line.apply(Direction.UP, ["delay", "what?"])
     await wan.set(WanSettings(delay_s=0.001))

@@ -79,7 +79,7 @@ def _worlds(most: int, first: int = 1) -> tuple[int, str]:
 
 def _lives(most: int, first: int = 1) -> tuple[int, str]:
     """Live through lives of the exchange, as its property test does, from seeds that stay the same."""
-    from tests.core.exchange.test_exchange_machine import Life
+    from tests.core.exchange.exchange_lives import Life
 
     for seed in range(first, first + most):
         try:
@@ -93,7 +93,7 @@ def _lives(most: int, first: int = 1) -> tuple[int, str]:
 
 def _periods(most: int, first: int = 1) -> tuple[int, str]:
     """Live through lives of a scheduler with a simple fleet, as their test does."""
-    from tests.worlds.test_vm_periods import Life
+    from tests.worlds.vm_periods import Life
 
     for seed in range(first, first + most):
         try:
@@ -108,7 +108,7 @@ def _scheduler(most: int, first: int = 1) -> tuple[int, str]:  # Hypothesis has 
     from hypothesis import Phase, settings
     from hypothesis.stateful import run_state_machine_as_test
 
-    from tests.policies.test_scheduler_properties import World
+    from tests.policies.scheduler_world import World
 
     tried = 0
 
@@ -278,9 +278,9 @@ def _document(rows: list[tuple[Mistake, list[Finding]]]) -> str:
         "each mistake in every test run. `tests/worlds/mistakes.py` lists the mistakes.",
         "",
         f"- `worlds`: `make worlds`, up to {WORLDS_MOST:,} worlds;",
-        f"- `lives`: random lives of an exchange (`test_exchange_machine.py`), up to {LIVES_MOST};",
-        f"- `scheduler`: examples of `test_scheduler_properties.py`, up to {MACHINES_MOST};",
-        f"- `periods`: lives of a scheduler with a simple fleet (`test_vm_periods.py`), up to {PERIODS_MOST};",
+        f"- `lives`: random lives of an exchange (`exchange_lives.py`), up to {LIVES_MOST};",
+        f"- `scheduler`: examples of `scheduler_world.py`, up to {MACHINES_MOST};",
+        f"- `periods`: lives of a scheduler with a simple fleet (`vm_periods.py`), up to {PERIODS_MOST};",
         "- `tests`: the example tests of the exchange, where the others find nothing; the number is that of the test.",
         "",
         "The check that needs the least CPU time is bold; the columns after it are that check's.",

@@ -1,1 +1,1 @@
-"""The sections of the config about sources, sinks and what they talk to."""
+"""The config's sections about sources, sinks and their servers."""

@@ -11,7 +11,7 @@ from gateway.config.words.fields import Address, AnyPath, LongerThanZero, Sectio
 
 
 class ServerTlsConfig(Section):
-    """What the server shows."""
+    """The server's certificate and key."""
 
     certificate: AnyPath
     key: AnyPath

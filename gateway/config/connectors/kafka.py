@@ -12,11 +12,11 @@ from gateway.config.connectors.security import SaslConfig, TlsConfig
 from gateway.config.words.fields import AnyPath, Finding, Section, refuse
 
 LATE_HEADER: Final = "spillway-late"
-# What Kafka allows, with room for a control topic's ending.
+# Kafka's limit, with room for a control topic's suffix.
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,240}$")]
 
 
-# The columns that are filled from a record itself, and their types.
+# The columns that are filled from a record's metadata, and their types.
 _KEPT: Final[dict[str, tuple[str, ...]]] = {
     "_key": ("BINARY", "STRING"),
     "_timestamp": ("TIMESTAMP",),
@@ -37,7 +37,7 @@ class KafkaSourceConfig(Section):
         brokers: host:port, several parted by commas.
         topics: at least one.
         group: default ``spillway-<query>``.
-        format: what a record's value is; ``confluent-avro`` begins with a schema id, which is skipped.
+        format: the format of a record's value; ``confluent-avro`` begins with a schema id, which is skipped.
         avro_schema: the writers' schema; needed for both kinds of Avro.
         start: where a group without committed offsets begins; partitions that a topic gets later begin at their
             earliest record.
@@ -61,7 +61,7 @@ class KafkaSourceConfig(Section):
             what = f"format {self.format} needs avro_schema, the file of the schema that the values are written with"
             findings.append(Finding(key=("avro_schema",), what=what))
         if not needs_schema and self.avro_schema is not None:
-            what = f"is of no use with format {self.format}; remove it, or take format avro or confluent-avro"
+            what = f"is not used with format {self.format}; remove it, or choose format avro or confluent-avro"
             findings.append(Finding(key=("avro_schema",), what=what))
         twice = sorted({topic for topic in self.topics if self.topics.count(topic) > 1})
         if twice:
@@ -70,7 +70,7 @@ class KafkaSourceConfig(Section):
         return self
 
     def column_findings(self, columns: Mapping[str, str]) -> list[Finding]:
-        """Return what is wrong with a query's columns (name to type) that a record of Kafka fills."""
+        """Return the problems of a query's columns (name to type) that are filled from a Kafka record's metadata."""
         findings = []
         for name, kinds in _KEPT.items():
             if name in columns and not _plain(columns[name]).startswith(tuple(_plain(kind) for kind in kinds)):
@@ -82,13 +82,13 @@ class KafkaSourceConfig(Section):
             what = f"with format raw it has _value BINARY, and beside it only {', '.join(_KEPT)}; it {others}"
             findings.append(Finding(key=("schema",), what=what))
         if self.format != "raw" and not values:
-            what = "names no column of the records' values; name one, or take format raw"
+            what = "names no column of the records' values; name one, or choose format raw"
             findings.append(Finding(key=("schema",), what=what))
         return findings
 
 
 def _plain(kind: str) -> str:
-    """Return a type without what may be written or not; a space ends it, so that TIMESTAMP is not TIMESTAMP_NTZ."""
+    """Return a type without optional parts; it ends with a space, so that TIMESTAMP is not TIMESTAMP_NTZ."""
     nested = re.sub(r"[\s:`]", "", kind.upper())
     return nested if "<" in nested else kind.upper().split()[0] + " "
 
@@ -100,8 +100,8 @@ class KafkaSinkConfig(Section):
         brokers: host:port, several parted by commas.
         topic: where results go.
         key: the result column whose text is a record's key; none without it.
-        headers: header name to result column.
-        control_topic: where the progress is kept, one record a transaction; default ``<topic>-progress``. Created if
+        headers: record headers, from header name to result column.
+        control_topic: the topic for the progress, one record per transaction; default ``<topic>-progress``. Created if
             it is missing.
     """
 
@@ -126,19 +126,19 @@ class KafkaSinkConfig(Section):
             what = "is the topic of the results; name another one, which nothing else writes"
             findings.append(Finding(key=("control_topic",), what=what))
         if LATE_HEADER in self.headers:
-            what = "marks results that come after later ones; give the column another header"
+            what = "marks late results; give the column another header"
             findings.append(Finding(key=("headers", LATE_HEADER), what=what))
         refuse(findings)
         return self
 
 
 def same_brokers(source: KafkaSourceConfig, sink: KafkaSinkConfig) -> bool:
-    """Return whether both name the same brokers, in whatever order."""
+    """Return whether both name the same brokers, in any order."""
     return _addresses(source.brokers) == _addresses(sink.brokers)
 
 
 def circle_findings(source: object, sink: object) -> list[Finding]:
-    """Return what is wrong if a query would read the very topics that it writes."""
+    """Return the problem if a query would read the topics that it writes."""
     if (
         not isinstance(source, KafkaSourceConfig)
         or not isinstance(sink, KafkaSinkConfig)

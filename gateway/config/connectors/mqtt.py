@@ -29,7 +29,7 @@ class _BrokerSection(Section):
 
     @property
     def broker_port(self) -> int:
-        """Return the port, or the usual one."""
+        """Return the port, or the default one."""
         if self.port is not None:
             return self.port
         return 1883 if self.tls is None else 8883
@@ -42,7 +42,7 @@ class MqttSourceConfig(_BrokerSection):
         topics: topic filters.
         qos: the QoS of the subscription; with 0 the broker may lose messages.
         clients: how many connections share the subscription, for more throughput.
-        format: what a message is; ``raw`` puts it into the column ``_value`` (BINARY). ``_topic`` is filled too.
+        format: the format of a message; ``raw`` puts it into the column ``_value`` (BINARY). ``_topic`` is filled too.
     """
 
     type: Literal["mqtt"]
@@ -62,7 +62,7 @@ class MqttSourceConfig(_BrokerSection):
         ]
         for (_, one), (number, other) in combinations(enumerate(topics), 2):
             if not findings and filters_overlap(one, other):
-                what = f'"{one}" and "{other}" both match some topics, whose messages would come twice; part them'
+                what = f'"{one}" and "{other}" both match some topics, whose messages would arrive twice; separate them'
                 findings.append(Finding(key=(str(number),), what=what))
         refuse(findings)
         return topics

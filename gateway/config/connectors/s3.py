@@ -1,4 +1,4 @@
-"""The config's sections about S3 and what speaks like it."""
+"""The config's sections about S3 and compatible stores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.config.words.fields import AnyPath, Section
 def _usable_prefix(text: str) -> str:
     parts = text.strip("/").split("/") if text.strip("/") else []
     if any(part in ("", ".", "..") for part in parts) or len(text) > 400:
-        raise ValueError(f'"{text}" is no prefix; write words joined by single slashes, as in results/mail')
+        raise ValueError(f'"{text}" is not a prefix; write words joined by single slashes, as in results/mail')
     return "/".join(parts)
 
 
@@ -25,7 +25,7 @@ class BucketConfig(Section):
     Attributes:
         bucket: it must exist.
         prefix: before the name of each object.
-        endpoint: URL of a store that is not Amazon's.
+        endpoint: URL of a store other than Amazon's.
         region: of the bucket.
     """
 
@@ -49,7 +49,7 @@ class S3SinkConfig(BucketConfig):
 
 
 def shared_prefix(one: BucketConfig, other: BucketConfig) -> bool:
-    """Return whether one's objects may meet the other's: the same bucket, and one prefix is at or below the other."""
+    """Return whether the objects of both may collide: same bucket, and one prefix is at or below the other."""
     if (one.bucket, one.endpoint) != (other.bucket, other.endpoint):
         return False
     short, long = sorted((one.prefix, other.prefix), key=len)

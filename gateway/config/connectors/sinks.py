@@ -1,4 +1,4 @@
-"""The config's sections about where a query's results go."""
+"""The config's sections about the destination of a query's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config's sections about where a query's events come from."""
+"""The config's sections about the source of a query's events."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ class FileSourceConfig(Section):
         findings = []
         folder = self.path.is_dir()
         if self.follow and not folder:
-            findings.append(Finding(key=("follow",), what="follows a folder, and path is a file; leave it out"))
+            findings.append(Finding(key=("follow",), what="needs a folder, but path is a file; remove follow"))
         if self.follow and self.replay is not None:
-            what = "replay needs all rows to be there at the start, and follow takes what comes; keep one of them"
+            what = "replay needs all rows at the start, but follow adds rows later; keep one of them"
             findings.append(Finding(key=("replay",), what=what))
         if folder and not self.follow and not any(self.path.iterdir()):
             what = f"{self.path} is an empty folder; put files or mails there first, or say follow: true"

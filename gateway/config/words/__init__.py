@@ -1,1 +1,1 @@
-"""The smallest parts of the config: quantities with units, kinds of field, and DDL schemas."""
+"""The smallest parts of the config: quantities with units, types of field, and DDL schemas."""

@@ -1,6 +1,6 @@
 """Names and types of the top-level columns of a Spark DDL schema, for checks that must not wait for Spark.
 
-Spark itself judges the schema; this reads only as much as tells whether a column that the config names is there.
+Spark itself checks the schema; this module only finds out whether a column that the config names exists.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def top_level_columns(ddl: str) -> dict[str, str]:
     """Return each top-level column's name and its type in upper case, in order.
 
     Raises:
-        ValueError: when a column has no type, or two have one name.
+        ValueError: a column has no type, or two columns have the same name.
     """
     columns: dict[str, str] = {}
     for part in _split(ddl):

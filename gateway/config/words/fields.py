@@ -1,4 +1,4 @@
-"""The kinds of value that config fields have: quantities, paths, words of which some come later."""
+"""The types of config fields: quantities, paths, and words, some of which are planned for later versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from engines.spark.sparkconf import why_owned
 from gateway.config.words import units
 
-# Words of the design that this version does not serve yet: a clearer answer than "unknown".
+# Words of the design that this version does not support yet: a clearer answer than "unknown".
 LATER: Final[dict[str, tuple[str, ...]]] = {
     "mode": ("keys", "selections"),
 }
@@ -35,7 +35,7 @@ class Section(BaseModel):
         extra="forbid",
         frozen=True,
         allow_inf_nan=False,
-        # Editors show the title: they name the section, not its class.
+        # Editors show the title: it must name the section, not its class.
         model_title_generator=lambda model: model.__name__.removesuffix("Config") or model.__name__,
     )
 
@@ -44,7 +44,7 @@ class Checked(Section):
     """A part of the config whose fields must fit together.
 
     Attributes:
-        CHECKS: what looks at how fields fit together, each with the fields that it needs.
+        CHECKS: the checks between fields, each with the fields that it needs.
     """
 
     CHECKS: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
@@ -52,11 +52,11 @@ class Checked(Section):
 
     @property
     def mistaken(self) -> frozenset[str]:
-        """Return the fields that could not be read; there are none in a config that was loaded."""
+        """Return the fields that could not be read; a loaded config has none."""
         return self._mistaken
 
     def findings(self) -> list[Finding]:
-        """Return what is wrong between the fields that could be read."""
+        """Return the problems between the fields that could be read."""
         return [
             finding
             for check, needed in self.CHECKS
@@ -66,19 +66,19 @@ class Checked(Section):
 
     @classmethod
     def of_readable(cls, values: dict[str, Any], mistaken: frozenset[str]) -> Self:
-        """Return a part of the fields that could be read, to ask for its findings.
+        """Return a section of only the fields that could be read, to call its ``findings``.
 
         Args:
             values: by the names in the file; None for those that could not be read.
             mistaken: the fields that could not be read.
         """
         part = cls.model_construct(**values)
-        part._mistaken = mistaken  # noqa: SLF001 -- its own kind
+        part._mistaken = mistaken  # noqa: SLF001 -- the same class
         return part
 
 
 class Finding(BaseModel):
-    """One thing wrong inside a section: ``key`` is the path below it."""
+    """One problem inside a section: ``key`` is the path below it."""
 
     key: tuple[str, ...]
     what: str
@@ -106,7 +106,7 @@ Usd = Annotated[float, Field(ge=0)]
 
 
 def not_yet(kind: str, available: tuple[str, ...]) -> BeforeValidator:
-    """Return a validator that says so when a word is known but comes later."""
+    """Return a validator that reports a word that is planned for a later version."""
 
     def check(value: object) -> object:
         if value in LATER[kind]:
@@ -137,7 +137,7 @@ def _existing_input(path: Path) -> Path:
         raise ValueError(f"{path.name} has an unsupported type; give one of {', '.join(INPUT_SUFFIXES)} or a folder")
     if not path.is_file():
         there = normpath(path)
-        # The examples read mail that a command makes.
+        # The examples read mail that a command creates.
         makes = f", or make mail to play with: spillway mail {quote(there)}" if _MAIL_NAME.search(path.name) else ""
         raise ValueError(f"{there} does not exist; check the path (relative paths start at the config file){makes}")
     return path
@@ -187,7 +187,7 @@ CpuSet = Annotated[
 
 def _settable(name: str) -> str:
     if why := why_owned(name):
-        raise ValueError(f"is Spillway's own: {why}; take it away")
+        raise ValueError(f"is set by Spillway: {why}; remove it")
     return name
 
 

@@ -1,8 +1,8 @@
 """Quantities with their unit, as people write them: ``10ms``, ``1MiB``, ``2000/s``, ``40Mbit/s``, ``10%``.
 
-Decimal arithmetic keeps the written value: ``100ms`` is the float nearest to 0.1, not 100 times the one nearest to
+Decimal arithmetic keeps the written value: ``100ms`` is the float nearest to 0.1, not 100 times the float nearest to
 0.001. A bare number is refused, because nobody should have to guess whether ``latency: 2`` means seconds. Other common
-spellings of a unit (``2 sec``, ``2000 per second``) are understood where they can be read in one way only.
+spellings of a unit (``2 sec``, ``2000 per second``) are accepted if they have only one meaning.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _DIGITS_MAX: Final = 18
 
 
 class UnitError(ValueError):
-    """A quantity that cannot be understood; the message names the units that can."""
+    """A quantity that cannot be read; the message lists the valid units."""
 
 
 class Unit:
     """A family of units for one kind of quantity.
 
     Args:
-        noun: the kind, with its article, as an error message begins with it.
+        noun: the kind, with its article, to begin an error message.
         scales: each unit's name and its size in the base unit, smallest first.
         example: a right value, for messages.
-        also: other words for a unit, which are understood in upper and lower case; in lower case here.
-        exactly: other words for a unit, which are understood as they are written here.
-        unclear: words that can be read in more than one way, in lower case, with the units to write instead.
+        also: other words for a unit, accepted in upper and lower case; in lower case here.
+        exactly: other words for a unit, accepted only as they are written here.
+        unclear: words with more than one meaning, in lower case, with the units to write instead.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Unit:
         """Return the quantity in the base unit.
 
         Raises:
-            UnitError: when the text is not a number followed by one of the units.
+            UnitError: the text is not a number followed by one of the units.
         """
         if not isinstance(text, str):
             raise UnitError(f"{text!r} is not {self.noun}; {self._hint()}")
@@ -71,11 +71,11 @@ class Unit:
         return Decimal(number) * self._scales[self._name_of(match["unit"])]
 
     def _name_of(self, word: str) -> str:
-        """Return the unit that a word which was matched means."""
+        """Return the unit of a word that was matched."""
         return self._exactly.get(word) or self._also[" ".join(word.lower().split()).replace("/ ", "/")]
 
     def _unclear_text(self, text: str) -> str:
-        """Return what to write instead of a unit that can be read in more than one way; empty for any other text."""
+        """Return what to write instead of a unit with more than one meaning; empty for any other text."""
         match = _NUMBER_AND_WORD.fullmatch(text)
         meant = self._unclear.get(match["word"].lower(), ()) if match else ()
         if match is None or not meant:
@@ -85,7 +85,7 @@ class Unit:
         return f'"{text}" can be read in more than one way; write {instead} ({units})'
 
     def format(self, value: float) -> str:
-        """Return the shortest text that parses to ``value``, not below one of its unit if that can be."""
+        """Return the shortest text that parses to ``value``, with a number of at least one if possible."""
         exact = Decimal(repr(value))
         texts = [_plain(exact / scale) + name for name, scale in reversed(self._scales.items())]
         same = [text for text in texts if float(self._value(text)) == float(value)]
@@ -109,7 +109,7 @@ def _in_any_case(word: str) -> str:
 
 
 def _plain(number: Decimal) -> str:
-    """Return the number without exponent and without idle zeros."""
+    """Return the number without exponent and without trailing zeros."""
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

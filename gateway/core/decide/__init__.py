@@ -1,1 +1,1 @@
-"""What the gateway decides each slot: events in, commands out."""
+"""The decisions of each slot: events in, commands out."""

@@ -1,14 +1,15 @@
-"""What was measured in a slot: latency, rates and bytes of each query and lane (ESM, section 4: the Profiler).
+"""The measurements of a slot: latency, rates and bytes of each query and lane (ESM, section 4: the Profiler).
 
-Pure: it is told what happened and when. It keeps no runs: the exchange knows which are open, and that an answer is the
-first one.
+Pure: the caller reports what happened and when. It keeps no runs: the exchange knows which are open, and which answer
+is the first.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from gateway.core.exchange.views import OpenRuns
@@ -18,10 +19,10 @@ from policies.signals import HOME, QuerySlot
 Statistic = Literal["mean", "p95"]
 
 RATE_MEMORY = 0.8
-"""What is left of a slot's weight in the service rate one slot later: about five slots count."""
+"""The weight of a slot in the service rate one slot later: about five slots count."""
 
 FLOW_WEIGHT = 0.4
-"""Weight of the last slot in the flow through a lane: micro-batches complete in jumps."""
+"""The weight of the last slot in the flow through a lane: micro-batches complete in jumps."""
 
 
 @dataclass(slots=True)
@@ -67,28 +68,32 @@ def _little_s(flows: Iterable[_Flow]) -> float | None:
     return open_events / completed_per_s if completed_per_s > 0 else None
 
 
+_counts: Callable[[], defaultdict[str, int]] = partial(defaultdict, int)
+_sums: Callable[[], defaultdict[str, float]] = partial(defaultdict, float)
+
+
 @dataclass(slots=True)
 class _Slot:
-    """Counters of one query that start anew with each slot."""
+    """Counters of one query, which restart with each slot."""
 
     arrived_events: int = 0
     arrived_bytes: int = 0
     first_due_s: float | None = None
     last_due_s: float | None = None
     no_credit: set[str] = field(default_factory=set)
-    dispatched_events: Counter[str] = field(default_factory=Counter)
-    raw_bytes: Counter[str] = field(default_factory=Counter)
-    sent_bytes: Counter[str] = field(default_factory=Counter)
-    completed_events: Counter[str] = field(default_factory=Counter)
-    batches: Counter[str] = field(default_factory=Counter)
-    busy_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    dispatched_events: defaultdict[str, int] = field(default_factory=_counts)
+    raw_bytes: defaultdict[str, int] = field(default_factory=_counts)
+    sent_bytes: defaultdict[str, int] = field(default_factory=_counts)
+    completed_events: defaultdict[str, int] = field(default_factory=_counts)
+    batches: defaultdict[str, int] = field(default_factory=_counts)
+    busy_s: defaultdict[str, float] = field(default_factory=_sums)
     late_events: int = 0
     home: Histogram = field(default_factory=Histogram)
     cloud: Histogram = field(default_factory=Histogram)
 
 
 class _QueryProfile:
-    """All that is kept of one query; memory grows with its lanes only."""
+    """Everything that is kept for one query; memory grows only with the number of its lanes."""
 
     def __init__(self, name: str, statistic: Statistic, slot_s: float) -> None:
         self.name = name
@@ -106,13 +111,13 @@ class _QueryProfile:
         self.input_bytes_per_s = 0.0
 
     def end_slot(self, now_s: float, load1: float) -> QuerySlot:
-        """Return what the slot showed and start the next one."""
+        """Return the slot's measurements and start the next slot."""
         self._measure_input()
         slot, self.slot = self.slot, _Slot()
         open_events = {lane: runs.events for lane, runs in self.open.items()}
         for lane in {*self.flows, *open_events, *slot.completed_events}:
             flow = self.flows.setdefault(lane, _Flow())
-            flow.add(open_events.get(lane, 0), slot.completed_events[lane] / self.slot_s)
+            flow.add(open_events.get(lane, 0), slot.completed_events.get(lane, 0) / self.slot_s)
         completed = slot.home.weight + slot.cloud.weight
         measured = QuerySlot(
             query=self.name,
@@ -142,13 +147,14 @@ class _QueryProfile:
         return measured
 
     def _latency_s(self, slot: _Slot, now_s: float, open_events: Mapping[str, int]) -> float:
-        """L_t: once switching is on that of the private lane (4.1), never less than the age of what still waits."""
+        """L_t: once switching is on, that of the private lane (4.1), at least the age of the oldest waiting event."""
         cloud_in_use = slot.cloud.weight > 0 or any(lane != HOME for lane in (*slot.dispatched_events, *open_events))
         home_in_use = slot.home.weight > 0 or HOME in open_events
         home_only = cloud_in_use and home_in_use
-        seen = Histogram()
-        seen.merge(slot.home)
-        if not home_only:
+        seen = slot.home
+        if not home_only and slot.cloud.weight:
+            seen = Histogram()
+            seen.merge(slot.home)
             seen.merge(slot.cloud)
         latency_s = seen.mean_s if self.statistic == "mean" else seen.quantile_s(0.95)
         open_since_s = [runs.oldest_arrival_s for lane, runs in self.open.items() if lane == HOME or not home_only]
@@ -157,12 +163,12 @@ class _QueryProfile:
         return max(latency_s, now_s - min(open_since_s, default=now_s))
 
     def _measure_input(self) -> None:
-        """Input rate from due times, so that a source held back by back-pressure shows its true rate."""
+        """Measure the input rate by due times, so that a source slowed by back-pressure shows its true rate."""
         slot = self.slot
         if slot.first_due_s is None or slot.last_due_s is None:
             if self.waiting_since_s is None:
                 self.input_rate = self.input_bytes_per_s = 0.0
-            return  # nothing could be read while events wait: the last rate stands
+            return  # nothing could be read while events wait: keep the last rate
         since_s = slot.first_due_s - self.slot_s
         if self.last_due_s is not None:
             since_s = max(since_s, self.last_due_s)
@@ -188,7 +194,7 @@ class Profiler:
         self._queries = {name: _QueryProfile(name, statistic, slot_s) for name, statistic in statistics.items()}
 
     def arrived(self, query: str, *, events: int, raw_bytes: int, first_due_s: float, last_due_s: float) -> None:
-        """Events were read from the source; they were due from ``first_due_s`` to ``last_due_s``."""
+        """Note events that were read from the source and were due from ``first_due_s`` to ``last_due_s``."""
         slot = self._queries[query].slot
         slot.arrived_events += events
         slot.arrived_bytes += raw_bytes
@@ -198,14 +204,14 @@ class Profiler:
     def under_way(
         self, query: str, *, waiting_events: int, oldest_arrival_s: float | None, open_runs: Mapping[str, OpenRuns]
     ) -> None:
-        """Take, before each slot ends, what is not completed.
+        """Note, before each slot ends, everything that is not completed.
 
         Args:
             query: its name.
-            waiting_events: due events that no lane has yet.
-            oldest_arrival_s: since when the oldest of them is due, also if it was not read yet; None when none waits.
-            open_runs: what is open in each lane. Runs in which a host looks for bad rows are left out: how long that
-                takes is no latency by which a VM is rented.
+            waiting_events: due events that are in no lane yet.
+            oldest_arrival_s: when the oldest of them was due, even if it was not read yet; None if none waits.
+            open_runs: the open runs of each lane. Runs in which a host looks for bad rows are left out: their latency
+                is no reason to rent a VM.
         """
         profile = self._queries[query]
         profile.open = dict(open_runs)
@@ -213,7 +219,7 @@ class Profiler:
         profile.waiting_since_s = oldest_arrival_s
 
     def no_credit(self, query: str, lane: str) -> None:
-        """A run could not go to ``lane``, which its share named, for want of credit."""
+        """Note that a run could not go to ``lane``, as its share required, because the lane had no credit."""
         self._queries[query].slot.no_credit.add(lane)
 
     def dispatched(
@@ -225,9 +231,9 @@ class Profiler:
         raw_bytes: int,
         sent_bytes: int,
     ) -> None:
-        """A run was given to a lane.
+        """Note that a run was dispatched to a lane.
 
-        ``raw_bytes`` are counted before trimming and compression, ``sent_bytes`` crossed the WAN; home sends none.
+        ``raw_bytes`` is the size before trimming and compression, ``sent_bytes`` crossed the WAN (0 for home).
         """
         profile = self._queries[query]
         profile.slot.dispatched_events[lane] += events
@@ -247,9 +253,9 @@ class Profiler:
         batch_id: int,
         batch_s: float,
     ) -> None:
-        """A lane completed a run in its micro-batch ``batch_id``, which took ``batch_s`` for all its runs.
+        """Note that a lane completed a run in its micro-batch ``batch_id``, which took ``batch_s`` for all its runs.
 
-        Only the first completion of a run is told, and none of a run in which the host looked for bad rows.
+        Report only the first completion of a run, and none of a run in which the host looked for bad rows.
         """
         profile = self._queries[query]
         slot, events = profile.slot, last_seq + 1 - first_seq
@@ -263,14 +269,14 @@ class Profiler:
             slot.busy_s[lane] += batch_s
 
     def query_closed(self, query: str) -> None:
-        """Nothing of a query is under way any more: it failed, and what was open is read again later."""
+        """Note that nothing of a query is open any more: it failed, and its open runs are read again later."""
         profile = self._queries[query]
         profile.open = {}
         profile.waiting_events = 0
         profile.waiting_since_s = None
 
     def lane_closed(self, lane: str, query: str | None = None) -> None:
-        """A lane is gone, of one query or of all; what was open on it is routed again, and its rate is forgotten."""
+        """Note that a lane is gone, for one query or for all; its runs are dispatched again, its rate is forgotten."""
         for profile in self._queries.values() if query is None else [self._queries[query]]:
             profile.rates.pop(lane, None)
             profile.flows.pop(lane, None)
@@ -278,5 +284,5 @@ class Profiler:
             profile.open = {name: runs for name, runs in profile.open.items() if name != lane}
 
     def end_slot(self, now_s: float, *, load1: float = 0.0) -> tuple[QuerySlot, ...]:
-        """Return what the slot that ends at ``now_s`` showed of each query, and start the next slot."""
+        """Return the measurements of each query in the slot that ends at ``now_s``, and start the next slot."""
         return tuple(profile.end_slot(now_s, load1) for profile in self._queries.values())

@@ -17,7 +17,7 @@ class Routes:
 
     Args:
         queries: all queries.
-        fleet: the VMs; those that are routed to are marked as sending.
+        fleet: the VMs; VMs in a route are marked as sending.
         ranking: which query goes to the cloud next.
     """
 
@@ -27,21 +27,22 @@ class Routes:
         self._ranking = ranking
 
     def rank(self, event: Event, *, vm_before: bool) -> Mapping[str, str]:
-        """Switch at most one more query to the cloud; return why not for each that wants that and does not get it.
+        """Switch at most one more query to the cloud; return the reason for each that wants this and is not switched.
 
         Args:
             event: the slot that ended.
             vm_before: phi_VM of the slot before.
         """
+        ready = self._fleet.ready
         candidates = [
             Candidate(
-                query=name,
-                latency_s=query.slot.latency_s,
-                latency_qos_s=query.settings.latency_qos_s,
-                tolerance_s=query.settings.switching.tolerance_s,
-                wants_cloud=query.wants_cloud(
+                name,
+                query.slot.latency_s,
+                query.settings.latency_qos_s,
+                query.settings.switching.tolerance_s,
+                query.wants_cloud(
                     vm_before=vm_before,
-                    vm_ready=bool(query.usable(self._fleet.ready)),
+                    vm_ready=bool(query.usable(ready)),
                     switched=self._ranking.is_switched(name),
                 ),
             )
@@ -50,15 +51,17 @@ class Routes:
         return self._ranking.update(candidates, event.at_s)
 
     def share_out(self, event: Event) -> list[Command]:
-        """Give each query the route that it should have after a slot."""
+        """Set each query's route after a slot."""
         commands: list[Command] = []
-        for query in self._queries.values():
-            commands += self._reroute(query, event)
+        for name, query in self._queries.items():
+            # Most queries are at home and stay there.
+            if self._ranking.is_switched(name) or query.route != ALL_HOME:
+                commands += self._reroute(query, event)
         self._mark_sending(event)
         return commands
 
     def leave_unready(self, event: Event, why: str) -> list[Command]:
-        """Take lanes that are not ready out of all routes."""
+        """Remove lanes that are not ready from all routes."""
         usable = {HOME, *self._fleet.ready}
         commands: list[Command] = []
         for query in self._queries.values():
@@ -68,14 +71,14 @@ class Routes:
         return commands
 
     def keep_off(self, query: SwitchedQuery, event: QueryKeptOff) -> list[Command]:
-        """Send nothing of a query to a VM that cannot run it."""
+        """Send none of a query's events to a VM that cannot run it."""
         query.kept_off[event.vm] = event.reason
         commands = self._reroute(query, event, f"{event.vm} cannot run it: {event.reason}")
         self._mark_sending(event)
         return commands
 
     def _reroute(self, query: SwitchedQuery, event: Event, why: str = "") -> list[Command]:
-        """Give a query the route that it should have now, because of ``why``; of its latency, if that is empty."""
+        """Set a query's present route, because of ``why``; because of its latency if ``why`` is empty."""
         route = ALL_HOME
         if self._ranking.is_switched(query.settings.name) and (ready := query.usable(self._fleet.ready)):
             share = query.controller.update(query.slot, ready, query.share)

@@ -1,12 +1,12 @@
 """The scheduler: events in, commands out (ESM, section 4). No I/O, no await, no clock of its own.
 
-It has one door. ``Scheduler.handle`` is all that changes it, and what it does follows from its settings and from the
-events so far: a fresh scheduler that is given a log of them gives the same commands (``spillway why --replay``).
-Whatever else it returns is a value that cannot change it.
+It has one entry point: only ``Scheduler.handle`` changes it. Its settings and the events so far determine what it does:
+a new scheduler that gets the events of a log returns the same commands (``spillway why --replay``). Everything else
+that it returns is a value that cannot change it.
 
-It joins the policies: equation 1 says how many VMs live (``vmlife`` and ``starts``), equation 2 and the ranking whose
-events go to them (``routes``), the ledger whether it can be paid. Thresholds are judged at the end of a slot only;
-every other event is answered with what it makes unavoidable.
+It combines the policies: equation 1 decides how many VMs live (``vmlife`` and ``starts``), equation 2 and the ranking
+decide whose events go to them (``routes``), and the ledger decides whether there is money for it. Thresholds are
+evaluated only at the end of a slot; to every other event it reacts only as far as it must.
 """
 
 from __future__ import annotations
@@ -58,17 +58,18 @@ from policies.vms.vm import VmState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """What the scheduler decides by.
+    """The scheduler's settings.
 
     Attributes:
         queries: all queries of the gateway.
-        max_vms: at most so many VMs live at a time; 0 forbids the cloud.
-        billing: what the cloud charges.
-        budget: what may be spent.
-        boot_s: expected time from ``StartVm`` to ``VmReady``; one that takes six times as long, and 2 minutes, failed.
+        max_vms: the limit of VMs that live at a time; 0 forbids the cloud.
+        billing: the cloud's prices.
+        budget: the limits of spending.
+        boot_s: expected time from ``StartVm`` to ``VmReady``; a launch that takes six times as long plus 2 minutes
+            failed.
         slot_s: length of a slot.
-        boot_within_s: when the cloud itself gives a machine up; a VM may be starting for so long and 5 minutes.
-        sheds: whether events are shed that would be too late because the budget is spent.
+        boot_within_s: when the cloud itself abandons a VM; a VM may be starting for this time plus 5 minutes.
+        sheds: whether events are shed that would be late because the budget is spent.
     """
 
     queries: tuple[QuerySettings, ...]
@@ -82,7 +83,7 @@ class SchedulerSettings:
 
     @property
     def site(self) -> Site:
-        """Return what the policies of all queries plan by."""
+        """Return the settings that the policies of all queries share."""
         return Site(max_vms=self.max_vms, terms=self.billing, boot_s=self.boot_s, slot_s=self.slot_s)
 
 
@@ -122,18 +123,23 @@ class Scheduler:
         return MappingProxyType({name: query.route for name, query in self._queries.items()})
 
     @property
+    def queries(self) -> Mapping[str, SwitchedQuery]:
+        """Return what is known of each query."""
+        return MappingProxyType(self._queries)
+
+    @property
     def vms(self) -> Mapping[str, VmState]:
         """Return the state of each live VM, in the order of their start."""
         return MappingProxyType({machine.name: machine.state for machine in self._fleet.live.values()})
 
     @property
     def leases(self) -> tuple[VmLease, ...]:
-        """Return how far each live VM is paid for, in the order of their start."""
+        """Return until when each live VM is paid for, in the order of their start."""
         return tuple(machine.lease for machine in self._fleet.live.values())
 
     @property
     def last_decisions(self) -> tuple[Decision, ...]:
-        """Return what was decided for each query when the last slot ended; put into words when it is asked for."""
+        """Return the decision about each query when the last slot ended; its text is composed on request."""
         if self._put_into_words is not None:
             self._decisions, self._put_into_words = self._put_into_words(), None
         return self._decisions
@@ -144,11 +150,11 @@ class Scheduler:
 
     @property
     def ledger(self) -> LedgerState:
-        """Return what is spent and reserved: all that must outlive this process."""
+        """Return the money spent and reserved: everything that must outlive this process."""
         return self._fleet.ledger.state
 
     def money(self, at_s: float) -> Money:
-        """Return how it stands with the budget."""
+        """Return the state of the budget."""
         ledger = self._fleet.ledger
         return Money(ledger.budget, ledger.state, ledger.overrun_usd, ledger.frozen, self._fleet.forecast(at_s))
 
@@ -159,15 +165,15 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------------ deciding
 
     def handle(self, event: Event) -> list[Command]:
-        """Return what is to be done now, in this order.
+        """Return the commands to carry out now, in this order.
 
         Raises:
             ImpossibleTransitionError: the event cannot happen to this VM in its state.
-            ValueError: the event names a query or a VM that does not exist, or comes when it cannot come.
+            ValueError: the event names an unknown query or VM, or comes at an impossible time.
         """
         if isinstance(event, SlotEnded):
             return self._on_slot(event)
-        self._say_what_was_decided()
+        self._compose_decisions()
         match event:
             case SlotAnswered():
                 self._demand.answered(event.turn, event.answers)
@@ -189,7 +195,7 @@ class Scheduler:
                 return []
 
     def _take_in(self, event: Event) -> None:
-        """Take in an event upon which nothing is to be done at once."""
+        """Take in an event that needs no command."""
         match event:
             case QueryOpened():
                 self._query(event.query).opened(switchable=event.switchable, reason=event.reason)
@@ -209,16 +215,18 @@ class Scheduler:
         if machine is None:
             if not self._fleet.knows(event.vm):
                 raise ValueError(f"event {event.event_id} names {event.vm!r}, which was never started")
-            return []  # a link may be seen to close after its VM was taken back
+            return []  # a link's end may be noticed after its VM was terminated
         why, commands = self._life.on_event(event, machine)
         return [*self._routes.leave_unready(event, why), *commands]
 
     def _on_slot(self, event: SlotEnded) -> list[Command]:
-        """Take in what was measured; judge it, or first ask the policies of it."""
+        """Take in the measurements; evaluate the slot, or first ask the policies."""
         if self._demand.unanswered:
-            raise ValueError(f"event {event.event_id} ends a slot before the policies have answered for the one before")
+            raise ValueError(
+                f"event {event.event_id} ends a slot before the policies have answered for the previous one"
+            )
         if self._demand.plans:
-            self._say_what_was_decided()
+            self._compose_decisions()
         for slot in event.queries:
             self._query(slot.query).observe(slot)
         self._fleet.meter(event)
@@ -227,9 +235,9 @@ class Scheduler:
         return self._judge(event)
 
     def _judge(self, event: SlotEnded | SlotAnswered) -> list[Command]:
-        """Decide what a slot asks for: who is kept, who goes to the cloud, who is started, what is shed."""
+        """Make the decisions of a slot: which VMs are kept or started, which queries go to the cloud, what is shed."""
         vm_before = bool(self._fleet.wanted)
-        self._see_who_can_pay(event)
+        self._check_who_can_pay(event)
         ends = self._life.judge(event)
         refused = self._routes.rank(event, vm_before=vm_before)
         routes = self._routes.share_out(event)
@@ -240,11 +248,11 @@ class Scheduler:
         sheds = self._shedder.orders(event, self._queries, self._fleet) if self._settings.sheds else []
         return [*routes, *ends, *starts, *sheds]
 
-    def _say_what_was_decided(self) -> None:
-        """Put the last decisions into words before anything changes: they are about the time before."""
+    def _compose_decisions(self) -> None:
+        """Compose the text of the last decisions before anything changes: they describe the time before."""
         _ = self.last_decisions
 
-    def _see_who_can_pay(self, event: Event) -> None:
+    def _check_who_can_pay(self, event: Event) -> None:
         if self._settings.budget.usd_per_query_day is None:
             return
         for name, query in self._queries.items():
@@ -258,7 +266,7 @@ class Scheduler:
         try:
             return self._queries[name]
         except KeyError:
-            raise ValueError(f"there is no query {name!r}; the queries are {', '.join(self._queries)}") from None
+            raise ValueError(f"query {name!r} does not exist; the queries are {', '.join(self._queries)}") from None
 
     def validate(self) -> None:
         """Check all invariants; for tests and the simulator.

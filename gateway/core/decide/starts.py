@@ -12,7 +12,7 @@ from policies.vms.fleet import Fleet
 from policies.vms.vm import VmInput, VmState
 
 Started = tuple[list[StartVm], str]
-"""The command, if any, and how things stand with the next VM, as text."""
+"""The command, if any, and the state of the next VM as text."""
 
 
 class Starts:
@@ -22,8 +22,8 @@ class Starts:
         fleet: the VMs.
         queries: all queries.
         demand: what they want.
-        max_vms: at most so many VMs live at a time.
-        backoff: holds back launches after one that failed.
+        max_vms: the limit of VMs that live at a time.
+        backoff: delays launches after a failed one.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Starts:
         self._backoff = backoff
 
     def next(self, event: Event, stopping: str) -> Started:
-        """Start one more VM if a query has asked for tau, or wants it ahead of time.
+        """Start one more VM if a query has needed one for tau, or wants one ahead of time.
 
         Args:
             event: the slot that ended, or the answer to its questions.
@@ -64,12 +64,12 @@ class Starts:
         return [query for name, query in self._queries.items() if self._demand.asks(name)]
 
     def _tolerated(self, event: Event, obstacle: str, *, ahead: bool) -> tuple[list[SwitchedQuery], str]:
-        """Return the queries that equation 1 starts a VM for, and how things stand with it.
+        """Return the queries for which equation 1 starts a VM, and the state of the next VM.
 
         Args:
             event: the slot that ended, or the answer to its questions.
             obstacle: why it starts none now.
-            ahead: whether one is wanted ahead of time, too.
+            ahead: whether a VM is also wanted ahead of time.
         """
         asking = [] if obstacle else self._asking
         for query in self._queries.values():
@@ -101,11 +101,11 @@ class Starts:
             return [], self._fleet.ledger.frozen or "the budget has no room for a VM"
         self._demand.started(len(self._fleet.wanted), event.at_s)
         for query in self._queries.values():
-            query.high_since_s = None  # for the VM after this one tau begins again
+            query.high_since_s = None  # tau begins again for the VM after this one
         return [StartVm(vm=started.name, cause=Cause(event.event_id, why))], f"{started.name} is started"
 
     def _why_never(self) -> str:
-        """Return what forbids another VM, whoever wants it; empty if nothing does."""
+        """Return what forbids another VM for any query; empty if nothing does."""
         if len(self._fleet.live) >= self._max_vms:
             return f"max_vms = {self._max_vms} is reached"
         return ""

@@ -1,4 +1,4 @@
-"""What was decided for each query, as a sentence."""
+"""The decision about each query, as a sentence."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def decisions(
     slow: tuple[str, ...],
 ) -> tuple[Decision, ...]:
     """Say what was decided for each query, as ``_decision`` does; ``refused`` is by query."""
+    shown_vms = MappingProxyType({name: str(state) for name, state in vms.items()})
     return tuple(
         _decision(
             query,
@@ -33,6 +34,7 @@ def decisions(
             refused=refused.get(name, ""),
             vm_note=vm_note,
             vms=vms,
+            shown_vms=shown_vms,
             slow=slow,
         )
         for name, query in queries.items()
@@ -49,19 +51,21 @@ def _decision(
     refused: str,
     vm_note: str,
     vms: Mapping[str, VmState],
+    shown_vms: Mapping[str, str],
     slow: tuple[str, ...],
 ) -> Decision:
-    """Say what was decided for a query, and why or why not.
+    """Return the decision about a query, with its reason.
 
     Args:
-        query: with its route of now.
+        query: with its present route.
         at_s: end of the slot.
-        policy: who says when VMs start and are kept.
-        advice: what that said.
+        policy: the policy that decides when VMs start and are kept.
+        advice: its answer.
         asks: whether equation 1 asks for a VM.
         refused: why the ranking did not let it go; empty if it did.
-        vm_note: how things stand with the next VM.
+        vm_note: the state of the next VM.
         vms: state of each live VM.
+        shown_vms: the same for the record, which nobody may change.
         slow: of VMs that take long to start.
     """
     latency_s, switching = query.slot.latency_s, query.settings.switching
@@ -87,7 +91,7 @@ def _decision(
         share=query.share,
         verdict=verdict,
         slot=query.shown,
-        vms=MappingProxyType({name: str(state) for name, state in vms.items()}),
+        vms=shown_vms,
         policy=policy,
         advice=advice,
         vm_note=vm_note,

@@ -1,4 +1,4 @@
-"""The life of a VM as the scheduler sees it: its transitions at events, and equation 1, which VMs are kept."""
+"""The life of a VM from the scheduler's view: its transitions at events, and which VMs equation 1 keeps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VmEvent = VmReady | VmFailed | VmLost | VmReclaimed | VmDrained | VmGone
 _BOOT_PATIENCE = 6.0
 _BOOT_PATIENCE_LEAST_S = 120.0
 _ORDER_PATIENCE_S = 300.0
-"""For the order before the boot, which a provider may throttle, and for linking up after it."""
+"""Time for the order before the boot, which a provider may throttle, and for the connection after it."""
 
 
 def boot_patience_s(boot_s: float, boot_within_s: float) -> float:
@@ -39,23 +39,23 @@ def boot_patience_s(boot_s: float, boot_within_s: float) -> float:
 
     Args:
         boot_s: how long it is expected to take.
-        boot_within_s: when the cloud itself gives a machine up; 0 if it never does.
+        boot_within_s: when the cloud itself abandons a VM; 0 if it never does.
     """
     own_s = max(_BOOT_PATIENCE_LEAST_S, _BOOT_PATIENCE * boot_s)
     return max(own_s, boot_within_s + _ORDER_PATIENCE_S) if boot_within_s else own_s
 
 
 class VmLife:
-    """Moves VMs through Figure 4 and says what is to be done about it.
+    """Moves VMs through Figure 4 and returns the commands.
 
     Args:
         fleet: the VMs.
         queries: all queries.
         demand: what they want.
-        ranking: hears of VMs that became ready.
-        backoff: hears of launches that failed or succeeded.
+        ranking: notified of VMs that became ready.
+        backoff: notified of launches that failed or succeeded.
         slot_s: length of a slot.
-        patience_s: a VM may be starting for so long.
+        patience_s: how long a VM may be starting.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class VmLife:
         self._unbilled: set[str] = set()
 
     def on_event(self, event: VmEvent, machine: VmAccount) -> tuple[str, list[Command]]:
-        """Let an event happen to a VM; return what happened, as text, and what is to be done with the VM.
+        """Apply an event to a VM; return what happened, as text, and the commands for the VM.
 
         Raises:
             ImpossibleTransitionError: the event cannot happen to this VM in its state.
@@ -130,7 +130,7 @@ class VmLife:
                 return f"{name} was terminated"
 
     def stop_all(self, event: Event, why: str) -> list[Command]:
-        """Give every VM back; return how."""
+        """Terminate every VM; return the commands."""
         if self._fleet.next.state is VmState.WAITING:
             self._fleet.step(self._fleet.next, VmInput.CALM, event, why)
         wanted = [self._fleet.live[name] for name in self._fleet.wanted]
@@ -139,7 +139,7 @@ class VmLife:
     # ----------------------------------------------------------------------------------------- equation 1: how many VMs
 
     def judge(self, event: Event) -> list[Command]:
-        """End what is overdue, and keep or stop each VM whose billing period ends."""
+        """Terminate VMs that are overdue, and keep or stop each VM whose billing period ends."""
         commands: list[Command] = []
         for machine in tuple(self._fleet.live.values()):
             waited_s = event.at_s - machine.since_s
@@ -149,7 +149,7 @@ class VmLife:
                 self._backoff.failed(event.at_s)
             elif machine.state in WANTED_STATES and (why := self._why_stop(machine, event)):
                 commands.append(self._stop(machine, event, why))
-            # Also one that was just stopped: it may have become ready so late that there is no slot left to drain it.
+            # Also a VM that was just stopped: it may have become ready so late that no slot is left to drain it.
             if machine.state is VmState.DRAINING and self._fleet.must_end(machine, event.at_s):
                 why = f"{machine.name} would enter the next billing period, or be reclaimed"
                 commands.append(self._end_overdue(machine, event, why))

@@ -1,6 +1,6 @@
-"""The data path of one query, pure: where each run is, which lane takes it, and what is released when.
+"""The data path of one query, pure: where each run is, which lane it goes to, and what is released when.
 
-``Exchange.handle`` takes an event and returns instructions. Nobody else keeps a register of runs.
+``Exchange.handle`` takes an event and returns instructions. No other part of the gateway keeps a register of runs.
 """
 
 from gateway.core.exchange.entry import SeqRange

@@ -1,4 +1,4 @@
-"""What the exchange knows of one run: where it is, in which lanes it was asked for, and the story of its life."""
+"""The exchange's record of one run: where it is, to which lanes it was dispatched, and the story of its life."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Generic, Protocol, TypeVar
 # Steps of a run's story that are kept.
 STEPS_MAX = 32
 
+_NOWHERE: frozenset[str] = frozenset()
+
 
 class SeqRange(Protocol):
-    """A contiguous range of seq, as the exchange sees it. What is in it is the caller's."""
+    """A contiguous range of seq. The exchange does not look at its content."""
 
     @property
     def first_seq(self) -> int:
@@ -35,7 +37,7 @@ class SeqRange(Protocol):
 
     @property
     def disordered(self) -> bool:
-        """Whether it may not leave home, because its events came out of order."""
+        """Whether it must stay at home, because its events came out of order."""
         ...
 
 
@@ -44,7 +46,7 @@ R = TypeVar("R", bound=SeqRange)
 
 
 class RunState(Enum):
-    """Where a run is. One that is committed is not kept."""
+    """The state of a run. A committed run is not kept."""
 
     WAITING = "waiting"
     OPEN = "open in a lane"
@@ -54,17 +56,17 @@ class RunState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Copy:
-    """One run as one lane was asked for it.
+    """One run as it was dispatched to one lane.
 
     Attributes:
         first_seq: the run's.
         events: the run's.
-        attempt: the run's dispatch that brought it here last.
-        open: False once it is overdue here: no room is kept for it, but an answer counts.
-        tried: it has been overdue here.
+        attempt: the number of its last dispatch to this lane.
+        open: False once it is overdue here: it takes no room any more, but an answer still counts.
+        tried: whether it has been overdue here.
         isolating: the host looks for bad rows in it.
-        empty: no row passes the early predicates, so that the host is not asked.
-        sent_at_s: when it was sent last; None if it was not yet.
+        empty: no row passes the early predicates, so nothing is sent to the host.
+        sent_at_s: when it was last sent; None if it was not sent yet.
     """
 
     first_seq: int
@@ -79,7 +81,7 @@ class Copy:
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """The runs of a lost lane on their way elsewhere; ``left`` of them no other lane has yet."""
+    """The runs of a lost lane that move elsewhere; ``left`` of them are in no other lane yet."""
 
     lane: str
     reason: str
@@ -96,14 +98,14 @@ class RunEntry(Generic[R]):
     Attributes:
         first_seq: its first seq.
         last_seq: its last seq.
-        run: the caller's run; None once it is done, so that its input is not kept.
-        done_before: it was done before it was logged, as happens when a stateful query recovers.
-        state: where it is.
+        run: the caller's run; None once it is done, so that its input can be freed.
+        done_before: it was done before it was logged, which happens when a stateful query recovers.
+        state: its state.
         attempt: how often it was dispatched.
-        lane: the lane that it is open in.
-        told: the lane that the profiler counts it in.
-        copies: by lane, how it was asked for: where it is open, and where it is overdue.
-        move: the move from a lost lane that it takes part in while it waits.
+        lane: the lane in which it is open.
+        counted_in: the lane in which the profiler counts it.
+        copies: its copy in each lane where it is open or overdue.
+        move: the move from a lost lane that it belongs to while it waits.
         steps: the last steps of its story: (when, what as a format, its arguments).
     """
 
@@ -114,7 +116,7 @@ class RunEntry(Generic[R]):
     state: RunState = RunState.WAITING
     attempt: int = 0
     lane: str | None = None
-    told: str | None = None
+    counted_in: str | None = None
     copies: dict[str, Copy] = field(default_factory=dict)
     move: Move | None = None
     steps: list[tuple[float, str, tuple[object, ...]]] = field(default_factory=list)
@@ -133,6 +135,8 @@ class RunEntry(Generic[R]):
     @property
     def tried(self) -> frozenset[str]:
         """The lanes in which it has been overdue."""
+        if not self.copies:
+            return _NOWHERE
         return frozenset(lane for lane, copy in self.copies.items() if copy.tried)
 
     @property

@@ -1,4 +1,4 @@
-"""What the exchange is told. Every event says when, in seconds on the gateway's monotonic clock.
+"""The events of the exchange. Every event has its time, in seconds on the gateway's monotonic clock.
 
 An event of a lane that is not open is ignored: its sender could not know that the lane was lost.
 """
@@ -33,7 +33,7 @@ class LaneOpened(_At):
 
     Attributes:
         lane: the name of the lane.
-        credit_bytes: how many payload bytes the host lets be in flight.
+        credit_bytes: how many payload bytes the host allows in flight.
         planned_end_seq: a micro-batch that ends before this seq was planned before the host was lost. It answers
             nothing before it has all its runs.
     """
@@ -49,7 +49,7 @@ class LaneLost(_At):
 
     Attributes:
         lane: the name of the lane.
-        reason: why it was lost; empty when it was taken out on purpose.
+        reason: why it was lost; empty if it was removed on purpose.
         lost_s: when its loss was noticed, if that was before ``at_s``.
     """
 
@@ -60,7 +60,7 @@ class LaneLost(_At):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneDraining(_At):
-    """A lane is to end: it gets no further run, and answers what it has."""
+    """A lane is to end: it gets no further run, and answers the runs it has."""
 
     lane: str
 
@@ -74,14 +74,14 @@ class SharesSet(_At):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed(_At):
-    """What ``Pack`` asked for is done.
+    """The request ``Pack`` was carried out.
 
     Attributes:
-        lane: the lane that it is packed for.
+        lane: the lane for which it was packed.
         first_seq: the run's.
         raw_bytes: its size before trimming and compression.
-        payload_bytes: its size as it will be sent.
-        rows: how many rows pass the early predicates. When none does, nothing is sent, and the sender of this event
+        payload_bytes: its size when it is sent.
+        rows: how many rows pass the early predicates. If none does, nothing is sent, and the sender of this event
             answers the run.
     """
 
@@ -94,7 +94,7 @@ class Packed(_At):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent(_At):
-    """What ``Send`` asked for is done; it took ``took_s``."""
+    """The request ``Send`` was carried out; it took ``took_s``."""
 
     lane: str
     first_seq: int
@@ -103,7 +103,7 @@ class Sent(_At):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolating(_At):
-    """The host looks for bad rows in a run: how long that takes says nothing of the lane."""
+    """The host looks for bad rows in a run: the time that this takes says nothing about the lane."""
 
     lane: str
     first_seq: int
@@ -111,10 +111,10 @@ class Isolating(_At):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered(_At, Generic[A]):
-    """A lane has completed a run, or several consecutive whole ones.
+    """A lane has completed one run, or several whole consecutive ones.
 
     Attributes:
-        lane: which.
+        lane: the lane.
         first_seq: of the first run.
         last_seq: of the last run.
         results: of all of them.
@@ -152,14 +152,14 @@ class Resumed(_At):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed(_At):
-    """The sink has these closed ranges of seq, all of them released before. A range may span several releases."""
+    """The sink has committed these closed ranges of seq, all released before. A range may span several releases."""
 
     ranges: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick(_At):
-    """Time has passed: see what is overdue, which lane is silent, and what no longer waits for an earlier run."""
+    """Time has passed: check which runs are overdue, which lanes are silent, and which results wait no longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

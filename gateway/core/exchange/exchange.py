@@ -1,4 +1,4 @@
-"""The exchange: it owns each run of one query from logged to committed. Events in, instructions out, and pure."""
+"""The exchange: it owns each run of one query from logged to committed. Events in, instructions out. Pure."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ from policies.signals import HOME
 
 
 class Exchange(ExchangeViews[R, A]):
-    """Deals the runs of one query to lanes, takes their answers, and releases results in order.
+    """Dispatches the runs of one query to lanes, takes their answers, and releases results in order.
 
-    Runs are dispatched strictly in order of seq: if the lowest waiting run finds no lane, nothing after it goes. The
-    first answer for a run counts. It keeps no clock: time is that of the last event, and never goes back.
+    Runs are dispatched strictly in order of seq: if the lowest waiting run finds no lane, no later run is dispatched.
+    The first answer for a run counts. It has no clock: its time is that of the last event, and never goes back.
 
     Args:
-        settings: how it works.
-        committed: the closed ranges of seq that the sink has (by an earlier gateway).
+        settings: its settings.
+        committed: the closed ranges of seq that the sink has (from an earlier gateway).
     """
 
     def __init__(self, settings: ExchangeSettings, *, committed: Iterable[tuple[int, int]] = ()) -> None:
@@ -64,12 +64,14 @@ class Exchange(ExchangeViews[R, A]):
         self._out: list[Instruction[R, A]] = []
 
     def handle(self, event: ExchangeEvent[R, A]) -> list[Instruction[R, A]]:
-        """Take an event; return what is to be done, in this order.
+        """Take an event; return the instructions to carry out, in this order.
 
         Raises:
-            ValueError: it cannot be true, for instance an answer for what was not asked for. Nothing has changed then.
+            ValueError: the event is impossible, for instance an answer to a run that was not dispatched. Nothing has
+            changed.
         """
-        self._now_s = max(self._now_s, event.at_s)
+        if event.at_s > self._now_s:
+            self._now_s = event.at_s
         self._apply(event)
         for lane in self._lanes.values():
             self._advance(lane)
@@ -97,18 +99,20 @@ class Exchange(ExchangeViews[R, A]):
                 for first_seq, last_seq in self._outbox.commit(event.ranges):
                     self._runs.forget(first_seq, last_seq)
             case Tick():
-                self._see_time()
+                self._check_time()
             case SlotPassed():
                 for lane in self._lanes.values():
                     lane.rate.fade(self._now_s)
             case LaneDraining() | Packed() | Sent() | Isolating() | Answered() | Credited():
                 if event.lane in self._lanes:
-                    self._hear(self._lanes[event.lane], event)
+                    self._on_lane_event(self._lanes[event.lane], event)
             case _:
                 assert_never(event)
 
-    def _hear(self, lane: LaneState, event: LaneDraining | Packed | Sent | Isolating | Answered[A] | Credited) -> None:
-        """Take what happened in an open lane."""
+    def _on_lane_event(
+        self, lane: LaneState, event: LaneDraining | Packed | Sent | Isolating | Answered[A] | Credited
+    ) -> None:
+        """Take an event of an open lane."""
         match event:
             case LaneDraining():
                 lane.draining = True
@@ -141,8 +145,8 @@ class Exchange(ExchangeViews[R, A]):
         for first_seq in lane.copies:
             entry = self._runs.entries[first_seq]
             del entry.copies[lane.name]
-            if entry.told == lane.name:
-                entry.told = None
+            if entry.counted_in == lane.name:
+                entry.counted_in = None
             if entry.lane == lane.name:
                 entry.note(self._now_s, "waits again: lane {} was lost", lane.name)
                 self._runs.wait(entry)
@@ -163,7 +167,7 @@ class Exchange(ExchangeViews[R, A]):
         return {name for name, lane in self._lanes.items() if not lane.draining}
 
     def _see_moved(self, move: Move) -> None:
-        """Tell of a lost lane once none of its runs waits for another lane."""
+        """Report a lost lane once none of its runs waits for another lane."""
         if not move.left:
             first_s = self._now_s if move.first_s is None else move.first_s
             self._out.append(Moved(move.lane, move.reason, move.runs, move.lost_s, first_s, self._now_s))
@@ -171,13 +175,13 @@ class Exchange(ExchangeViews[R, A]):
     # ----------------------------------------------------------------------------------------------------- dispatch
 
     def _dispatch(self) -> None:
-        """Give waiting runs to lanes that have room, in order of seq."""
+        """Dispatch waiting runs to lanes that have room, in order of seq."""
         while (found := self._next_dispatch()) is not None:
             entry, lane = found
             self._runs.open(entry, lane.name)
             copy = entry.copies.setdefault(lane.name, Copy(entry.first_seq, entry.events))
             lane.put(copy, entry.attempt, self._now_s)
-            self._router.dealt(lane.name, entry.events)
+            self._router.dispatched(lane.name, entry.events)
             entry.note(self._now_s, "was dispatched to lane {}, attempt {}", lane.name, entry.attempt)
             if entry.move is not None and entry.move.first_s is None:
                 entry.move.first_s = self._now_s
@@ -185,18 +189,20 @@ class Exchange(ExchangeViews[R, A]):
             self._advance(lane)
 
     def _next_dispatch(self) -> tuple[RunEntry[R], LaneState] | None:
-        """Return the lowest waiting run and its lane, if it may go now."""
+        """Return the lowest waiting run and its lane, if it may be dispatched now."""
         entry = None if self._held else self._runs.next_waiting()
         if entry is None or not self._outbox.takes(entry.first_seq):
             return None
-        lanes = self._lanes.items()
-        with_room = {name for name, lane in lanes if lane.takes(entry.first_seq, entry.attempt, self._now_s)}
+        first_seq, attempt, now_s = entry.first_seq, entry.attempt, self._now_s
+        with_room = {name for name, lane in self._lanes.items() if lane.takes(first_seq, attempt, now_s)}
+        if not with_room:
+            return None
         home_only = self._settings.home_only or entry.held_run.disordered
         tried = entry.tried
         if not tried:
             name = self._router.pick(entry.events, with_room, home_only=home_only)
         else:
-            # It does not wait for a home that is lost while the lane that it is overdue in may be asked again.
+            # It does not wait for a home that is lost while it may be sent again to the lane in which it is overdue.
             away = {HOME} - self._taking
             name = self._router.pick_again(entry.events, with_room, tried | away, home_only=home_only)
         return None if name is None else (entry, self._lanes[name])
@@ -209,22 +215,25 @@ class Exchange(ExchangeViews[R, A]):
 
     def _advance(self, lane: LaneState) -> None:
         """Let the next run of a lane go as far as it can without the caller."""
-        if (first_seq := lane.outlet.begin_packing()) is not None:
+        outlet = lane.outlet
+        if outlet.empty:
+            return
+        if (first_seq := outlet.begin_packing()) is not None:
             entry = self._runs.entries[first_seq]
             self._out.append(Pack(lane.name, entry.held_run, entry.attempt))
-        elif (first_seq := lane.outlet.begin_sending()) is not None:
+        elif (first_seq := outlet.begin_sending()) is not None:
             self._out.append(Send(lane.name, first_seq))
 
     def _packed(self, lane: LaneState, event: Packed) -> None:
         lane.outlet.check(event.first_seq, Phase.PACKING)
         if min(event.payload_bytes, event.raw_bytes, event.rows) < 0:
-            raise ValueError(f"run {event.first_seq} cannot be packed into less than nothing: {event}")
+            raise ValueError(f"run {event.first_seq} cannot have a negative size: {event}")
         copy = lane.copies.get(event.first_seq)
         if copy is None:  # another lane has answered it
             lane.outlet.passed()
         else:
             entry = self._runs.entries[event.first_seq]
-            entry.told = lane.name
+            entry.counted_in = lane.name
             sent_bytes = event.payload_bytes if event.rows else 0
             self._out.append(Dispatched(lane.name, entry.held_run, event.raw_bytes, sent_bytes))
             if event.rows:
@@ -240,7 +249,7 @@ class Exchange(ExchangeViews[R, A]):
         copy = lane.copies.get(event.first_seq)
         if copy is not None:
             self._runs.entries[event.first_seq].note(self._now_s, "was sent to lane {}", lane.name)
-            # The host may have said already that it looks for bad rows in it.
+            # The host may have reported already that it looks for bad rows in it.
             if not copy.isolating:
                 lane.sent(copy, self._now_s, event.took_s)
 
@@ -248,7 +257,7 @@ class Exchange(ExchangeViews[R, A]):
 
     def _set_aside(self, lane: LaneState, first_seq: int) -> None:
         copy = lane.copies.get(first_seq)
-        if copy is not None and copy.open and not copy.isolating:  # else it was asked for elsewhere, or is done
+        if copy is not None and copy.open and not copy.isolating:  # else it was dispatched elsewhere, or is done
             lane.set_aside(copy, self._now_s)
             self._runs.entries[first_seq].note(self._now_s, "has bad rows, which lane {} looks for", lane.name)
 
@@ -268,10 +277,10 @@ class Exchange(ExchangeViews[R, A]):
             self._release(self._outbox.complete(first_seq, last_seq, outcome, self._now_s))
 
     def _entries_of(self, lane: LaneState, event: Answered[A]) -> list[RunEntry[R]]:
-        """Return the runs that an answer is for.
+        """Return the runs that an answer belongs to.
 
         Raises:
-            ValueError: they are no whole runs that were asked for in this lane, or a part of them is done.
+            ValueError: they are not whole runs that were dispatched to this lane, or some of them are done.
         """
         first_seq, last_seq = event.first_seq, event.last_seq
         entries = self._runs.asked(lane.name, first_seq, last_seq)
@@ -287,7 +296,7 @@ class Exchange(ExchangeViews[R, A]):
         return [entry for entry in entries if first_seq <= entry.first_seq and entry.last_seq <= last_seq]
 
     def _complete(self, lane: LaneState, entry: RunEntry[R]) -> R:
-        """Take an answered run from wherever it is."""
+        """Remove an answered run from wherever it is."""
         entry.note(self._now_s, "was answered by lane {}", lane.name)
         for name, copy in entry.copies.items():
             other = self._lanes[name]
@@ -306,21 +315,21 @@ class Exchange(ExchangeViews[R, A]):
 
     # --------------------------------------------------------------------------------------------------------- time
 
-    def _see_time(self) -> None:
+    def _check_time(self) -> None:
         for lane in self._lanes.values():
-            # Without its overdue runs a lane may have no work left: then it is silent no longer.
+            # Without its overdue runs a lane may have no work left: then it does not count as silent any more.
             silence_s = lane.silence_s(self._now_s)
             late = lane.see_overdue(self._now_s)
             if silence_s is not None and not lane.given_up:
                 lane.given_up = True
                 self._out.append(FailLane(lane.name, silence_s))
             for copy in late:
-                self._see_overdue(lane, copy)
+                self._check_overdue(lane, copy)
             if late and silence_s is None and self._settings.home_only:
                 self._out.append(Reopen(late[0].first_seq))
         self._release(self._outbox.flush(self._now_s))
 
-    def _see_overdue(self, lane: LaneState, copy: Copy) -> None:
+    def _check_overdue(self, lane: LaneState, copy: Copy) -> None:
         entry = self._runs.entries[copy.first_seq]
         entry.note(self._now_s, "is overdue in lane {}", lane.name)
         if not self._settings.home_only:
@@ -328,7 +337,7 @@ class Exchange(ExchangeViews[R, A]):
             self._out.append(AskedAgain(lane.name, copy.first_seq))
 
     def validate(self) -> None:
-        """See ``ExchangeViews.validate``; also, if the lowest waiting run could go, it went."""
+        """See ``ExchangeViews.validate``; also check that the lowest waiting run was dispatched if possible."""
         super().validate()
         assert not self._out, "instructions are left over"
         found = self._next_dispatch()

@@ -1,4 +1,4 @@
-"""What the exchange wants done, and what it tells. The caller carries them out in the order they come in."""
+"""The instructions and reports of the exchange. The caller carries them out in this order."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gateway.core.exchange.events import A
 
 @dataclass(frozen=True, slots=True)
 class Pack(Generic[R]):
-    """Encode this run for this lane, then say ``Packed``. Until then nothing else is asked for this lane.
+    """Encode this run for this lane, then report ``Packed``. Until then there is no other request for this lane.
 
     Attributes:
         lane: the lane.
         run: the run.
-        attempt: how often it was dispatched, this time included.
+        attempt: how often it was dispatched, with this time.
     """
 
     lane: str
@@ -26,7 +26,7 @@ class Pack(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send what was packed last for this lane, then say ``Sent``: the credit for it is taken."""
+    """Send what was packed last for this lane, then report ``Sent``: the credit for it is taken."""
 
     lane: str
     first_seq: int
@@ -34,7 +34,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Dispatched(Generic[R]):
-    """A run is on its way; ``sent_bytes`` is 0 when no row of it passes the early predicates."""
+    """A run is being sent; ``sent_bytes`` is 0 if no row of it passes the early predicates."""
 
     lane: str
     run: R
@@ -44,18 +44,18 @@ class Dispatched(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[R]):
-    """An answer was taken. The input of ``runs`` is not needed any more.
+    """An answer was accepted. The input of ``runs`` is not needed any more.
 
     Attributes:
-        lane: who answered.
+        lane: the lane that answered.
         first_seq: of the answer.
         last_seq: of the answer.
-        runs: the runs that are completed by it, in order of seq.
-        counts: False for a duplicate. Its results are dropped, and ``runs`` has only what was logged again although it
-            was done before, as a stateful query does on recovery.
-        isolated: the first seqs of the runs whose answer says nothing of latency.
-        batch_id: as answered.
-        batch_s: as answered.
+        runs: the runs that it completes, in order of seq.
+        counts: False for a duplicate. Its results are dropped, and ``runs`` has only runs that were logged again
+            although they were done before, as a stateful query does on recovery.
+        isolated: the first seqs of the runs whose answer says nothing about latency.
+        batch_id: from the answer.
+        batch_s: from the answer.
     """
 
     lane: str
@@ -75,10 +75,10 @@ class Release(Generic[A]):
     Attributes:
         first_seq: of the answer.
         last_seq: of the answer.
-        results: as answered.
-        events: how many events they come from.
+        results: from the answer.
+        events: how many events they belong to.
         arrival_s: the mean arrival of these events.
-        late: they come after later results, and the user is told.
+        late: whether they are released after later results, which the user is told.
     """
 
     first_seq: int
@@ -91,7 +91,7 @@ class Release(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class FailLane:
-    """Give this lane up: it has had work and answered nothing for ``silence_s``. Said once."""
+    """Abandon this lane: it has had work and answered nothing for ``silence_s``. Reported once."""
 
     lane: str
     silence_s: float
@@ -106,7 +106,7 @@ class Reopen:
 
 @dataclass(frozen=True, slots=True)
 class AskedAgain:
-    """A run is overdue in this lane: it waits once more, and goes elsewhere if it can."""
+    """A run is overdue in this lane: it waits once more, and is dispatched elsewhere if possible."""
 
     lane: str
     first_seq: int
@@ -119,9 +119,9 @@ class Moved:
     Attributes:
         lane: the lost lane.
         reason: why it was lost.
-        runs: how many were open in it.
+        runs: how many runs were open in it.
         lost_s: when it was lost.
-        first_s: when the first was given to another lane.
+        first_s: when the first of them was dispatched to another lane.
         last_s: when the last was, or was answered by a lane in which it was overdue.
     """
 

@@ -1,6 +1,6 @@
-"""The results of one query from answered to committed: held for order, released, and counted until the sink has them.
+"""The results of one query from answered to committed: held for order, released, counted until they are committed.
 
-The results themselves are kept only while they are held; once released they are the caller's.
+The results themselves are kept only while they are held; after their release they belong to the caller.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.core.intervals import IntervalSet
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[A]):
-    """The results of one answer, and what is told at their release."""
+    """The results of one answer, and the data that is reported at their release."""
 
     results: A
     result_bytes: int
@@ -25,11 +25,11 @@ class Outcome(Generic[A]):
 
 
 class Outbox(Generic[A]):
-    """The results that are not committed.
+    """The results that are not committed yet.
 
     Args:
         reorderer: puts them in order.
-        held_bytes_max: how much may be here before only what is waited for is dispatched.
+        held_bytes_max: with more bytes than this, only runs are dispatched that results wait for.
     """
 
     def __init__(self, reorderer: Reorderer[Outcome[A]], held_bytes_max: int) -> None:
@@ -46,12 +46,12 @@ class Outbox(Generic[A]):
         return first_seq == next_seq and self._reorderer.held_count > 0
 
     def complete(self, first_seq: int, last_seq: int, outcome: Outcome[A], now_s: float) -> list[Released[Outcome[A]]]:
-        """Take results that are no duplicate; return what may go out because of them."""
+        """Add results that are not a duplicate; return what may be released because of them."""
         self._held_bytes += outcome.result_bytes
         return self._note(self._reorderer.complete(first_seq, last_seq, outcome, now_s))
 
     def flush(self, now_s: float) -> list[Released[Outcome[A]]]:
-        """Return what goes out because its gap has been waited for long enough."""
+        """Return the results whose gap has been waited for long enough."""
         return self._note(self._reorderer.flush(now_s))
 
     def _note(self, released: list[Released[Outcome[A]]]) -> list[Released[Outcome[A]]]:
@@ -60,10 +60,10 @@ class Outbox(Generic[A]):
         return released
 
     def commit(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Note that the sink has these ranges; return the releases that they are made of.
+        """Note that the sink has these ranges; return the releases that they consist of.
 
         Raises:
-            ValueError: something of them was not released, or is committed already; then nothing has changed.
+            ValueError: a part of them was not released, or is committed already; then nothing has changed.
         """
         released = [each for first_seq, last_seq in ranges for each in self._releases_in(first_seq, last_seq)]
         if len(set(released)) < len(released):
@@ -81,7 +81,7 @@ class Outbox(Generic[A]):
             releases.append((at_seq, end_seq))
             at_seq = end_seq + 1
         if at_seq != last_seq + 1 or not releases:
-            raise ValueError(f"{first_seq}-{last_seq} is committed, which are no releases that wait for that")
+            raise ValueError(f"{first_seq}-{last_seq} is committed, but these are not whole uncommitted releases")
         return releases
 
     @property
@@ -96,11 +96,11 @@ class Outbox(Generic[A]):
 
     @property
     def next_deadline_s(self) -> float | None:
-        """When held results go out although an earlier one is missing."""
+        """When held results are released although an earlier one is missing."""
         return self._reorderer.next_deadline_s()
 
     def validate(self, held: Iterable[tuple[int, int]], released: Iterable[tuple[int, int]]) -> None:
-        """Assert that these runs, and no others, are here, and that what could go out did.
+        """Assert that exactly these runs are here, and that everything that could be released was.
 
         Args:
             held: the ranges of the runs that are held.

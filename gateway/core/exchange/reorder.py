@@ -1,8 +1,8 @@
-"""Put completions back in the order of their seq, without waiting for ever for one that is missing.
+"""Puts completions back in the order of their seq, without waiting for ever for a missing one.
 
-Works on answers, not on events. ESM (section 6) flushes a buffer periodically; here a gap has its own deadline: it is
-waited for at most ``flush_s`` from the first later completion, then the later ones go out and the missing one is
-released, marked late, when it comes.
+It works on answers, not on events. ESM (section 6) flushes a buffer periodically; here each gap has its own deadline.
+The reorderer waits for it at most ``flush_s`` from the first later completion. Then it releases the later ones; the
+missing one is released, marked late, when it comes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Released(Generic[T]):
-    """One completion that may go to the sink now; ``late`` marks an inversion that the user is told of."""
+    """One completion that may go to the sink now; ``late`` marks one that comes after later ones."""
 
     first_seq: int
     last_seq: int
@@ -28,10 +28,10 @@ class Released(Generic[T]):
 
 
 class Reorderer(Generic[T]):
-    """The reorder buffer of one query. Times that it is given never go back.
+    """The reorder buffer of one query. The times of its calls must not decrease.
 
     Args:
-        flush_s: how long a gap is waited for; None waits for ever (strict order).
+        flush_s: how long to wait for a gap; None waits for ever (strict order).
         ordered: False releases everything on completion.
         released: everything that was released before (by an earlier gateway).
     """
@@ -63,10 +63,10 @@ class Reorderer(Generic[T]):
         return list(self._held)
 
     def complete(self, first_seq: int, last_seq: int, item: T, now_s: float) -> list[Released[T]]:
-        """Take a completion and return what may go out because of it, in order.
+        """Add a completion and return what may be released because of it, in order.
 
         Raises:
-            ValueError: some of these seqs came before; the caller drops duplicates first.
+            ValueError: some of these seqs came before; the caller must drop duplicates first.
         """
         if self._released.overlaps(first_seq, last_seq) or first_seq in self._since_s:
             raise ValueError(f"run {first_seq}-{last_seq} was released before, or is held")
@@ -74,13 +74,13 @@ class Reorderer(Generic[T]):
             return [self._release(first_seq, last_seq, item, late=False)]
         if first_seq < self._next_seq:
             return [self._release(first_seq, last_seq, item, late=True)]
-        # No two have the same first seq, so that items are never compared.
+        # No two have the same first seq, so items are never compared.
         heapq.heappush(self._held, (first_seq, last_seq, item))
         self._since_s[first_seq] = now_s
         return self._drain()
 
     def flush(self, now_s: float) -> list[Released[T]]:
-        """Return what goes out because its gap has been waited for long enough."""
+        """Return the completions whose gap has been waited for long enough."""
         out: list[Released[T]] = []
         while (deadline := self.next_deadline_s()) is not None and deadline <= now_s:
             self._next_seq = self._held[0][0]
@@ -88,7 +88,7 @@ class Reorderer(Generic[T]):
         return out
 
     def next_deadline_s(self) -> float | None:
-        """Return when ``flush`` has something to do at the latest; None when nothing is held or order is strict."""
+        """Return the latest time at which ``flush`` has something to do; None if nothing is held or order is strict."""
         if self._flush_s is None or not self._held:
             return None
         return next(iter(self._since_s.values())) + self._flush_s

@@ -1,4 +1,4 @@
-"""The register of one query's runs: the only one. It says where each is, and which waits next."""
+"""The only register of one query's runs: where each is, and which is dispatched next."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Runs(Generic[R]):
         self.entries: dict[int, RunEntry[R]] = {}
         self.waiting_runs = self.waiting_events = 0
         self._logged = IntervalSet()
-        # First seqs; one that does not wait any more stays until it is the lowest.
+        # First seqs; a run that does not wait any more stays in it until it is the lowest.
         self._waiting: list[int] = []
         # (arrival, first seq) likewise.
         self._arrivals: list[tuple[float, int]] = []
 
     def add(self, run: R) -> RunEntry[R]:
-        """Take a run that waits for a lane.
+        """Add a run that waits for a lane.
 
         Raises:
-            ValueError: it is empty or not dense, it was logged before, or a part of it only was done before.
+            ValueError: it is empty or not dense, it was logged before, or only a part of it was done before.
         """
         first, last = run.first_seq, run.last_seq
         if not 0 <= first <= last or run.events != last - first + 1:
@@ -49,7 +49,7 @@ class Runs(Generic[R]):
     # ------------------------------------------------------------------------------------------------------- waiting
 
     def wait(self, entry: RunEntry[R]) -> None:
-        """Let a run wait for a lane."""
+        """Put a run back to wait for a lane."""
         entry.state, entry.lane = RunState.WAITING, None
         self.waiting_runs += 1
         self.waiting_events += entry.events
@@ -90,7 +90,7 @@ class Runs(Generic[R]):
     # ------------------------------------------------------------------------------------------------------ answered
 
     def asked(self, lane: str, first_seq: int, last_seq: int) -> list[RunEntry[R]]:
-        """Return the runs that make up this range and were all asked for in this lane; none if they do not."""
+        """Return the runs that make up this range and were all dispatched to this lane; none if they do not."""
         entries: list[RunEntry[R]] = []
         at_seq = first_seq
         while at_seq <= last_seq:
@@ -102,11 +102,11 @@ class Runs(Generic[R]):
         return entries if at_seq == last_seq + 1 else []
 
     def complete(self, entry: RunEntry[R]) -> R:
-        """Note that a run is answered; return the caller's run, of which nothing is kept."""
+        """Note that a run is answered; return the caller's run, which is not kept."""
         if entry.state is RunState.WAITING:
             self._stop_waiting(entry)
         run, entry.run = entry.held_run, None
-        entry.lane = entry.told = None
+        entry.lane = entry.counted_in = None
         entry.copies.clear()
         if entry.done_before:
             del self.entries[entry.first_seq]
@@ -124,12 +124,12 @@ class Runs(Generic[R]):
         return entries
 
     def forget(self, first_seq: int, last_seq: int) -> None:
-        """Drop the runs of this range, which are committed."""
+        """Remove the runs of this range, which are committed."""
         for entry in self.between(first_seq, last_seq):
             del self.entries[entry.first_seq]
 
     def at(self, seq: int) -> RunEntry[R] | None:
-        """Return the run that has this seq."""
+        """Return the run that contains this seq."""
         return next((e for e in self.entries.values() if e.first_seq <= seq <= e.last_seq), None)
 
     def was_logged(self, seq: int) -> bool:
@@ -137,7 +137,7 @@ class Runs(Generic[R]):
         return self._logged.covers(seq, seq) or self.done.covers(seq, seq)
 
     def validate(self) -> None:
-        """Assert that counters are sums, and that each run is in the place that it says it is in."""
+        """Assert that the counters are correct, and that each run is where its state says."""
         waiting = [entry for entry in self.entries.values() if entry.state is RunState.WAITING]
         counted, summed = (self.waiting_runs, self.waiting_events), (len(waiting), sum(e.events for e in waiting))
         assert counted == summed, f"{counted} runs and events wait by the counters, {summed} do"
@@ -147,7 +147,7 @@ class Runs(Generic[R]):
         assert self.oldest_waiting_s == oldest_s, f"the oldest arrival is {oldest_s!r}, not {self.oldest_waiting_s!r}"
         for entry in self.entries.values():
             assert (entry.state is RunState.OPEN) is (entry.lane is not None), f"{entry} is open without a lane"
-            undone = entry.state in {RunState.WAITING, RunState.OPEN}
+            undone = entry.state is RunState.WAITING or entry.state is RunState.OPEN
             assert undone is (entry.run is not None), f"{entry} keeps its input, or lost it too early"
             done = self.done.covers(entry.first_seq, entry.last_seq)
             assert done is (not undone or entry.done_before), f"{entry} is done and undone"

@@ -1,4 +1,4 @@
-"""How the exchange of one query works."""
+"""The settings of one query's exchange."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ class ExchangeSettings:
     """The settings of one query.
 
     Attributes:
-        patience: how long an answer is waited for.
-        home_only: the query is stateful: its runs go home only, in order, and an overdue one is not asked for
-            elsewhere but the query is opened again.
+        patience: how long to wait for an answer.
+        home_only: the query is stateful: its runs go home only, in order, and an overdue run is not dispatched
+            elsewhere; instead the query is opened again.
         ordered: False releases results on completion.
         flush_s: how long a missing run holds up the results after it; None for ever (strict order).
-        held_bytes_max: how many bytes of results may wait for an earlier run or for the sink before no further run is
-            dispatched.
+        held_bytes_max: how many bytes of results may wait for an earlier run or for the sink before dispatch stops.
     """
 
     patience: Patience

@@ -1,4 +1,4 @@
-"""Which shares count, given the lanes that are there."""
+"""The effective shares, given the open lanes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 
 from policies.signals import HOME
 
-# By how much shares may sum to more than 1, for they are rounded; less than what the router lets pass.
+# By how much shares may sum to more than 1, as they are rounded; less than the router's tolerance.
 _ROUNDING = 5e-7
 
 
 def check_shares(shares: Mapping[str, float]) -> None:
-    """See that shares can be followed.
+    """Check that shares are valid.
 
     Raises:
         ValueError: one is not in [0, 1], or those of the cloud lanes sum to more than 1.
@@ -22,10 +22,10 @@ def check_shares(shares: Mapping[str, float]) -> None:
 
 
 def shares_of(named: Mapping[str, float], there: Collection[str]) -> dict[str, float]:
-    """Return the shares to follow. They sum to 1, and name HOME and those of the named cloud lanes that are there.
+    """Return the effective shares. They sum to 1, and name HOME and those of the named cloud lanes that are open.
 
-    What a cloud lane should get that is not there is home's. While home is not there the cloud lanes with shares get
-    its part too: only what may not leave it waits for its return.
+    The share of a cloud lane that is not open goes to home. While home is not open, the cloud lanes with shares get its
+    part too: only runs that must stay at home wait for its return.
 
     Args:
         named: the scheduler's shares.

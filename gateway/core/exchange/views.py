@@ -1,4 +1,4 @@
-"""What an exchange shows: read-only views of its lanes, its runs and its results, and the check of all invariants."""
+"""Read-only views of an exchange's lanes, runs and results, and the check of all invariants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from policies.signals import HOME
 
 @dataclass(frozen=True, slots=True)
 class OpenRuns:
-    """What is open in a lane as the profiler counts it; ``oldest_arrival_s`` is the earliest mean arrival of a run."""
+    """The open runs of a lane as the profiler counts them; ``oldest_arrival_s`` is a run's earliest mean arrival."""
 
     events: int
     runs: int
@@ -28,7 +28,7 @@ class OpenRuns:
 
 
 class LaneView:
-    """One open lane, always as it is now."""
+    """One open lane, always in its present state."""
 
     def __init__(self, lane: LaneState, now_s: float) -> None:
         self._lane = lane
@@ -36,13 +36,18 @@ class LaneView:
 
     @property
     def open_events(self) -> int:
-        """Events that are in the lane; those of overdue runs are not."""
+        """Events in the lane; those of overdue runs do not count."""
         return self._lane.open_events
 
     @property
     def open_runs(self) -> int:
-        """Runs that are in the lane; overdue ones are not."""
+        """Runs in the lane; overdue ones do not count."""
         return self._lane.open_runs
+
+    @property
+    def first_seqs(self) -> list[int]:
+        """First seqs of the runs that are in the lane, overdue ones too."""
+        return sorted(self._lane.copies)
 
     @property
     def has_room(self) -> bool:
@@ -51,7 +56,7 @@ class LaneView:
 
     @property
     def has_credit(self) -> bool:
-        """Whether the host takes any more bytes."""
+        """Whether the host accepts more bytes."""
         return self._lane.outlet.has_credit
 
     @property
@@ -60,23 +65,23 @@ class LaneView:
         return self._lane.draining
 
     def rate_per_s(self, now_s: float) -> float:
-        """Return how many events a second the lane serves while it has some; 0 before the first."""
+        """Return how many events per second the lane serves while it has work; 0 before the first."""
         return self._lane.rate.per_s(now_s)
 
     def isolating_s(self, now_s: float) -> float:
-        """Return for how long the host has looked for bad rows in runs of the lane."""
+        """Return how long the host has looked for bad rows in runs of the lane."""
         return self._lane.isolating_s(now_s)
 
     def waiting_s(self, now_s: float) -> float | None:
-        """Return for how long the lane has had work and answered nothing; None while it has no work."""
+        """Return how long the lane has had work and answered nothing; None while it has no work."""
         return self._lane.watch.waiting_s(now_s)
 
 
 class ExchangeViews(Generic[R, A]):
-    """The state of an exchange, and all that is read of it.
+    """The state of an exchange, and all read-only views of it.
 
     Args:
-        settings: how it works.
+        settings: its settings.
         committed: the closed ranges of seq that the sink has (by an earlier gateway).
     """
 
@@ -102,6 +107,11 @@ class ExchangeViews(Generic[R, A]):
         return self._runs.waiting_runs
 
     @property
+    def held_inputs(self) -> list[R]:
+        """The inputs of runs that are kept, since a run may still have to be sent."""
+        return [entry.run for entry in self._runs.entries.values() if entry.run is not None]
+
+    @property
     def waiting_events(self) -> int:
         """Events that wait for a lane."""
         return self._runs.waiting_events
@@ -118,7 +128,7 @@ class ExchangeViews(Generic[R, A]):
 
     @property
     def duplicate_count(self) -> int:
-        """Answers for what was done before."""
+        """Answers for runs that were done before."""
         return self._duplicate_count
 
     def is_done(self, first_seq: int, last_seq: int) -> bool:
@@ -126,16 +136,16 @@ class ExchangeViews(Generic[R, A]):
         return self._runs.done.covers(first_seq, last_seq)
 
     def asked(self, lane: str, first_seq: int, last_seq: int) -> tuple[R, ...]:
-        """Return the runs that make up this range and were asked for in this lane: open there, or overdue.
+        """Return the runs that make up this range and were dispatched to this lane: open there, or overdue.
 
-        Empty if it is done, or is not made of such runs: then ``Answered`` refuses it.
+        Empty if the range is done, or does not consist of such runs: then ``Answered`` is refused.
         """
         if self.is_done(first_seq, last_seq):
             return ()
         return tuple(entry.held_run for entry in self._runs.asked(lane, first_seq, last_seq))
 
     def story(self, seq: int) -> list[str]:
-        """Return the life of the run that has this seq, as sentences; only the last steps are kept."""
+        """Return the life of the run that contains this seq, as sentences; only the last steps are kept."""
         entry = self._runs.at(seq)
         if entry is not None:
             return entry.story()
@@ -156,33 +166,37 @@ class ExchangeViews(Generic[R, A]):
         """
         return LaneView(self._lanes[name], self._now_s)
 
+    def rates_per_s(self, now_s: float) -> list[float]:
+        """Return ``LaneView.rate_per_s`` of each open lane."""
+        return [lane.rate.per_s(now_s) for lane in self._lanes.values()]
+
     def rested(self, lane: str) -> bool:
-        """Return whether nothing of the query is open in a lane; so it is with one that is not open."""
+        """Return whether nothing of the query is open in a lane; also True for a lane that is not open."""
         return lane not in self._lanes or not self._lanes[lane].open_runs
 
     def open_by_lane(self) -> Mapping[str, OpenRuns]:
-        """Return what is in each lane as the profiler counts it; lanes without any are left out.
+        """Return the open runs of each lane as the profiler counts them; empty lanes are left out.
 
-        A run counts from ``Dispatched`` on, in the lane that this named last, until it is answered or the lane is
-        lost: also while it is overdue. One in which bad rows are looked for does not count.
+        A run counts from ``Dispatched`` on, in the lane that this named last, until it is answered or the lane is lost;
+        also while it is overdue. A run in which the host looks for bad rows does not count.
         """
         counted: dict[str, OpenRuns] = {}
         for name, lane in self._lanes.items():
             entries = [self._runs.entries[copy.first_seq] for copy in lane.copies.values() if not copy.isolating]
-            told = [entry for entry in entries if entry.told == name]
-            if told:
-                oldest_s = min(entry.held_run.arrival_s for entry in told)
-                counted[name] = OpenRuns(sum(entry.events for entry in told), len(told), oldest_s)
+            counted_here = [entry for entry in entries if entry.counted_in == name]
+            if counted_here:
+                oldest_s = min(entry.held_run.arrival_s for entry in counted_here)
+                counted[name] = OpenRuns(sum(entry.events for entry in counted_here), len(counted_here), oldest_s)
         return counted
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """The shares that are followed, by lane; they sum to 1."""
+        """The effective shares, by lane; they sum to 1."""
         return self._router.shares
 
     @property
     def cloud_share(self) -> float:
-        """R: the part of the events that cloud lanes are to get."""
+        """R: the part of the events that cloud lanes should get."""
         return 1.0 - self._router.shares.get(HOME, 0.0)
 
     # ------------------------------------------------------------------------------------------------------- results
@@ -205,7 +219,7 @@ class ExchangeViews(Generic[R, A]):
     # --------------------------------------------------------------------------------------------------------- check
 
     def validate(self) -> None:
-        """Assert every invariant of the state. It costs as much as there are runs: for tests and simulations.
+        """Assert every invariant of the state. The cost grows with the number of runs: for tests and simulations.
 
         Raises:
             AssertionError: one is broken.
@@ -234,4 +248,4 @@ class ExchangeViews(Generic[R, A]):
             expected = [] if entry.lane is None or overdue else [entry.lane]
             assert open_in == expected, f"{entry} is in {expected}, and open in {open_in}"
             assert entry.lane is None or entry.lane in entry.copies, f"{entry} is not in its lane"
-            assert entry.told is None or entry.told in entry.copies, f"{entry} is told of in another lane"
+            assert entry.counted_in is None or entry.counted_in in entry.copies, f"{entry} is counted in another lane"

@@ -1,4 +1,4 @@
-"""From releases to the sink: writes parts and dead letters, and reports commits."""
+"""Delivers releases to the sink: writes parts and dead letters, and reports commits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -17,20 +18,36 @@ from gateway.journal.deadletters import DeadLetter, DeadLetterFile
 from gateway.sinks.base import FencedError, Sink, SinkError, SinkUnavailableError
 from infra.clock import Clock
 from infra.failpoints import reached
-from infra.outage import Outage
+from infra.retries import Outage
 from infra.threads import run_to_end
 
 _LOG = logging.getLogger(__name__)
 PART_S = 1.0
 PART_BYTES = 64_000_000
-# Results that wait, for an earlier run or for the sink, before no further run is dispatched.
+# How many bytes of results may wait, for an earlier run or for the sink, before dispatch stops.
 HELD_BYTES_MAX = 64_000_000
-_TICK_S = 0.1
+TICK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often a query's sink is written.
+
+    Attributes:
+        part_s: what was released within so long is committed together.
+        tick_s: how often is looked whether something is to be committed.
+    """
+
+    part_s: float = PART_S
+    tick_s: float = TICK_S
+
+
+PACE: Final = Pace()
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The results of a run (or of consecutive ones), and the events that have none."""
+    """The results of a run (or of consecutive ones), and the events without a result."""
 
     batch: pa.RecordBatch
     letters: tuple[DeadLetter, ...] = ()
@@ -41,12 +58,13 @@ class Delivery:
 
     Args:
         sink: opened.
-        dead_letters: where poison events go, before the run that they were in is committed.
+        dead_letters: the file for poison events, which are written before their run is committed.
         clock: time.
-        position_after: given what is committed, returns the source position up to which everything is.
-        on_tick: called several times a second, for what is released because time has passed.
+        position_after: returns, for the committed ranges, the source position up to which everything is committed.
+        on_tick: called several times a second, for results that are released because time has passed.
         on_commit: awaited after each commit with the closed ranges of seq that it added.
-        part_bytes: so many bytes are committed at once, without waiting for the second.
+        part_bytes: so many bytes are committed at once, without waiting for ``pace.part_s``.
+        pace: how often the sink is written.
     """
 
     def __init__(
@@ -59,6 +77,7 @@ class Delivery:
         on_tick: Callable[[], None],
         on_commit: Callable[[tuple[tuple[int, int], ...]], Awaitable[None]],
         part_bytes: int = PART_BYTES,
+        pace: Pace = PACE,
     ) -> None:
         self._sink = sink
         self._dead_letters = dead_letters
@@ -67,29 +86,30 @@ class Delivery:
         self._on_tick = on_tick
         self._on_commit = on_commit
         self._part_bytes = part_bytes
+        self._pace = pace
         self._outbox: list[Release[Results]] = []
         self._outbox_bytes = 0
         self._outage = Outage(clock, (SinkUnavailableError, OSError))
 
     @property
     def trouble(self) -> str:
-        """Why the sink takes nothing now; empty when it does."""
+        """Why the sink accepts nothing now; empty if it does."""
         return self._outage.why
 
     def take(self, release: Release[Results]) -> None:
-        """Take results that may go to the sink."""
+        """Accept results for the sink."""
         self._outbox.append(release)
         self._outbox_bytes += release.results.batch.nbytes
 
     async def run(self) -> None:
         """Commit a part each second or 64 MB, until cancelled; a sink that does not work is waited out."""
-        part_due_s = self._clock.now() + PART_S
+        part_due_s = self._clock.now() + self._pace.part_s
         while True:
-            await self._clock.sleep_until(self._clock.now() + _TICK_S)
+            await self._clock.sleep_until(self._clock.now() + self._pace.tick_s)
             self._on_tick()
             if self._outbox and (self._clock.now() >= part_due_s or self._outbox_bytes >= self._part_bytes):
                 await self._commit()
-                part_due_s = self._clock.now() + PART_S
+                part_due_s = self._clock.now() + self._pace.part_s
 
     async def _commit(self) -> None:
         batch = self._outbox
@@ -99,12 +119,12 @@ class Delivery:
             await self._outage.outlast("the sink", lambda: self._write(batch))
             await self._on_commit(tuple((release.first_seq, release.last_seq) for release in batch))
         except asyncio.CancelledError:
-            # The sink passes over what did get in, should this be written again.
+            # If this is written again, the sink skips what it has already.
             self._outbox = batch + self._outbox
             raise
 
     async def _keep_letters(self, batch: list[Release[Results]]) -> None:
-        """Events without a result are safe before the run that they were in is committed."""
+        """Write events without a result to the dead-letter file before their run is committed."""
         letters = [letter for release in batch for letter in release.results.letters]
         await run_to_end(lambda: self._dead_letters.add(letters))
 
@@ -117,7 +137,7 @@ class Delivery:
         reached("sink.commit.after")
 
     async def close(self) -> None:
-        """Commit what may go out, and close the sink; what it does not take now is done again after the next start."""
+        """Commit what is released, and close the sink; what it does not accept now is delivered at the next start."""
         try:
             if self._outbox:
                 await self._keep_letters(self._outbox)

@@ -1,4 +1,4 @@
-"""From records to runs: stamp seq and arrival, write the run to the run log, and only then offer it for dispatch."""
+"""Turns records into runs: stamps seq and arrival, writes the run to the run log, then offers it for dispatch."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gateway.sources.base import Chunk, DeadRecord, Source, SourceError, SourceU
 from gateway.sources.schedule import DueTimes
 from infra.clock import Clock
 from infra.gate import ByteGate
-from infra.outage import Outage
+from infra.retries import Outage
 from infra.threads import run_to_end
 from policies.switching.shedding import Sampler
 
-# How often a source that has nothing now, or a full gate, is looked at again.
+# How often to look again at a source without new records, or at a full gate.
 _POLL_S = 0.05
 
 
@@ -40,17 +40,17 @@ class Ingress:
     Args:
         source: opened.
         log: the query's run log.
-        dead_letters: where undecodable records go.
-        schedule: when records are due; None for a source that is read as fast as it is taken.
+        dead_letters: the file for undecodable records.
+        schedule: when records are due; None for a source that is read as fast as possible.
         limits: when a run is closed.
-        gate: the bound on bytes in memory; the taker of a run gives its bytes back.
+        gate: the bound on bytes in memory; the owner of a run releases its bytes.
         clock: time.
-        order_column: event-time column by which an event is out of order when an earlier one is newer; or None.
-        on_run: takes each run, in order of seq.
-        backlog: how many of them wait for a lane, and how many events a lane serves a second (0: not known).
+        order_column: the event-time column; an event that is older than an earlier one is out of order. Or None.
+        on_run: receives each run, in order of seq.
+        backlog: returns how many runs wait for a lane, and how many events a lane serves a second (0: unknown).
 
     Attributes:
-        sampler: says which part of the events is shed.
+        sampler: decides which part of the events is shed.
         finished: whether the source has ended.
     """
 
@@ -79,7 +79,7 @@ class Ingress:
         self._on_run = on_run
         self._backlog = backlog
         self._linger = Linger(limits.linger_s)
-        # Wall time is read once; from then on only the monotonic clock measures.
+        # The wall clock is read once; from then on only the monotonic clock measures.
         self._wall_offset_s = clock.wall() - clock.now()
         self._started_s = log.head.started_wall_s - self._wall_offset_s
         self._newest_us = self._newest_before()
@@ -90,11 +90,11 @@ class Ingress:
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be read or logged now; empty when all is well."""
+        """Why nothing can be read or logged now; empty if nothing is wrong."""
         return self._source_outage.why or self._disk_outage.why
 
     def oldest_unread_s(self) -> float | None:
-        """Return when the oldest record that is due but has not been read was due; None when there is none."""
+        """Return when the oldest record that is due but unread was due; None if there is none."""
         if self.finished:
             return None
         if self._schedule is None:
@@ -106,7 +106,7 @@ class Ingress:
         return due_s if due_s <= self._clock.now() else None
 
     def due_unread_count(self) -> int:
-        """Return how many records are due but have not been read."""
+        """Return the number of records that are due but unread."""
         if self.finished:
             return 0
         if self._schedule is None:
@@ -116,21 +116,21 @@ class Ingress:
         return max(0, due - self._log.position.record)
 
     async def settle(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Let ``action`` find out where the source goes on, as soon as the source can be reached."""
+        """Run ``action``, which finds out where the source continues, as soon as the source can be reached."""
         await self._source_outage.outlast("the source", action)
         self._newest_us = self._newest_before()
 
     async def recover(self, done: IntervalSet, from_seq: int | None = None, planned_end_seq: int = 0) -> None:
-        """Cut again, exactly as they were, the logged runs that are not in ``done``.
+        """Cut the logged runs that are not in ``done`` again, exactly as they were.
 
         Args:
             done: what the sink holds.
-            from_seq: where a stateful query goes on; runs from there on are cut again although their results are in.
-            planned_end_seq: the end of the micro-batch that Spark will run again: its runs are held all at once,
-                also where the gate has become smaller since.
+            from_seq: where a stateful query continues; runs from there on are cut again although their results exist.
+            planned_end_seq: the end of the micro-batch that Spark will run again: its runs are in memory together, even
+                if the gate is smaller now.
 
         Raises:
-            SourceError: the source no longer holds what it held.
+            SourceError: the source has changed.
         """
         for record in list(self._log.runs):
             wanted_again = from_seq is not None and record.first_seq >= from_seq
@@ -155,7 +155,7 @@ class Ingress:
         )
 
     async def run(self) -> None:
-        """Read until the source has finished; then ``finished`` is true. May be run again when there is more."""
+        """Read until the source has finished; then ``finished`` is true. Call it again if there is more."""
         self.finished = False
         while not await self._source.finished():
             await self._gate.wait()
@@ -174,7 +174,7 @@ class Ingress:
         )
 
     async def _wait_until_due(self) -> int:
-        """Return how many records the next run may take, once it is full or its first one has lingered."""
+        """Return how many records the next run may have, once it is full or its first one has lingered."""
         limit = self._limits.max_events
         if self._schedule is None:
             return limit
@@ -236,14 +236,14 @@ class Ingress:
     def _arrival_s(self, chunk: Chunk) -> float:
         if self._schedule is None or _replayed(chunk):  # not due
             came_wall_s = chunk.arrival_wall_s
-            # What comes from the future has a clock that is fast.
+            # An arrival in the future comes from a clock that is fast.
             return (
                 self._clock.now() if came_wall_s is None else min(self._clock.now(), came_wall_s - self._wall_offset_s)
             )
         return self._started_s + self._schedule.mean_due_s(chunk.start.record, chunk.end.record - 1)
 
     def _newest_before(self) -> int | None:
-        """Return the newest event time that the log knows of, so that a restart judges as if it had not been."""
+        """Return the newest event time in the log, so that a restart does not change what counts as out of order."""
         known = self._log.newest
         return known[1] if known is not None and known[0] == self._order_column else None
 
@@ -266,7 +266,7 @@ class Ingress:
 
 
 def sampled(batch: pa.RecordBatch, shed: int) -> pa.RecordBatch:
-    """Return what is left of a batch without ``shed`` of its rows, evenly spread; the same rows each time."""
+    """Return a batch without ``shed`` of its rows, evenly spread; always the same rows."""
     rows, kept = batch.num_rows, batch.num_rows - shed
     if not shed:
         return batch

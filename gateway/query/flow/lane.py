@@ -1,6 +1,6 @@
-"""One way to process the runs of one query: encodes and sends them to a host, and takes what the host says.
+"""The shell of one lane of a query: encodes runs, sends them to a host, and receives the host's messages.
 
-It keeps no runs. Which run it takes, when that may be sent, and whether its answer is late, the exchange decides.
+It keeps no runs. The exchange decides which run it gets, when it is sent, and whether its answer is late.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-import gateway.core.exchange.events as told
+import gateway.core.exchange.events as ev
 from gateway.core.exchange import LaneView
 from gateway.core.exchange.instructions import Pack, Send
 from gateway.hosts.connection import Connection
@@ -32,17 +32,17 @@ from infra.messages import (
 )
 from infra.payload import CodecPolicy, Decoder, Encoded, Encoder, kept_rows
 
-# A send that took longer than this was held back by the link, and then tells what the link carries.
+# If a send took longer than this, the link delayed it, so its time shows the link's rate.
 _HELD_BACK_S = 0.02
 _LINK_WEIGHT = 0.2
 NO_BATCH = -1
 
-LaneEvent: TypeAlias = told.Packed | told.Sent | told.Isolating | told.Credited
+LaneEvent: TypeAlias = ev.Packed | ev.Sent | ev.Isolating | ev.Credited
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A completion as a host sent it: results of the runs from ``first_seq`` to ``last_seq``."""
+    """A host's completion: the results of the runs from ``first_seq`` to ``last_seq``."""
 
     lane: str
     first_seq: int
@@ -55,30 +55,30 @@ class Answer:
 
 
 class LaneOwner(Protocol):
-    """Receives what happens in a lane."""
+    """Receives the events of a lane."""
 
-    def tell(self, event: LaneEvent) -> None:
-        """Let the exchange know what happened."""
+    def on_event(self, event: LaneEvent) -> None:
+        """Report an event to the exchange."""
         ...
 
     def view(self, lane: str) -> LaneView | None:
-        """Return what the exchange knows of a lane, if it is open."""
+        """Return the exchange's view of a lane, if it is open."""
         ...
 
     def asked(self, lane: str, first_seq: int, last_seq: int) -> Sequence[Run]:
-        """Return the runs of a range that a lane was asked for and that are not done."""
+        """Return the runs of a range that were dispatched to a lane and are not done."""
         ...
 
     def on_answer(self, answer: Answer) -> None:
-        """Runs are completed."""
+        """Note that runs are completed."""
         ...
 
     def on_broken(self, reason: str) -> None:
-        """The query itself is at fault, in whatever lane."""
+        """Note that the query itself is at fault, in every lane."""
         ...
 
     def on_failed(self, lane: str, reason: str) -> None:
-        """The query cannot go on in this lane."""
+        """Note that the query has failed in this lane."""
         ...
 
 
@@ -86,12 +86,12 @@ class Lane:
     """A lane of one query.
 
     Args:
-        connection: to the host, on which the query has been opened.
-        ready: the host's answer to that.
+        connection: to the host on which the query is open.
+        ready: the host's answer when it was opened.
         encoder: packs runs for this lane.
         predicates: the row conditions that ``encoder`` applies.
-        codecs: how ``encoder`` packs; hears what the link carries.
-        owner: hears what happens.
+        codecs: how ``encoder`` packs; gets the link's measured rate.
+        owner: receives the lane's events.
         clock: time.
     """
 
@@ -123,12 +123,12 @@ class Lane:
 
     @property
     def link(self) -> LinkStats:
-        """What is known of the link to the host."""
+        """The measurements of the link to the host."""
         return self.connection.link.stats
 
     @property
     def choices(self) -> dict[str, str]:
-        """The codec of each field, as chosen by now."""
+        """The present codec of each field."""
         return dict(self._encoder.choices())
 
     @property
@@ -140,15 +140,15 @@ class Lane:
     # ------------------------------------------------------------------------------------------------ to the host
 
     def order(self, what: Pack[Run] | Send) -> None:
-        """Take an instruction of the exchange: it gives the next one when this one is done."""
+        """Accept an instruction of the exchange, which gives the next one when this one is done."""
         self._orders.put_nowait(what)
 
     def close(self) -> None:
-        """Say nothing more: the lane is taken out."""
+        """Report nothing more: the lane is removed."""
         self._closed = True
 
     async def run(self) -> None:
-        """Do what is ordered, until the link is lost."""
+        """Carry out instructions until the link is lost."""
         payload = b""
         try:
             while True:
@@ -159,15 +159,15 @@ class Lane:
                     case Send():
                         await self._send(message, payload)
         except LinkLost:
-            return  # whoever watches the connection takes the lane out, and its runs go elsewhere
+            return  # the task that watches the connection removes the lane, and its runs go elsewhere
 
     async def _pack(self, run: Run) -> Encoded:
         encoded = await asyncio.to_thread(self._encoder.encode, run.batch)
         for new in encoded.dictionaries:
             message = Dictionary(query=self._query, field=new.field, dictionary_id=new.dictionary_id)
             await self.connection.link.send(message, new.data)
-        self._tell(
-            told.Packed(
+        self._report(
+            ev.Packed(
                 at_s=self._clock.now(),
                 lane=self.name,
                 first_seq=run.first_seq,
@@ -177,7 +177,7 @@ class Lane:
             )
         )
         if encoded.rows == 0 and self._owner.asked(self.name, run.first_seq, run.last_seq):
-            # Nothing of it passes the early predicates: the answer is known without asking.
+            # No row of it passes the early predicates: the answer is known without the host.
             nothing = pa.RecordBatch.from_pylist([], schema=self._result_schema)
             self._take(Answer(self.name, run.first_seq, run.last_seq, nothing, (), NO_BATCH, 0.0))
         return encoded
@@ -197,11 +197,11 @@ class Lane:
         await self.connection.link.send(message, payload)
         now_s = self._clock.now()
         took_s = now_s - started_s
-        self._tell(told.Sent(at_s=now_s, lane=self.name, first_seq=message.first_seq, took_s=took_s))
+        self._report(ev.Sent(at_s=now_s, lane=self.name, first_seq=message.first_seq, took_s=took_s))
         self._learn_link_rate(len(payload), took_s)
 
     def _learn_link_rate(self, sent_bytes: int, took_s: float) -> None:
-        """Tell the encoder what the link carries, so that ``auto`` weighs bytes against CPU by it."""
+        """Pass the link's rate to the encoder, so that ``auto`` can weigh bytes against CPU time."""
         if took_s < _HELD_BACK_S:
             return
         rate = sent_bytes / took_s
@@ -210,16 +210,16 @@ class Lane:
 
     # ---------------------------------------------------------------------------------------------- from the host
 
-    def hear(self, message: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
-        """Take what the host says of this query."""
+    def on_message(self, message: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
+        """Process a message of the host about this query."""
         if self._closed:
-            return  # its runs have gone elsewhere, where they are answered
+            return  # its runs were dispatched elsewhere
         now_s = self._clock.now()
         match message:
             case Credit():
-                self._tell(told.Credited(at_s=now_s, lane=self.name, consumed_bytes=message.bytes))
+                self._report(ev.Credited(at_s=now_s, lane=self.name, consumed_bytes=message.bytes))
             case IsolatingMessage():
-                self._tell(told.Isolating(at_s=now_s, lane=self.name, first_seq=message.first_seq))
+                self._report(ev.Isolating(at_s=now_s, lane=self.name, first_seq=message.first_seq))
             case QueryFailed() if message.broken:
                 self._owner.on_broken(message.reason)
             case QueryFailed():
@@ -229,9 +229,9 @@ class Lane:
                 results, poison = self._decoder.decode(payload), self._poison_seqs(message)
                 self._take(Answer(self.name, first, last, results, poison, message.batch_id, message.batch_s))
 
-    def _tell(self, event: LaneEvent) -> None:
+    def _report(self, event: LaneEvent) -> None:
         if not self._closed:
-            self._owner.tell(event)
+            self._owner.on_event(event)
 
     def _take(self, answer: Answer) -> None:
         if not self._closed:

@@ -1,4 +1,4 @@
-"""Makes dead letters of the rows that an answer has no result for, and logs them."""
+"""Creates dead letters for the rows without a result in an answer, and logs them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LetterLog:
 
     Args:
         query: its name.
-        path: where they are kept.
+        path: of the dead-letter file.
         tally: counts them for the report.
         clock: time.
     """
@@ -48,7 +48,7 @@ class LetterLog:
         self._reason = ""
 
     def added(self, letters: Sequence[DeadLetter]) -> None:
-        """Hear of letters that are on the disk; called on any thread."""
+        """Note letters that are on disk; any thread may call."""
         with self._lock:
             self._tally.dead_letters += len(letters)
             if not self._untold:

@@ -1,12 +1,12 @@
-"""How long a run lingers before it is closed. Pure: what waits and what is served are arguments."""
+"""How long a run lingers before it is closed. Pure: the waiting runs and the service rate are arguments."""
 
 from __future__ import annotations
 
 from gateway.query.flow.run import BATCH_RUNS_MAX
 
-# However far behind, a run is not held back longer than this many times its linger.
+# However large the backlog, a run is never delayed longer than this multiple of its linger.
 FACTOR_MAX = 10.0
-# A run of more work than this would make micro-batches long, and be too much to switch at a time.
+# A run with more work than this would make micro-batches long, and be too much to switch at a time.
 RUN_WORK_S = 0.25
 
 
@@ -14,10 +14,10 @@ class Linger:
     """Lets runs grow while a query is behind (decision 0060).
 
     While more runs wait than one micro-batch takes, a run lingers longer in proportion: its events would wait for those
-    anyway, and fewer, larger runs are served sooner as long as what a run costs is not its events.
+    anyway. Fewer, larger runs are served sooner while the cost of a run does not come from its events.
 
     Args:
-        linger_s: how long a run lingers while the query is not behind; it never lingers shorter.
+        linger_s: how long a run lingers while the query is not behind; it never lingers less.
     """
 
     def __init__(self, linger_s: float) -> None:
@@ -30,7 +30,7 @@ class Linger:
 
         Args:
             waiting_runs: runs that wait for a lane.
-            served_per_s: events that a lane serves a second; 0 if that is not known.
+            served_per_s: events that a lane serves a second; 0 if unknown.
         """
         wanted_s = self._least_s * min(FACTOR_MAX, waiting_runs / BATCH_RUNS_MAX)
         if self._last is not None and served_per_s > 0:

@@ -1,4 +1,4 @@
-"""What the profiler and the report are told of one query."""
+"""Reports one query's data to the profiler and to the report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Measures:
 
     Args:
         query: its name.
-        profiler: hears of it for the slot.
+        profiler: gets it for the slot.
         tally: counts it for the report.
     """
 
@@ -25,11 +25,11 @@ class Measures:
         self._tally = tally
 
     def arrived(self, run: Run) -> None:
-        """A run was read."""
+        """Note that a run was read."""
         self._tally.arrived(run.first_seq, run.last_seq, run.shed)
         self._profiler.arrived(
             self._query,
-            # What was shed came too: the input is what it is.
+            # Shed events arrived too: the input rate includes them.
             events=run.events + run.shed,
             raw_bytes=run.raw_bytes * (run.events + run.shed) // run.events,
             first_due_s=run.arrival_s,
@@ -37,7 +37,7 @@ class Measures:
         )
 
     def dispatched(self, what: Dispatched[Run]) -> None:
-        """A run is on its way."""
+        """Note that a run was sent."""
         self._profiler.dispatched(
             self._query,
             lane=what.lane,
@@ -49,12 +49,12 @@ class Measures:
             self._tally.sent(what.raw_bytes, what.sent_bytes)
 
     def done(self, done: Done[Run], now_s: float) -> None:
-        """Runs are completed, for the first time."""
+        """Note that runs were completed, for the first time."""
         for run in done.runs:
             self._tally.completed(done.lane, max(0.0, now_s - run.arrival_s), run.events)
             self._tally.received(run.first_seq, run.last_seq)
             if run.first_seq in done.isolated:
-                continue  # how long that took says nothing of the lane
+                continue  # its time says nothing about the lane
             self._profiler.completed(
                 self._query,
                 first_seq=run.first_seq,
@@ -67,6 +67,6 @@ class Measures:
             )
 
     def released(self, release: Release[Results], now_s: float) -> None:
-        """Results go to the sink."""
+        """Note that results go to the sink."""
         latency_s = max(0.0, now_s - release.arrival_s)
         self._tally.released(latency_s, release.events, release.results.batch.num_rows, late=release.late)

@@ -1,4 +1,4 @@
-"""What is known of a lost lane."""
+"""The loss of a lane."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why and when, on the gateway's clock, a lane was lost."""
+    """Why a lane was lost, and when on the gateway's clock."""
 
     reason: str
     at_s: float

@@ -1,4 +1,4 @@
-"""One query from ingress to sink: the shell that carries out its exchange's instructions and reports events to it."""
+"""One query from ingress to sink: carries out its exchange's instructions and reports events to it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-import gateway.core.exchange.events as told
+import gateway.core.exchange.events as ev
 from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
 from gateway.core.exchange import Exchange, ExchangeSettings, LaneView
@@ -24,7 +24,7 @@ from gateway.core.exchange.instructions import (
 )
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetterFile
-from gateway.query.flow.delivery import HELD_BYTES_MAX, Delivery, Results
+from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Delivery, Pace, Results
 from gateway.query.flow.lane import Answer, Lane, LaneEvent
 from gateway.query.flow.letters import letters_of
 from gateway.query.flow.measures import Measures
@@ -47,29 +47,30 @@ PATIENCE = Patience()
 
 
 class Pipeline:
-    """The running half of a query, between its ingress and its sink. Runs on the event loop.
+    """The running part of a query between its ingress and its sink. Runs on the event loop.
 
     Args:
         name: the query's.
-        stateful: its plan holds state: runs go home only, in order, and its host is told what is committed.
+        stateful: its plan is stateful: runs go home only, in order, and its host is notified of commits.
         log: the query's run log.
         sink: opened; knows what is committed.
-        dead_letters: where poison events go.
-        bad_rows: says when so many fail that the query is broken.
-        flush_s: how long a gap is waited for.
+        dead_letters: the file for poison events.
+        bad_rows: decides when so many rows fail that the query is broken.
+        flush_s: how long to wait for a gap.
         ordered: False releases on completion.
         gate: the bound on bytes in memory.
-        profiler: hears of every dispatch and completion.
+        profiler: notified of every dispatch and completion.
         tally: counts for the report.
         clock: time.
         on_acknowledge: called with the source position up to which everything is committed, after each commit.
         on_commit: called with the last seq up to which all is committed, after each commit.
-        on_failed: called with (lane, reason) when the query cannot go on in a lane.
-        on_broken: called with the reason when the query itself is at fault: what showed it is not completed.
-        on_overdue: called with the reason when a stateful query is not answered and has to be opened again from its
-            checkpoint; None lets its lane fail instead.
-        patience: how long a lane's answer is waited for.
+        on_failed: called with (lane, reason) when the query has failed in a lane.
+        on_broken: called with the reason when the query itself is at fault; the run that showed it is not completed.
+        on_overdue: called with the reason when a stateful query gets no answer and must be opened again from its
+            checkpoint; None: its lane fails instead.
+        patience: how long to wait for a lane's answer.
         held_bytes_max: bound on the bytes of results that wait for earlier ones.
+        pace: how often the sink is written.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Pipeline:
         on_overdue: Callable[[str], None] | None = None,
         patience: Patience = PATIENCE,
         held_bytes_max: int = HELD_BYTES_MAX,
+        pace: Pace = PACE,
     ) -> None:
         self.name = name
         self._stateful = stateful
@@ -126,13 +128,14 @@ class Pipeline:
             dead_letters,
             clock,
             position_after=lambda committed: log.position_before(self._done_before(committed)),
-            on_tick=lambda: self._handle(told.Tick(at_s=clock.now())),
+            on_tick=lambda: self._handle(ev.Tick(at_s=clock.now())),
             on_commit=self._committed,
+            pace=pace,
         )
 
     # ------------------------------------------------------------------------------------------------ the exchange
 
-    def _handle(self, event: told.ExchangeEvent[Run, Results]) -> None:
+    def _handle(self, event: ev.ExchangeEvent[Run, Results]) -> None:
         for instruction in self._exchange.handle(event):
             self._carry_out(instruction)
 
@@ -160,13 +163,13 @@ class Pipeline:
     # ------------------------------------------------------------------------------------------------------- lanes
 
     def add_lane(self, lane: Lane) -> None:
-        """Let ``lane`` take part; until shares name it, a cloud lane gets nothing."""
+        """Add ``lane``; a cloud lane gets no runs until shares name it."""
         self._lanes[lane.name] = lane
         sender = asyncio.create_task(lane.run(), name=f"{self.name} to {lane.name}")
         sender.add_done_callback(lambda ended: self._sender_ended(lane.name, ended))
         self._senders[lane.name] = sender
         self._handle(
-            told.LaneOpened(
+            ev.LaneOpened(
                 at_s=self._clock.now(),
                 lane=lane.name,
                 credit_bytes=lane.credit_bytes,
@@ -180,11 +183,11 @@ class Pipeline:
             self.on_failed(lane, f"a run cannot be sent: {error}")
 
     async def remove_lane(self, name: str, loss: Loss | None = None) -> None:
-        """Take a lane out; runs that are open in it wait again and go elsewhere.
+        """Remove a lane; its open runs wait again and are dispatched elsewhere.
 
         Args:
             name: the lane's.
-            loss: why and when it was lost, if it was: then it is logged how long its runs took to go elsewhere.
+            loss: why and when it was lost, if it was: then the log shows how long its runs took to move elsewhere.
         """
         lane = self._lanes.pop(name, None)
         if lane is None:
@@ -193,12 +196,12 @@ class Pipeline:
         sender = self._senders.pop(name)
         sender.cancel()
         reason, lost_s = ("", None) if loss is None else (loss.reason or "its link ended", loss.at_s)
-        self._handle(told.LaneLost(at_s=self._clock.now(), lane=name, reason=reason, lost_s=lost_s))
+        self._handle(ev.LaneLost(at_s=self._clock.now(), lane=name, reason=reason, lost_s=lost_s))
         await end_tasks(sender)
 
     def drain_lane(self, name: str) -> None:
-        """Give a lane no further run."""
-        self._handle(told.LaneDraining(at_s=self._clock.now(), lane=name))
+        """Send no further run to a lane."""
+        self._handle(ev.LaneDraining(at_s=self._clock.now(), lane=name))
 
     def lane_idle(self, name: str) -> bool:
         """Whether nothing of this query is open in a lane."""
@@ -215,31 +218,31 @@ class Pipeline:
 
     @property
     def isolating_s(self) -> float:
-        """For how long engine hosts have looked for bad rows in runs of the lanes that are open."""
+        """How long engine hosts have looked for bad rows in runs of the open lanes."""
         now_s = self._clock.now()
         return sum(self._exchange.lane(name).isolating_s(now_s) for name in self._exchange.open_lanes)
 
     @property
     def rates_per_s(self) -> list[float]:
-        """Events per second that each lane serves while it has some; 0 before its first."""
+        """Events per second that each lane serves while it has work; 0 before its first."""
         now_s = self._clock.now()
-        return [self._exchange.lane(name).rate_per_s(now_s) for name in self._exchange.open_lanes]
+        return self._exchange.rates_per_s(now_s)
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
-        """Follow other shares from now on."""
-        self._handle(told.SharesSet(at_s=self._clock.now(), shares=dict(shares)))
+        """Use these shares from now on."""
+        self._handle(ev.SharesSet(at_s=self._clock.now(), shares=dict(shares)))
 
     @property
     def cloud_share(self) -> float:
-        """R: the part of the events that cloud lanes are to get."""
+        """R: the part of the events that cloud lanes should get."""
         return self._exchange.cloud_share
 
     # --------------------------------------------------------------------------------------------------- publisher
 
     def offer(self, run: Run) -> None:
-        """Take a run from the ingress."""
+        """Accept a run from the ingress."""
         self._measures.arrived(run)
-        self._handle(told.RunLogged(at_s=self._clock.now(), run=run))
+        self._handle(ev.RunLogged(at_s=self._clock.now(), run=run))
 
     def _moved(self, what: Moved) -> None:
         first_ms, last_ms = (1000 * (at_s - what.lost_s) for at_s in (what.first_s, what.last_s))
@@ -254,8 +257,8 @@ class Pipeline:
 
     # ---------------------------------------------------------------------------------------------- what lanes tell
 
-    def tell(self, event: LaneEvent) -> None:
-        """See ``LaneOwner.tell``."""
+    def on_event(self, event: LaneEvent) -> None:
+        """See ``LaneOwner.on_event``."""
         self._handle(event)
 
     def asked(self, lane: str, first_seq: int, last_seq: int) -> Sequence[Run]:
@@ -268,7 +271,7 @@ class Pipeline:
             self._on_failed(lane, reason)
 
     def on_answer(self, answer: Answer) -> None:
-        """See ``LaneOwner.on_answer``: the first completion counts, and what is done before is dropped."""
+        """See ``LaneOwner.on_answer``: the first completion counts, and later ones are dropped."""
         first_seq, last_seq = answer.first_seq, answer.last_seq
         runs = self.asked(answer.lane, first_seq, last_seq)
         bad = [seq - first_seq for seq, _ in answer.poison]
@@ -279,7 +282,7 @@ class Pipeline:
             self._batch_start_seq = max(self._batch_start_seq, first_seq)
         results = Results(answer.results, tuple(letters_of(answer, runs, self._clock.wall())))
         self._handle(
-            told.Answered(
+            ev.Answered(
                 at_s=self._clock.now(),
                 lane=answer.lane,
                 first_seq=first_seq,
@@ -309,13 +312,13 @@ class Pipeline:
         await self._delivery.run()
 
     def _done_before(self, committed: IntervalSet) -> int:
-        """Return the seq before which nothing will be asked for again."""
+        """Return the seq before which no run will be needed again."""
         watermark = committed.watermark()
-        # A stateful query's last batch may have to run again although its results are in: its runs stay in the log.
+        # A stateful query's last batch may have to run again although its results exist: its runs stay in the log.
         return min(watermark, self._batch_start_seq) if self._stateful else watermark
 
     async def forget_committed(self) -> None:
-        """Drop from the run log, and acknowledge to the source, what is committed."""
+        """Remove committed runs from the run log, and acknowledge them to the source."""
         before_seq = self._done_before(self._sink.committed)
         try:
             await run_to_end(lambda: self._log.retire(before_seq))
@@ -326,15 +329,15 @@ class Pipeline:
     async def _committed(self, ranges: tuple[tuple[int, int], ...]) -> None:
         await self.forget_committed()
         self._on_commit(self._sink.committed.watermark() - 1)
-        self._handle(told.Committed(at_s=self._clock.now(), ranges=ranges))
+        self._handle(ev.Committed(at_s=self._clock.now(), ranges=ranges))
 
     # ------------------------------------------------------------------------------------------------ what is asked
 
     def end_slot(self, oldest_unread_s: float | None, unread_events: int) -> None:
-        """Tell the profiler, before a slot ends, what waits."""
+        """Report to the profiler, before a slot ends, what waits."""
         now_s, exchange = self._clock.now(), self._exchange
-        self._handle(told.Tick(at_s=now_s))
-        self._handle(told.SlotPassed(at_s=now_s))
+        self._handle(ev.Tick(at_s=now_s))
+        self._handle(ev.SlotPassed(at_s=now_s))
         for lane in exchange.open_lanes:
             if exchange.waiting_events and not exchange.lane(lane).has_room:
                 self._profiler.no_credit(self.name, lane)
@@ -363,11 +366,11 @@ class Pipeline:
 
     @property
     def trouble(self) -> str:
-        """Why the sink takes nothing now; empty when it does."""
+        """Why the sink accepts nothing now; empty if it does."""
         return self._delivery.trouble
 
     async def close(self) -> None:
-        """Stop all lanes and close the sink; what was not completed is done again after the next start."""
+        """Stop all lanes and close the sink; what is not completed is done again after the next start."""
         for name in list(self._lanes):
             await self.remove_lane(name)
         await self._delivery.close()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-# Runs in one micro-batch: more save Spark's fixed costs, fewer answer earlier.
+# Runs in one micro-batch: more of them save Spark's fixed costs, fewer are answered earlier.
 BATCH_RUNS_MAX = 8
 
 
@@ -14,8 +14,8 @@ BATCH_RUNS_MAX = 8
 class Run:
     """A contiguous range of seq, in memory until it is completed.
 
-    ``arrival_s`` is the mean due time of its events on the gateway's monotonic clock; ``shed`` is how many events came
-    with its own, or since the run before it, and were shed.
+    ``arrival_s`` is the mean due time of its events on the gateway's monotonic clock; ``shed`` is how many events were
+    shed between the end of the previous run and the end of this one.
     """
 
     first_seq: int

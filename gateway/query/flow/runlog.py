@@ -1,7 +1,7 @@
-"""The run log: which events each run holds, durable before the run is routed, so that recovery cuts the same runs.
+"""The run log: which events each run holds, durable before the run is dispatched, so that recovery cuts equal runs.
 
-One line a record: CRC32 in hex, a blank, JSON. A torn tail (a line without its end, or the last line with a wrong
-CRC) is cut; a wrong line before the last is damage and is reported.
+One line per record: CRC32 in hex, a blank, JSON. A torn tail (a line without its end, or a last line with a wrong CRC)
+is cut off; a wrong line before the last is damage and is reported.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from infra.statefiles import StateError, make_folder, sync_folder, write_atomica
 
 
 class RunRecord(msgspec.Struct, frozen=True, tag="run"):
-    """A run: its seq range, the source positions that it lies between, and the mean due time of its events.
+    """A run: its seq range, the source positions around it, and the mean due time of its events.
 
-    ``shed``: so many more events lie between its positions, evenly spread, that were not taken in.
-    ``shed_before``: so many lie between the run before it and this one, that were not taken in either.
-    ``arrival_wall_s`` is seconds since 1970, since the monotonic clock does not outlive a reboot. ``disordered``:
-    it holds an event older than one before it, and is processed at home. ``newest``: the event-time column that tells
-    so, and the newest time in it (us since 1970) up to the end of this run.
+    ``shed``: how many more events between its positions, evenly spread, were shed. ``shed_before``: how many between
+    the previous run and this one were shed.
+    ``arrival_wall_s`` is seconds since 1970, since the monotonic clock does not survive a reboot. ``disordered``: it
+    contains an event older than an earlier one, and is processed at home. ``newest``: the event-time column that
+    decides this, and the newest time in it (us since 1970) up to the end of this run.
     """
 
     first_seq: int
@@ -43,10 +43,10 @@ class RunRecord(msgspec.Struct, frozen=True, tag="run"):
 
 
 class LogHead(msgspec.Struct, frozen=True, tag="head"):
-    """The first line: whose log it is, when its replay began, where the runs before it ended, and their newest time.
+    """The first line: the log's owner, the start of its replay, the end of earlier runs, and their newest time.
 
-    ``shed`` counts the events that were not taken in before its position. ``source`` is what all positions in the log
-    were read from; None in a log of a version that kept no mark.
+    ``shed`` counts the events that were shed before its position. ``source`` is the mark of the source of all positions
+    in the log; None in a log of an older version.
     """
 
     owner: str
@@ -73,20 +73,20 @@ def _line(record: LogHead | RunRecord) -> bytes:
 
 
 class RunLog:
-    """The log of one query. Its methods block on the disk: call them in threads; one waits for another.
+    """The log of one query. Its methods block on the disk: call them in threads; they wait for one another.
 
     Attributes:
-        head: the first record; its ``owner`` must be the given one.
-        runs: runs that had not been retired when the log was opened, by seq.
+        head: the first record; its ``owner`` must match.
+        runs: the runs that were not retired when the log was opened, by seq.
         shed_events: how many events were ever shed before the last run in the log; as durable as the runs.
-        shed_since: events that were shed after the last run; the next run's record has to count them.
+        shed_since: events that were shed after the last run; the next run's record must count them.
     """
 
     def __init__(self, path: Path, head: LogHead) -> None:
         """Open the log at ``path``, or begin it with ``head``.
 
         Raises:
-            StateError: the log is damaged, or belongs to other state.
+            StateError: the log is damaged, or belongs to another state.
         """
         self._path = path
         self._lock = threading.Lock()
@@ -108,36 +108,36 @@ class RunLog:
 
     @property
     def next_seq(self) -> int:
-        """The first seq that no run in the log has."""
-        runs = self.runs  # looked at once: another thread may put a shorter list in its place
+        """The first seq that is in no run of the log."""
+        runs = self.runs  # read once: another thread may replace it by a shorter list
         return runs[-1].last_seq + 1 if runs else self.head.next_seq
 
     @property
     def newest(self) -> tuple[str, int] | None:
-        """The event-time column and the newest time in it (us since 1970), as the last run in the log says it."""
+        """The event-time column and the newest time in it (us since 1970), from the last run in the log."""
         runs = self.runs
         return runs[-1].newest if runs else self.head.newest
 
     @property
     def position(self) -> Position:
-        """The source position after the last run in the log, and after what was skipped."""
+        """The source position after the last run in the log, and after skipped records."""
         skipped, runs = self._skipped, self.runs
         return skipped or (runs[-1].end if runs else self.head.position)
 
     def position_before(self, seq: int) -> Position:
-        """Return the position up to which every event before ``seq`` was read, and none from ``seq`` on."""
+        """Return the position that separates the events before ``seq`` from those from ``seq`` on."""
         with self._lock:
             if seq >= self.next_seq and not self.shed_since:
                 return self.position
-            # What was shed since is counted by the next run: until then the source must not forget it.
+            # The next run counts events that were shed since: until then the source must keep them.
             ends = [run.end for run in self.runs if run.last_seq < seq]
             return ends[-1] if ends else self.head.position
 
     def append(self, runs: Sequence[RunRecord]) -> None:
-        """Add runs, in order of seq, and return once they are on the disk.
+        """Add runs, in order of seq, and return once they are on disk.
 
         Raises:
-            OSError: the disk is full or fails; they may be given again, and what is in nevertheless is passed over.
+            OSError: the disk is full or fails; add them again, and those that are in the log are skipped.
         """
         with self._lock:
             runs = [run for run in runs if run.first_seq >= self.next_seq]
@@ -145,7 +145,7 @@ class RunLog:
                 return
             data = memoryview(b"".join(map(_line, runs)))
             if self._torn:
-                # After a failed write or fsync nobody knows what the file holds: it is written anew.
+                # After a failed write or fsync the file's content is uncertain, so it is rewritten.
                 self._rewrite()
             reached("runlog.append.before")
             self._torn = True
@@ -162,12 +162,12 @@ class RunLog:
             reached("runlog.append.after")
 
     def skip(self, position: Position, shed: int = 0) -> None:
-        """Note that up to ``position`` there is no event but some that were shed; it need not survive a crash."""
+        """Note that there is no event up to ``position`` except shed ones; this need not survive a crash."""
         self._skipped = position
         self.shed_since += shed
 
     def retire(self, before_seq: int, *, rewrite_bytes: int = 1_000_000) -> None:
-        """Forget runs that end before ``before_seq``; the file is rewritten once it has grown by ``rewrite_bytes``."""
+        """Remove runs that end before ``before_seq``; the file is rewritten once it has grown by ``rewrite_bytes``."""
         with self._lock:
             keep = next((i for i, run in enumerate(self.runs) if run.last_seq >= before_seq), len(self.runs))
             if keep:
@@ -181,22 +181,22 @@ class RunLog:
                 self._rewrite()
 
     def note_source(self, mark: Mark) -> None:
-        """Keep ``mark`` as that of the source which all positions in the log are of.
+        """Store ``mark`` as that of the source of all positions in the log.
 
         Raises:
-            OSError: the disk fails; note it again.
+            OSError: the disk fails; call it again.
         """
         with self._lock:
             if mark != self.head.source:
                 self._replace_head(msgspec.structs.replace(self.head, source=mark), self.runs)
 
     def begin_source(self, mark: Mark, position: Position, started_wall_s: float) -> None:
-        """Go on in another source at ``position``: the runs, all of them committed, are forgotten, and seq goes on.
+        """Continue in another source at ``position``: the runs, all committed, are removed, and seq continues.
 
-        One write replaces positions and mark, so that no crash leaves positions of the one with the mark of the other.
+        One write replaces position and mark, so that no crash can mix the two sources.
 
         Raises:
-            OSError: the disk fails; begin it again.
+            OSError: the disk fails; call it again.
         """
         with self._lock:
             head = LogHead(self.head.owner, started_wall_s, self.next_seq, position, shed=self.shed_events, source=mark)
@@ -211,25 +211,26 @@ class RunLog:
             self.head, self.runs = before
             raise
 
-    def close(self) -> None:
-        """Leave only the runs that were not retired, and close the file."""
+    def close(self, *, rewrite: bool = True) -> None:
+        """Leave only the runs that were not retired, unless ``rewrite`` is False, and close the file."""
         with self._lock:
             try:
-                self._rewrite()
+                if rewrite:
+                    self._rewrite()
             except OSError as error:
-                # All that was appended is in; what was retired is found committed after the next start.
+                # Everything appended is in it; the next start finds retired runs committed.
                 _LOG.warning("%s cannot be truncated now: %s", self._path, error)
             finally:
                 self._file.close()
 
     def _rewrite(self) -> None:
-        # Until it is known that the new file is there for good, what is appended to it may be gone after a crash.
+        # Until the new file is durable, records that are appended to it may be lost in a crash.
         self._torn = True
         reached("runlog.rewrite.before")
         try:
             write_atomically(self._path, b"".join([_line(self.head), *map(_line, self.runs)]))
         finally:
-            # Whether or not it was replaced, what is appended from now on must go to the file that has the name.
+            # Whether or not it was replaced, records from now on must go to the file with that name.
             self._file.close()
             self._file = self._path.open("ab", buffering=0)
         self._appended_bytes = 0
@@ -258,7 +259,7 @@ class RunLog:
 
 
 def peek(path: Path) -> tuple[LogHead, list[RunRecord]] | None:
-    """Return what a log holds, which may be another gateway's; None where there is none. Nothing is changed.
+    """Return the content of a log, even of another gateway; None if there is none. Changes nothing.
 
     Raises:
         StateError: it has no head.

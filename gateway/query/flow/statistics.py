@@ -28,9 +28,9 @@ class Tally:
         self._slot_events = 0
 
     def arrived(self, first_seq: int, last_seq: int, shed: int = 0) -> None:
-        """Count the events of a run, and those that were shed beside it.
+        """Count the events of a run, and the events that were shed with it.
 
-        One that is read again after its engine was lost is not counted again.
+        A run that is read again after its engine was lost is not counted again.
         """
         self.shed += shed if first_seq >= self._next_seq else 0
         self.events += max(0, last_seq + 1 - max(first_seq, self._next_seq))
@@ -61,7 +61,7 @@ class Tally:
         self.late_results += results if late else 0
 
     def take_slot(self) -> tuple[int, float | None]:
-        """Return (events completed, their mean latency over all lanes) since the last call; no mean without events."""
+        """Return (events completed, their mean latency over all lanes) since the last call; None without events."""
         events = self._slot_events
         mean_s = self._slot_latency_s / events if events else None
         self._slot_latency_s, self._slot_events = 0.0, 0

@@ -1,4 +1,4 @@
-"""The private engine hosts in a gateway's care, and which query runs on which of them."""
+"""The private engine hosts, and which query runs on which of them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from policies.failures.blame import Blame, HostLoss, WaitingQuery
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
-# A host that has answered no query for so long, although all wait, is stuck.
+# A host that has answered no query for this long, although all wait, is stuck.
 _STUCK_S = 30.0
 
 
 class StartedWith(TypedDict):
-    """What every private engine host is started with; see ``ProcessCloud``."""
+    """The settings with which every private engine host is launched; see ``ProcessCloud``."""
 
     master: str
     spark_conf: Mapping[str, str]
@@ -42,10 +42,10 @@ class StartedWith(TypedDict):
 
 
 class MakeHost(Protocol):
-    """Makes the care for one host process."""
+    """Creates the object for one host process."""
 
     def __call__(self, role: str) -> HomeHost:
-        """Return the care for a host that is for ``role``."""
+        """Return the object for a host with this role."""
         ...
 
 
@@ -58,15 +58,15 @@ class Seat:
 
 
 class Home:
-    """Has the private engine hosts: one that queries share, one for suspects, one for each query that wants its own.
+    """Keeps the private engine hosts: one that queries share, one for suspects, one for each query with its own.
 
     Args:
-        make_host: makes the care for one host process.
-        tags: what a host must have been started with; one with other tags is replaced.
+        make_host: creates the object for one host process.
+        tags: what a host must have been launched with; a host with other tags is replaced.
         queries: by name.
         clock: time.
         keep_standby: keep a second shared host ready, which takes over.
-        own_hosts: each query has a host of its own; none is shared.
+        own_hosts: each query has its own host; none is shared.
         probes: see ``HostKeeper``.
     """
 
@@ -116,7 +116,7 @@ class Home:
             self._clock,
             standby=standby,
             probes=probes,
-            all_got_on=lambda: self._all_got_on(keeper, queries),
+            all_progressed=lambda: self._all_progressed(keeper, queries),
         )
         return keeper
 
@@ -127,11 +127,11 @@ class Home:
     # ----------------------------------------------------------------------------------------------- start and stop
 
     async def connect(self) -> None:
-        """Link up with all hosts, one after another; each is ready then.
+        """Connect to all hosts, one after another; each is ready then.
 
         Raises:
-            CloudError: one cannot be started.
-            LinkLost: it went away again.
+            CloudError: one cannot be launched.
+            LinkLost: its link was lost again.
             TimeoutError: it did not become ready.
         """
         for keeper in self._keepers:
@@ -143,7 +143,7 @@ class Home:
             keeper.watch()
 
     async def stop_watching(self) -> None:
-        """Let hosts be lost from now on."""
+        """Stop replacing hosts that are lost."""
         for keeper in self._keepers:
             await keeper.stop_watching()
 
@@ -159,7 +159,7 @@ class Home:
 
     @property
     def runtime(self) -> Runtime:
-        """What a VM must run, to the letter.
+        """The runtime that a VM must have, exactly.
 
         Raises:
             LinkLost: there is no host yet.
@@ -167,16 +167,16 @@ class Home:
         return self._keepers[0].connection.link.hello.runtime
 
     def in_service(self) -> list[InService]:
-        """Return all hosts that are kept, and the one that stands by.
+        """Return all hosts, and the standby.
 
         Raises:
-            NotSettledError: one is being started or replaced.
+            NotSettledError: one is being launched or replaced.
         """
         return [host for keeper in self._keepers for host in keeper.in_service()]
 
     @property
     def trouble(self) -> str:
-        """Why a lost host is not started again yet; empty when all is well."""
+        """Why a lost host is not launched again yet; empty if nothing is wrong."""
         return "; ".join(keeper.trouble for keeper in self._keepers if keeper.trouble)
 
     @property
@@ -186,7 +186,7 @@ class Home:
 
     @property
     def mistake(self) -> BaseException | None:
-        """What ended the care of a host although no host can be the cause; None while all is well."""
+        """The internal error that ended the task of a host; None if nothing is wrong."""
         return next((mistake for keeper in self._keepers if (mistake := keeper.mistake)), None)
 
     # ------------------------------------------------------------------------------------------- who runs on which host
@@ -196,7 +196,7 @@ class Home:
 
         Raises:
             CloudError: the host for suspects cannot be launched.
-            LinkLost: it went away again.
+            LinkLost: its link was lost again.
             TimeoutError: it did not become ready.
         """
         if query in self._trial.suspects:
@@ -208,14 +208,14 @@ class Home:
         return Seat(await keeper.ready(), on_trial=False)
 
     def lose(self, query: str, reason: str) -> None:
-        """Give up the host of a query, which is stuck."""
+        """Abandon the host of a query, because it is stuck."""
         keeper = self._own.get(query, self._shared)
         assert keeper is not None, "a query without a host of its own shares one"
         keeper.lose(reason)
 
     @contextmanager
     def opening(self, query: str, connection: Connection) -> Iterator[None]:
-        """Note while the block lasts that a query is being opened on a host, which that may end."""
+        """Note, while the block lasts, that a query is being opened on a host, which may end the host."""
         self._opening[query] = (connection, self._clock.now())
         try:
             yield
@@ -236,9 +236,9 @@ class Home:
         return all(each >= _STUCK_S for each in waited_s)
 
     def lost(self, connection: Connection) -> tuple[str, ...]:
-        """Return the queries that are suspected of having ended a host; call it before their lanes are taken out.
+        """Return the queries that are suspected of having ended a host; call it before their lanes are removed.
 
-        The answer is found once for each host, when its loss is first noticed.
+        The answer is computed once for each host, when its loss is first noticed.
         """
         found = self._suspects_of.get(connection)
         if found is None:
@@ -261,21 +261,21 @@ class Home:
         return suspects
 
     def accuse(self, query: str) -> None:
-        """Let a query that ended its host alone run alone again."""
+        """Run a query alone again, because it ended its host while it ran alone."""
         self._trial.accuse([query])
 
     async def acquit(self, query: str) -> None:
-        """Let a suspect that did no harm run with the others again."""
+        """Clear a suspect that did no harm: it runs with the others again."""
         await self._trial.acquit(query)
 
     async def convict(self, query: str) -> None:
-        """Take note that a query ended the host on which it ran alone: the other suspects are cleared."""
+        """Note that a query ended the host on which it ran alone: the other suspects are cleared."""
         await self._trial.convict(query)
 
     # ------------------------------------------------------------------------------------------------------ the rest
 
     async def _warm(self, connection: Connection) -> None:
-        """Let every query that runs do so once on a host that stands by; one that is refused there is passed over."""
+        """Run every query once on a standby host; a query that is refused there is skipped."""
         for query in self._queries.values():
             if not query.started:
                 continue
@@ -284,15 +284,15 @@ class Home:
             except QueryRefusedError as error:
                 _LOG.warning("query %s could not be warmed up on the standby host: %s", query.name, error)
 
-    def _all_got_on(self, keeper: HostKeeper, names: Sequence[str]) -> bool:
-        """Tell whether each query completed something since the last loss, or has nothing to do."""
+    def _all_progressed(self, keeper: HostKeeper, names: Sequence[str]) -> bool:
+        """Return whether each query completed something since the last loss, or has nothing to do."""
         before = self._completed.get(keeper, {})
         now = self._completed[keeper] = {name: self._queries[name].tally.latency.weight for name in names}
         return all(weight > before.get(name, 0.0) or self._queries[name].idle for name, weight in now.items())
 
 
 def make_home(config: Config, authority: Authority, queries: Mapping[str, RunningQuery], clock: Clock) -> Home:
-    """Return the care for the private engine hosts that ``config`` describes."""
+    """Return the keeper of the private engine hosts of ``config``."""
     private, state_dir = config.private, config.gateway.state_dir
     own_hosts = private.host == "own"
     started_with: StartedWith = {
@@ -302,11 +302,11 @@ def make_home(config: Config, authority: Authority, queries: Mapping[str, Runnin
     }
     most = (len(queries) if own_hosts else 1) + (1 if private.standby else 0)
     machines = ProcessCloud(state_dir / "home", clock, max_vms=most, **started_with)
-    # Suspects get the CPU that the others leave.
+    # Suspects get the CPU time that the others leave.
     places = [Place(("nice", "-n", "19"), "127.0.0.1")]
     suspects = ProcessCloud(state_dir / "trial", clock, max_vms=1, places=places, **started_with)
     taken: set[str] = set()
-    # A host of another version would serve other code.
+    # A host of another version would run other code.
     tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
     if private.spark.settings:
         tags["spark"] = private.spark.fingerprint

@@ -14,7 +14,7 @@ from gateway.query.supervision.supervisor import Supervisor
 from infra.clock import Clock
 
 _POLL_S: Final = 0.05
-# How long a gateway that starts waits for queries whose sink or source cannot be reached.
+# How long a starting gateway waits for queries whose sink or source cannot be reached.
 _START_S: Final = 15.0
 
 
@@ -23,13 +23,13 @@ class NoQueryRunsError(Exception):
 
 
 class Supervision:
-    """Begins, watches and ends the supervisors of all queries.
+    """Starts, watches and ends the supervisors of all queries.
 
     Args:
-        config: what the user wrote.
+        config: the whole config.
         queries: by name.
-        home: has the private engine hosts.
-        profiler: hears of queries that fail.
+        home: keeps the private engine hosts.
+        profiler: notified of queries that fail.
         clock: time.
         on_open: called with (query, on_trial) each time a query was opened at home.
     """
@@ -68,29 +68,29 @@ class Supervision:
         return bool(supervisor.query.trouble) and others_run and self._clock.now() > ends_s
 
     def look(self) -> BaseException | None:
-        """See which queries have failed; return a mistake of our own in a supervisor, if there is one."""
+        """Check which queries have failed; return an internal error of a supervisor, if there is one."""
         for supervisor in self.of.values():
             supervisor.look()
         return next((mistake for each in self.of.values() if (mistake := each.mistake)), None)
 
     async def end(self) -> None:
-        """Leave all queries as they are from now on."""
+        """Stop supervising; the queries stay as they are."""
         await asyncio.gather(*(supervisor.end() for supervisor in self.of.values()))
 
     def over(self, query: str) -> bool:
-        """Whether nothing more is to be expected of a query: it is drained, or has failed without hope."""
+        """Whether a query will do nothing more: it is drained, or was given up after failures."""
         supervisor = self.of[query]
         return supervisor.query.drained or supervisor.hopeless
 
     @property
     def drained(self) -> bool:
-        """Whether nothing more is to be expected of any query."""
+        """Whether no query will do anything more."""
         return all(self.over(query) for query in self.of)
 
     @property
     def delivered(self) -> bool:
-        """Whether all that was read is in the sinks; of a query that is not open, nothing is delivered now."""
-        # A stateful query that runs is not open while its host is replaced.
+        """Whether everything that was read is in the sinks; a query that is not open delivers nothing now."""
+        # A running stateful query is not open while its host is replaced.
         return all(each.query.idle and (each.query.started or each.state != "running") for each in self.of.values())
 
     @property

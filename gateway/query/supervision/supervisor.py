@@ -1,7 +1,7 @@
-"""Keeps one query open: opens it at home, sets it aside when it fails, and opens it again after a pause.
+"""Keeps one query open: opens it at home, stops it when it fails, and opens it again after a pause.
 
-What ends one query ends here: its failure neither ends the gateway nor another query. The data of a query that is set
-aside stay where they are (unacknowledged at the source, or in the journal) until it runs again.
+A failure of a query ends neither the gateway nor another query. The data of a stopped query stays where it is
+(unacknowledged at the source, or in the journal) until the query runs again.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from policies.failures.restarts import Restarts, RestartTerms
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
-# A query that died may have died with its host, whose end is noticed a moment later.
+# A query may fail because its host exits, which is noticed a moment later.
 _HOST_ENDS_S: Final = 1.0
-# A suspect that has run alone for so long is cleared, also where it has not got through what was under way.
+# A suspect that has run alone for this long is cleared, even if it has not completed what was in progress.
 _TRIAL_S: Final = 120.0
 _TRIES_UNTIL_DRAINED: Final = 3
 
@@ -44,7 +44,7 @@ class HostEndedError(Exception):
 
 
 class _HostGoneError(Exception):
-    """The host of a query is gone, and the query goes on with the next one."""
+    """The host of a query is gone, and the query continues on the next one."""
 
 
 _EXPECTED = (
@@ -65,18 +65,18 @@ class Supervisor:
     """The life of one query.
 
     Args:
-        query: opened and stopped by nobody else.
-        home: has the private engine hosts.
+        query: only this supervisor opens and stops it.
+        home: keeps the private engine hosts.
         terms: when it is opened again.
-        profiler: hears when nothing of it is under way any more.
+        profiler: notified when nothing of the query is in progress any more.
         clock: time.
         on_open: called with (query, on_trial) each time it was opened at home.
 
     Attributes:
-        state: what it does now.
-        reason: why it failed last, or is being opened anew; empty while it runs.
+        state: its present state.
+        reason: why it failed last, or is being opened again; empty while it runs.
         since_wall_s: since when it has been failing (s since 1970); None while it does not.
-        tried: set once it was opened, or failed, for the first time.
+        tried: set once it was opened for the first time, or failed.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class Supervisor:
         self._task = asyncio.create_task(self._run(), name=f"supervise {self._name}")
 
     async def end(self) -> None:
-        """Leave the query as it is from now on; it may have been interrupted while it was opened."""
+        """Stop supervising; the query stays as it is, perhaps in the middle of an opening."""
         await end_tasks(self._task)
 
     # -------------------------------------------------------------------------------------------------- what is asked
 
     @property
     def mistake(self) -> BaseException | None:
-        """What ended this task, which only a mistake of ours can; None while all is well."""
+        """The internal error that ended this task; None if nothing is wrong."""
         task = self._task
         return task.exception() if task is not None and task.done() and not task.cancelled() else None
 
@@ -133,25 +133,25 @@ class Supervisor:
 
     @property
     def retry_in_s(self) -> float | None:
-        """In how many seconds it is opened again; None when it is not waiting for that."""
+        """In how many seconds it is opened again; None if it does not wait for that."""
         return None if self._retry_s is None else max(0.0, self._retry_s - self._clock.now())
 
     @property
     def hopeless(self) -> bool:
-        """Whether a gateway that runs until everything is drained waits for it no longer."""
-        # The rows on which it broke come first again, after a pause that only the other queries need.
+        """Whether a gateway that runs until drained no longer waits for it."""
+        # The rows on which it broke come first again, after a pause that only helps the other queries.
         tried = self._broken or self.failures >= _TRIES_UNTIL_DRAINED
         return self.state == "given up" or (self.state == "failed" and tried)
 
     @property
     def trouble(self) -> str:
-        """Why the query does not take or deliver events now; empty when all is well."""
+        """Why the query does not take or deliver events now; empty if nothing is wrong."""
         if self.state == "running" or not self.reason:
             return self.query.trouble
         return f"{self.state}: {self.reason}"
 
     def look(self) -> None:
-        """See whether the query has failed or its trial is over; called several times a second."""
+        """Check whether the query has failed or its trial is over; called several times a second."""
         if self.query.failure() is not None or self._trial_is_over:
             self._news.set()
 
@@ -170,7 +170,7 @@ class Supervisor:
                 return
 
     async def _live(self) -> BaseException:
-        """Run the query on one host after another until it fails; return why. A host that is lost is no failure."""
+        """Run the query on one host after another until it fails; return why. The loss of a host is not a failure."""
         while True:
             try:
                 seat = await self._home.seat(self._name)
@@ -187,7 +187,7 @@ class Supervisor:
             await asyncio.sleep(0)
 
     async def _run_on(self, seat: Seat) -> BaseException | None:
-        """Run on one host; return why the query failed, or None when the host is gone or the query leaves it."""
+        """Run on one host; return why the query failed, or None if the host is gone or the query leaves it."""
         try:
             failed = await self._open(seat, lambda: self.query.restart_home(seat.connection))
             return failed or await self._serve(seat)
@@ -197,7 +197,7 @@ class Supervisor:
             self._on_trial = False
 
     async def _serve(self, seat: Seat) -> BaseException | None:
-        """Say that the query is open, and watch it; return as ``_run_on`` does."""
+        """Report that the query is open, and watch it; return as ``_run_on`` does."""
         self._opened_s = self._clock.now()
         self._restarts.began(self._opened_s)
         self.state, self.reason, self.since_wall_s = "running", "", None
@@ -207,10 +207,10 @@ class Supervisor:
         return await self._watch(seat)
 
     async def _open(self, seat: Seat, opening: Callable[[], Coroutine[None, None, None]]) -> BaseException | None:
-        """Open the query; return why it failed, or None when it is open.
+        """Open the query; return why it failed, or None if it is open.
 
         Raises:
-            _HostGoneError: its host is gone, and the query is not known to have ended it.
+            _HostGoneError: its host is gone, and the query is not known to be the cause.
         """
         with self._home.opening(self._name, seat.connection):
             try:
@@ -261,7 +261,7 @@ class Supervisor:
         """Return the failure of a query that ended its host.
 
         Raises:
-            _HostGoneError: it is not known to have done so, and goes on without the host.
+            _HostGoneError: it is not known to be the cause, and continues without the host.
         """
         reason = await seat.connection.lost()
         suspects = self._home.lost(seat.connection)
@@ -285,7 +285,7 @@ class Supervisor:
 
     @property
     def _trial_is_over(self) -> bool:
-        """Whether a suspect got through all that had been read when its host was lost, or has run for long enough."""
+        """Whether a suspect completed everything that was read when its host was lost, or has run for long enough."""
         if not self._on_trial:
             return False
         got_through = self.query.committed_before >= self._tried_before_seq
@@ -301,12 +301,12 @@ class Supervisor:
     # ------------------------------------------------------------------------------------------------------- failures
 
     async def _set_aside(self, error: BaseException) -> bool:
-        """Stop the query and wait until it is time to open it again; return False when it is abandoned."""
+        """Stop the query and wait until it is time to open it again; return False if it is abandoned."""
         now_s = self._clock.now()
         self._broken = isinstance(error, BrokenQueryError)
         self.reason = str(error) or repr(error)
         self.since_wall_s = self.since_wall_s or self._clock.wall()
-        # Whoever was fenced would fence the other writer in turn.
+        # A fenced gateway would fence the other writer in turn.
         pause_s = None if isinstance(error, FencedError) else self._restarts.failed(now_s, self.query.isolating_s)
         self.state = "given up" if pause_s is None else "failed"
         self._retry_s = None if pause_s is None else now_s + pause_s

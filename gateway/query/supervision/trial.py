@@ -23,8 +23,8 @@ class Trial:
     One loss of a shared host has one cause. So when a suspect ends the trial's host too, the others are cleared.
 
     Args:
-        make_host: makes the care for one host process.
-        tags: what the host is started with.
+        make_host: creates the object for one host process.
+        tags: what the host is launched with.
         clock: time.
     """
 
@@ -39,7 +39,7 @@ class Trial:
 
     @property
     def suspects(self) -> Sequence[str]:
-        """Those that run alone or wait for it, in the order of their turns."""
+        """The queries that run alone or wait for that, in order."""
         return tuple(self._suspects)
 
     def accuse(self, names: Sequence[str]) -> None:
@@ -51,7 +51,7 @@ class Trial:
 
         Raises:
             CloudError: the host cannot be launched.
-            LinkLost: it went away again.
+            LinkLost: its link was lost again.
             TimeoutError: it did not become ready.
         """
         async with self._changed:
@@ -67,11 +67,11 @@ class Trial:
         return self._connection
 
     async def acquit(self, name: str) -> None:
-        """Take a suspect that did no harm out of the queue."""
+        """Remove a suspect that did no harm from the queue."""
         await self._leave([name])
 
     async def convict(self, name: str) -> None:
-        """Take the one that ended the host alone out of the queue, and clear all others."""
+        """Remove the suspect that ended the host alone from the queue, and clear all others."""
         cleared = [other for other in self._suspects if other != name]
         if cleared:
             _LOG.info(

@@ -1,9 +1,8 @@
-"""Records of a slot with only what plain equations 1 and 2, the ranking, the shares and the ledger look at.
+"""Records of a slot with only the values that equations 1 and 2, the ranking, the shares and the ledger use.
 
-To make records is a good part of what a call of a scheduler costs here. Where no policy plans and nothing is shed,
-nobody looks at what else the Profiler would tell: micro-batches, completions, the latency of each lane. The property
-test that compares worlds with and without guards compares these records with whole ones, too: without guards all are
-whole.
+Making records is a large part of the cost of a scheduler call here. Where no policy plans and nothing is shed, nothing
+uses the Profiler's other values: micro-batches, completions, the latency of each lane. The property test that compares
+worlds with and without guards compares these records with complete ones, too: without guards all are complete.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _NO_TIMES: Mapping[str, float] = {}
 class _Lane(NamedTuple):
     """One lane, plain numbers for each query: the queries of one gateway are too few for arrays.
 
-    ``open``, ``raw_bytes`` and ``sent_bytes`` are told of the cloud only.
+    ``open``, ``raw_bytes`` and ``sent_bytes`` are for the cloud only.
     """
 
     name: str
@@ -38,7 +37,7 @@ class _Lane(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What does not depend on a lane, of one query."""
+    """The values of one query that do not depend on a lane."""
 
     query: str
     latency_s: float
@@ -55,14 +54,14 @@ def brief_slots(
     cloud: LaneMeasures,
     lanes: Sequence[tuple[int, str]],
 ) -> tuple[QuerySlot, ...]:
-    """Return the same as ``measures.query_slots``, but for what nobody looks at; see there."""
+    """Return the same as ``measures.query_slots``, without unused values; see there."""
     at_home = _home_lane(rows, arrays, home)
     in_cloud = [_cloud_lane(name, (rows, column), arrays, cloud) for column, name in lanes]
     latency_s, waits = arrays.latency_s[rows].tolist(), (arrays.waiting[rows] > 0).tolist()
     rate, bytes_per_s = arrays.input_rate[rows].tolist(), arrays.input_bytes_per_s[rows].tolist()
     return tuple(
         _slot_in_cloud(seen, q, at_home, used)
-        # A lane that was given nothing yet has nothing to tell.
+        # A lane without any events so far has nothing to report.
         if (used := [one for one in in_cloud if one.smoothed_open[q] > 0 or one.rate[q] > 0])
         else _slot_at_home(seen, q, at_home)
         for q, seen in enumerate(map(_Seen, names, latency_s, waits, rate, bytes_per_s))
@@ -118,7 +117,7 @@ def _slot_at_home(seen: _Seen, q: int, home: _Lane) -> QuerySlot:
 
 
 def _slot_in_cloud(seen: _Seen, q: int, home: _Lane, cloud: Sequence[_Lane]) -> QuerySlot:
-    """Return one record; what rounds to nothing is left out, as in whole ones."""
+    """Return one record; values that round to zero are left out, as in complete ones."""
     flow = smoothed_open = 0.0
     for one in cloud:
         flow += one.completed_per_s[q]

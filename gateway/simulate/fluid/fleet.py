@@ -1,4 +1,4 @@
-"""The VMs of one gateway in a fluid world: they boot, drain, are lost and go, between two slots."""
+"""The VMs of one gateway in a fluid world: they boot, drain, are lost and terminated, between two slots."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class _Vm:
 
 
 class FluidVms:
-    """Answers a scheduler's commands, later.
+    """Carries out a scheduler's commands, with delays.
 
     Args:
         seed: of boot times and faults.
         boot_s: expected boot time.
-        columns: how many VMs there may be.
-        machines: how boot times spread, and how soon a dead VM is noticed.
-        faults: launches that fail, VMs that are taken away.
+        columns: the most VMs.
+        machines: the distribution of boot times, and how soon a dead VM is noticed.
+        faults: launches that fail, VMs that are reclaimed.
     """
 
     def __init__(self, seed: str, boot_s: float, columns: int, machines: Machines, faults: Faults) -> None:
@@ -79,10 +79,10 @@ class FluidVms:
         return self._vms[name].column
 
     def obey(self, command: Command, at_s: float, *, empty: bool = False) -> None:
-        """Begin to do what was commanded; ``empty``: nothing is in the lanes of the VM that it names.
+        """Begin a command; ``empty``: nothing is in the lanes of its VM.
 
         Raises:
-            ValueError: it concerns no VM.
+            ValueError: it is not about a VM.
         """
         match command:
             case StartVm():
@@ -117,7 +117,7 @@ class FluidVms:
 
     @property
     def next_s(self) -> float:
-        """When something happens next; infinity if nothing will."""
+        """When the next thing happens; infinity if nothing will."""
         return self._coming[0][0] if self._coming else float("inf")
 
     @property
@@ -126,12 +126,12 @@ class FluidVms:
         return [vm.name for vm in self._vms.values() if vm.draining and vm.ready]
 
     def drained(self, name: str, at_s: float) -> Event:
-        """Note that nothing is left in a VM's lane."""
+        """Note that a VM's lane is empty."""
         self._vms[name].draining = False
         return VmDrained(event_id=self.event_id(), at_s=at_s, vm=name)
 
     def next_event(self) -> tuple[Event | None, str]:
-        """Let the next thing happen; return what the scheduler is told, and the VM whose lane is closed by it."""
+        """Carry out the next step; return the event for the scheduler, and the VM whose lane it closes."""
         at_s, _, what, name = heapq.heappop(self._coming)
         vm = self._vms.get(name)
         if vm is None or (vm.ending and what != "gone"):

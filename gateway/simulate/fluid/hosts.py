@@ -1,4 +1,4 @@
-"""How engine hosts divide their time, and what is in their lanes."""
+"""How engine hosts divide their time, and the content of their lanes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NOTHING = 1e-9
 
 
 def divided(demand: Array, weight: Array, host: IntArray, capacity: Array) -> Array:
-    """Divide each host's capacity among its lanes in turn: nobody gets more than asked, the rest goes by weight.
+    """Divide each host's capacity among its lanes: no lane gets more than its demand, the rest goes by weight.
 
-    This is weighted max-min fairness, found by filling: whoever asks for less than its part gets all of it, and what is
-    left is divided anew among the others.
+    This is weighted max-min fairness, computed by filling: a lane that demands less than its part gets all of it, and
+    the rest is divided again among the others.
 
     Args:
-        demand: what each lane asks for, shape (lanes,).
-        weight: what it gets in a turn, shape (lanes,), positive.
+        demand: of each lane, shape (lanes,).
+        weight: the lane's part in a turn, shape (lanes,), positive.
         host: its host, shape (lanes,).
         capacity: shape (hosts,).
 
@@ -53,15 +53,15 @@ def divided(demand: Array, weight: Array, host: IntArray, capacity: Array) -> Ar
 
 
 def served_in_turn(kept_s: Array, offered_s: Array, hold_s: Array, host: IntArray, capacity_s: Array) -> Array:
-    """Return how long hosts work for each lane: on what is there in the order of its coming, then on what comes.
+    """Return how long hosts work for each lane: first on what is there in order of arrival, then on what arrives.
 
-    What is there came mixed, so a host that cannot serve all of it serves the same part of each lane. Of what comes to
-    it then, each lane has there what it holds at most, or all that is offered to it.
+    The content of the lanes arrived mixed, so a host that cannot serve all of it serves the same part of each lane. Of
+    the arriving work, each lane then has there the most that it holds, or everything that is offered to it.
 
     Args:
-        kept_s: work that is in each lane, shape (lanes,).
-        offered_s: what could come besides.
-        hold_s: what it holds at most.
+        kept_s: work in each lane, shape (lanes,).
+        offered_s: additional work that could arrive.
+        hold_s: the most that it holds.
         host: its host.
         capacity_s: of the hosts, shape (hosts,).
     """
@@ -74,15 +74,15 @@ def served_in_turn(kept_s: Array, offered_s: Array, hold_s: Array, host: IntArra
 
 
 def rest_of_others_s(work_s: Array, run_s: Array, host: IntArray, capacity_s: Array, cores: IntArray) -> Array:
-    """Return how long a run waits on average for what its host serves of other lanes when it gets there.
+    """Return how long a run waits on average for runs of other lanes that its host serves on its arrival.
 
     A host is busy with a lane for a part of the time, and then half of a run is left on average. A run waits only if
-    all cores are busy, and the first of several is free sooner. A lane's own runs come while one of them is served only
-    if they queue, and the fluid knows the queue.
+    all cores are busy, and the first of several is free sooner. A lane's own runs arrive during the service of one of
+    them only if they queue, and the fluid models that queue.
 
     Args:
         work_s: how long the host worked for each lane in a slot, shape (lanes,).
-        run_s: how long it works for one run.
+        run_s: its work for one run.
         host: its host.
         capacity_s: of the hosts in a slot, shape (hosts,).
         cores: of the hosts.
@@ -91,14 +91,14 @@ def rest_of_others_s(work_s: Array, run_s: Array, host: IntArray, capacity_s: Ar
     part = work_s / capacity_s[host]
     served_s = part * run_s
     waits: Array = 1.0 / (cores + 1)
-    if cores.max() > 1:
+    if np.count_nonzero(cores > 1):
         waits *= np.minimum(1.0, np.bincount(host, part, hosts)) ** (cores - 1)
     rest_s: Array = (np.bincount(host, served_s, hosts)[host] - served_s) * waits[host]
     return rest_s
 
 
 class ServiceRates:
-    """``ServiceRate`` of many lanes: what they serve a second while they have work, and what they hold by it.
+    """``ServiceRate`` of many lanes: events per second while they have work, and how many they hold because of it.
 
     Args:
         shape: of all arrays.
@@ -109,9 +109,15 @@ class ServiceRates:
         self._busy_s: Array = np.zeros(shape)
 
     def end_slot(self, at: slice | IntArray, served: Array, busy_s: Array) -> None:
-        """Take in what the lanes ``at`` served in a slot, and for how long they had work."""
+        """Note what the lanes ``at`` served in a slot, and for how long they had work."""
         self._served[at] = RATE_MEMORY * (self._served[at] + served)
         self._busy_s[at] = RATE_MEMORY * (self._busy_s[at] + busy_s)
+
+    def end_slot_of_all(self, served: Array, busy_s: Array) -> None:
+        """Do the same for all lanes."""
+        for sums, more in ((self._served, served), (self._busy_s, busy_s)):
+            sums += more
+            sums *= RATE_MEMORY
 
     def per_s(self, at: slice | IntArray) -> Array:
         """Return events a second; 0 before the first."""
@@ -121,7 +127,7 @@ class ServiceRates:
     def hold(self, at: slice | IntArray, run: Array) -> Array:
         """Return how many events are open in the lanes ``at`` while more wait.
 
-        A run is taken whole while less than the horizon is open, so on average half a run more than that is.
+        A run is taken whole while less than the horizon is open, so on average half a run more than that is open.
         """
         return np.maximum(HORIZON_S * self.per_s(at) + 0.5 * run, LEAST_RUNS * run)
 
@@ -132,13 +138,13 @@ class ServiceRates:
 
 @dataclass(slots=True)
 class Served:
-    """What lanes completed in a slot, and when that had come; all of one shape.
+    """The events that lanes completed in a slot, and when these had arrived; all of one shape.
 
     Attributes:
         events: how many.
         runs: in how many runs.
-        came_s: when they came on average.
-        first_s: when the first of them came.
+        came_s: their mean arrival.
+        first_s: the first arrival.
     """
 
     events: Array
@@ -148,26 +154,26 @@ class Served:
 
 
 class RunCosts:
-    """What a private host needs for the runs of some lanes; all arrays can be broadcast to one shape.
+    """The cost of the runs of some lanes on a private host; all arrays can be broadcast to one shape.
 
     Args:
         event_s: for an event.
         batch_s: for a run, be it small.
         runs_each: how many runs an event is, in the lanes.
         offered_runs: the same of what comes into them.
-        batch_runs: how many runs a micro-batch takes.
+        batch_runs: how many runs a micro-batch takes; None: one.
 
     Attributes:
         offered_runs: see above.
-        kept_s: what an event in the lanes costs.
-        offered_s: what an event that comes into them costs.
-        run: how many events a run in the lanes has.
+        kept_s: the cost of an event in the lanes.
+        offered_s: the cost of an event that enters them.
+        run: events per run in the lanes.
         one_run_s: how long a run is served.
         run_s: how long an event is in service.
     """
 
     def __init__(
-        self, event_s: Array, batch_s: Array, runs_each: Array, offered_runs: Array, batch_runs: Array
+        self, event_s: Array, batch_s: Array, runs_each: Array, offered_runs: Array, batch_runs: Array | None = None
     ) -> None:
         self._event_s = event_s
         self._batch_s = batch_s
@@ -177,26 +183,34 @@ class RunCosts:
         self.run: Array = 1.0 / runs_each
         self.one_run_s: Array = self.run * self.kept_s
         # A micro-batch is done as one, and a fluid passes through it: an event waits for the service of so many runs.
-        self.run_s: Array = self.one_run_s * 0.5 * (batch_runs + 1.0)
+        self.run_s: Array = self.one_run_s if batch_runs is None else self.one_run_s * 0.5 * (batch_runs + 1.0)
 
     def served(self, granted_s: Array, kept: Array, put_runs: Array) -> Array:
-        """Return how many events are served in so long: what is kept first, then what is put, so many runs each."""
+        """Return how many events are served in this time: first those in the lane, then those that enter it."""
         old = np.minimum(kept, granted_s / self.kept_s)
         most: Array = old + np.maximum(0.0, granted_s - kept * self.kept_s) / (self._event_s + self._batch_s * put_runs)
         return most
 
+    def served_at(self, rows: IntArray, granted_s: Array, kept: Array, put_runs: Array) -> Array:
+        """Return the same of some rows of lanes at home; ``granted_s`` is of these, all else of all queries."""
+        kept, kept_s = kept[rows], self.kept_s[rows]
+        put_s = self._event_s[rows] + self._batch_s[rows] * put_runs[rows]
+        old = np.minimum(kept, granted_s / kept_s)
+        most: Array = old + np.maximum(0.0, granted_s - kept * kept_s) / put_s
+        return most
+
     def work_s(self, served: Served) -> Array:
-        """Return how long a host works for what was served."""
+        """Return how long a host works for the served events."""
         work_s: Array = served.events * self._event_s + served.runs * self._batch_s
         return work_s
 
 
 class QueryCosts:
-    """What events and runs of each query cost a private host.
+    """The cost of events and runs of each query on a private host.
 
     Args:
-        queries: what is known of each.
-        machines: of its gateway, for what is not known of it.
+        queries: the parameters of each.
+        machines: of its gateway, for parameters that a query does not have.
     """
 
     def __init__(self, queries: Sequence[FluidQuery], machines: Sequence[Machines]) -> None:
@@ -206,30 +220,27 @@ class QueryCosts:
         self._further_run_s: Array = np.array([query.further_run_s for query in queries])
         self._batch_runs: Array = np.array([float(query.batch_runs) for query in queries])
         self._one_run = all(query.batch_runs == 1 for query in queries)
-        self._one: Array = np.ones(1)
 
     def serve(self, per_s: float) -> None:
-        """From now on an event costs what this rate says, however large a micro-batch is."""
+        """Use this rate for an event's cost from now on, however large a micro-batch is."""
         self._event_s.fill(1.0 / per_s)
         self._batch_s.fill(0.0)
         self._further_run_s.fill(0.0)
 
     def in_lanes(self, rows: slice | IntArray, lanes: Lanes, offered_runs: Array) -> RunCosts:
         """Return what runs cost in lanes of these rows; what comes into them is so many runs an event."""
-        wide = lanes.kept.ndim - 1
-        event_s, batch_s, further_s, most = (
-            of[rows].reshape(-1, *(1,) * wide)
-            for of in (self._event_s, self._batch_s, self._further_run_s, self._batch_runs)
-        )
+        shape = (-1, *(1,) * (lanes.kept.ndim - 1))
+        event_s, batch_s = self._event_s[rows].reshape(shape), self._batch_s[rows].reshape(shape)
         runs_each = lanes.runs_each(rows, offered_runs)
         if self._one_run:
-            return RunCosts(event_s, batch_s, runs_each, offered_runs, self._one)
+            return RunCosts(event_s, batch_s, runs_each, offered_runs)
+        further_s, most = self._further_run_s[rows].reshape(shape), self._batch_runs[rows].reshape(shape)
         runs = np.minimum(np.maximum(1.0, WAITING_PART * lanes.runs[rows]), most)
         return RunCosts(event_s, (batch_s + (runs - 1.0) * further_s) / runs, runs_each, offered_runs, runs)
 
 
 class Lanes:
-    """What is in some lanes between two slots: a fluid that came evenly between its first and its last event.
+    """The content of some lanes between two slots: a fluid that arrived evenly between its first and last event.
 
     Args:
         shape: of all arrays.
@@ -237,8 +248,8 @@ class Lanes:
     Attributes:
         kept: events.
         runs: in how many runs.
-        mean_s: when they came on average.
-        first_s: when the first of them came.
+        mean_s: their mean arrival.
+        first_s: the first arrival.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -255,7 +266,7 @@ class Lanes:
         return part
 
     def put(self, rows: IntArray, part: Lanes) -> None:
-        """Take such a copy back."""
+        """Put such a copy back."""
         self.kept[rows], self.runs[rows] = part.kept, part.runs
         self.mean_s[rows], self.first_s[rows] = part.mean_s, part.first_s
 
@@ -264,20 +275,20 @@ class Lanes:
         self.kept[at] = self.runs[at] = 0.0
 
     def runs_each(self, at: slice | IntArray, otherwise: Array) -> Array:
-        """Return how many runs an event in the lanes ``at`` is, ``otherwise`` where there is none."""
+        """Return the runs per event in the lanes ``at``, ``otherwise`` where there is none."""
         kept = self.kept[at]
         if kept.shape == otherwise.shape and not np.count_nonzero(kept):
             return otherwise
         return np.where(kept > 0, self.runs[at] / np.maximum(kept, _NOTHING), otherwise)
 
     def pass_through(self, put: Array, put_runs: Array, put_mean_s: Array, put_first_s: Array, most: Array) -> Served:
-        """Put events into the lanes and take at most ``most`` out, first come, first out.
+        """Put events into the lanes and take at most ``most`` out, first in, first out.
 
         Args:
-            put: events that come into the lanes.
+            put: events that enter the lanes.
             put_runs: in how many runs these are.
-            put_mean_s: when these came to the gateway on average.
-            put_first_s: when the first of them did.
+            put_mean_s: their mean arrival at the gateway.
+            put_first_s: their first arrival.
             most: what the hosts can serve.
         """
         served = Served(put.copy(), put_runs.copy(), put_mean_s.copy(), put_first_s.copy())
@@ -320,7 +331,6 @@ class Lanes:
         self.kept[at] = left
         self.runs[at] = np.where(left > 0, all_runs - runs, 0.0)
 
-    @property
-    def since_s(self) -> Array:
-        """When the oldest event in each lane came; infinity where there is none."""
-        return np.where(self.kept > 0, self.first_s, np.inf)
+    def since_s(self, rows: IntArray) -> Array:
+        """Return when the oldest event in each lane of some queries came; infinity where there is none."""
+        return np.where(self.kept[rows] > 0, self.first_s[rows], np.inf)

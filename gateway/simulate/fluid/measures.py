@@ -1,4 +1,4 @@
-"""What the production Profiler would say of each slot, in arrays; the same formulas, checked against it by a test."""
+"""The production Profiler's measurements of each slot, in arrays; a test compares the formulas with it."""
 
 from __future__ import annotations
 
@@ -53,13 +53,21 @@ class LaneMeasures:
         self._events[at] = RATE_MEMORY * self._events[at] + completed
         self._busy_s[at] = RATE_MEMORY * self._busy_s[at] + busy_s
 
+    def end_slot_of_all(self, open_events: Array, completed: Array, busy_s: Array) -> None:
+        """Take in a slot of all lanes; see ``end_slot``."""
+        self.open += FLOW_WEIGHT * (open_events - self.open)
+        self.completed_per_s += FLOW_WEIGHT * (completed / self._slot_s - self.completed_per_s)
+        for sums, more in ((self._events, completed), (self._busy_s, busy_s)):
+            sums *= RATE_MEMORY
+            sums += more
+
     def rate(self, at: Index) -> Array:
-        """Return the events per busy second of the lanes ``at``; 0 where nothing was measured yet."""
+        """Return the events per busy second of the lanes ``at``; 0 without a measurement."""
         events, busy_s = self._events[at], self._busy_s[at]
         return np.where((events > 0) & (busy_s > 0), events / np.maximum(busy_s, 1e-12), 0.0)
 
     def rates(self, at: Index) -> list[float]:
-        """Return the same as ``rate``, sooner where lanes are few."""
+        """Return the same as ``rate``, faster if there are few lanes."""
         sums = zip(self._events[at].tolist(), self._busy_s[at].tolist(), strict=True)
         return [events / max(busy_s, 1e-12) if events > 0 and busy_s > 0 else 0.0 for events, busy_s in sums]
 
@@ -70,7 +78,7 @@ class LaneMeasures:
 
 
 class SlotArrays:
-    """What was measured in the last slot: one value for each query, and one for each query and cloud lane.
+    """The measurements of the last slot: one value for each query, and one for each query and cloud lane.
 
     Args:
         queries: how many.
@@ -100,9 +108,9 @@ class SlotArrays:
 
 
 class _Lane(NamedTuple):
-    """What was measured in one lane, a plain number for each query: records are made of them one by one.
+    """The measurements of one lane, a plain number for each query, since records are made one by one.
 
-    ``raw_bytes`` and ``sent_bytes`` are told of the cloud only.
+    ``raw_bytes`` and ``sent_bytes`` are for the cloud only.
     """
 
     name: str
@@ -121,7 +129,7 @@ class _Lane(NamedTuple):
 
 
 class _Queries(NamedTuple):
-    """The same of what does not depend on a lane."""
+    """The measurements that do not depend on a lane."""
 
     latency_s: list[float]
     run_events: list[float]
@@ -146,7 +154,7 @@ def query_slots(
         arrays: the slot's.
         home: flows and rates at home.
         cloud: the same in the cloud.
-        lanes: column and name of each cloud lane that there is.
+        lanes: column and name of each existing cloud lane.
     """
     at_home = _home_lane(rows, arrays, home)
     in_cloud = [_cloud_lane(name, (rows, column), arrays, cloud) for column, name in lanes]
@@ -159,7 +167,7 @@ def query_slots(
     )
     return tuple(
         _query_slot(name, q, queries, at_home, used)
-        # A lane that was given nothing yet has nothing to tell.
+        # A lane without any events so far has nothing to report.
         if (used := [one for one in in_cloud if one.smoothed_open[q] > 0 or one.rate[q] > 0])
         else _slot_at_home(name, q, queries, at_home)
         for q, name in enumerate(names)
@@ -210,7 +218,7 @@ def _whole(values: Array) -> list[int]:
 
 
 def _query_slot(name: str, q: int, of: _Queries, home: _Lane, cloud: Sequence[_Lane]) -> QuerySlot:
-    """Return one record. What rounds to nothing is left out, as a Counter of the Profiler has no such key."""
+    """Return one record. Values that round to zero are left out, as a Counter of the Profiler has no such key."""
     flow = smoothed_open = events = waited_s = 0.0
     for one in cloud:
         flow += one.completed_per_s[q]
@@ -244,7 +252,7 @@ def _query_slot(name: str, q: int, of: _Queries, home: _Lane, cloud: Sequence[_L
 
 
 def _slot_at_home(name: str, q: int, of: _Queries, home: _Lane) -> QuerySlot:
-    """Return the same record where nothing is in the cloud: most are like that."""
+    """Return the same record for a query with nothing in the cloud, as most are."""
     events, flow, open_events = home.completed_events[q], home.completed_per_s[q], home.open[q]
     rate, dispatched = home.rate[q], home.dispatched[q]
     return QuerySlot(

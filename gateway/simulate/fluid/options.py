@@ -1,8 +1,9 @@
-"""What a fluid world is like: gateways, their queries, and what comes."""
+"""The options of a fluid world: gateways, their queries, and their load."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from policies.arrays import Array, IntArray
 
 
 class LoadSource(Protocol):
-    """Says how many events come in each slot; asked for one block of slots after the other."""
+    """Returns the events of each slot; called for one block of slots after the other."""
 
     def block(self, first_slot: int, slots: int) -> Array:
         """Return the events of each query, shape (slots, queries)."""
@@ -30,15 +31,15 @@ class FluidQuery:
     Attributes:
         name: as in the settings of its gateway's scheduler.
         statistic: what L_t is.
-        run_s: a run holds what came in so much time, but never more than ``run_events``.
+        run_s: a run holds the events of this time, but at most ``run_events``.
         run_events: see there.
         event_bytes: raw size.
-        sent_part: what is left of it on the WAN.
-        disordered: part of the runs that hold an event out of order, and so go home.
-        batch_s: what a micro-batch of one run costs however small it is; None: as the site's ``Machines`` say.
-        further_run_s: what each further run in it costs.
-        batch_runs: so many runs it takes at most.
-        event_s: what an event costs besides; None: the same.
+        sent_part: the part of it that crosses the WAN.
+        disordered: part of the runs that contain an event out of order, and so go home.
+        batch_s: the cost of a micro-batch of one run, however small; None: from the site's ``Machines``.
+        further_run_s: the cost of each further run in it.
+        batch_runs: the most runs in it.
+        event_s: the additional cost of an event; None: from the site's ``Machines``.
     """
 
     name: str
@@ -77,12 +78,12 @@ class FluidOptions:
         seed: of boot times and faults.
         sites: the gateways; all have slots of the same length.
         load: events, in the order of all sites' queries.
-        slots: events come for so many slots; then the gateways drain and give every VM back.
-        rest_slots: after so many more slots the gateways stop, whatever still waits.
-        faults: of them launches that fail and VMs that are taken away.
-        every_slot: call each scheduler in each slot, also where nothing can come of it.
-        make_scheduler: makes the scheduler of a site.
-        served: what the private host and a VM serve a second in a slot, in place of what micro-batches cost; for
+        slots: how long events arrive; then the gateways drain and terminate every VM.
+        rest_slots: after this many more slots the gateways stop, whatever still waits.
+        faults: of them launches that fail and VMs that are reclaimed.
+        every_slot: call each scheduler in each slot, even if it can have no effect.
+        make_scheduler: creates the scheduler of a site.
+        served: events per second of the private host and of a VM in a slot, instead of the cost of micro-batches; for
             machines whose speed was recorded.
 
     Raises:
@@ -139,10 +140,10 @@ class Spikes:
         per_s: mean rate of each query, shape (queries,).
         slot_s: length of a slot.
         seed: of arrivals and of the times of spikes.
-        day: by which part the rate swings over a day.
-        every_s: a spike comes once in so much time.
-        for_s: and lasts so long.
-        times: by which the rate grows meanwhile.
+        day: the part by which the rate swings over a day.
+        every_s: time between two spikes.
+        for_s: length of a spike.
+        times: factor of the rate during a spike.
         together: queries with equal numbers have their spikes together, shape (queries,).
     """
 
@@ -160,14 +161,26 @@ class Spikes:
     ) -> None:
         self._per_slot = np.asarray(per_s, dtype=np.float64) * slot_s
         self._slot_s = slot_s
+        self._seed = seed
         self._random = np.random.default_rng([seed, 1])
-        self._shift_s = np.random.default_rng([seed, 2]).uniform(0.0, every_s, int(together.max()) + 1)[together]
+        self._shift_s = np.random.default_rng([seed, 2]).uniform(0.0, every_s, int(together.max()) + 1)
+        self._together = together
         self._day, self._every_s, self._for_s, self._times = day, every_s, for_s, times
 
     def block(self, first_slot: int, slots: int) -> Array:
         """See ``LoadSource``."""
         at_s = (first_slot + np.arange(slots))[:, None] * self._slot_s
         means = self._per_slot * (1.0 - self._day * np.cos(2.0 * np.pi * at_s / 86_400.0))
-        in_spike = (at_s + self._shift_s) % self._every_s < self._for_s
+        in_spike = ((at_s + self._shift_s) % self._every_s < self._for_s)[:, self._together]
         drawn: Array = self._random.poisson(np.where(in_spike, self._times * means, means)).astype(np.float64)
         return drawn
+
+    def restarted(self) -> Spikes:
+        """Return the same load from its beginning."""
+        fresh = copy(self)
+        fresh.restart()
+        return fresh
+
+    def restart(self) -> None:
+        """Go back to the beginning."""
+        self._random = np.random.default_rng([self._seed, 1])

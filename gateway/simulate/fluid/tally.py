@@ -1,4 +1,4 @@
-"""What a fluid world came to: latencies as histograms in one array, misses, and a picture over time."""
+"""The results of a fluid world: latencies as histograms in one array, misses, and values over time."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ _SMALLEST_S = 1e-4
 _GROWTH = 1.04
 _BINS = math.ceil(math.log(1e7 / _SMALLEST_S) / math.log(_GROWTH)) + 1
 POINTS_MOST = 1440
-"""A day is told by the minute."""
+"""A day is recorded in minutes."""
 NAMED_MOST = 32
-"""Of more queries, only all together are told over time."""
+"""With more queries, only their sum is recorded over time."""
 
 
 class LatencyTally:
     """Latencies of many queries, weighted by events: mean and largest exact, quantiles within 2 %.
 
     Args:
-        qos_s: what each query promises, shape (queries,).
+        qos_s: the promise of each query, shape (queries,).
 
     Attributes:
         events: completed, by query.
-        missed: of these, those that took longer than promised.
+        missed: those of them that took longer than promised.
         largest_s: by query.
     """
 
     def __init__(self, qos_s: Array) -> None:
         queries = len(qos_s)
         self._qos_s = qos_s
-        self._bins: Array = np.zeros(queries * _BINS)
-        self._first = np.arange(queries) * _BINS
+        # Bin by bin, not query by query: most latencies of a slot are alike, and so near each other in memory.
+        self._bins: Array = np.zeros(_BINS * queries)
+        self._row: IntArray = np.arange(queries)
         self._total_s: Array = np.zeros(queries)
         self.events: Array = np.zeros(queries)
         self.missed: Array = np.zeros(queries)
@@ -42,14 +43,25 @@ class LatencyTally:
 
     def add(self, rows: IntArray | slice, latency_s: Array, events: Array) -> None:
         """Count events of the queries ``rows``, each named once."""
-        place = np.log(np.maximum(latency_s, _SMALLEST_S) * (1.0 / _SMALLEST_S)) * (1.0 / math.log(_GROWTH))
-        at = self._first[rows] + np.minimum(place.astype(np.intp), _BINS - 1)
+        place = np.maximum(latency_s, _SMALLEST_S)
+        place *= 1.0 / _SMALLEST_S
+        np.log(place, out=place)
+        place *= 1.0 / math.log(_GROWTH)
+        at = np.minimum(place.astype(np.intp), _BINS - 1)
+        at *= len(self._row)
+        at += self._row[rows]
         self._bins[at] += events
         self._total_s[rows] += latency_s * events
         self.events[rows] += events
-        self.missed[rows] += np.where(latency_s > self._qos_s[rows], events, 0.0)
+        late = latency_s > self._qos_s[rows]
+        if np.count_nonzero(late):
+            self.missed[rows] += events * late
         seen_s = np.where(events > 0, latency_s, 0.0)
         self.largest_s[rows] = np.maximum(self.largest_s[rows], seen_s)
+
+    @property
+    def _by_query(self) -> Array:
+        return self._bins.reshape(_BINS, -1).T
 
     def mean_s(self, q: int) -> float:
         """Return a query's mean latency; 0 without events."""
@@ -57,7 +69,7 @@ class LatencyTally:
 
     def quantile_s(self, q: int, part: float) -> float:
         """Return the latency below which ``part`` of a query's events lie; 0 without events."""
-        return _quantile_s(self._bins[q * _BINS : (q + 1) * _BINS], part, float(self.largest_s[q]))
+        return _quantile_s(self._by_query[q], part, float(self.largest_s[q]))
 
     def all_mean_s(self) -> float:
         """Return the mean latency over all queries; 0 without events."""
@@ -66,7 +78,7 @@ class LatencyTally:
 
     def all_quantile_s(self, part: float) -> float:
         """Return the same as ``quantile_s`` over all queries."""
-        return _quantile_s(self._bins.reshape(-1, _BINS).sum(axis=0), part, float(self.largest_s.max()))
+        return _quantile_s(np.ascontiguousarray(self._by_query).sum(axis=0), part, float(self.largest_s.max()))
 
 
 def _quantile_s(bins: Array, part: float, largest_s: float) -> float:
@@ -80,15 +92,15 @@ def _quantile_s(bins: Array, part: float, largest_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Some slots together.
+    """Several slots together.
 
     Attributes:
         until_s: their end.
-        latency_s: mean latency of what was completed, of each named query or of all together; None without any.
+        latency_s: mean latency of completed events, of each named query or of all together; None without any.
         missed: part of these events that took longer than promised, in the same order.
         input_rate: events a second, of all queries.
-        vms: VMs that were there at the end.
-        usd: spent until then.
+        vms: VMs at the end.
+        usd: money spent until then.
     """
 
     until_s: float
@@ -104,8 +116,8 @@ class Picture:
     """Collects points of equal length.
 
     Attributes:
-        tally: counts all that is completed.
-        every_slots: slots that make one point.
+        tally: counts all completed events.
+        every_slots: slots per point.
         slot_s: length of a slot.
         points: so far.
     """

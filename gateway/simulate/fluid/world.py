@@ -1,4 +1,4 @@
-"""A fluid world: arrays step from slot to slot, schedulers are called where something can come of it."""
+"""A fluid world: arrays step from slot to slot; schedulers are called when that can have an effect."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from policies.signals import (
 )
 
 _BLOCK_EVENTS = 2**16
-"""Loads are asked for so many numbers at a time: few enough for the caches, many enough for numpy."""
+"""Loads are generated in blocks of this many numbers: few enough for the caches, many enough for numpy."""
 _NOTHING = 1e-6
 _COMMANDS_MOST = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Commanded:
-    """A command, and whose."""
+    """A command, and its gateway."""
 
     at_s: float
     site: int
@@ -55,7 +55,7 @@ class Commanded:
 
 @dataclass(frozen=True, slots=True)
 class FluidQueryOutcome:
-    """What one query saw; latencies from arrival to completion, quantiles within 2 %."""
+    """The results of one query; latencies from arrival to completion, quantiles within 2 %."""
 
     name: str
     events: float
@@ -70,21 +70,21 @@ class FluidQueryOutcome:
 
 @dataclass(frozen=True, slots=True)
 class FluidOutcome:
-    """What a fluid world came to.
+    """The results of a fluid world.
 
     Attributes:
-        lasted_s: until all gateways were at rest.
-        slots: that were lived through.
-        calls: of schedulers at the end of a slot.
-        vms: that were started.
-        usd: what they cost.
+        lasted_s: time until all gateways were at rest.
+        slots: simulated slots.
+        calls: calls of schedulers at the end of a slot.
+        vms: VMs that were started.
+        usd: their cost.
         mean_s: mean latency of all events.
         p95_s: within 2 %.
         missed: part of the events that took longer than promised.
         queries: one outcome each.
-        points: a picture over time: of each query if there are at most ``NAMED_MOST``, else of all together.
-        vm_marks: (at_s, VM, what) for each VM that was started, became ready, was ended, was gone; of the first site.
-        commands: all commands but questions to policies and orders to train models, up to a bound.
+        points: values over time: of each query if there are at most ``NAMED_MOST``, else of all together.
+        vm_marks: (at_s, VM, what) when a VM was started, ready, terminated and gone; of the first site.
+        commands: all commands except ``Ask`` and ``Fit``, up to a limit.
     """
 
     lasted_s: float
@@ -111,7 +111,7 @@ class FluidWorld:
     """One fluid world.
 
     Args:
-        options: what it is like.
+        options: its options.
         progress: called with (slot, all slots) now and then.
     """
 
@@ -146,7 +146,6 @@ class FluidWorld:
         self._next_s = np.full(len(sites), np.inf)
         self._draining: set[int] = set()
         self._cloud_events = np.zeros(len(qos_s))
-        self._came = np.zeros(len(qos_s))
         self._live = np.zeros(len(sites), dtype=np.intp)
         self._usd = np.zeros(len(sites))
         self._serving = np.zeros(len(sites), dtype=np.bool_)
@@ -161,7 +160,7 @@ class FluidWorld:
     # ---------------------------------------------------------------------------------------------------------- running
 
     def run(self) -> FluidOutcome:
-        """Live until all events are completed and all VMs given back."""
+        """Simulate until all events are completed and all VMs terminated."""
         options = self._options
         nothing = np.zeros(len(self._all))
         slot, stopped, full_until = 0, False, options.slots
@@ -180,7 +179,7 @@ class FluidWorld:
             if slot >= options.slots and not stopped:
                 if not self._empty:
                     full_until = slot
-                # The last runs are served and, as the daemon does, the sink has committed their results.
+                # The last runs are served and, as in the daemon, the sink has committed their results.
                 rested_s = (slot - full_until) * options.slot_s
                 stopped = rested_s >= self.flow.run_s + PART_S or slot >= options.slots + options.rest_slots
                 if stopped:
@@ -217,12 +216,13 @@ class FluidWorld:
 
     def _count(self, came: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         slot, rows = self.flow.slot, self._in_cloud
-        self._came += came
         self.tally.add(slice(None), slot.home_s, slot.home_completed)
         self._picture.slot(float(came.sum()))
         if len(rows):
-            for column in np.flatnonzero(slot.cloud_completed[rows].any(axis=0)).tolist():
+            for column in range(slot.cloud_completed.shape[1]):
                 events = slot.cloud_completed[rows, column]
+                if not np.count_nonzero(events):
+                    continue
                 self.tally.add(rows, slot.cloud_s[rows, column], events)
                 self._cloud_events[rows] += events
 
@@ -243,7 +243,7 @@ class FluidWorld:
         if self._looks_at_cpu[site]:
             cpu = {HOME: flow.cpu(rows, None)} | {name: flow.cpu(rows, column) for column, name in lanes}
         self._handle(site, SlotEnded(event_id=vms.event_id(), at_s=at_s, queries=slots, cpu=cpu))
-        empty = not (flow.cloud.kept[rows].any() or flow.slot.cloud_open[rows].any())
+        empty = not (np.count_nonzero(flow.cloud.kept[rows]) or np.count_nonzero(flow.slot.cloud_open[rows]))
         bytes_per_s = flow.slot.input_bytes_per_s
         self._guards.called(site, self._schedulers[site], at_s, bytes_per_s, lanes_empty=empty)
 
@@ -293,7 +293,7 @@ class FluidWorld:
         return first + self._names[site].index(query)
 
     def _train(self, at_s: float) -> None:
-        """Train what was ordered in the slot; the models are there when it ends."""
+        """Carry out the trainings that were ordered in the slot; the models are ready at its end."""
         orders, self._orders = self._orders, []
         for site, order in orders:
             models, event_id = fit(order), self._vms[site].event_id()

@@ -1,4 +1,4 @@
-"""What happens when, on a virtual clock, and a trace of it."""
+"""The agenda of a virtual clock, and a trace of what happened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Action = Callable[[], None]
 
 
 class Agenda:
-    """A clock that stands at the time of what happens now; equal times happen in the order of their entry."""
+    """A clock at the time of the present action; actions at equal times happen in the order of their entry."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -24,29 +24,30 @@ class Agenda:
         return self._now_s
 
     def at(self, at_s: float, action: Action) -> None:
-        """Let ``action`` happen at ``at_s``; at once after what is going on, if that is over."""
+        """Schedule ``action`` at ``at_s``; right after the present action if that time is over."""
         heapq.heappush(self._entries, (max(at_s, self._now_s), next(self._numbers), action))
 
     def after(self, wait_s: float, action: Action) -> None:
-        """Let ``action`` happen ``wait_s`` from now."""
+        """Schedule ``action`` ``wait_s`` from now."""
         self.at(self._now_s + wait_s, action)
 
     def step(self) -> bool:
-        """Let the next thing happen; return False when there is none."""
+        """Carry out the next action; return False if there is none."""
         if not self._entries:
             return False
         at_s, _, action = heapq.heappop(self._entries)
-        self._now_s = max(self._now_s, at_s)
+        if at_s > self._now_s:
+            self._now_s = at_s
         action()
         return True
 
     def skip(self, by_s: float) -> None:
-        """Let the clock step forward: what was due meanwhile happens late."""
+        """Step the clock forward: actions that were due meanwhile happen late."""
         self._now_s += by_s
 
 
 class Trace:
-    """What happened, a line each; the same world gives the same bytes.
+    """The history, one line for each step; the same world gives the same bytes.
 
     Args:
         agenda: knows the time.

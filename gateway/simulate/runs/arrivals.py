@@ -14,21 +14,21 @@ from gateway.simulate.options import QueryOptions
 from policies.switching.shedding import Sampler
 
 _ALMOST = 1e-6
-# A run that is full is closed late by no more than this part of ``run_s``.
+# A full run is closed late by at most this part of ``run_s``.
 _LOOKS = 0.1
 _NO_ROWS = pa.RecordBatch.from_pylist([], schema=pa.schema([]))
 
 
 class Arrivals:
-    """What comes from the source of one query, cut into runs as ``Ingress`` does.
+    """The events of one query, cut into runs as by ``Ingress``.
 
     Args:
         options: the query and its load.
-        seed: of what it draws.
+        seed: of random draws.
         since_s: when the load begins.
 
     Attributes:
-        sampler: says which part is shed.
+        sampler: decides which part is shed.
         next_seq: the seq of the next event.
     """
 
@@ -46,11 +46,11 @@ class Arrivals:
 
     @property
     def unread(self) -> tuple[int, float]:
-        """How many events are due and in no run yet, and since when the first of them can be."""
+        """How many events are due and in no run yet, and the earliest time at which the first was due."""
         return int(self._due_events + _ALMOST), self._open_since_s
 
     def full_runs(self, to_s: float) -> Iterator[Run]:
-        """Take what came since the last call, and yield the runs that are full."""
+        """Take the arrivals since the last call, and yield the full runs."""
         span_s, from_s, self._read_s = to_s - self._read_s, self._read_s, to_s
         events = self._load.events(from_s, to_s)
         self._per_s = events / span_s if span_s > 0 else 0.0
@@ -61,11 +61,11 @@ class Arrivals:
             yield from self._cut(most, to_s - min(over_s, span_s))
 
     def lingered(self, linger_s: float) -> bool:
-        """Return whether the open run has been open for so long."""
+        """Return whether the open run has been open for this long."""
         return self._read_s - self._open_since_s >= linger_s - _ALMOST
 
     def rest(self) -> Iterator[Run]:
-        """Yield the open run, if anything is in it."""
+        """Yield the open run, if it has any events."""
         return self._cut(self.unread[0], self._read_s)
 
     def look_again_s(self, linger_s: float) -> float:

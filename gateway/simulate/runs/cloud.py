@@ -1,4 +1,4 @@
-"""The cloud of a simulated world, with books of its own, and an actuator that deals with it as the daemon's does."""
+"""The cloud of a simulated world, with its own books, and an actuator that uses it as the daemon's does."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class _Bill:
 
 
 class CloudBooks:
-    """What the cloud itself knows: which machines there are, and what they cost."""
+    """The cloud's own records: which VMs exist, and their cost."""
 
     def __init__(self, terms: BillingTerms) -> None:
         self._terms = terms
         self._bills: dict[str, _Bill] = {}
 
     def created(self, name: str, at_s: float) -> None:
-        """A machine exists from now on."""
+        """Note that a VM exists from now on."""
         promise(name not in self._bills, f"a second machine {name} was created")
         self._bills[name] = _Bill(at_s)
 
     def ended(self, name: str, at_s: float) -> None:
-        """A machine is no more; ending it again changes nothing."""
+        """Note that a VM is gone; repeated calls change nothing."""
         bill = self._bills.get(name)
         if bill is not None and bill.until_s is None:
             bill.until_s = at_s
 
     def entered_a_period(self, name: str, from_s: float, to_s: float) -> bool:
-        """Return whether another billing period of a machine that exists began in this time."""
+        """Return whether another billing period of an existing VM began in this time."""
         bill = self._bills.get(name)
         if bill is None or bill.until_s is not None:
             return False
@@ -56,7 +56,7 @@ class CloudBooks:
         return {name for name, bill in self._bills.items() if bill.until_s is None}
 
     def time_usd(self, at_s: float) -> float:
-        """What all machines ever have cost, without traffic."""
+        """The cost of all VMs so far, without traffic."""
         return sum(
             self._terms.time_usd(self._terms.billed_s(bill.since_s, at_s if bill.until_s is None else bill.until_s))
             for bill in self._bills.values()
@@ -75,17 +75,17 @@ class _Vm:
 
 
 class SimulatedFleet:
-    """Does what the scheduler commands, and tells it what came of it.
+    """Carries out the scheduler's commands, and reports the outcome to it.
 
     Args:
         options: the world's.
         agenda: time.
-        trace: what happened.
-        tell: gives the scheduler an event.
+        trace: the history.
+        tell: passes an event to the scheduler.
         attach: opens all queries on a host.
-        detach: takes a lane out of all queries; called with its name, and why it was lost if it was.
+        detach: removes a lane from all queries; called with its name, and why it was lost if it was.
         idle: whether nothing is open in a lane.
-        make_host: makes a host of this name.
+        make_host: creates a host with this name.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class SimulatedFleet:
             self._agenda.after(self._options.machines.detect_s, lambda: self.lose(vm.name, "reclaimed"))
 
     def lose(self, name: str, reason: str) -> None:
-        """A VM no longer answers, or is given up."""
+        """Note that a VM no longer answers, or is abandoned."""
         vm = self._vms.get(name)
         if vm is None or vm.ending or vm.lost or not vm.launched:
             return
@@ -219,11 +219,11 @@ class SimulatedFleet:
 
     @property
     def unforeseen_usd(self) -> float:
-        """What may have been spent beyond the budget: a period of each VM that the cloud did not take back in time."""
+        """Possible spending beyond the budget: a period of each VM that the cloud did not terminate in time."""
         terms = self._options.scheduler.billing
         return len(self._refused) * terms.time_usd(terms.period_s)
 
     @property
     def settled(self) -> bool:
-        """Whether no VM is left, in the gateway's hands or in the cloud."""
+        """Whether no VM is left, at the gateway or in the cloud."""
         return not self._vms and not self._endings and not self.books.machines

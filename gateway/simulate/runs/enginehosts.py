@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-import gateway.core.exchange.events as told
+import gateway.core.exchange.events as ev
 from engines.simulated.server import Server, ServiceInterval
 from gateway.core.exchange.instructions import Pack, Send
 from gateway.query.flow.lane import LaneEvent
@@ -52,14 +52,14 @@ class SimulatedEngineHost:
         self._link_free_s = agenda.now_s
 
     def cpu(self, from_s: float, to_s: float) -> float:
-        """Return for which part of this time the cores were busy, in [0, 1]; what ended before is forgotten."""
+        """Return the part of this time in which the cores were busy, in [0, 1]; earlier intervals are dropped."""
         while self._worked and self._worked[0].done_s <= from_s:
             self._worked.popleft()
         busy_s = sum(max(0.0, min(job.done_s, to_s) - max(job.begun_s, from_s)) for job in self._worked)
         return busy_s / (self.machines.cores * (to_s - from_s)) if to_s > from_s else 0.0
 
     def send_s(self, sent_bytes: float) -> float:
-        """Take the link for so many bytes and return how long that keeps the sender."""
+        """Use the link for this many bytes and return how long that blocks the sender."""
         if self.name == HOME:
             return 0.0
         now_s = self._agenda.now_s
@@ -83,27 +83,27 @@ class SimulatedEngineHost:
         self,
         run: Run,
         work_s: float,
-        hear: Callable[[Reply], None],
+        on_reply: Callable[[Reply], None],
         begun: Callable[[], None],
         aside: Callable[[], None],
     ) -> None:
-        """Take a run that was sent now.
+        """Accept a run that was sent now.
 
         Args:
             run: the run.
             work_s: how long a private core works on it.
-            hear: gets the answer, if any comes.
-            begun: called when the gateway hears that the host has begun with it, so that another may be sent.
-            aside: called when the gateway hears that the host looks for bad rows in it.
+            on_reply: called with the answer, if any comes.
+            begun: called when the gateway learns that the host has begun with it, so that another may be sent.
+            aside: called when the gateway learns that the host looks for bad rows in it.
         """
         needed_s = work_s if self.name == HOME else work_s / self.machines.vm_speed
-        self._agenda.after(self._delay_s, lambda: self._serve(run, needed_s, hear, begun, aside))
+        self._agenda.after(self._delay_s, lambda: self._serve(run, needed_s, on_reply, begun, aside))
 
     def _serve(
         self,
         run: Run,
         work_s: float,
-        hear: Callable[[Reply], None],
+        on_reply: Callable[[Reply], None],
         begun: Callable[[], None],
         aside: Callable[[], None],
     ) -> None:
@@ -117,9 +117,9 @@ class SimulatedEngineHost:
             self._trace.note(f"fault: {self.name} finds bad rows in {run.first_seq}")
             self._agenda.at(served.done_s + self._delay_s, aside)
             done_s += self._draw.uniform(0.0, self._faults.bad_rows_s)
-        self._agenda.at(done_s, lambda: self._finish(run, done_s - served.begun_s, hear))
+        self._agenda.at(done_s, lambda: self._finish(run, done_s - served.begun_s, on_reply))
 
-    def _finish(self, run: Run, batch_s: float, hear: Callable[[Reply], None]) -> None:
+    def _finish(self, run: Run, batch_s: float, on_reply: Callable[[Reply], None]) -> None:
         if not self.alive or self.hung:
             return
         self._batches += 1
@@ -129,17 +129,17 @@ class SimulatedEngineHost:
             self._trace.note(f"fault: {self.name} lost the reply for {run.first_seq}")
             return
         late_s = draw.uniform(0, faults.late_s) if draw.random() < faults.late_reply else 0.0
-        self._agenda.after(self._delay_s + late_s, lambda: hear(reply))
+        self._agenda.after(self._delay_s + late_s, lambda: on_reply(reply))
         if draw.random() < faults.doubled_reply:
             again_s = self._delay_s + draw.uniform(0, faults.late_s)
-            self._agenda.after(again_s, lambda: hear(reply))
+            self._agenda.after(again_s, lambda: on_reply(reply))
 
 
 class SimulatedLaneOwner(Protocol):
-    """Who hears of a lane."""
+    """Receives the events of a lane."""
 
-    def tell(self, event: LaneEvent) -> None:
-        """Let the exchange know what happened."""
+    def on_event(self, event: LaneEvent) -> None:
+        """Report an event to the exchange."""
         ...
 
     def payload_bytes(self, lane: str, run: Run) -> int:
@@ -147,15 +147,15 @@ class SimulatedLaneOwner(Protocol):
         ...
 
     def sends(self, lane: str, run: Run) -> int:
-        """See that a run may be sent now; return how many bytes it has on the link."""
+        """Check that a run may be sent now; return its size on the link."""
         ...
 
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
-        """Return how long a private core of such machines works on a run, one of so many in a lane."""
+        """Return how long a private core of such machines works on a run in a lane with this many runs."""
         ...
 
     def on_reply(self, lane: str, reply: Reply) -> None:
-        """A host has answered."""
+        """Process a host's answer."""
         ...
 
     def open_runs(self, lane: str) -> int:
@@ -164,14 +164,14 @@ class SimulatedLaneOwner(Protocol):
 
 
 class SimulatedLane:
-    """A lane of one query to a host: packs at once, sends over the host's link, and takes what the host says.
+    """A lane of one query to a host: packs at once, sends over the host's link, and processes the host's messages.
 
     Args:
         host: the host.
-        owner: hears what happens.
+        owner: receives the lane's events.
         agenda: time.
-        whole: the first seqs of runs of which none is answered before all are there, as Spark does with a micro-batch
-            that it planned before it was lost.
+        whole: the first seqs of runs that are answered only when all of them have arrived, like a micro-batch that
+            Spark had planned before it was lost.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class SimulatedLane:
         return self.host.name
 
     def order(self, what: Pack[Run] | Send) -> None:
-        """Do what the exchange says."""
+        """Carry out an instruction of the exchange."""
         match what:
             case Pack(run=run):
                 self._agenda.after(0.0, lambda: self._pack(run))
@@ -202,8 +202,8 @@ class SimulatedLane:
         if self.closed:
             return
         self._packed = run
-        self._owner.tell(
-            told.Packed(
+        self._owner.on_event(
+            ev.Packed(
                 at_s=self._agenda.now_s,
                 lane=self.name,
                 first_seq=run.first_seq,
@@ -224,20 +224,20 @@ class SimulatedLane:
         if self.closed:
             return
         work_s = self._owner.work_s(run, self.host.machines, self._owner.open_runs(self.name))
-        self.host.take(run, work_s, self._hear, lambda: self._consumed(run), lambda: self._aside(run))
-        self._owner.tell(told.Sent(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq, took_s=took_s))
+        self.host.take(run, work_s, self._on_reply, lambda: self._consumed(run), lambda: self._aside(run))
+        self._owner.on_event(ev.Sent(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq, took_s=took_s))
 
     def _consumed(self, run: Run) -> None:
         if not self.closed and self.host.alive:
             consumed_bytes = self._owner.payload_bytes(self.name, run)
             now_s = self._agenda.now_s
-            self._owner.tell(told.Credited(at_s=now_s, lane=self.name, consumed_bytes=consumed_bytes))
+            self._owner.on_event(ev.Credited(at_s=now_s, lane=self.name, consumed_bytes=consumed_bytes))
 
     def _aside(self, run: Run) -> None:
         if not self.closed and self.host.alive and not self.host.hung:
-            self._owner.tell(told.Isolating(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq))
+            self._owner.on_event(ev.Isolating(at_s=self._agenda.now_s, lane=self.name, first_seq=run.first_seq))
 
-    def _hear(self, reply: Reply) -> None:
+    def _on_reply(self, reply: Reply) -> None:
         if self.closed or not self.host.alive:
             return
         if reply.first_seq in self._whole:

@@ -1,8 +1,8 @@
-"""A gateway before an engine that works in micro-batches, and a stateful query on it: Spark, on a virtual clock.
+"""A gateway with a micro-batch engine that runs a stateful query: Spark, on a virtual clock.
 
-What is the gateway's own is the production code or its rules: how runs are cut (``Linger``), how much a lane holds,
-how many runs a micro-batch takes, when the sink gets a part, and that a stateful engine goes on only when the sink has
-the results (decision 0006). What things cost is measured: see ``EngineCosts``.
+The gateway's part is the production code or its rules: how runs are cut (``Linger``), how much a lane holds, how many
+runs a micro-batch takes, when the sink gets a part, and that a stateful engine continues only when the sink has the
+results (decision 0006). Costs are measured: see ``EngineCosts``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import gateway.core.exchange.events as told
+import gateway.core.exchange.events as ev
 from engines.simulated.generators import ConstantRate
 from engines.simulated.microbatches import Closed, MicroBatchedQuery, ProducedEvents
 from engines.simulated.placement import SimulatedVm
@@ -39,14 +39,14 @@ _Fed = tuple[Run, Callable[[Reply], None]]
 
 @dataclass(frozen=True, slots=True)
 class EngineCosts:
-    """What is not per event, in seconds.
+    """The costs that are not per event, in seconds.
 
     Attributes:
-        batch_s: a micro-batch, however small.
-        run_s: each run in it: an input partition of its own.
-        between_s: from hearing that the sink has its results to the planning of the next.
-        commit_s: the sink and the run log, for a part.
-        off_s: standard deviation of what a micro-batch takes more, or less, by chance.
+        batch_s: of a micro-batch, however small.
+        run_s: of each run in it: an input partition of its own.
+        between_s: from the report that the sink has its results to the planning of the next.
+        commit_s: of the sink and the run log, for a part.
+        off_s: standard deviation of a micro-batch's time.
     """
 
     batch_s: float
@@ -58,7 +58,7 @@ class EngineCosts:
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """When runs are cut, and how long slots and the sink's ticks are; as the config of the gateway says."""
+    """When runs are cut, and the length of slots and of the sink's ticks, as in the gateway's config."""
 
     linger_s: float = 0.1
     run_events: int = 2000
@@ -68,7 +68,7 @@ class Cutting:
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """A window's results, and when the sink showed them."""
+    """A window's results, and when they appeared in the sink."""
 
     closed: Closed
     at_s: float
@@ -78,13 +78,13 @@ class MicroBatchHost(SimulatedEngineHost):
     """An engine host with one stateful query.
 
     Args:
-        query: what runs.
+        query: the query.
         mips: million instructions a second.
-        costs: see there.
+        costs: its costs.
         agenda: time.
-        answer: gets what a micro-batch closed when it is done; the host goes on when ``committed`` is called.
+        answer: called with the windows that a micro-batch closed, when it is done; the host continues at ``committed``.
         due_s: when the event of a seq was due.
-        chance: says by how much a micro-batch is off.
+        chance: draws the random part of a micro-batch's time.
     """
 
     def __init__(
@@ -112,20 +112,20 @@ class MicroBatchHost(SimulatedEngineHost):
     def take(
         self,
         run: Run,
-        work_s: float,  # noqa: ARG002  # it depends
-        hear: Callable[[Reply], None],
+        work_s: float,  # noqa: ARG002  # computed here
+        on_reply: Callable[[Reply], None],
         begun: Callable[[], None],  # noqa: ARG002  # a run takes no credit here
         aside: Callable[[], None],  # noqa: ARG002  # no row is bad here
     ) -> None:
         """See ``SimulatedEngineHost.take``."""
-        self._time.after(self._delay_s, lambda: self._fed(run, hear))
+        self._time.after(self._delay_s, lambda: self._fed(run, on_reply))
 
-    def _fed(self, run: Run, hear: Callable[[Reply], None]) -> None:
-        self._feed.append((run, hear))
+    def _fed(self, run: Run, on_reply: Callable[[Reply], None]) -> None:
+        self._feed.append((run, on_reply))
         self._plan()
 
     def committed(self) -> None:
-        """Hear that the sink has the results of the last micro-batch."""
+        """Note that the sink has the results of the last micro-batch."""
         self._time.after(self._costs.between_s, self._ready)
 
     def _ready(self) -> None:
@@ -151,19 +151,19 @@ class MicroBatchHost(SimulatedEngineHost):
     ) -> None:
         self.batches += 1
         self._answer(closed)
-        for run, hear in taken:
-            hear(Reply(run.first_seq, run.last_seq, self.batches, work_s))
+        for run, on_reply in taken:
+            on_reply(Reply(run.first_seq, run.last_seq, self.batches, work_s))
 
 
 class Play:
     """One query, home only.
 
     Args:
-        query: a chain as ``MicroBatchedQuery`` takes it, whose producer is uniform.
+        query: a chain as for ``MicroBatchedQuery``, with a uniform producer.
         vm: the private host.
-        costs: what is not per event.
-        cutting: what the config says.
-        seed: of what is chance.
+        costs: the costs that are not per event.
+        cutting: the config's limits.
+        seed: of random draws.
 
     Attributes:
         visible: the windows whose results the sink has, in order.
@@ -191,10 +191,10 @@ class Play:
             random.Random(seed),  # noqa: S311  # no secret
         )
         self._lane = SimulatedLane(self.host, self, self._agenda)
-        self._handle(told.LaneOpened(at_s=0.0, lane=HOME, credit_bytes=CREDIT_BYTES))
+        self._handle(ev.LaneOpened(at_s=0.0, lane=HOME, credit_bytes=CREDIT_BYTES))
 
     def run(self, windows: int, until_s: float) -> list[Visible]:
-        """Play until so many windows are visible, or ``until_s``."""
+        """Simulate until this many windows are visible, or ``until_s``."""
         self._cut()
         self._slot()
         self._agenda.after(self._cutting.tick_s, self._tick)
@@ -217,16 +217,16 @@ class Play:
         self._next_seq += events
         arrival_s = self._schedule.mean_due_s(first, first + events - 1)
         self._linger.cut(events)
-        self._handle(told.RunLogged(at_s=now_s, run=Run(first, first + events - 1, _NOTHING, arrival_s, 0)))
+        self._handle(ev.RunLogged(at_s=now_s, run=Run(first, first + events - 1, _NOTHING, arrival_s, 0)))
         self._agenda.after(0.0, self._cut)
 
     def _slot(self) -> None:
-        self._handle(told.SlotPassed(at_s=self._agenda.now_s))
+        self._handle(ev.SlotPassed(at_s=self._agenda.now_s))
         self._agenda.after(self._cutting.slot_s, self._slot)
 
     # --------------------------------------------------------------------------------------------------- the exchange
 
-    def _handle(self, event: told.ExchangeEvent[Run, None]) -> None:
+    def _handle(self, event: ev.ExchangeEvent[Run, None]) -> None:
         for what in self._exchange.handle(event):
             match what:
                 case Pack() | Send():
@@ -234,7 +234,7 @@ class Play:
                 case Release():
                     self._released.append((what.first_seq, what.last_seq))
 
-    def tell(self, event: LaneEvent) -> None:
+    def on_event(self, event: LaneEvent) -> None:
         """See ``LaneOwner``."""
         self._handle(event)
 
@@ -253,7 +253,7 @@ class Play:
     def on_reply(self, lane: str, reply: Reply) -> None:
         """See ``LaneOwner``."""
         self._handle(
-            told.Answered(
+            ev.Answered(
                 at_s=self._agenda.now_s,
                 lane=lane,
                 first_seq=reply.first_seq,
@@ -283,7 +283,7 @@ class Play:
         self.visible += [Visible(closed, now_s) for batch in self._outbox for closed in batch]
         self._outbox.clear()
         ranges, self._released = tuple(self._released), []
-        self._handle(told.Committed(at_s=now_s, ranges=ranges))
+        self._handle(ev.Committed(at_s=now_s, ranges=ranges))
         self._part_due_s = now_s + PART_S
         self.host.committed()
         self._agenda.after(self._cutting.tick_s, self._tick)

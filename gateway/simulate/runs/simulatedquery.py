@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import gateway.core.exchange.events as told
+import gateway.core.exchange.events as ev
 from gateway.core.decide.profiler import Profiler
 from gateway.core.exchange import Exchange, ExchangeSettings
 from gateway.core.exchange.instructions import (
@@ -49,16 +49,16 @@ class _Result:
 
 
 class SimulatedQuery:
-    """Deals runs and releases results as ``gateway.query.flow.pipeline`` does, on the virtual clock.
+    """Dispatches runs and releases results as ``gateway.query.flow.pipeline`` does, on the virtual clock.
 
     Args:
         options: the query and its load.
-        seed: of what it draws.
-        profiler: the production one.
+        seed: of random draws.
+        profiler: the production Profiler.
         agenda: time.
-        trace: what happened.
-        on_failed: called with a lane's name when it is to be given up.
-        patience: how long answers are waited for.
+        trace: the history.
+        on_failed: called with a lane's name when it must be abandoned.
+        patience: how long to wait for answers.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class SimulatedQuery:
             held_bytes_max=options.held_bytes_max,
         )
         self._witness = Witness(options)
-        # What was sent of a stateful query, of which Spark may have planned one micro-batch.
+        # Sent runs of a stateful query, of which Spark may have planned one micro-batch.
         self._planned: set[int] = set()
-        # Overdue runs of a stateful query are nowhere until it is open again.
+        # Overdue runs of a stateful query are in no lane until it is open again.
         self._overdue = False
         self.exchange: Exchange[Run, _Result] = Exchange(settings)
         self._outbox: list[tuple[int, int]] = []
@@ -108,17 +108,18 @@ class SimulatedQuery:
     @property
     def _linger_s(self) -> float:
         now_s = self._agenda.now_s
-        rates = [self.exchange.lane(name).rate_per_s(now_s) for name in self.exchange.open_lanes]
-        self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
+        rates = [rate for rate in self.exchange.rates_per_s(now_s) if rate > 0]
+        if rates:
+            self._served_per_s = min(rates)
         return self._linger.next_s(self.exchange.waiting_runs, self._served_per_s)
 
     @property
     def sampler(self) -> Sampler:
-        """Says which part of the events is shed."""
+        """Decides which part of the events is shed."""
         return self._arrivals.sampler
 
     def arrive(self, to_s: float) -> float:
-        """Take what came from the source since the last call; close the runs that are full or have lingered.
+        """Read the arrivals since the last call; close the runs that are full or have lingered.
 
         Returns:
             When to look again.
@@ -131,7 +132,7 @@ class SimulatedQuery:
         return self._arrivals.look_again_s(linger_s)
 
     def finish(self, to_s: float) -> None:
-        """Close the last run: nothing comes after it."""
+        """Close the last run: no event comes after it."""
         self.arrive(to_s)
         self._log(self._arrivals.rest())
 
@@ -142,11 +143,11 @@ class SimulatedQuery:
             self._linger.cut(run.events)
             self._measures.arrived(run)
             self._witness.logged(run)
-            self._handle(told.RunLogged(at_s=self._agenda.now_s, run=run))
+            self._handle(ev.RunLogged(at_s=self._agenda.now_s, run=run))
 
     # ---------------------------------------------------------------------------------------------------- the exchange
 
-    def _handle(self, event: told.ExchangeEvent[Run, _Result]) -> None:
+    def _handle(self, event: ev.ExchangeEvent[Run, _Result]) -> None:
         for instruction in self.exchange.handle(event):
             self._carry_out(instruction)
 
@@ -175,29 +176,29 @@ class SimulatedQuery:
                 self._trace.note(f"{self.name}: {what.runs} runs of {what.lane} went elsewhere")
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
-        """Follow other shares from now on."""
+        """Use these shares from now on."""
         self._witness.shares_set(shares, self.exchange, self._agenda.now_s)
-        self._handle(told.SharesSet(at_s=self._agenda.now_s, shares=shares))
+        self._handle(ev.SharesSet(at_s=self._agenda.now_s, shares=shares))
 
     # ---------------------------------------------------------------------------------------------------------- lanes
 
     def add_lane(self, host: SimulatedEngineHost) -> None:
-        """Let a host take part."""
+        """Add a host's lane."""
         whole = sorted(self._planned & self._undone.keys())
         self.lanes[host.name] = SimulatedLane(host, self, self._agenda, whole)
         now_s, credit_bytes = self._agenda.now_s, self.options.credit_bytes
         self._witness.lane_opened(host.name, now_s)
         end_seq = self._undone[whole[-1]].last_seq + 1 if whole else 0
-        self._handle(told.LaneOpened(at_s=now_s, lane=host.name, credit_bytes=credit_bytes, planned_end_seq=end_seq))
+        self._handle(ev.LaneOpened(at_s=now_s, lane=host.name, credit_bytes=credit_bytes, planned_end_seq=end_seq))
 
     def remove_lane(self, name: str, reason: str) -> None:
-        """Take a lane out, because it was lost or for no ``reason``; what is open in it goes elsewhere."""
+        """Remove a lane, because it was lost or without a ``reason``; its open runs go elsewhere."""
         lane = self.lanes.pop(name, None)
         if lane is not None:
             lane.closed = True
             self._overdue = False
             self._witness.lane_lost(name, self._agenda.now_s)
-            self._handle(told.LaneLost(at_s=self._agenda.now_s, lane=name, reason=reason))
+            self._handle(ev.LaneLost(at_s=self._agenda.now_s, lane=name, reason=reason))
 
     def _reopen(self) -> None:
         """Open the query again from its checkpoint, on the same host."""
@@ -208,19 +209,19 @@ class SimulatedQuery:
             self._agenda.after(_REOPEN_S, lambda: self._opened_again(host))
 
     def _opened_again(self, host: SimulatedEngineHost) -> None:
-        if host.alive and HOME not in self.lanes:  # else a new host opens it
+        if host.alive and HOME not in self.lanes:  # otherwise a new host opens it
             self.add_lane(host)
 
     def drain_lane(self, name: str) -> None:
-        """Give a lane no further run."""
+        """Send no further run to a lane."""
         self._witness.draining(name, self.exchange, self._agenda.now_s)
-        self._handle(told.LaneDraining(at_s=self._agenda.now_s, lane=name))
+        self._handle(ev.LaneDraining(at_s=self._agenda.now_s, lane=name))
 
-    def tell(self, event: LaneEvent) -> None:
+    def on_event(self, event: LaneEvent) -> None:
         """See ``LaneOwner``."""
-        if isinstance(event, told.Credited):
+        if isinstance(event, ev.Credited):
             self._witness.credited(event.lane, event.consumed_bytes)
-        elif isinstance(event, told.Isolating):
+        elif isinstance(event, ev.Isolating):
             self._witness.isolating(event.lane, event.first_seq)
         self._handle(event)
 
@@ -241,12 +242,12 @@ class SimulatedQuery:
         return payload_bytes
 
     def _dispatched(self, what: Dispatched[Run]) -> None:
-        stays = what.lane == HOME
-        promise(stays or not what.run.disordered, f"{self.name}: a run out of order went to {what.lane}")
+        if what.run.disordered and what.lane != HOME:
+            raise BrokenPromiseError(f"{self.name}: a run out of order went to {what.lane}")
         self._measures.dispatched(what)
 
     def work_s(self, run: Run, machines: Machines, lane_runs: int) -> float:
-        """See ``LaneOwner``: as measured for this query, else as for any; its part of what a micro-batch costs."""
+        """See ``LaneOwner``: as measured for this query or, if not, for all; with its part of a micro-batch's cost."""
         options = self.options
         batch_s = machines.batch_s if options.batch_s is None else options.batch_s
         event_s = 1.0 / machines.events_per_s if options.event_s is None else options.event_s
@@ -257,7 +258,7 @@ class SimulatedQuery:
         """See ``LaneOwner``: the first completion counts."""
         now_s = self._agenda.now_s
         self._handle(
-            told.Answered(
+            ev.Answered(
                 at_s=now_s,
                 lane=lane,
                 first_seq=reply.first_seq,
@@ -277,7 +278,8 @@ class SimulatedQuery:
         self._witness.done(done, self._result_bytes(done.first_seq, done.last_seq), now_s)
         for run in done.runs:
             undone = self._undone.pop(run.first_seq, None)
-            promise(done.counts and undone is run, f"{self.name}: run {run.first_seq} is completed twice")
+            if not done.counts or undone is not run:
+                raise BrokenPromiseError(f"{self.name}: run {run.first_seq} is completed twice")
             self._undone_events -= run.events
             self._held_events += run.events
         self._measures.done(done, now_s)
@@ -287,13 +289,14 @@ class SimulatedQuery:
     def _released_now(self, release: Release[_Result]) -> None:
         first, last, result = release.first_seq, release.last_seq, release.results
         events = last - first + 1
-        promise(not self._released.overlaps(first, last), f"{self.name}: {first}-{last} is released twice")
-        same = (result.first_seq, result.last_seq, release.events) == (first, last, events)
-        promise(same, f"{self.name}: {first}-{last} is released with another run's result")
-        if self.options.ordered and not release.late:
-            promise(first > self._highest_seq, f"{self.name}: {first} is out of order and not marked")
-        if self.options.ordered and self.options.flush_s is None:
-            promise(first == self._released.watermark(), f"{self.name}: {first} did not wait, in strict order")
+        if self._released.overlaps(first, last):
+            raise BrokenPromiseError(f"{self.name}: {first}-{last} is released twice")
+        if (result.first_seq, result.last_seq, release.events) != (first, last, events):
+            raise BrokenPromiseError(f"{self.name}: {first}-{last} is released with another run's result")
+        if self.options.ordered and not release.late and first <= self._highest_seq:
+            raise BrokenPromiseError(f"{self.name}: {first} is out of order and not marked")
+        if self.options.ordered and self.options.flush_s is None and first != self._released.watermark():
+            raise BrokenPromiseError(f"{self.name}: {first} did not wait, in strict order")
         self._witness.released(first, last, self._agenda.now_s)
         self._released.add(first, last)
         self._highest_seq = max(self._highest_seq, last)
@@ -308,17 +311,17 @@ class SimulatedQuery:
     def _commit(self) -> None:
         ranges, self._outbox = tuple(self._outbox), []
         self._witness.committed(ranges)
-        self._handle(told.Committed(at_s=self._agenda.now_s, ranges=ranges))
+        self._handle(ev.Committed(at_s=self._agenda.now_s, ranges=ranges))
 
     def end_slot(self) -> None:
         """Do what a pipeline does before a slot ends: overdue runs, waiting events, held results."""
         now_s, exchange = self._agenda.now_s, self.exchange
-        self._handle(told.Tick(at_s=now_s))
-        self._handle(told.SlotPassed(at_s=now_s))
+        self._handle(ev.Tick(at_s=now_s))
+        self._handle(ev.SlotPassed(at_s=now_s))
         for lane in exchange.open_lanes:
             if exchange.waiting_events and not exchange.lane(lane).has_room:
                 self._profiler.no_credit(self.name, lane)
-        # As in the daemon, what is due and in no run yet waits, too.
+        # As in the daemon, events that are due and in no run yet wait, too.
         unread_events, unread_since_s = self._arrivals.unread
         since_s = (exchange.oldest_waiting_s, unread_since_s if unread_events else None)
         self._profiler.under_way(
@@ -332,37 +335,40 @@ class SimulatedQuery:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that came is committed."""
+        """Whether everything that arrived is committed."""
         return self.exchange.idle
 
     def check(self) -> None:
         """Check that every event is accounted for.
 
         Raises:
-            BrokenPromiseError: one is not, or twice.
+            BrokenPromiseError: one is missing, or counted twice.
         """
         counted, came = self._undone_events + self._held_events + self._released_events, self._arrivals.next_seq
-        promise(counted == came, f"{self.name}: {came} events came, {counted} are accounted for")
+        if counted != came:
+            raise BrokenPromiseError(f"{self.name}: {came} events came, {counted} are accounted for")
 
     def check_all(self, *, thorough: bool = False) -> None:
-        """Check also that what is not done waits or is in one lane, and at times all invariants of the exchange.
+        """Also check that every undone run waits or is in one lane, and at times all invariants of the exchange.
 
         Args:
-            thorough: all invariants now.
+            thorough: check all invariants now.
 
         Raises:
-            BrokenPromiseError: it is not so.
+            BrokenPromiseError: an invariant is broken.
         """
         self.check()
         exchange = self.exchange
-        promise(set(exchange.open_lanes) == set(self.lanes), f"{self.name}: the lanes are {set(self.lanes)}")
+        if set(exchange.open_lanes) != self.lanes.keys():
+            raise BrokenPromiseError(f"{self.name}: the lanes are {set(self.lanes)}")
         somewhere = exchange.waiting_events + sum(exchange.lane(name).open_events for name in self.lanes)
-        promise(
-            somewhere == self._undone_events or self._overdue,
-            f"{self.name}: {self._undone_events} events are not done, but {somewhere} wait or are in a lane",
-        )
+        if somewhere != self._undone_events and not self._overdue:
+            raise BrokenPromiseError(
+                f"{self.name}: {self._undone_events} events are not done, but {somewhere} wait or are in a lane"
+            )
         held = exchange.held_count
-        promise((held > 0) is (self._held_events > 0), f"{self.name}: {held} results hold {self._held_events} events")
+        if (held > 0) is not (self._held_events > 0):
+            raise BrokenPromiseError(f"{self.name}: {held} results hold {self._held_events} events")
         # It goes through all runs.
         self._checks += 1
         if thorough or self._checks % _VALIDATED_EVERY == 0:

@@ -1,4 +1,4 @@
-"""What the exchange of a query does, seen from outside: records of its own, and promises that they show kept or not."""
+"""Checks the exchange of a query from outside, with its own records."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from gateway.core.exchange import Exchange
 from gateway.core.exchange.instructions import Done, Pack
 from gateway.query.flow.run import Run
 from gateway.simulate.options import QueryOptions
-from gateway.simulate.runs.promises import promise
+from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from policies.signals import HOME
 
 _LEAST_RUNS = 2
 _ALMOST = 1e-6
-# Longer than any lane is waited for: by then it is given up, and another one answers.
+# Longer than the patience with any lane: by then it is abandoned, and another one answers.
 _STANDSTILL_S = 1800.0
 
 
 class Witness:
-    """Keeps records of what one exchange was told and wants, and checks them. It uses none of the exchange's code.
+    """Records the events and instructions of one exchange, and checks them. It uses none of the exchange's code.
 
     Args:
         options: the query.
@@ -30,7 +30,7 @@ class Witness:
         self._options = options
         self._name = options.settings.name
         self._undone: dict[int, Run] = {}
-        # Cloud lanes that should get no further run, and how many of those they have they may still pack.
+        # Cloud lanes that should get no further run, and how many of their runs they may still pack.
         self._packs_left: dict[str, int] = {}
         self._in_flight_bytes: dict[str, int] = {}
         self._last_first_attempt: dict[str, int] = {}
@@ -38,7 +38,7 @@ class Witness:
         self._draining: set[str] = set()
         self._named: Mapping[str, float] = {HOME: 1.0}
         self._lanes_changed_s = 0.0
-        # By run: since when it is asked for elsewhere, and where it was overdue.
+        # By run: since when it may be dispatched elsewhere, and where it was overdue.
         self._tried: dict[int, tuple[float, set[str]]] = {}
         self._in_lane: dict[int, str] = {}
         self._held_since_s: dict[int, float] = {}
@@ -61,7 +61,7 @@ class Witness:
         return lane not in self._draining and (lane == HOME or self._named.get(lane, 0.0) > 0)
 
     def lane_opened(self, lane: str, at_s: float) -> None:
-        """Note a lane; call it before the exchange hears of it."""
+        """Note a lane; call it before the exchange gets the event."""
         self._in_flight_bytes[lane] = 0
         self._lanes_changed_s = at_s
         if not self._takes(lane):
@@ -72,19 +72,19 @@ class Witness:
         self._lanes_changed_s = at_s
         del self._in_flight_bytes[lane]
         self._draining.discard(lane)
-        # When it is open again, it is tried like any other.
+        # When it is open again, it is used like any other.
         self._tried = {seq: (asked_s, tried - {lane}) for seq, (asked_s, tried) in self._tried.items()}
         for known in (self._packs_left, self._last_first_attempt, self._isolating):
             known.pop(lane, None)
 
     def draining(self, lane: str, exchange: Exchange[Run, Any], at_s: float) -> None:
-        """Note that a lane gets no further run; call it before the exchange hears of it."""
+        """Note that a lane gets no further run; call it before the exchange gets the event."""
         if lane in self._in_flight_bytes:
             self._draining.add(lane)
             self._see_takers(exchange, at_s)
 
     def shares_set(self, shares: Mapping[str, float], exchange: Exchange[Run, Any], at_s: float) -> None:
-        """Note the scheduler's shares; call it before the exchange hears of them."""
+        """Note the scheduler's shares; call it before the exchange gets them."""
         self._named = dict(shares)
         self._see_takers(exchange, at_s)
 
@@ -104,19 +104,21 @@ class Witness:
         self._next_seq = run.last_seq + 1
 
     def packs(self, what: Pack[Run]) -> None:
-        """See that a run may go to this lane.
+        """Check that a run may go to this lane.
 
         Raises:
             BrokenPromiseError: it may not.
         """
         first, lane, name = what.run.first_seq, what.lane, self._name
-        promise(lane in self._in_flight_bytes, f"{name}: run {first} is for {lane}, which is not open")
+        if lane not in self._in_flight_bytes:
+            raise BrokenPromiseError(f"{name}: run {first} is for {lane}, which is not open")
         if lane in self._packs_left:
             self._packs_left[lane] -= 1
             promise(self._packs_left[lane] >= 0, f"{name}: run {first} went to {lane}, which should get no more")
         if what.attempt == 1:
             before = self._last_first_attempt.get(lane, -1)
-            promise(first > before, f"{name}: {lane} got run {before} before run {first}")
+            if first <= before:
+                raise BrokenPromiseError(f"{name}: {lane} got run {before} before run {first}")
             self._last_first_attempt[lane] = first
         self._in_lane[first] = lane
         self._check_full(first)
@@ -136,14 +138,14 @@ class Witness:
         promise(not others, f"{self._name}: run {what.run.first_seq} is overdue in {what.lane}, and went there again")
 
     def sends(self, lane: str, payload_bytes: int) -> None:
-        """See that the host lets so many bytes come.
+        """Check that the host allows this many bytes.
 
         Raises:
             BrokenPromiseError: it does not.
         """
         before = self._in_flight_bytes[lane]
-        allowed = not before or before + payload_bytes <= self._options.credit_bytes
-        promise(allowed, f"{self._name}: {payload_bytes} bytes go to {lane}, where {before} are in flight")
+        if before and before + payload_bytes > self._options.credit_bytes:
+            raise BrokenPromiseError(f"{self._name}: {payload_bytes} bytes go to {lane}, where {before} are in flight")
         self._in_flight_bytes[lane] = before + payload_bytes
 
     def credited(self, lane: str, consumed_bytes: int) -> None:
@@ -164,7 +166,8 @@ class Witness:
     def done(self, done: Done[Run], result_bytes: int, at_s: float) -> None:
         """Note an answer."""
         known = done.first_seq in self._undone
-        promise(done.counts is known, f"{self._name}: the answer for {done.first_seq} counts: {done.counts}")
+        if done.counts is not known:
+            raise BrokenPromiseError(f"{self._name}: the answer for {done.first_seq} counts: {done.counts}")
         if not done.counts:
             self._duplicates += 1
             return
@@ -181,7 +184,7 @@ class Witness:
             self._full_from_seq = self._next_seq
 
     def released(self, first_seq: int, last_seq: int, at_s: float) -> None:
-        """See that a gap before this release was waited for.
+        """Check that a gap before this release was waited for.
 
         Raises:
             BrokenPromiseError: it was not.
@@ -194,7 +197,7 @@ class Witness:
         del self._held_since_s[first_seq]
 
     def committed(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Note what the sink has; call it before the exchange hears of it."""
+        """Note what the sink has; call it before the exchange gets the event."""
         for first, _ in ranges:
             self._held_bytes -= self._kept_bytes.pop(first)[1]
         if self._held_bytes < self._options.held_bytes_max:
@@ -203,38 +206,40 @@ class Witness:
     # ---------------------------------------------------------------------------------------------------------- slots
 
     def check_slot(self, exchange: Exchange[Run, Any], at_s: float) -> None:
-        """Check, at the end of a slot, what must hold between events.
+        """Check, at the end of a slot, the invariants between events.
 
         Raises:
-            BrokenPromiseError: it does not.
+            BrokenPromiseError: one is broken.
         """
-        promise(exchange.duplicate_count == self._duplicates, f"{self._name}: {exchange.duplicate_count} duplicates")
+        if exchange.duplicate_count != self._duplicates:
+            raise BrokenPromiseError(f"{self._name}: {exchange.duplicate_count} duplicates")
         if not self._undone:
             self._progress_s = at_s
         stands_s = at_s - self._progress_s
-        promise(stands_s < _STANDSTILL_S, f"{self._name}: nothing is answered for {stands_s:.0f} s")
+        if stands_s >= _STANDSTILL_S:
+            raise BrokenPromiseError(f"{self._name}: nothing is answered for {stands_s:.0f} s")
         flush_s = self._options.flush_s
         if self._options.ordered and flush_s is not None and self._held_since_s:
             oldest_s = min(self._held_since_s.values())
-            promise(
-                oldest_s > at_s - flush_s, f"{self._name}: results are held since {oldest_s!r}, {flush_s} s at most"
-            )
-        shares = self._shares()
-        wrong = any(abs(exchange.shares.get(lane, 0.0) - shares.get(lane, 0.0)) > _ALMOST for lane in self._lanes)
-        wrong |= any(share > 0 and lane != HOME and lane not in shares for lane, share in exchange.shares.items())
-        promise(not wrong, f"{self._name}: the shares are {dict(exchange.shares)}, and should be {shares}")
+            if oldest_s <= at_s - flush_s:
+                raise BrokenPromiseError(f"{self._name}: results are held since {oldest_s!r}, {flush_s} s at most")
+        shares, followed = self._shares(), exchange.shares
+        wrong = any(abs(followed.get(lane, 0.0) - shares.get(lane, 0.0)) > _ALMOST for lane in self._lanes)
+        wrong |= any(share > 0 and lane != HOME and lane not in shares for lane, share in followed.items())
+        if wrong:
+            raise BrokenPromiseError(f"{self._name}: the shares are {dict(followed)}, and should be {shares}")
         if exchange.waiting_runs and not self._options.stateful:
             self._check_work(exchange, shares)
 
     def _shares(self) -> dict[str, float]:
-        """What lanes should get: what is for a cloud lane that is not there is home's, and home's theirs likewise."""
+        """Return the shares of the lanes: those of a missing cloud lane go home, a missing home's to the cloud."""
         cloud = {lane: self._named[lane] for lane in self._lanes if lane != HOME and self._takes(lane)}
         if HOME in self._lanes or not cloud:
             return {HOME: 1.0 - sum(cloud.values()), **cloud}
         return {lane: share / sum(cloud.values()) for lane, share in cloud.items()}
 
     def _check_work(self, exchange: Exchange[Run, Any], shares: Mapping[str, float]) -> None:
-        """See that no run waits while a lane that would take any has next to nothing to do."""
+        """Check that no run waits while a lane that would take any has next to nothing to do."""
         if self._tried or self._full_from_seq is not None or self._held_bytes >= self._options.held_bytes_max:
             return
         if HOME in self._lanes:

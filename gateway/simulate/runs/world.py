@@ -1,4 +1,4 @@
-"""A whole gateway in virtual time: production decisions, simulated hosts and clouds, and promises that are checked."""
+"""A whole gateway in virtual time: production decisions, simulated hosts and clouds, and invariants to check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.simulate.options import WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.cloud import SimulatedFleet
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
-from gateway.simulate.runs.promises import promise
+from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
 from policies.choose import Policies
 from policies.signals import (
@@ -39,7 +39,7 @@ from policies.signals import (
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """What one query saw; latencies from arrival to completion and to release; ``events`` without those shed."""
+    """The results of one query; latencies from arrival to completion and to release; ``events`` without shed ones."""
 
     name: str
     events: int
@@ -54,14 +54,14 @@ class QueryOutcome:
 
 @dataclass(frozen=True, slots=True)
 class WorldOutcome:
-    """What a world came to.
+    """The results of a world.
 
     Attributes:
         seed: of the world.
         lasted_s: virtual time until it was at rest.
-        steps: things that happened.
+        steps: number of actions.
         vms: VMs that were started.
-        usd: what they cost.
+        usd: their cost.
         queries: one outcome each.
         digest: SHA-256 of the trace.
     """
@@ -79,13 +79,13 @@ class World:
     """One world.
 
     Args:
-        options: what it is like.
+        options: its options.
         keep_trace: whether the lines of the trace are kept.
-        thorough: whether all promises are checked after each step; some are costly and else checked at each slot's end.
+        thorough: whether all invariants are checked after each step; otherwise the costly ones only at each slot's end.
         keep_told: whether ``told`` is kept.
 
     Attributes:
-        told: each event that the scheduler was told, with the commands that it answered.
+        told: each event that the scheduler got, with the commands that it returned.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class World:
     # ---------------------------------------------------------------------------------------------------------- running
 
     def run(self) -> WorldOutcome:
-        """Live until the world is at rest.
+        """Simulate until the world is at rest.
 
         Raises:
-            BrokenPromiseError: a promise was broken.
+            BrokenPromiseError: an invariant is broken.
         """
         self._start_home()
         for query in self._queries.values():
@@ -150,7 +150,8 @@ class World:
             promise(self._agenda.step(), "nothing is left to happen, and the world is not at rest")
             self._steps += 1
             self._check()
-            promise(self._agenda.now_s < until_s, f"the world is not at rest {self._options.rest_s:g} s after its load")
+            if self._agenda.now_s >= until_s:
+                raise BrokenPromiseError(f"the world is not at rest {self._options.rest_s:g} s after its load")
         return self._outcome()
 
     @property
@@ -185,7 +186,7 @@ class World:
         self._agenda.at(self._slot_ends_s, self._end_slot)
 
     def _cpu(self, now_s: float) -> dict[str, float]:
-        """Return for which part of the last slot each host was busy, as their heartbeats tell the daemon."""
+        """Return the part of the last slot in which each host was busy, as their heartbeats report it to the daemon."""
         hosts = [*([] if self._home is None else [self._home]), *self._fleet.hosts.values()]
         since_s, self._slot_began_s = self._slot_began_s, now_s
         return {host.name: host.cpu(since_s, now_s) for host in hosts if host.alive and not host.hung}
@@ -201,7 +202,8 @@ class World:
         if self._keep_told:
             self.told.append((event, tuple(commands)))
         for command in commands:
-            promise(command.cause.event_id == event.event_id, f"{command} does not name its cause")
+            if command.cause.event_id != event.event_id:
+                raise BrokenPromiseError(f"{command} does not name its cause")
             if not isinstance(command, Ask):
                 self.trace.note(str(command))
             self._obey(command)
@@ -262,7 +264,7 @@ class World:
         self._profiler.lane_closed(name)
 
     def _fail(self, lane: str) -> None:
-        # As in the daemon, where a task does it: whoever says so has more to do first.
+        # As in the daemon, where a task does it: the caller has more to do first.
         self._agenda.after(0.0, lambda: self._give_up(lane))
 
     def _give_up(self, lane: str) -> None:
@@ -326,16 +328,15 @@ class World:
 
     def _check_vms(self) -> None:
         forgotten = self._fleet.books.machines - self._scheduler.vms.keys()
-        promise(not forgotten, f"the scheduler has forgotten {sorted(forgotten)}")
+        if forgotten:
+            raise BrokenPromiseError(f"the scheduler has forgotten {sorted(forgotten)}")
         now_s = self._agenda.now_s
         usd, billed_usd = self._scheduler.totals(now_s).usd, self._fleet.books.time_usd(now_s)
-        promise(
-            billed_usd <= usd + 1e-9, f"the cloud bills {billed_usd!r} USD for time, the scheduler knows of {usd!r}"
-        )
+        if billed_usd > usd + 1e-9:
+            raise BrokenPromiseError(f"the cloud bills {billed_usd!r} USD for time, the scheduler knows of {usd!r}")
         most_usd = self._options.scheduler.budget.usd_per_day
-        if most_usd is not None:
-            most_usd += self._fleet.unforeseen_usd
-            promise(usd <= most_usd + 1e-9, f"{usd!r} USD are spent, {most_usd!r} may be")
+        if most_usd is not None and usd > most_usd + self._fleet.unforeseen_usd + 1e-9:
+            raise BrokenPromiseError(f"{usd!r} USD are spent, {most_usd + self._fleet.unforeseen_usd!r} may be")
 
     def _outcome(self) -> WorldOutcome:
         for query in self._queries.values():

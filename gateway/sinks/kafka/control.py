@@ -1,11 +1,10 @@
 """The control topic: the progress of a query, in the same transactions as its results.
 
-It is compacted, has one partition that is used, and one record a query counts: the last committed one.
+It is compacted, only one partition is used, and one record of a query counts: the last committed one.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,20 +13,29 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import NoError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import (
+    BrokerResponseError,
+    NoError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 from gateway.connectors.kafkaclients import close_client, start_client
 from gateway.connectors.position import Position
 from gateway.sinks.base import SinkUnavailableError
+from infra.clock import Clock
+from infra.retries import Retries
 from infra.statefiles import StateError
 
-# A record of progress and the mark of its transaction take two offsets: the last record of a query that has the
-# topic for itself is always in the first window.
+# A record of progress and the marker of its transaction take two offsets: the last record of a query that uses the
+# topic alone is always in the first window.
 _FIRST_WINDOW = 64
 _POLL_MS = 200
-_TOPIC_TRIES = 10
-_TOPIC_WAIT_S = 0.3
-# Small segments: only closed ones are compacted, and what is not compacted must be read by a query's first start.
+# Brokers learn one after another that a topic was created, or that a partition has a new leader.
+_SPREADING = Retries(first_s=0.1, most_s=0.4, tries=9)
+_ONCE = Retries(first_s=0.0, most_s=0.0, tries=1)
+# Small segments: only closed ones are compacted, and a query's first start must read what is not compacted.
 _CONTROL_CONFIGS = {
     "cleanup.policy": "compact",
     "segment.bytes": "16777216",
@@ -44,7 +52,7 @@ class ControlRecord(msgspec.Struct, frozen=True):
         epoch: of the gateway that wrote it.
         writer: names the one opening of the sink that wrote it.
         committed: the seq intervals whose results are in, those of its own transaction included.
-        source: the source position up to which everything is in.
+        source: the source position up to which every result is committed.
     """
 
     owner: str
@@ -61,16 +69,18 @@ class ControlTopic:
         topic: its name.
         query: whose records count.
         settings: how every client reaches the brokers.
+        clock: measures pauses.
     """
 
-    def __init__(self, topic: str, query: str, settings: dict[str, Any]) -> None:
+    def __init__(self, topic: str, query: str, settings: dict[str, Any], clock: Clock) -> None:
         self.topic = topic
         self.key = query.encode()
         self._settings = settings
+        self._clock = clock
         self._partition = TopicPartition(topic, 0)
 
     async def prepare(self, results_topic: str) -> None:
-        """See that both topics are there and fit; the control topic is created where it is missing.
+        """Check that both topics exist and fit; the control topic is created if it is missing.
 
         Raises:
             StateError: the results' topic is missing, or the control topic may lose records.
@@ -83,18 +93,18 @@ class ControlTopic:
                 raise StateError(
                     f"the topic {results_topic} does not exist: create it, with as many partitions as wanted"
                 )
-            if await self._replicas(admin, self.topic, tries=1) is None:
+            if await self._replicas(admin, self.topic, _ONCE) is None:
                 await self._create(admin, replicas)
             await self._check(admin)
         finally:
             await close_client(admin.close())
 
     async def last(self, *, settled: bool) -> ControlRecord | None:
-        """Return the query's last committed record; None when there is none.
+        """Return the query's last committed record; None if there is none.
 
         Args:
-            settled: wait until the outcome of every transaction begun before this call is known. Without it what
-                stands behind an open transaction is not seen.
+            settled: wait until the outcome of every transaction that began before this call is known. Otherwise records
+                after an open transaction are not seen.
 
         Raises:
             StateError: it cannot be read.
@@ -108,18 +118,19 @@ class ControlTopic:
             # From the end to the front: the log is as long as compaction leaves it.
             while found is None and stop > begin:
                 start = max(begin, end - window)
-                found = await self._last_between(consumer, start, stop)
+                found = await self.last_between(consumer, start, stop)
                 window, stop = 4 * window, start
         return None if found is None else self._decode(found)
 
     async def _end(self, consumer: AIOKafkaConsumer, *, settled: bool) -> int:
         if not settled:
             return int((await consumer.end_offsets([self._partition]))[self._partition])
-        # To one that reads committed records only, the topic ends before the first open transaction.
+        # For a reader of committed records the topic ends before the first open transaction.
         async with self._consumer("read_uncommitted") as bold:
             return int((await bold.end_offsets([self._partition]))[self._partition])
 
-    async def _last_between(self, consumer: AIOKafkaConsumer, start: int, stop: int) -> bytes | None:
+    async def last_between(self, consumer: AIOKafkaConsumer, start: int, stop: int) -> bytes | None:
+        """Return the last record of this query from offset ``start`` to before ``stop``; None if there is none."""
         found: bytes | None = None
         consumer.seek(self._partition, start)
         while await consumer.position(self._partition) < stop:
@@ -149,19 +160,22 @@ class ControlTopic:
         finally:
             await close_client(consumer.stop())
 
-    async def _replicas(self, admin: AIOKafkaAdminClient, topic: str, tries: int = _TOPIC_TRIES) -> int | None:
+    async def _replicas(self, admin: AIOKafkaAdminClient, topic: str, retries: Retries = _SPREADING) -> int | None:
         """Return how many copies of a topic are kept; None if it is not there, even after a while for its creation."""
-        error: type[Exception] = NoError
-        for attempt in range(tries):
-            if attempt:
-                await asyncio.sleep(_TOPIC_WAIT_S)
+
+        async def ask() -> int:
             described = (await admin.describe_topics([topic]))[0]
             error = for_code(described["error_code"])
-            if error is NoError:
-                return min(len(partition["replicas"]) for partition in described["partitions"])
-        if error is UnknownTopicOrPartitionError:
+            if error is not NoError:
+                raise error
+            return min(len(partition["replicas"]) for partition in described["partitions"])
+
+        try:
+            return await retries.retry(ask, self._clock, BrokerResponseError)
+        except UnknownTopicOrPartitionError:
             return None
-        raise SinkUnavailableError(f"topic {topic}: {error.__name__}")
+        except BrokerResponseError as error:
+            raise SinkUnavailableError(f"topic {topic}: {type(error).__name__}") from error
 
     async def _create(self, admin: AIOKafkaAdminClient, replicas: int) -> None:
         answer: Any = await admin.create_topics([NewTopic(self.topic, 1, replicas, topic_configs=_CONTROL_CONFIGS)])

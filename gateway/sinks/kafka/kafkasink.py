@@ -1,9 +1,9 @@
 """The Kafka sink: results, the progress of the query and the source's offsets in the same transactions.
 
-Who writes: a query has one transactional id, so a producer that is made fences those before it and settles their
-transactions. After that, and before anything is written, the control topic says what is in, whose it is and which
-epoch wrote it. Whenever the outcome of a transaction is not known for sure the producer is thrown away and the
-same is done again: so nothing is ever written on top of a guess.
+The writer: a query has one transactional id, so a new producer fences the producers before it and settles their
+transactions. After that, and before the first write, the control topic shows which results are committed, to which
+state they belong, and which epoch wrote them. Whenever the outcome of a transaction is uncertain, the producer is
+closed and the same steps are repeated. So nothing is ever written on the basis of a guess.
 """
 
 from __future__ import annotations
@@ -35,53 +35,69 @@ from gateway.sinks.kafka.producer import (
     start_producer,
 )
 from gateway.sinks.kafka.records import Partitioner, RecordMaker, split_by_size
+from infra.clock import Clock
 from infra.failpoints import reached
+from infra.retries import Retries
 from infra.statefiles import StateError
 from infra.threads import run_to_end
 
 _LOG = logging.getLogger(__name__)
-# One transaction has at most so much (as Arrow), so that it ends long before the brokers lose patience with it; a
-# release is never cut.
+# The most that one transaction holds (as Arrow), so that it ends long before the brokers' time-out; a release is never
+# split.
 _TRANSACTION_BYTES = 32 * 2**20
 _TRANSACTION_S = 100.0
-# Brokers that confirm nothing for so long are away.
 _SILENCE_S = 15.0
 _SETTLE_S = 30.0
-# Batches shrink by this when the topic takes none so large.
+# Batches shrink by this factor when the topic refuses such a large one.
 _SHRINK = 8
-_DUEL_TRIES = 5
+_DUEL = Retries(first_s=0.1, most_s=1.0, tries=5)
 
 
 class KafkaSink:
     """See ``Sink``.
 
     Args:
-        config: what the user wrote.
+        config: the sink's config.
         query: names the records of progress.
         owner: identity of the state that numbers the seqs.
         epoch: counts the gateways that opened that state.
+        clock: measures pauses.
         offsets_group: the consumer group of a source on the same brokers, whose offsets move with the results.
+        transaction_bytes: larger commits take several transactions.
+        silence_s: brokers that confirm nothing for this long are unreachable.
 
     Raises:
         StateError: a file of ``tls`` cannot be read.
     """
 
     def __init__(
-        self, config: KafkaSinkConfig, *, query: str, owner: str, epoch: int, offsets_group: str | None = None
+        self,
+        config: KafkaSinkConfig,
+        *,
+        query: str,
+        owner: str,
+        epoch: int,
+        clock: Clock,
+        offsets_group: str | None = None,
+        transaction_bytes: int = _TRANSACTION_BYTES,
+        silence_s: float = _SILENCE_S,
     ) -> None:
         self.committed = IntervalSet()
         self._config = config
         self._query = query
         self._owner = owner
         self._epoch = epoch
+        self._clock = clock
         self._writer = secrets.token_hex(8)
         self._group = offsets_group
+        self._transaction_bytes = transaction_bytes
+        self._silence_s = silence_s
         try:
             self._settings = client_settings(config)
         except BadTlsFilesError as error:
             raise StateError(f"query {query}: {error}") from error
-        self._control = ControlTopic(config.progress_topic, query, self._settings)
-        # A topic's name has no colon.
+        self._control = ControlTopic(config.progress_topic, query, self._settings, clock)
+        # A topic's name cannot contain a colon.
         self._transactional_id = f"spillway:{self._control.topic}:{query}"
         self._maker = RecordMaker(config.key, config.headers)
         self._partitioner = Partitioner()
@@ -108,20 +124,19 @@ class KafkaSink:
         self._opened = True
 
     async def _claim(self) -> None:
-        for last_try in [False] * (_DUEL_TRIES - 1) + [True]:
-            try:
-                await self._settle()
-                break
-            except SinkUnavailableError as error:
-                # An older gateway took its producer for timed out just now, and yields once it sees the claim.
-                if last_try or not isinstance(error.__cause__, ProducerFenced | InvalidProducerEpoch):
-                    raise
+        # An older gateway took its producer for timed out just now, and yields once it sees the claim.
+        await _DUEL.retry(
+            self._settle,
+            self._clock,
+            SinkUnavailableError,
+            worth=lambda error: isinstance(error.__cause__, ProducerFenced | InvalidProducerEpoch),
+        )
 
     async def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:
-        """See ``Sink.commit``; large ones take several transactions, each with the progress up to it."""
+        """See ``Sink.commit``; large commits take several transactions, each with the progress up to it."""
         await self._settle()
         new = [release for release in releases if not self.committed.covers(release.first_seq, release.last_seq)]
-        groups = split_by_size(new, _TRANSACTION_BYTES)
+        groups = split_by_size(new, self._transaction_bytes)
         for group in groups:
             await self._commit_group(group, source if group is groups[-1] else None)
 
@@ -132,7 +147,7 @@ class KafkaSink:
             await discard_producer(producer)
 
     async def _commit_group(self, group: Sequence[ReleasedRows], source: Position | None) -> None:
-        """Commit one transaction; with smaller batches if the brokers take none so large."""
+        """Commit one transaction; retry with smaller batches if the brokers refuse such a large one."""
         while True:
             try:
                 await self._transact(group, source)
@@ -155,12 +170,12 @@ class KafkaSink:
         position = self._source if source is None else source
         self._settled = False
         ends_s = asyncio.get_running_loop().time() + _TRANSACTION_S
-        async with self._reachable("take results", _SILENCE_S) as wait:
+        async with self._reachable("take results", self._silence_s) as wait:
             await producer.begin_transaction()
             await self._send_results(producer, group, lambda: wait(ends_s))
             if source is not None:
                 await self._send_offsets(producer, source)
-            # Last, so that it holds back other queries' readers of the control topic as briefly as can be.
+            # Last, so that other queries' readers of the control topic wait as briefly as possible.
             progress = ControlRecord(self._owner, self._epoch, self._writer, list(committed), position)
             await producer.send_and_wait(
                 self._control.topic, msgspec.json.encode(progress), key=self._control.key, partition=0
@@ -191,7 +206,7 @@ class KafkaSink:
         offsets = {}
         for place, offset in source.offsets.items():
             topic, _, partition = place.rpartition("/")
-            # Those that moved: a topic that was deleted meanwhile would be waited for.
+            # Only offsets that moved: a topic that was deleted meanwhile would be waited for.
             if offset != self._source.offsets.get(place):
                 offsets[TopicPartition(topic, int(partition))] = offset
         if offsets:
@@ -200,16 +215,16 @@ class KafkaSink:
     # ---------------------------------------------------------------------------------------------------- settling
 
     async def _settle(self) -> None:
-        """Find out what is committed if that is not known: fence whoever wrote, and read the control topic.
+        """Find out what is committed if that is uncertain: fence earlier writers, and read the control topic.
 
         Raises:
-            StateError, FencedError or SinkUnavailableError: as ``open`` and ``commit``.
+            StateError, FencedError or SinkUnavailableError: as for ``open`` and ``commit``.
         """
         if self._settled:
             return
         await self.close()
         async with self._reachable("be asked what it has", _SETTLE_S):
-            # Looked at before too, so that a gateway that has no business here fences nobody.
+            # Also checked before, so that a gateway with an old epoch fences nobody.
             self._judge(await self._control.last(settled=False))
             self._producer = await start_producer(self._settings, self._transactional_id)
             last = await self._control.last(settled=True)
@@ -217,7 +232,7 @@ class KafkaSink:
         if last is not None:
             self.committed, self._source = IntervalSet(last.committed), last.source
         if last is None or last.writer != self._writer:
-            # The claim: tells a fenced writer who fenced it, from the first moment on.
+            # The claim: it shows a fenced writer who fenced it, from the first moment on.
             await self._transact([], None)
         self._settled = True
 
@@ -230,7 +245,7 @@ class KafkaSink:
                 f"(control topic {self._control.topic}): restore the state, or choose another topic"
             )
         newer = last.epoch > self._epoch
-        # A copy of the state_dir has the same epoch; whoever opened the sink last is believed.
+        # A copy of the state_dir has the same epoch; the gateway that opened the sink last wins.
         copied = self._opened and last.epoch == self._epoch and last.writer != self._writer
         if newer or copied:
             raise FencedError(
@@ -240,7 +255,7 @@ class KafkaSink:
 
     @asynccontextmanager
     async def _reachable(self, what: str, limit_s: float) -> AsyncIterator[Callable[[float], None]]:
-        """Say what Kafka's errors mean here; give a function that starts the limit anew, but not beyond a time."""
+        """Translate Kafka's errors; yield a function that restarts the time limit, but not beyond a given time."""
         where = f"Kafka at {self._config.brokers} cannot {what}"
         clock = asyncio.get_running_loop().time
         try:
@@ -257,7 +272,7 @@ class KafkaSink:
             raise SinkUnavailableError(f"{where}: {error or type(error).__name__}") from error
 
     async def _tell_if_taken_over(self) -> None:
-        """Look who fenced this writer.
+        """Check who fenced this writer.
 
         Raises:
             FencedError: a gateway that has claimed the query since.

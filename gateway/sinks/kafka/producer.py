@@ -1,4 +1,4 @@
-"""A transactional producer that can always be got rid of, and the batches of one transaction."""
+"""A transactional producer that can always be closed, and the batches of one transaction."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from gateway.sinks.base import ReleasedRows, SinkError
 from gateway.sinks.kafka.records import KafkaRecord, Partitioner
 
 _LOG = logging.getLogger(__name__)
-# What aiokafka raises when it cannot do what it is told; by assertion it says that a transaction is in another state
-# than the caller may know of (its own task found out first).
+# aiokafka's errors when it cannot carry out a call; an assertion means that a transaction is in another state than the
+# caller knows (its own task noticed first).
 KAFKA_ERRORS = (KafkaError, IllegalOperation, AssertionError)
 BATCH_BYTES = 256 * 1024
 _IN_FLIGHT_BYTES_MAX = 8 * 2**20
 _RECORD_OVERHEAD_BYTES = 32
 _BATCH_HEAD_BYTES = 4096
-# A dead gateway's open transaction hides from readers what comes after it, for as long as this.
+# A dead gateway's open transaction hides later records from readers for this long.
 TRANSACTION_TIMEOUT_MS = 120_000
 _REQUEST_TIMEOUT_MS = 10_000
 _STOP_S = 3.0
+_CANCELS = 30
+_CANCEL_S = 0.1
 
 
 async def start_producer(settings: dict[str, Any], transactional_id: str) -> AIOKafkaProducer:
-    """Return a producer that has fenced all earlier ones of its id and settled their transactions."""
+    """Return a producer that has fenced all earlier ones with its id and settled their transactions."""
     producer = AIOKafkaProducer(
         **settings,
         transactional_id=transactional_id,
@@ -50,26 +52,33 @@ async def start_producer(settings: dict[str, Any], transactional_id: str) -> AIO
 
 
 async def discard_producer(producer: AIOKafkaProducer) -> None:
-    """Close a producer, whatever state it and the brokers are in, within seconds; a caller that is cancelled waits.
+    """Close a producer, whatever its state and that of the brokers, within seconds; a caller that is cancelled waits.
 
-    A transaction that it has open is aborted if that can be done at once, else by the next producer of its id.
+    Its open transaction is aborted if that is possible at once, otherwise by the next producer with its id.
     """
     await close_client(_discard(producer))
 
 
 async def _discard(producer: AIOKafkaProducer) -> None:
-    if producer._txn_manager.is_in_transaction():  # noqa: SLF001 -- aiokafka has no public word for it
+    if producer._txn_manager.is_in_transaction():  # noqa: SLF001 -- aiokafka has no public method for it
         await _try(producer.abort_transaction())
     if await _try(producer.stop()):
         return
-    # stop() waits for records to get out, without end when the brokers are away.
+    # stop() waits until records are sent, for ever if the brokers are down.
     sender = producer._sender.sender_task  # noqa: SLF001 -- nor a public way to give up
     producer._message_accumulator.fail_all(KafkaError("the producer was given up"))  # noqa: SLF001
-    while sender is not None and not sender.done():
-        # It shields what it has in flight from the first cancellation.
+    if sender is not None and not await _cancelled(sender):
+        _LOG.warning("the sender of a Kafka producer did not end within %g s of its cancellation", _CANCELS * _CANCEL_S)
+    await _try(producer.client.close())
+
+
+async def _cancelled(sender: asyncio.Task[None]) -> bool:
+    """Cancel a producer's sender, which shields what it has in flight at first; return whether it has ended."""
+    for _ in range(_CANCELS):
         sender.cancel()
-        await asyncio.wait([sender], timeout=0.1)
-    await producer.client.close()
+        if (await asyncio.wait([sender], timeout=_CANCEL_S))[0]:
+            return True
+    return False
 
 
 async def _try(action: Awaitable[None]) -> bool:
@@ -82,7 +91,7 @@ async def _try(action: Awaitable[None]) -> bool:
 
 
 class BatchTooLargeError(Exception):
-    """The brokers refused a batch of several records for its size; smaller ones may pass."""
+    """The brokers refused a batch of several records because of its size; smaller ones may be accepted."""
 
 
 @dataclass
@@ -94,15 +103,15 @@ class _OpenBatch:
 
 
 class BatchWriter:
-    """Sends the records of one transaction, in order within each partition, with bounded bytes under way.
+    """Sends the records of one transaction, in order within each partition, with limited bytes in flight.
 
     Args:
         producer: in a transaction.
-        topic: where to.
+        topic: the target.
         partitions: its partitions, ascending.
-        partitioner: chooses among them.
-        batch_bytes: a batch is sent when it has so much; at most ``BATCH_BYTES``.
-        on_confirmed: called whenever the brokers have one.
+        partitioner: chooses one of them.
+        batch_bytes: a batch is sent at this size; at most ``BATCH_BYTES``.
+        on_confirmed: called whenever the brokers have confirmed a batch.
     """
 
     def __init__(
@@ -125,10 +134,10 @@ class BatchWriter:
         self._held_bytes = 0
 
     async def add(self, record: KafkaRecord, release: ReleasedRows) -> None:
-        """Put a record into a batch.
+        """Add a record to a batch.
 
         Raises:
-            SinkError: the brokers will not have a record of that size; BatchTooLargeError: or a batch.
+            SinkError: the brokers refuse a record of that size; BatchTooLargeError: or a batch.
             KafkaError: they refuse it for another reason.
         """
         size_bytes = _size(record)
@@ -143,7 +152,7 @@ class BatchWriter:
         await self._relieve(_IN_FLIGHT_BYTES_MAX)
 
     async def _batch_for(self, record: KafkaRecord, size_bytes: int) -> _OpenBatch:
-        """Return the open batch of the record's partition, with room for it."""
+        """Return the open batch of the record's partition, with room for the record."""
         partition = self._partitioner.choose(record.key, self._partitions)
         batch = self._open.get(partition)
         if batch is not None and batch.used_bytes + size_bytes > self._batch_bytes:
@@ -154,10 +163,10 @@ class BatchWriter:
         return batch
 
     async def finish(self) -> None:
-        """Send what is left, and wait until the brokers have everything.
+        """Send the rest, and wait until the brokers have confirmed everything.
 
         Raises:
-            SinkError, BatchTooLargeError or KafkaError: as ``add``.
+            SinkError, BatchTooLargeError or KafkaError: as for ``add``.
         """
         for partition in list(self._open):
             await self._send(partition)
@@ -178,7 +187,7 @@ class BatchWriter:
         batch = self._open.pop(partition)
         batch.builder.close()
         done = await self._producer.send_batch(batch.builder, self._topic, partition=partition)
-        # Whoever fails first is told of; the others are not to complain that nobody listens.
+        # Only the first failure is reported; the others must not be logged as never retrieved.
         done.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._sent.append((batch, done))
 
@@ -196,6 +205,6 @@ class BatchWriter:
 
 
 def _size(record: KafkaRecord) -> int:
-    """The most that a record takes in a batch."""
+    """Return the largest size of a record in a batch."""
     headers_bytes = sum(len(name.encode()) + len(text) + 10 for name, text in record.headers)
     return len(record.value) + len(record.key or b"") + headers_bytes + _RECORD_OVERHEAD_BYTES

@@ -1,4 +1,4 @@
-"""From result rows to records of a topic, and which partition each goes to. Pure."""
+"""Converts result rows to records of a topic, and chooses their partitions. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class KafkaRecord(NamedTuple):
-    """What a topic keeps of a result."""
+    """A result as a record of a topic."""
 
     key: bytes | None
     value: bytes
@@ -25,7 +25,7 @@ class KafkaRecord(NamedTuple):
 
 
 class RecordMaker:
-    """Makes records as the config wants them.
+    """Creates records according to the config.
 
     Args:
         key: the column whose text is the key, or None.
@@ -40,7 +40,7 @@ class RecordMaker:
         """Return a record for each row, in order; those of a late release have the header ``spillway-late``.
 
         Raises:
-            SinkError: a column that is named is not there.
+            SinkError: a column from the config does not exist.
         """
         batch = release.item
         rows = range(batch.num_rows)
@@ -56,14 +56,14 @@ class RecordMaker:
     def _texts(self, batch: pa.RecordBatch, setting: str, column: str) -> list[bytes | None]:
         if column not in batch.schema.names:
             raise SinkError(
-                f'sink.{setting} names "{column}", which is no column of the results; they have '
+                f'sink.{setting} names "{column}", which is not a column of the results; they have '
                 f"{', '.join(batch.schema.names)}"
             )
         return [as_text(value) for value in batch.column(column).to_pylist()]
 
 
 def as_text(value: object) -> bytes | None:
-    """Return a value as the text of a key or a header: as in JSON, but strings without quotes and bytes as they are."""
+    """Return a value as the text of a key or a header: as in JSON, but strings without quotes and bytes unchanged."""
     match value:
         case None:
             return None
@@ -76,7 +76,7 @@ def as_text(value: object) -> bytes | None:
 
 
 class Partitioner:
-    """Chooses partitions: by the key as Java's clients do, else one after the other, changing when told to."""
+    """Chooses partitions: by the key as Java's clients do; without a key one after the other, changed by ``turn``."""
 
     def __init__(self) -> None:
         self._turn = 0
@@ -89,7 +89,7 @@ class Partitioner:
         return partitions[number % len(partitions)]
 
     def turn(self) -> None:
-        """Let the next records without a key go to the next partition."""
+        """Send the next records without a key to the next partition."""
         self._turn += 1
 
 

@@ -1,4 +1,4 @@
-"""The file sink: parts that appear whole, once, and whose sorted names give the order of release."""
+"""The file sink: parts appear atomically, once, and their sorted names give the order of release."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class PartName:
 
 
 class FileSink:
-    """Writes releases of one query into a folder. Its methods block: call them in a thread, one at a time.
+    """Writes releases of one query to a folder. Its methods block: call them in a thread, one at a time.
 
     Args:
-        folder: made if it is not there.
+        folder: created if it does not exist.
         owner: identity of the state that numbers the seqs.
         format: JSON lines or Parquet.
-        ordered: True cuts a new part at every gap, so that each part is one interval.
+        ordered: True starts a new part at every gap, so that each part is one interval.
     """
 
     def __init__(self, folder: Path, *, owner: str, format: Literal["jsonl", "parquet"], ordered: bool) -> None:  # noqa: A002 -- the config's word
@@ -67,8 +67,8 @@ class FileSink:
         """Make ``releases`` (in order of release) durable and visible, with the intervals they cover.
 
         Raises:
-            OSError: nothing of the part that failed is visible; the same releases may be given again, and what
-                did get in is then passed over.
+            OSError: nothing of the part that failed is visible; pass the same releases again, and committed ones are
+                skipped.
         """
         self._settle()
         new = [release for release in releases if not self.committed.covers(release.first_seq, release.last_seq)]
@@ -91,8 +91,8 @@ class FileSink:
             write_part(file, [release.item for release in group], self._format)
             file.flush()
             os.fsync(file.fileno())
-        # A manifest that names a temporary file which is gone says that the part is in: so the file is there for good
-        # before it.
+        # A manifest whose temporary file is gone means that the part is visible, so the file must be durable before the
+        # manifest.
         sync_folder(self.folder)
         self._pending = manifests.PendingPart(name, temporary, list(intervals))
         manifests.save(
@@ -104,18 +104,18 @@ class FileSink:
         self._settle()
 
     def _settle(self) -> None:
-        """Count the pending part as committed if it has its name; a commit that failed may have come that far."""
+        """Count the pending part as committed if it has its final name; a commit that failed may have come that far."""
         if self._pending is None:
             return
         if not (self.folder / self._pending.temporary).exists():
             sync_folder(self.folder)
-            # A new set, since the event loop may look at the old one meanwhile.
+            # A new set, since the event loop may read the old one meanwhile.
             self.committed = IntervalSet([*self.committed, *self._pending.intervals])
             self._next_release += 1
         self._pending = None
 
     def close(self) -> None:
-        """Fold the last part into the manifest."""
+        """Merge the last part into the manifest."""
         self._settle()
         manifests.save(self.folder, manifests.Manifest(self._owner, self._next_release, list(self.committed)))
 
@@ -132,7 +132,7 @@ def write_part(file: BinaryIO, batches: Sequence[pa.RecordBatch], format: Litera
 
 
 def split_parts(releases: Sequence[ReleasedRows], *, contiguous: bool) -> list[list[ReleasedRows]]:
-    """Cut releases into parts: late ones apart, and where asked a new part after every gap."""
+    """Split releases into parts: late ones apart, and with ``contiguous`` a new part after every gap."""
     parts: list[list[ReleasedRows]] = []
     for release in releases:
         last = parts[-1][-1] if parts else None

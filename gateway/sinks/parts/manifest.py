@@ -1,7 +1,7 @@
-"""What a folder of parts holds: the committed seq intervals, and the part that is on its way in.
+"""The manifest of a folder of parts: the committed seq intervals, and the part that is being committed.
 
-The manifest is replaced before a part gets its name. If the temporary file is still there after a crash, the part
-never came to be; if it is not, the part is in, even if its reader has taken it away since.
+The manifest is replaced before a part gets its name. If the temporary file still exists after a crash, the part was
+never committed; if it does not, the part is committed, even if a reader has removed it since.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def recover(folder: Path, owner: str) -> tuple[IntervalSet, int]:
-    """Read the manifest of ``folder``, settle what a crash left half done, and return (committed, next release number).
+    """Read the manifest of ``folder``, settle an interrupted commit, and return (committed, next release number).
 
     Raises:
-        StateError: the folder belongs to other state, or its manifest cannot be read.
+        StateError: the folder belongs to another state, or its manifest cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / NAME
@@ -60,7 +60,7 @@ def recover(folder: Path, owner: str) -> tuple[IntervalSet, int]:
             committed.add(first, last)
         next_release += 1
     if manifest.pending is not None:
-        # Before the temporary file goes, or the next start would take the part for committed.
+        # Before the temporary file is removed, or the next start would count the part as committed.
         save(folder, Manifest(owner, next_release, list(committed)))
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink()
@@ -68,11 +68,11 @@ def recover(folder: Path, owner: str) -> tuple[IntervalSet, int]:
 
 
 def peek(folder: Path, owner: str) -> IntervalSet | None:
-    """Return what ``folder`` holds of the state of ``owner``; None if it holds none of it. Nothing is changed."""
+    """Return which results of the state of ``owner`` are in ``folder``; None if there are none. Changes nothing."""
     try:
         manifest = msgspec.json.decode((folder / NAME).read_bytes(), type=Manifest)
     except (OSError, msgspec.DecodeError):
-        return None  # opening the sink says what is wrong
+        return None  # opening the sink reports the problem
     if manifest.owner != owner:
         return None
     committed = IntervalSet(manifest.committed)

@@ -1,4 +1,4 @@
-"""What an S3 sink's prefix holds, and how to read it.
+"""The objects below an S3 sink's prefix, and how to read them.
 
 ::
 
@@ -6,9 +6,10 @@
     pages/<name>        JSON; names of older parts, and of the page before it
     parts/<name>        results
 
-Only parts that the manifest names, itself or through its pages, are results: others are on their way in, or leftovers
-of a crash. To read all: list ``manifest/``, get the last; follow ``page`` and each page's ``previous`` to the end; the
-pages' parts from the oldest page on, then the manifest's own ``parts``, are the results in order of release.
+Only parts that the manifest names, itself or through its pages, are results: others are being written, or left over
+from a crash. To read everything: list ``manifest/`` and get the last; follow ``page`` and each page's ``previous`` to
+the end. The pages' parts from the oldest page on, then the manifest's own ``parts``, are the results in order of
+release.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class S3Manifest(msgspec.Struct, frozen=True):
     Attributes:
         owner: the state that numbers the seqs; another state's seqs mean other events.
         epoch: counts the gateways that opened that state.
-        writer: random; of the one that wrote this version.
+        writer: random; identifies the writer of this version.
         next_release: number of the next part.
-        committed: the seq intervals whose results are in.
+        committed: the seq intervals whose results are committed.
         parts: names of the latest parts, at most ``PAGE_PARTS``.
-        page: name of the page with the parts before, or empty.
+        page: name of the page with the earlier parts, or empty.
     """
 
     owner: str
@@ -52,17 +53,17 @@ class S3Manifest(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Names of ``PAGE_PARTS`` parts, and of the page with those before; never changed."""
+    """Names of ``PAGE_PARTS`` parts, and of the page with the earlier ones; never changed."""
 
     previous: str
     parts: list[str]
 
 
 def parse(version: Version, where: str) -> S3Manifest:
-    """Return the manifest that a version holds.
+    """Return the manifest in a version.
 
     Raises:
-        StateError: it holds none.
+        StateError: it is not a manifest.
     """
     try:
         return msgspec.json.decode(version.data, type=S3Manifest)
@@ -73,7 +74,7 @@ def parse(version: Version, where: str) -> S3Manifest:
 
 
 def unique_name(epoch: int) -> str:
-    """Return what makes an object's name one that no other attempt has, and tells who may delete it."""
+    """Return a name that no other attempt has; it contains the epoch, which decides who may delete the object."""
     return f"{epoch:010d}-{secrets.token_hex(6)}"
 
 
@@ -87,7 +88,7 @@ def visible_parts(store: ObjectStore) -> list[str]:
     """Return the names of all parts that are results, in order of release, as objects of ``store`` (at the prefix).
 
     Raises:
-        StateError: what is there is no S3 sink's.
+        StateError: the objects were not written by an S3 sink.
         StoreUnavailableError: or StoreRefusedError.
     """
     latest = Versions(store, FOLDER).latest()

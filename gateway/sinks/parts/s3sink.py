@@ -1,4 +1,4 @@
-"""The S3 sink: parts are uploaded under names of their own, then one conditional write makes each visible."""
+"""The S3 sink: parts are uploaded under unique names, then one conditional write makes each visible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Format = Literal["jsonl", "parquet"]
 
 @dataclass(slots=True)
 class _Attempt:
-    """A part on its way in, and the manifest that will name it; ``key`` tells its releases from others."""
+    """A part in progress, and the manifest that will name it; ``key`` identifies its releases."""
 
     key: tuple[tuple[int, int, bool], ...]
     part: str
@@ -45,13 +45,14 @@ class S3Sink:
     Args:
         make_store: returns the store, at the prefix.
         owner: identity of the state that numbers the seqs.
-        epoch: of the gateway; whoever opens with a higher one fences this one.
-        writer: a random word, the same if opening is tried again.
+        epoch: of the gateway; a gateway that opens with a higher one fences this one.
+        writer: a random word; it stays the same when opening is retried.
         format: JSON lines or Parquet.
         ordered: True cuts a new part at every gap, so that each part is one interval.
+        page_parts: how many parts the manifest names before their names go onto a page.
 
     Raises:
-        StateError: what is there belongs to other state, or the store refuses.
+        StateError: the content belongs to another state, or the store refuses.
         FencedError: a later gateway has written here.
         SinkUnavailableError: not now.
     """
@@ -65,14 +66,16 @@ class S3Sink:
         writer: str,
         format: Format,  # noqa: A002 -- the config's word
         ordered: bool,
+        page_parts: int = PAGE_PARTS,
     ) -> None:
         self._owner = owner
         self._epoch = epoch
         self._format: Format = format
         self._ordered = ordered
+        self._page_parts = page_parts
         self._writer = writer
         self._attempt: _Attempt | None = None
-        # Objects that were perhaps written, of which the next version names some.
+        # Objects that may have been written, some of which the next version names.
         self._unsettled: list[str] = []
         try:
             self._store = make_store()
@@ -93,12 +96,12 @@ class S3Sink:
                 self._commit_part(split_parts(waiting, contiguous=self._ordered)[0])
 
     def close(self) -> None:
-        """Nothing is left open: the manifest says all."""
+        """Do nothing: nothing is open, and the manifest is complete."""
 
     # ------------------------------------------------------------------------------------------------------ opening
 
     def _claim(self) -> tuple[int, S3Manifest]:
-        """Write a version with our epoch, after which no earlier writer gets anything in; return it."""
+        """Write a version with our epoch, after which no earlier writer can write any more; return it."""
         for _ in range(_CLAIMS_MAX):
             latest = self._versions.latest()
             if latest is None:
@@ -132,10 +135,10 @@ class S3Sink:
         )
 
     def _clean(self) -> None:
-        """Delete what crashes left: no earlier writer can make it visible any more.
+        """Delete the leftovers of crashes: no earlier writer can make them visible any more.
 
-        What a later gateway may have begun meanwhile has a higher epoch and is left alone. Leftovers have the release
-        numbers of the latest parts, so that little is listed, however much is there.
+        Objects that a later gateway may have begun meanwhile have a higher epoch and stay. Leftovers have the release
+        numbers of the latest parts, so the listing is short, however many parts there are.
         """
         self._versions.prune_all(self._number)
         first = self._manifest.parts[0] if self._manifest.parts else f"{self._manifest.next_release:010d}"
@@ -165,9 +168,9 @@ class S3Sink:
             self._take(self._number + 1, attempt.manifest)
 
     def _take(self, number: int, manifest: S3Manifest) -> None:
-        """Go on from a version that is in."""
+        """Continue from a version that was written."""
         self._number, self._manifest = number, manifest
-        # A new set, since the event loop may look at the old one meanwhile.
+        # A new set, since the event loop may read the old one meanwhile.
         self.committed = IntervalSet(manifest.committed)
         live = {f"{PAGES}/{manifest.page}", *(f"{PARTS}/{part}" for part in manifest.parts)}
         dead = [name for name in self._unsettled if name not in live]
@@ -184,7 +187,7 @@ class S3Sink:
         key = tuple((release.first_seq, release.last_seq, release.late) for release in group)
         attempt = self._attempt
         if attempt is None or attempt.key != key:
-            # Names of its own: a request of an earlier try may still be under way.
+            # Unique names: a request of an earlier try may still be in progress.
             attempt = self._attempt = self._new_attempt(key, group)
             self._unsettled.append(f"{PARTS}/{attempt.part}")
             if attempt.manifest.page != self._manifest.page:
@@ -200,10 +203,10 @@ class S3Sink:
         return attempt
 
     def _new_attempt(self, key: tuple[tuple[int, int, bool], ...], group: Sequence[ReleasedRows]) -> _Attempt:
-        """Return a new try; when the manifest is full its names go onto a page."""
+        """Return a new try; when the manifest is full its names go to a page."""
         old, part = self._manifest, self._part_name(group)
         parts, page = [*old.parts, part], old.page
-        if len(old.parts) >= PAGE_PARTS:
+        if len(old.parts) >= self._page_parts:
             page = f"{old.parts[0].partition('-')[0]}-{manifests.unique_name(self._epoch)}"
             parts = [part]
         intervals = list(IntervalSet([*old.committed, *((first, last) for first, last, _ in key)]))
@@ -224,7 +227,7 @@ class S3Sink:
 
 @contextmanager
 def _in_sink_words() -> Iterator[None]:
-    """Say the store's errors, and what a manifest that cannot be read means, as a sink's."""
+    """Translate the store's errors, and those of an unreadable manifest, into a sink's."""
     try:
         yield
     except StoreUnavailableError as error:

@@ -24,7 +24,7 @@ def make_file_source(config: FileSourceConfig, folder: Path, clock: Clock, *, st
     """Return the source of ``config``, not opened yet.
 
     Args:
-        config: what the user wrote.
+        config: the source's config.
         folder: the query's part of the state_dir.
         clock: time.
         strict: see docs/schema-drift.md.
@@ -43,15 +43,15 @@ def make_file_source(config: FileSourceConfig, folder: Path, clock: Clock, *, st
 def is_mail(config: FileSourceConfig, folder: Path) -> bool:
     """Whether the source is a mailbox, in a file or a folder; ``folder`` is the query's part of the state_dir."""
     if config.path.is_dir():
-        # The files of a folder may have been removed since they were taken.
+        # The files of a folder may have been removed since they were listed.
         return not config.has_row_files and not (folder / NOTES_NAME).exists()
     return config.path.name.endswith((".mbox", ".mbox.gz"))
 
 
 def make_schedule(config: FileSourceConfig, schema: pa.Schema, folder: Path, clock: Clock) -> DueTimes | None:
-    """Return when the records are due, once the source is open; None when they are taken as fast as possible.
+    """Return when the records are due, once the source is open; None if they are read as fast as possible.
 
-    Blocks: for recorded times it reads one column of everything.
+    Blocks: for recorded times it reads one column of all files.
 
     Raises:
         SourceError: the times cannot be read.

@@ -1,4 +1,4 @@
-"""A folder of files as a source: which files are taken, in which order, noted on disk before they are read."""
+"""A folder of files as a source: which files are read, in which order; the list is on disk before they are read."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from infra.statefiles import StateError, write_atomically
 _LOG = logging.getLogger(__name__)
 NOTES_NAME = "files.json"
 LOOK_EVERY_S = 0.25
-# A look that takes long (a folder of very many files) is made more seldom: it shall cost at most a fifth of the time.
+# A slow listing (a folder of very many files) is done less often: it should take at most a fifth of the time.
 _REST_PER_LOOK = 4.0
 FILES_MAX = 1_000_000
 
 
 class NotedFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was when it was taken; what is 0 or empty was not noted by the version that wrote it."""
+    """A file when it was listed; values that an older version did not record are 0 or empty."""
 
     name: str
     size_bytes: int = -1
@@ -33,10 +33,10 @@ class NotedFile(msgspec.Struct, frozen=True, array_like=True):
     digest: str = ""
 
     def is_other(self, path: Path) -> str:
-        """Say how the file at ``path`` differs from what was taken; empty if it does not.
+        """Return how the file at ``path`` differs from the listed one; empty if it does not.
 
         Raises:
-            OSError: it is not there, or cannot be read.
+            OSError: it does not exist, or cannot be read.
         """
         found = path.stat()
         if self.size_bytes not in (-1, found.st_size):
@@ -47,13 +47,13 @@ class NotedFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Notes(msgspec.Struct, frozen=True):
-    """What is on disk.
+    """The list on disk.
 
     Attributes:
-        folder: which.
+        folder: the folder.
         first: number of the first of ``taken``.
-        taken: files by their number.
-        done: earlier ones that still lie in the folder; names alone from a version that noted no more.
+        taken: listed files by their number.
+        done: earlier ones that are still in the folder; only names if an older version wrote them.
     """
 
     folder: str
@@ -68,7 +68,7 @@ class Notes(msgspec.Struct, frozen=True):
 
 
 def read_notes(path: Path) -> Notes | None:
-    """Return the list that is kept at ``path``, if there is one.
+    """Return the list at ``path``, if there is one.
 
     Raises:
         StateError: it is damaged.
@@ -82,7 +82,7 @@ def read_notes(path: Path) -> Notes | None:
 
 
 def write_notes(path: Path, notes: Notes) -> None:
-    """Replace the list that is kept at ``path``.
+    """Replace the list at ``path``.
 
     Raises:
         OSError: the disk fails.
@@ -92,21 +92,21 @@ def write_notes(path: Path, notes: Notes) -> None:
 
 
 class FolderFiles:
-    """The files of a folder, by the number that they got when they were taken.
+    """The files of a folder, by the number that they got when they were listed.
 
-    New files are taken in the order of discovery, sorted by name within one look. A file must be complete when it
-    appears (written elsewhere, then renamed in); a name that begins with "." or ends in ".tmp" is left alone until it
-    is renamed. The list is on disk before a file's first record is given out. A file that is done is forgotten once
-    it was removed from the folder, so that the list does not outgrow the folder; a name that comes again after that
-    is a new file.
+    New files are listed in the order of discovery, sorted by name within one look. A file must be complete when it
+    appears (written elsewhere, then renamed); a name that begins with "." or ends in ".tmp" is ignored until it is
+    renamed. The list is on disk before a file's first record is read. A file that is done is dropped from the list once
+    it was removed from the folder, so that the list does not outgrow the folder. A name that appears again later is a
+    new file.
 
     Args:
-        folder: where they are.
-        notes: where the list is kept.
+        folder: the folder.
+        notes: the path of the list.
         clock: time.
-        follow: whether new ones are taken; otherwise what is there at the first look is all.
-        loops: how often they are played, when they are not followed.
-        files_max: how many it may hold.
+        follow: whether new files are added; otherwise only the files of the first look count.
+        loops: how often the files are replayed, if not followed.
+        files_max: the limit of files.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class FolderFiles:
         return 0 if self._follow else number // self.per_loop
 
     def count_of_all(self) -> int:
-        """Return how many files there are, in all passes."""
+        """Return the number of files, in all passes."""
         return len(self._notes.taken) * self._loops
 
     @property
@@ -178,11 +178,11 @@ class FolderFiles:
         return max(1, len(self._notes.taken))
 
     def acknowledge(self, position: Position) -> None:
-        """Take note that the files before ``position`` are done."""
+        """Note that the files before ``position`` are done."""
         self._done_before = max(self._done_before, position.part)
 
     def _look(self) -> None:
-        """Take what is new, and write it down before anybody learns of it."""
+        """Add new files, and write them to disk before anything reads them."""
         begun_s = self._clock.now()
         if begun_s < self._next_look_s:
             return
@@ -204,7 +204,7 @@ class FolderFiles:
         self._next_look_s = now_s + max(LOOK_EVERY_S, _REST_PER_LOOK * (now_s - begun_s))
 
     def _pruned(self, present: Collection[str]) -> Notes:
-        """Return the notes without the done files that are not here any more."""
+        """Return the list without done files that are not in the folder any more."""
         done = max(0, self._done_before - self._notes.first) if self._follow else 0
         return pruned(self._notes, done, present)
 
@@ -220,7 +220,7 @@ class FolderFiles:
 
 
 def pruned(notes: Notes, done: int, present: Collection[str]) -> Notes:
-    """Return ``notes`` with the first ``done`` files taken as done; of all done ones only those ``present`` stay."""
+    """Return ``notes`` with the first ``done`` files marked as done; of all done ones only those ``present`` stay."""
     files = [*notes.done_files, *notes.taken[:done]]
     return msgspec.structs.replace(
         notes,
@@ -235,9 +235,9 @@ def _seen(path: Path) -> NotedFile | None:
         found = path.stat()
         return NotedFile(path.name, found.st_size, found.st_mtime_ns, ends_digest(path))
     except FileNotFoundError:
-        return None  # gone again before it was taken
+        return None  # gone again before it was listed
 
 
 def is_candidate(name: str) -> bool:
-    """Return whether a file of this name is looked at; the others are being written."""
+    """Return whether a file of this name counts; the others are still being written."""
     return not name.startswith(".") and not name.endswith(".tmp")

@@ -28,7 +28,7 @@ def read_mail_table(path: Path) -> pa.Table:
     """Read an mbox or a maildir as a table.
 
     Raises:
-        SourceError: there is no readable mail in it.
+        SourceError: it contains no readable mail.
     """
     report = MailReport()
     mails = list(read_mail(path, report))

@@ -1,4 +1,4 @@
-"""The times that a file recorded, read ahead so that a replay knows when each record is due."""
+"""The recorded times of a file, read ahead so that a replay knows when each record is due."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def times_of_files(source: PassesSource, field: pa.Field, records_max: int = REC
 
 
 def joined_times(pieces: Iterable[npt.NDArray[np.int64]], records_max: int = RECORDS_MAX) -> npt.NDArray[np.int64]:
-    """Return times in microseconds since 1970, never falling: one that is missing or goes back is that before it.
+    """Return times in microseconds since 1970, never falling: a missing or falling time becomes the one before it.
 
     Raises:
         SourceError: there are too many.
@@ -51,7 +51,7 @@ def joined_times(pieces: Iterable[npt.NDArray[np.int64]], records_max: int = REC
         if count + len(piece) > records_max:
             raise SourceError(
                 f"recorded times are kept in memory for at most {records_max} records, and the source has more: "
-                "replay it at a rate, or cut it into parts that are played one after the other"
+                "replay it at a rate, or split it into parts that are replayed one after the other"
             )
         while count + len(piece) > len(times):
             times = np.concatenate([times, np.empty(len(times), np.int64)])

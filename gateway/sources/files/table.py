@@ -1,4 +1,4 @@
-"""A source that fits into memory: an Arrow file, an mbox or a maildir, played once or several times over."""
+"""A source that fits into memory: an Arrow file, an mbox or a maildir, read once or several times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.sources.files.formats.loops import with_loop_ids
 
 
 class TableSource:
-    """Source over rows that ``load`` returns (as any schema that casts to the query's).
+    """A source of the rows that ``load`` returns (with any schema that casts to the query's).
 
     ``Position.part`` counts the passes (loops), ``offset`` the rows of the pass.
     """
@@ -46,7 +46,7 @@ class TableSource:
         return self._batch is None or self._normal(self._position).part >= self._loops
 
     def read(self, max_records: int, max_bytes: int) -> Chunk | None:
-        """See ``Source.read``; ``max_bytes`` is kept by the mean size of a row. A chunk never spans two passes."""
+        """See ``Source.read``; ``max_bytes`` is applied by the mean size of a row. A chunk never spans two passes."""
         start = self._normal(self._position)
         if self._batch is None or start.part >= self._loops:
             return None

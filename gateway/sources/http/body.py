@@ -1,4 +1,4 @@
-"""The body of a request: read, unpacked and cut into lines, all within bounds."""
+"""The body of a request: read, decompressed and split into lines, all within limits."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import zstandard
 
 from gateway.sources.journaled import RECORD_BYTES_MAX
 
-_GZIP: Final = 31  # zlib's word for a gzip header
+_GZIP: Final = 31  # zlib's value for a gzip header
 _WINDOW_BYTES_MAX: Final = 2**23
 _STEP_BYTES: Final = 128
 _BLANKS = b" \t\r\n"
 
 
 class BodyTooLargeError(Exception):
-    """The body is larger than it may be; the message says by which bound."""
+    """The body is larger than a limit; the message names the limit."""
 
 
 class BadBodyError(Exception):
-    """The body is not what its head says; the message says how."""
+    """The body does not match its headers; the message says how."""
 
 
 def unpack(data: bytes, encoding: str, max_bytes: int) -> bytes:
-    """Return what was sent before it was compressed; what comes out beyond ``max_bytes`` is not held, but for 4 MB.
+    """Return the decompressed body; at most 4 MB beyond ``max_bytes`` are held.
 
     Args:
-        data: the body as it came.
+        data: the body as received.
         encoding: one of ``ENCODINGS``.
-        max_bytes: the most that may come out.
+        max_bytes: the limit of the decompressed size.
 
     Raises:
-        BodyTooLargeError: there is more.
-        BadBodyError: it is not packed so, or cut short.
+        BodyTooLargeError: it is larger.
+        BadBodyError: it has another encoding, or is truncated.
     """
     unpacked = ENCODINGS[encoding](data, max_bytes)
     if len(unpacked) > max_bytes:
-        raise BodyTooLargeError(f"the body is larger than {max_bytes} bytes when it is unpacked; send it in pieces")
+        raise BodyTooLargeError(f"the body is larger than {max_bytes} bytes when decompressed; split it into requests")
     return unpacked
 
 
@@ -51,7 +51,7 @@ def _gunzip(data: bytes, max_bytes: int) -> bytes:
             parts.append(unpacker.decompress(data, room))
             room -= len(parts[-1])
             if room and not unpacker.eof:
-                raise BadBodyError("the body is no whole gzip stream")
+                raise BadBodyError("the body is not a complete gzip stream")
             # A gzip file may consist of several.
             data = unpacker.unused_data
     except zlib.error as error:
@@ -60,7 +60,7 @@ def _gunzip(data: bytes, max_bytes: int) -> bytes:
 
 
 def _unzstd(data: bytes, max_bytes: int) -> bytes:
-    # Bit by bit: what a frame says of its own size is not to be believed, and 4 bytes may become 128 KiB.
+    # In small steps: a frame's declared size is not trustworthy, and 4 bytes may become 128 KiB.
     decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX)
     parts: list[bytes] = []
     room, at = max_bytes, 0
@@ -69,7 +69,7 @@ def _unzstd(data: bytes, max_bytes: int) -> bytes:
             frame = decompressor.decompressobj()
             while not frame.eof:
                 if at >= len(data):
-                    raise BadBodyError("the body is no whole zstd stream")
+                    raise BadBodyError("the body is not a complete zstd stream")
                 parts.append(frame.decompress(data[at : at + _STEP_BYTES]))
                 at += _STEP_BYTES
                 room -= len(parts[-1])
@@ -92,8 +92,8 @@ def split_lines(body: bytes) -> list[bytes]:
     """Return the lines that are not blank, without their ends.
 
     Raises:
-        BadBodyError: there is none.
-        BodyTooLargeError: one is longer than a record may be.
+        BadBodyError: there are none.
+        BodyTooLargeError: a line is longer than the limit of a record.
     """
     lines = [line.rstrip(b"\r") for line in body.split(b"\n") if line.strip(_BLANKS)]
     if not lines:

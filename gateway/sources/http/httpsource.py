@@ -1,4 +1,4 @@
-"""The HTTP source: JSON lines are POSTed, and answered when they are safe in the journal."""
+"""The HTTP source: senders POST JSON lines, and get their answer when the lines are safe in the journal."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gateway.journal.journal import Journal, JournalFullError
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.http.body import ENCODINGS, BadBodyError, BodyTooLargeError, split_lines, unpack
 from gateway.sources.http.judging import Judge, RequestVerdict
+from infra.together import await_shared
 
 _LOG = logging.getLogger(__name__)
 KEY_CHARS_MAX: Final = 255
-# How much all requests together may hold, in bodies of the largest size, and how many there may be at once. Each body
-# is there about three times while it is cut into lines and written.
+# How much all requests together may hold, in bodies of the largest size, and how many requests there may be at once.
+# Each body is in memory about three times while it is split into lines and written.
 BODIES_MAX: Final = 4
 REQUESTS_MAX: Final = 1024
 _UNPACKED_AT_ONCE: Final = 2
-# How long a body may take to arrive.
 BODY_S: Final = 60.0
 _SHUTDOWN_S: Final = 5.0
 _FULL_RETRY_S: Final = 1
@@ -46,7 +46,7 @@ _HELP = (
 
 
 class _Refused(Exception):  # noqa: N818 -- an answer, not an error of this program
-    """The request is answered with this, and nothing of it was taken."""
+    """The answer of a refused request; nothing of the request was accepted."""
 
     def __init__(self, status: HTTPStatus, why: str, **headers: str) -> None:
         super().__init__(why)
@@ -56,7 +56,7 @@ class _Refused(Exception):  # noqa: N818 -- an answer, not an error of this prog
 
 @dataclass(slots=True)
 class _Bound:
-    """How much all requests may hold, and do."""
+    """The limit and the present size of all requests together."""
 
     limit_bytes: int
     held_bytes: int = 0
@@ -64,14 +64,14 @@ class _Bound:
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
-    """A keyed request that is being written."""
+    """A request with a key that is being written."""
 
     digest: bytes
     work: asyncio.Task[int]
 
 
 class _Share:
-    """What one request has of the bytes that all requests may hold together; given back at the end."""
+    """One request's part of the bytes of all requests; released at its end."""
 
     def __init__(self, bound: _Bound) -> None:
         self._bound = bound
@@ -81,7 +81,7 @@ class _Share:
         return self
 
     def take(self, count_bytes: int) -> None:
-        """Take some more, or refuse the request."""
+        """Reserve more bytes, or refuse the request."""
         if self._bound.held_bytes + count_bytes > self._bound.limit_bytes:
             raise _busy()
         self._bound.held_bytes += count_bytes
@@ -95,17 +95,21 @@ class HttpReceiver:
     """The ``Receiver`` that is an HTTP server.
 
     Args:
-        config: what the user wrote.
+        config: the source's config.
         journal: open while the receiver is started; remembers keys.
         judge: says for an answer which lines are no events.
         dead_letters: the file that such lines go to when the source reads them.
+        body_s: how long a body may take to arrive.
     """
 
-    def __init__(self, config: HttpSourceConfig, journal: Journal, judge: Judge, dead_letters: Path) -> None:
+    def __init__(
+        self, config: HttpSourceConfig, journal: Journal, judge: Judge, dead_letters: Path, *, body_s: float = BODY_S
+    ) -> None:
         self._config = config
         self._journal = journal
         self._judge = judge
         self._dead_letters = dead_letters
+        self._body_s = body_s
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._in_flight: dict[str, _InFlight] = {}
@@ -115,14 +119,29 @@ class HttpReceiver:
 
     @property
     def port(self) -> int:
-        """The port that is listened on, when started."""
+        """The listening port, when started."""
         assert self._server is not None, "the receiver is started"
         return int(self._server.sockets[0].getsockname()[1])
 
     @property
     def listening(self) -> bool:
-        """Whether requests are taken."""
+        """Whether requests are accepted."""
         return self._server is not None and self._server.is_serving()
+
+    @property
+    def request_count(self) -> int:
+        """How many requests are being answered."""
+        return self._requests
+
+    @property
+    def keyed_count(self) -> int:
+        """How many requests with a key are being written."""
+        return len(self._in_flight)
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes of bodies are in memory."""
+        return self._bodies.held_bytes
 
     @property
     def failure(self) -> SourceError | SourceUnavailableError | None:
@@ -135,7 +154,7 @@ class HttpReceiver:
         """See ``Receiver.start``."""
         app = web.Application()
         app.add_routes([web.post(self._config.path, self._post), web.get(self._config.path, self._help)])
-        # Bodies are unpacked here, where it is bounded.
+        # Bodies are decompressed in our own code, which limits their size.
         runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         assert runner.server is not None, "it was set up"
@@ -188,7 +207,7 @@ class HttpReceiver:
         return _json(answer, HTTPStatus.OK)
 
     async def _answer(self, request: web.Request) -> dict[str, object]:
-        """Return how many records the request has, whether they were there before it, and what of them is no event."""
+        """Return the number of records, whether they were there before, and which of them are not events."""
         self._check_token(request)
         key = _key_of(request)
         encoding = _encoding_of(request)
@@ -203,12 +222,16 @@ class HttpReceiver:
                 body = await self._body_of(request, encoding, share)
                 lines = split_lines(body)
                 count, duplicate = await self._take(key, body, lines)
-                return {"records": count, "duplicate": duplicate, **self._told(await self._judge.verdict(lines), count)}
+                return {
+                    "records": count,
+                    "duplicate": duplicate,
+                    **self._dead_lines(await self._judge.verdict(lines), count),
+                }
         finally:
             self._requests -= 1
 
-    def _told(self, verdict: RequestVerdict, count: int) -> dict[str, object]:
-        """Return what an answer says of lines that are no events; nothing where all are."""
+    def _dead_lines(self, verdict: RequestVerdict, count: int) -> dict[str, object]:
+        """Return the part of the answer about lines that are not events; empty if all are."""
         told: dict[str, object] = {} if verdict.looked_at == count else {"looked_at": verdict.looked_at}
         if verdict.first is not None:
             number, why = verdict.first
@@ -226,18 +249,18 @@ class HttpReceiver:
             why = "this Idempotency-Key was used with a different body before; use a new key for each body"
             raise _Refused(HTTPStatus.UNPROCESSABLE_ENTITY, why)
         if flight is not None:
-            return await asyncio.shield(flight.work), True
+            return await await_shared(flight.work), True
         if seen is not None:
             return seen.count, True
-        # A task of its own: others may wait for it when this request is gone.
+        # A separate task: other requests may wait for it when this one is gone.
         flight = self._in_flight[key] = _InFlight(digest, asyncio.create_task(self._append(lines, key, digest)))
         flight.work.add_done_callback(lambda work: self._landed(key, work))
-        return await asyncio.shield(flight.work), False
+        return await await_shared(flight.work), False
 
     def _landed(self, key: str, work: asyncio.Task[int]) -> None:
         del self._in_flight[key]
         if not work.cancelled():
-            # Taken note of: all who asked may have gone.
+            # Marks it as retrieved: all requests that waited may be gone.
             work.exception()
 
     async def _append(self, lines: list[bytes], key: str, digest: bytes) -> int:
@@ -254,12 +277,12 @@ class HttpReceiver:
             raise _Refused(HTTPStatus.UNAUTHORIZED, why, WWW_Authenticate="Bearer")
 
     async def _body_of(self, request: web.Request, encoding: str, share: _Share) -> bytes:
-        """Return the body as it was before it was packed; all bodies together are bounded."""
+        """Return the decompressed body; all bodies together are limited."""
         try:
-            async with asyncio.timeout(BODY_S):
+            async with asyncio.timeout(self._body_s):
                 packed = b"".join([part async for part in self._parts_of(request, share)])
         except TimeoutError:
-            raise _Refused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {BODY_S:g} s") from None
+            raise _Refused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {self._body_s:g} s") from None
         if encoding == "identity":
             return packed
         async with self._unpacking:
@@ -321,7 +344,7 @@ def _tls_context(config: HttpSourceConfig) -> ssl.SSLContext | None:
         context.load_cert_chain(config.tls.certificate, config.tls.key)
     except OSError as error:
         raise SourceError(
-            f"source http: {config.tls.certificate} and {config.tls.key} are no certificate with its key in PEM "
-            f"({error.strerror or error}): give the right files"
+            f"source http: {config.tls.certificate} and {config.tls.key} are not a certificate with its key in PEM "
+            f"({error.strerror or error}): name the right files"
         ) from error
     return context

@@ -1,7 +1,7 @@
-"""Which lines of a request are no events, for its answer: the source itself decodes them later, in the same way.
+"""Finds the lines of a request that are not events, for its answer; the source itself decodes them later.
 
-One attempt at decoding costs as much for 100 lines as for one. So requests that come at the same time are decoded
-together, in turns of so many lines: a long request does not keep short ones waiting.
+One attempt to decode costs as much for 100 lines as for one. So requests that arrive at the same time are decoded
+together, in turns with a limited number of lines: a long request does not delay short ones.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Final
 from infra.clock import Clock
 
 TURN_LINES: Final = 1024
-# Lines that cannot be decoded cost 300 times as much as others: an answer is not held back by them for longer.
+# Lines that cannot be decoded cost 300 times as much as others: they delay an answer at most this long.
 _JUDGE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class RequestVerdict:
-    """What is known of a request's lines.
+    """The result for a request's lines.
 
     Attributes:
-        looked_at: lines, from the first one on.
-        dead: how many of these are no events.
-        first: number of the first such line, from 0, and why it is none; None if there is none.
+        looked_at: how many lines were checked, from the first one on.
+        dead: how many of these are not events.
+        first: number of the first such line, from 0, and the reason; None if there is none.
     """
 
     looked_at: int
@@ -48,11 +48,11 @@ class _Case:
 
 
 class Judge:
-    """Says of lines which are no events.
+    """Finds the lines that are not events.
 
     Args:
-        dead_among: blocks, and returns number and reason of each line that is no event, in order.
-        clock: bounds how long a request is looked at.
+        dead_among: blocks, and returns number and reason of each line that is not an event, in order.
+        clock: limits how long a request is checked.
     """
 
     def __init__(self, dead_among: Callable[[list[bytes]], list[tuple[int, str]]], clock: Clock) -> None:
@@ -62,7 +62,7 @@ class Judge:
         self._work: asyncio.Task[None] | None = None
 
     async def verdict(self, lines: list[bytes]) -> RequestVerdict:
-        """Return what is known of the lines after a second at most, and the turn that is under way then."""
+        """Return the result after a second at most, plus the turn that is in progress then."""
         case = _Case(lines, self._clock.now() + _JUDGE_S, asyncio.get_running_loop().create_future())
         self._waiting.append(case)
         if self._work is None or self._work.done():
@@ -95,7 +95,7 @@ class Judge:
         while self._waiting and room:
             case = self._waiting.popleft()
             if case.answer.done():
-                continue  # whoever asked has gone
+                continue  # its request is gone
             lines = case.lines[case.looked_at : case.looked_at + room]
             room -= len(lines)
             turn.append((case, lines))

@@ -1,9 +1,9 @@
-"""From the records of Kafka to events: their values by format, and what the broker keeps beside the value.
+"""Converts Kafka records to events: their values by format, and the metadata that the broker stores.
 
-Columns that are named ``_key``, ``_timestamp``, ``_headers``, ``_topic``, ``_partition`` and ``_offset`` come from the
-record; all others from its value. A record without a value (a tombstone) is an event whose value columns are null if
-the schema names ``_key``, by which it can be told what was deleted; with ``raw`` it is always an event. Otherwise it is
-a dead record, as is a value that cannot be decoded.
+The columns ``_key``, ``_timestamp``, ``_headers``, ``_topic``, ``_partition`` and ``_offset`` come from the record's
+metadata; all others from its value. A record without a value (a tombstone) is an event with null value columns if the
+schema has ``_key``, which shows what was deleted; with ``raw`` it is always an event. Otherwise it is a dead record,
+like a value that cannot be decoded.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _FILL: Final[dict[str, Callable[[Any], Any]]] = {
     "_partition": lambda record: record.partition,
     "_offset": lambda record: record.offset,
 }
-# The byte 0 and the 4 bytes of a schema's number in the registry.
+# The byte 0 and the 4 bytes of a schema's id in the registry.
 _CONFLUENT_PREFIX_BYTES: Final = 5
 
 
 class _Values(Protocol):
-    """Decodes values: the events in order, and (index, reason) of each value that is none."""
+    """Decodes values: the events in order, and (index, reason) of each value that is not one."""
 
     def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]: ...
 
@@ -53,7 +53,7 @@ class RecordDecoder:
     """Decodes the records of one query.
 
     Args:
-        config: says the format.
+        config: contains the format.
         schema: of the events.
         strict: see ``LineDecoder``.
 
@@ -76,7 +76,7 @@ class RecordDecoder:
         self._null_refused = [field.name for field in values if not field.nullable]
 
     def decode(self, records: Sequence[ConsumerRecord], first: int) -> tuple[pa.RecordBatch, tuple[DeadRecord, ...]]:
-        """Return the events among ``records``, and those that are none; ``first`` is the number of the first one."""
+        """Return the events among ``records``, and those that are not; ``first`` is the number of the first one."""
         dead: dict[int, str] = {}
         tombstones: list[int] = []
         whole: list[int] = []
@@ -110,7 +110,7 @@ class RecordDecoder:
             return None
         if record.value is None:
             if not self._keeps_tombstones:
-                return "the record has no value (a tombstone); a schema with _key takes it as an event"
+                return "the record has no value (a tombstone); with _key in the schema it is an event"
             if self._null_refused:
                 return f"the record has no value (a tombstone), and column {self._null_refused[0]} is NOT NULL"
             return None
@@ -150,7 +150,7 @@ def _values(config: KafkaSourceConfig, schema: pa.Schema, *, strict: bool) -> _V
             )
         return _RawValues(schema)
     if not schema.names:
-        raise SourceError("the schema names no column of the records' values: name one, or take format raw")
+        raise SourceError("the schema names no column of the records' values: name one, or choose format raw")
     if config.format == "json":
         return _JsonValues(schema, strict=strict)
     assert config.avro_schema is not None, "the config is refused without it"
@@ -162,7 +162,7 @@ class _RawValues:
         self._schema = schema
 
     def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
-        """Take each value as it is."""
+        """Use each value unchanged."""
         return pa.RecordBatch.from_arrays([pa.array(lines, pa.binary())], schema=self._schema), []
 
 
@@ -171,25 +171,25 @@ class _JsonValues:
         self._lines = LineDecoder(schema, strict=strict)
 
     def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
-        """Decode each value as one JSON object, which may stand on several lines."""
-        # Between the parts of JSON a line's end is a blank; inside of text it must not stand.
+        """Decode each value as one JSON object, which may span several lines."""
+        # Between JSON tokens a line end is a blank; inside of text it is not allowed.
         return self._lines.decode([line.replace(b"\n", b" ").replace(b"\r", b" ") for line in lines])
 
 
 class _AvroValues:
     """Values written with one known Avro schema.
 
-    A schema's number in a registry, which Confluent's clients write before each value, is passed over, not looked up.
-    A value that does not fill its bytes exactly was written with another schema and is a dead record.
+    A schema's id in a registry, which Confluent's clients write before each value, is skipped, not looked up. A value
+    that does not use exactly its bytes was written with another schema and is a dead record.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, *, prefixed: bool) -> None:
         try:
             self._writers = fastavro.parse_schema(json.loads(path.read_bytes()))
         except (OSError, ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
-            raise SourceError(f"{path} is no readable Avro schema: {error!r}") from error
+            raise SourceError(f"{path} is not a readable Avro schema: {error!r}") from error
         if not isinstance(self._writers, dict) or self._writers.get("type") != "record":
-            raise SourceError(f"{path} describes no Avro record: give the schema that the values are written with")
+            raise SourceError(f"{path} is not the schema of an Avro record: give the schema of the values")
         fields = {field["name"] for field in self._writers["fields"]}
         missing = [name for name in schema.names if name not in fields]
         if missing:
@@ -198,13 +198,13 @@ class _AvroValues:
         self._skip = _CONFLUENT_PREFIX_BYTES if prefixed else 0
 
     def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
-        """Decode each value by the writers' schema."""
+        """Decode each value with the writers' schema."""
         dead: list[tuple[int, str]] = []
         rows: list[tuple[int, dict[str, Any]]] = []
         for i, line in enumerate(lines):
             try:
                 rows.append((i, self._row(line)))
-            # What fastavro raises on bytes of another schema is not bounded by its documentation.
+            # fastavro's documentation does not limit the errors that it raises on bytes of another schema.
             except Exception as error:
                 dead.append((i, f"the value is not of the Avro schema: {error!r}"[:500]))
         batches: list[pa.RecordBatch] = []
@@ -215,7 +215,7 @@ class _AvroValues:
 
     def _row(self, line: bytes) -> dict[str, Any]:
         if self._skip and line[:1] != b"\0":
-            raise ValueError("it does not begin with the byte 0 and a schema's number; take format avro")
+            raise ValueError("it does not begin with the byte 0 and a schema id; use format avro")
         stream = io.BytesIO(line)
         stream.seek(self._skip)
         row = fastavro.schemaless_reader(stream, self._writers, None)
@@ -227,7 +227,7 @@ class _AvroValues:
     def _convert(
         self, rows: list[tuple[int, dict[str, Any]]], batches: list[pa.RecordBatch], dead: list[tuple[int, str]]
     ) -> None:
-        """Halve what cannot be converted until the rows that are at fault stand alone."""
+        """Halve the rows that cannot be converted until the bad rows are isolated."""
         if not rows:
             return
         try:
@@ -250,7 +250,7 @@ def _without_wrong_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Compare types, but not whether what is inside of a list may be null, nor how its element is named."""
+    """Compare types, ignoring nullability inside of lists and the names of their elements."""
     if pa.types.is_list(found) and pa.types.is_list(wanted):
         return _same_type(found.value_type, wanted.value_type)
     if pa.types.is_struct(found) and pa.types.is_struct(wanted):

@@ -1,4 +1,4 @@
-"""What a consumer has fetched and nobody has taken yet: by partition, in order, bounded."""
+"""The records that a consumer has fetched and that are not read yet: by partition, in order, bounded."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from aiokafka.errors import (
 
 from gateway.sources.base import SourceError, SourceUnavailableError
 
-# What the bookkeeping of a record costs beside its bytes, about.
+# Approximate memory of a record's bookkeeping, besides its bytes.
 _RECORD_OVERHEAD_BYTES = 100
 _FATAL = (GroupAuthorizationFailedError, TopicAuthorizationFailedError, UnsupportedVersionError, RecordTooLargeError)
 
 
 @contextmanager
-def told_as_source_errors(what: str) -> Iterator[None]:
-    """Turn what aiokafka raises into what sources raise; ``what`` cannot be done then."""
+def as_source_errors(what: str) -> Iterator[None]:
+    """Translate aiokafka's errors into those of sources; ``what`` names the failed action."""
     try:
         yield
     except OffsetOutOfRangeError as error:
@@ -42,7 +42,7 @@ def told_as_source_errors(what: str) -> Iterator[None]:
 
 
 def gone(offsets: Mapping[TopicPartition, int]) -> SourceError:
-    """Return the error for offsets that their partitions do not have (any more)."""
+    """Return the error for offsets that their partitions do not contain (any more)."""
     places = ", ".join(f"{partition.topic}/{partition.partition}@{offset}" for partition, offset in offsets.items())
     return SourceError(
         f"the topic does not hold the records at {places} any more: its retention deleted them before they were read, "
@@ -52,14 +52,14 @@ def gone(offsets: Mapping[TopicPartition, int]) -> SourceError:
 
 
 class Fetched:
-    """Records of a consumer's partitions, taken in shares.
+    """Records of a consumer's partitions, returned in fair shares.
 
-    It holds no more than one call of ``fill`` asked for, and what the consumer had in its buffer of one partition.
+    It holds at most what one call of ``fill`` asked for, and what the consumer had buffered of one partition.
     """
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._consumer = consumer
-        # Each record with what it takes.
+        # Each record with its size.
         self._held: dict[TopicPartition, deque[tuple[ConsumerRecord, int]]] = {}
         self._count = 0
         self._bytes = 0
@@ -68,26 +68,26 @@ class Fetched:
 
     @property
     def count(self) -> int:
-        """How many records are held."""
+        """How many records it holds."""
         return self._count
 
     @property
     def held_bytes(self) -> int:
-        """What the records that are held take, about."""
+        """Approximate memory of the records that it holds."""
         return self._bytes
 
     def oldest_wall_s(self) -> float | None:
-        """When the oldest record that is held came (s since 1970); None without one."""
+        """The time of the oldest record that it holds (s since 1970); None without records."""
         times = [held[0][0].timestamp for held in self._held.values() if held and held[0][0].timestamp >= 0]
         return min(times) / 1000 if times else None
 
     def next_offset(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the first record of a partition that is held."""
+        """Return the offset of the first record that it holds of a partition."""
         held = self._held.get(partition)
         return held[0][0].offset if held else None
 
     def drop(self, partitions: Sequence[TopicPartition] | None = None) -> None:
-        """Forget the records of some partitions, or of all."""
+        """Drop the records of some partitions, or of all."""
         for partition in list(self._held) if partitions is None else partitions:
             for _, size_bytes in self._held.pop(partition, ()):
                 self._forget(size_bytes)
@@ -95,12 +95,12 @@ class Fetched:
     async def fill(
         self, partitions: Sequence[TopicPartition], max_records: int, max_bytes: int, *, wait_s: float
     ) -> None:
-        """Hold more than ``max_records`` or ``max_bytes`` of records if there are so many.
+        """Fetch until it holds more than ``max_records`` or ``max_bytes``, if there are so many.
 
-        Each partition gives its share, then any what is left. If there is none, it waits for the first one.
+        Each partition gives its share, then any of them the rest. If there are no records, it waits for the first one.
         """
         share = math.ceil(max_records / len(partitions)) + 1
-        # It begins behind the partition that it came to last, so that none is left out for long.
+        # It begins after the last partition of the previous call, so that none is left out for long.
         turned = self._turn % len(partitions)
         for i, partition in enumerate([*partitions[turned:], *partitions[:turned]], start=turned + 1):
             if self._bytes >= max_bytes:
@@ -123,9 +123,9 @@ class Fetched:
             self._bytes += sum(sizes_bytes)
 
     def first(self, max_records: int, max_bytes: int) -> list[ConsumerRecord]:
-        """Return, without taking them, at most so many records, at least one if any is held, by partition and offset.
+        """Return, without removing them, at most this many records, at least one if any, by partition and offset.
 
-        ``max_bytes`` is met up to the last record. The shares of the partitions are as even as what is held allows.
+        ``max_bytes`` may be exceeded by the last record. The shares of the partitions are as even as possible.
         """
         open_ones = [partition for partition in sorted(self._held) if self._held[partition]]
         turned = self._takes % max(1, len(open_ones))
@@ -148,7 +148,7 @@ class Fetched:
         return [record for partition in open_ones for record, _ in islice(self._held[partition], counts[partition])]
 
     def take_before(self, partition: TopicPartition, offset: int) -> list[ConsumerRecord]:
-        """Return and forget the records of a partition that come before ``offset``."""
+        """Return and remove the records of a partition before ``offset``."""
         held = self._held.get(partition, deque())
         taken = []
         while held and held[0][0].offset < offset:
@@ -158,13 +158,13 @@ class Fetched:
         return taken
 
     def take(self, records: Sequence[ConsumerRecord]) -> None:
-        """Forget records that ``first`` has returned."""
+        """Remove records that ``first`` has returned."""
         self._takes += 1
         for (topic, number), shown in groupby(records, attrgetter("topic", "partition")):
             held = self._held[TopicPartition(topic, number)]
             for record in shown:
                 taken, size_bytes = held.popleft()
-                assert taken is record, "records are taken in the order in which they were shown"
+                assert taken is record, "records are removed in the order in which they were returned"
                 self._forget(size_bytes)
 
     def _forget(self, size_bytes: int) -> None:
@@ -173,7 +173,7 @@ class Fetched:
 
 
 def record_bytes(record: ConsumerRecord) -> int:
-    """Return what a record takes in memory, about."""
+    """Return the approximate memory of a record."""
     size_bytes = len(record.value or b"") + len(record.key or b"") + _RECORD_OVERHEAD_BYTES
     if record.headers:
         size_bytes += sum(len(key) + len(value or b"") for key, value in record.headers)

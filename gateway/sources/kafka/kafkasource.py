@@ -1,8 +1,8 @@
-"""A source over the topics of Kafka.
+"""A source over Kafka topics.
 
-The truth about what was read is the query's own log: a ``Position`` holds the next offset of each partition, and two of
-them name the very same records for as long as the topic has them. The group's offsets say it to others: to the next
-owner of a partition, and to who looks at the lag.
+The query's own log is authoritative for what was read: a ``Position`` holds the next offset of each partition, and two
+positions name exactly the same records for as long as the topic has them. The group's offsets inform others: the next
+owner of a partition, and monitoring of the lag.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.sources.base import Backlog, Chunk, SourceError, SourceUnavailableError
 from gateway.sources.kafka.events import RecordDecoder
-from gateway.sources.kafka.fetched import told_as_source_errors
+from gateway.sources.kafka.fetched import as_source_errors
 from gateway.sources.kafka.member import Member
 from gateway.sources.kafka.partitions import key_of, partition_of
 from gateway.sources.kafka.rereader import Rereader
 from infra.clock import Clock
 
 _LOG = logging.getLogger(__name__)
-# A read waits so long for a first record, so that a new one is taken at once.
+# How long a read waits for a first record, so that a new one is read at once.
 _WAIT_S: Final = 0.05
 _COMMIT_S: Final = 5.0
 
 
 class KafkaSource:
-    """See ``Source``. Brokers are asked only when something is read: a gateway starts while they are away.
+    """See ``Source``. Brokers are contacted only for reading: a gateway can start while they are down.
 
     Args:
-        config: what the user wrote.
+        config: the source's config.
         query: the query's name, for the default of the group.
         owner: see ``SourceContext``.
         strict: see ``SourceContext``.
@@ -64,12 +64,17 @@ class KafkaSource:
         self._instance = f"spillway-{owner}"
         self._strict = strict
         self._sink_commits = sink_commits
-        # aiokafka says why a login is refused in the log alone.
+        # aiokafka reports the reason of a refused login only in its log.
         self._brokers = config.brokers if config.sasl is None else f"{config.brokers} as {config.sasl.user}"
         self._position = Position()
         self._acked: dict[str, int] = {}
         self._member: Member | None = None
         self._rereader: Rereader | None = None
+
+    @property
+    def member(self) -> Member | None:
+        """Its place in the group; None before the first read, and after a failure."""
+        return self._member
 
     async def open(self, schema: pa.Schema) -> None:
         """See ``Source.open``."""
@@ -89,12 +94,12 @@ class KafkaSource:
             self._member.rewind()
 
     async def read(self, max_records: int, max_bytes: int) -> Chunk | None:
-        """See ``Source.read``; the records are split evenly over the partitions, and stand by partition and offset."""
+        """See ``Source.read``; the records are split evenly over the partitions, ordered by partition and offset."""
         try:
-            with told_as_source_errors(f"reading from {self._brokers}"):
+            with as_source_errors(f"reading from {self._brokers}"):
                 return await self._read(max_records, max_bytes)
         except SourceUnavailableError as error:
-            # Whatever state the client is in, a new one in its place has the same partitions at once.
+            # Whatever the state of the client, a new one replaces it and gets the same partitions at once.
             if isinstance(error.__cause__, KafkaError):
                 await self._leave()
             raise
@@ -104,17 +109,17 @@ class KafkaSource:
         if member.may_begin:
             begins = await member.begin(self._position.offsets)
             self._position = self._after(0, begins)
-            # What was acknowledged until now, meanwhile too.
+            # Everything that was acknowledged until now.
             member.acknowledge(self._acked)
         if not member.partitions:
-            # The first assignment, or one that is going on.
+            # The first assignment, or a rebalance in progress.
             await asyncio.sleep(_WAIT_S)
             return None
         generation = member.generation
         try:
             await member.fill(max_records, max_bytes, wait_s=_WAIT_S)
         except IllegalStateError:
-            return None  # the partitions are taken away just now
+            return None  # the partitions are being revoked
         if generation != member.generation:
             return None
         records = member.fetched.first(max_records, max_bytes)
@@ -128,7 +133,7 @@ class KafkaSource:
         batch, dead = await asyncio.to_thread(self._decoder.decode, records, self._position.record)
         if generation != member.generation:
             return None
-        # No await from here on: what is taken is returned.
+        # No await from here on: records that are removed must be returned.
         member.fetched.take(records)
         ends = _ends(records)
         member.deliver(ends)
@@ -147,7 +152,7 @@ class KafkaSource:
         if unknown:
             raise SourceError(f"the position of record {start.record} does not say where {', '.join(unknown)} stood")
         try:
-            with told_as_source_errors(f"reading again from {self._brokers}"):
+            with as_source_errors(f"reading again from {self._brokers}"):
                 rereader = await self._connected()
                 begins = {partition_of(key): start.offsets[key] for key in changed}
                 ends = {partition_of(key): offset for key, offset in changed.items()}
@@ -169,7 +174,7 @@ class KafkaSource:
         return False
 
     def backlog(self) -> Backlog | None:
-        """See ``Source.backlog``; offsets that hold no record (ends of transactions) count until they are fetched."""
+        """See ``Source.backlog``; offsets without a record (ends of transactions) count until they are fetched."""
         member = self._member
         if member is None or not member.partitions:
             return None
@@ -185,7 +190,7 @@ class KafkaSource:
             return
         member.acknowledge(position.offsets)
         if not member.partitions:
-            return  # committed when they are handed over, or have begun
+            return  # committed when they are revoked, or have begun
         try:
             async with asyncio.timeout(_COMMIT_S):
                 await member.commit()
@@ -233,7 +238,7 @@ class KafkaSource:
 
 
 def _ends(records: Sequence[ConsumerRecord]) -> dict[TopicPartition, int]:
-    """Return the next offset of each partition after records that stand by partition and offset."""
+    """Return the next offset of each partition after records that are ordered by partition and offset."""
     ends = {}
     for (topic, number), of_partition in groupby(records, attrgetter("topic", "partition")):
         *_, last = of_partition

@@ -1,4 +1,4 @@
-"""A member of a consumer group that reads its partitions from where its own log stands, and hands them over clean."""
+"""A member of a consumer group that reads its partitions from its own log's position, and hands them over cleanly."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaError
 
+from gateway.sources.base import SourceError
 from gateway.sources.kafka.fetched import Fetched, gone
 from gateway.sources.kafka.partitions import by_partition, partitions_of
 from infra.clock import Clock
+from infra.retries import Retries
 
 _LOG = logging.getLogger(__name__)
 REQUEST_TIMEOUT_MS: Final = 10_000
 STOP_S: Final = 15.0
-# How long a static member may be away before its partitions go to others: a restart of its gateway is much shorter.
+# How long a static member may be away before its partitions go to others; a restart of its gateway is much shorter.
 _SESSION_TIMEOUT_MS: Final = 45_000
 _HEARTBEAT_MS: Final = 1000
-# How long a partition that is taken away waits for what was read of it to be in the sink. The group waits meanwhile.
+# How long a revoked partition waits until its records are in the sink. The group waits meanwhile.
 HANDOVER_S: Final = 20.0
 _REBALANCE_TIMEOUT_MS: Final = 60_000
-# A gateway whose sink stands still keeps its partitions: it holds records of them.
+# A gateway whose sink stands still keeps its partitions, since it holds records of them.
 _POLL_INTERVAL_MS: Final = 2**31 - 1
 _METADATA_AGE_MS: Final = 60_000
 _FETCH_BYTES_MAX: Final = 16 * 2**20
 _PARTITION_FETCH_BYTES_MAX: Final = 2**20
-# Fetches are answered at least each half second; no answer for so long is an outage.
+# Fetches are answered at least each half second; no answer for this long is an outage.
 _SILENT_S: Final = 5.0
 _ANSWER_S: Final = 15.0
 # A partition that has a new leader may for a moment not know its own end.
-_END_TRIES: Final = 10
-_END_PAUSE_S: Final = 0.3
+_ENDS: Final = Retries(first_s=0.1, most_s=0.4, tries=9)
 FETCHING: Final[dict[str, Any]] = {
     "auto_offset_reset": "none",
     "enable_auto_commit": False,
@@ -48,16 +49,16 @@ FETCHING: Final[dict[str, Any]] = {
 class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
     """One consumer in a group.
 
-    A partition begins at the later one of what this query has read of it and what the group has committed. Before it
-    goes to another member, what was read of it is waited for to be acknowledged, and committed.
+    A partition begins at what this query has read or at what the group has committed, whichever is later. Before it
+    goes to another member, its records must be acknowledged and its offsets committed.
 
     Args:
-        settings: how to reach the brokers.
-        topics: what is read.
+        settings: the connection to the brokers.
+        topics: the topics to read.
         group: the consumer group.
         instance: name of this member; the same after a restart, so that it gets its partitions back at once.
         clock: time; aiokafka counts in wall time.
-        sink_commits: whether the sink's transactions commit the group's offsets, so that nothing is committed here.
+        sink_commits: whether the sink's transactions commit the group's offsets, so that this member commits nothing.
     """
 
     def __init__(
@@ -86,12 +87,12 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
             max_poll_interval_ms=_POLL_INTERVAL_MS,
         )
         self.fetched = Fetched(self._consumer)
-        # Counts what makes records that are on their way worthless: partitions lost or gained, another position.
+        # Counts events that invalidate records in flight: partitions lost or gained, another position.
         self.generation = 0
         self._assigned: tuple[TopicPartition, ...] = ()
         self._delivered: dict[TopicPartition, int] = {}
         self._acked: dict[TopicPartition, int] = {}
-        self._committed: dict[TopicPartition, int] = {}
+        self.committed: dict[TopicPartition, int] = {}
         self._reached: dict[TopicPartition, int] = {}
         self._begun_wall_s = 0.0
         self._known: dict[str, int] = {}
@@ -102,10 +103,10 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
     # ----------------------------------------------------------------------------------------------- join and leave
 
     async def join(self, *, from_end: bool) -> None:
-        """Join the group; the partitions come later.
+        """Join the group; the partitions are assigned later.
 
         Args:
-            from_end: if the group has committed nothing at all, it begins at the end of the topics as they are now.
+            from_end: if the group has committed nothing at all, begin at the present end of the topics.
 
         Raises:
             SourceError: a topic does not exist.
@@ -123,9 +124,9 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         return {**self._settings, "request_timeout_ms": REQUEST_TIMEOUT_MS}
 
     async def _begin_at_end(self, partitions: list[TopicPartition]) -> None:
-        """Commit where the topics end, so that a crash before the first commit of a member skips nothing.
+        """Commit the topics' ends, so that a crash before a member's first commit skips nothing.
 
-        While the group has members brokers refuse this: they have said already where it begins.
+        While the group has members brokers refuse this: the members have decided already where it begins.
         """
         consumer = AIOKafkaConsumer(**self._connection(), group_id=self._group, enable_auto_commit=False)
         try:
@@ -140,7 +141,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
             await consumer.stop()
 
     async def stop(self) -> None:
-        """Commit what is acknowledged, and go; the partitions stay this member's for the session's time."""
+        """Commit acknowledged offsets, and leave; the partitions stay this member's for the session's time."""
         self._closing = True
         self._told.set()
         try:
@@ -158,7 +159,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
     # --------------------------------------------------------------------------------------------------- rebalances
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """Give no more records of these, wait for what was given to be acknowledged, and commit."""
+        """Return no more records of these, wait until returned ones are acknowledged, and commit."""
         begun = [partition for partition in revoked if partition in self._delivered]
         self._assigned = ()
         self.generation += 1
@@ -184,7 +185,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         self._delivered.clear()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Take note of them; ``begin`` finds out where they begin."""
+        """Note the partitions; ``begin`` finds out where they begin."""
         self.generation += 1
         self._delivered.clear()
         self._assigned = tuple(sorted(assigned))
@@ -201,18 +202,18 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         return bool(self._assigned) and not self._delivered
 
     def rewind(self) -> None:
-        """Let all partitions begin anew."""
+        """Let all partitions begin again."""
         self.generation += 1
         self._delivered.clear()
 
     async def begin(self, own: Mapping[str, int]) -> dict[TopicPartition, int]:
-        """Return where the partitions begin; nothing if they were taken away meanwhile.
+        """Return where the partitions begin; nothing if they were revoked meanwhile.
 
         Args:
             own: what this query has read, as in ``Position.offsets``.
 
         Raises:
-            SourceError: a partition does not hold what comes next.
+            SourceError: a partition lacks the next record.
             KafkaError: the brokers do not answer.
         """
         self.fetched.drop()
@@ -226,8 +227,8 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
             self._consumer.seek(partition, offset)
             known = committed[partition]
             # Where nobody has committed or read anything, there is nothing before the beginning to wait for.
-            self._committed[partition] = (0 if partition in wanted else offset) if known is None else known
-        self._acked = dict(self._committed)
+            self.committed[partition] = (0 if partition in wanted else offset) if known is None else known
+        self._acked = dict(self.committed)
         self._delivered = dict(begins)
         self._reached = dict(begins)
         self._begun_wall_s = self._clock.wall()
@@ -239,20 +240,22 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         own: Mapping[TopicPartition, int],
         committed: Mapping[TopicPartition, int | None],
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Return where partitions begin, and those among them that were read or committed before."""
+        """Return where partitions begin, and which of them were read or committed before."""
         wanted: dict[TopicPartition, int] = {}
         for partition in assigned:
             known = [each for each in (own.get(partition), committed[partition]) if each is not None]
             if known:
                 wanted[partition] = max(known)
-        for _ in range(_END_TRIES):
+
+        async def starts() -> dict[TopicPartition, int]:
             first = await self._consumer.beginning_offsets(assigned)
             end = await self._consumer.end_offsets(assigned)
             lost = {each: offset for each, offset in wanted.items() if not first[each] <= offset <= end[each]}
-            if not lost:
-                return {each: wanted.get(each, first[each]) for each in assigned}, wanted
-            await asyncio.sleep(_END_PAUSE_S)
-        raise gone(lost)
+            if lost:
+                raise gone(lost)
+            return {each: wanted.get(each, first[each]) for each in assigned}
+
+        return await _ENDS.retry(starts, self._clock, SourceError), wanted
 
     # --------------------------------------------------------------------------------------------- reading and state
 
@@ -268,8 +271,8 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
     def _look_for_partitions(self) -> None:
         """Join again when a topic has more partitions than it had.
 
-        aiokafka sees to it in the group's leader, but a leader that came back as a static member does not know that it
-        is one.
+        aiokafka does this in the group's leader, but a leader that came back as a static member does not know that it
+        is the leader.
         """
         found = {topic: len(self._consumer.partitions_for_topic(topic) or ()) for topic in self._topics}
         if any(found[topic] > self._known[topic] for topic in self._topics):
@@ -279,11 +282,11 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
             self._consumer._coordinator.request_rejoin()  # noqa: SLF001 -- aiokafka has no public word for it
 
     def deliver(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Take note of the next offsets of partitions after what was read."""
+        """Note the next offsets of partitions after the records that were read."""
         self._delivered.update(offsets)
 
     def unfetched(self) -> int:
-        """Return how many offsets, as far as the brokers have told, were not fetched yet."""
+        """Return how many offsets are not fetched yet, as far as the brokers have reported them."""
         assigned = self._consumer.assignment()
         count = 0
         for partition in self.partitions:
@@ -295,7 +298,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         return count
 
     def silent_s(self) -> float | None:
-        """Return for how long a partition's broker has not answered, if that is an outage."""
+        """Return how long a partition's broker has not answered, if that is an outage."""
         assigned, now_s = self._consumer.assignment(), self._clock.wall()
         times = [
             (self._consumer.last_poll_timestamp(partition) or 0) / 1000
@@ -306,14 +309,14 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
         return oldest_s if oldest_s > _SILENT_S else None
 
     def acknowledge(self, offsets: Mapping[str, int]) -> None:
-        """Take note that the records before these offsets are in the sink."""
+        """Note that the records before these offsets are in the sink."""
         for partition, offset in by_partition(offsets).items():
             if partition in self._acked:
                 self._acked[partition] = max(self._acked[partition], offset)
         self._told.set()
 
     async def commit(self) -> None:
-        """Commit to the group what is acknowledged of the partitions that are this member's, unless the sink has.
+        """Commit to the group what is acknowledged in this member's partitions, unless the sink commits.
 
         Raises:
             KafkaError: they belong to others now, or the brokers do not answer.
@@ -322,8 +325,8 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has n
             return
         async with self._committing:
             later = {
-                each: self._acked[each] for each in self._delivered if self._acked[each] > self._committed.get(each, -1)
+                each: self._acked[each] for each in self._delivered if self._acked[each] > self.committed.get(each, -1)
             }
             if later:
                 await self._consumer.commit(later)
-                self._committed.update(later)
+                self.committed.update(later)

@@ -1,4 +1,4 @@
-"""Partitions of topics, and what brokers say of them."""
+"""Partitions of topics, and their metadata from the brokers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.sources.base import SourceError
 
 
 def key_of(partition: TopicPartition) -> str:
-    """Return how a partition is named in a ``Position``."""
+    """Return the name of a partition in a ``Position``."""
     return f"{partition.topic}/{partition.partition}"
 
 

@@ -1,4 +1,4 @@
-"""Reading known offsets once more, whoever's the partitions are now."""
+"""Reads known offsets again, whoever owns the partitions now."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SILENT_S: Final = 20.0
 
 
 class Rereader:
-    """A consumer without a group; what follows what was read last is read on from its buffers."""
+    """A consumer without a group; consecutive reads use its buffers."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._consumer = AIOKafkaConsumer(**settings, **FETCHING)
@@ -44,7 +44,7 @@ class Rereader:
         """Return the records from ``start`` to ``end`` (exclusive), by partition and offset; about ``count``.
 
         Raises:
-            SourceError: a partition does not reach from the one to the other.
+            SourceError: a partition does not contain the whole range.
             SourceUnavailableError: or KafkaError: the brokers do not answer.
         """
         async with asyncio.timeout(_SILENT_S):
@@ -87,7 +87,7 @@ class Rereader:
         for partition in partitions:
             found[partition] += held.take_before(partition, end[partition])
             upcoming = held.next_offset(partition)
-            # Between two records there may be offsets without one: transactions' ends, and what was compacted.
+            # Between two records there may be offsets without one: ends of transactions, and compacted records.
             reached = await self._consumer.position(partition) if upcoming is None else end[partition]
             self._next[partition] = min(reached, end[partition])
             if reached > end[partition]:

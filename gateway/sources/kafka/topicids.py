@@ -1,6 +1,6 @@
-"""The ids of a cluster and its topics: a topic that was deleted and made anew has its name again, but not its id.
+"""The ids of a cluster and its topics: a topic that was deleted and created again has the same name, but a new id.
 
-aiokafka's own requests for metadata end at version 5; ids of topics (KIP-516) come with version 10.
+aiokafka's own metadata requests end at version 5; ids of topics (KIP-516) come with version 10.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _NO_ID: Final = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The id of a cluster, and of topics by name; empty where the brokers know none."""
+    """The id of a cluster, and of topics by name; empty if the brokers have none."""
 
     cluster: str
     ids: dict[str, str]
 
 
 class _Uuid:
-    """Sixteen bytes as they are."""
+    """Sixteen raw bytes."""
 
     @staticmethod
     def encode(value: bytes) -> bytes:
@@ -100,7 +100,9 @@ class _Response(Response):  # type: ignore[misc]  # aiokafka has no types
     )
 
 
-class _RequestStruct(RequestStruct):  # type: ignore[misc]  # aiokafka has no types
+class IdsRequest(RequestStruct):  # type: ignore[misc]  # aiokafka has no types
+    """A request for metadata that is answered with the ids of topics."""
+
     API_KEY = 3
     API_VERSION = 10
     FLEXIBLE_VERSION = True
@@ -117,18 +119,18 @@ class _RequestStruct(RequestStruct):  # type: ignore[misc]  # aiokafka has no ty
     )
 
 
-class _Request(Request[_RequestStruct]):  # type: ignore[misc]  # aiokafka has no types
+class _Request(Request[IdsRequest]):  # type: ignore[misc]  # aiokafka has no types
     API_KEY = 3
 
     def __init__(self, topics: Sequence[str]) -> None:
         self._topics = topics
 
-    def build(self, request_struct_class: type[_RequestStruct]) -> _RequestStruct:
+    def build(self, request_struct_class: type[IdsRequest]) -> IdsRequest:
         return request_struct_class([(_NO_ID.bytes, topic, {}) for topic in self._topics], False, False, False, {})
 
 
 async def topics_of(settings: Mapping[str, Any], topics: Sequence[str]) -> Topics:
-    """Ask the brokers who they and the topics are.
+    """Ask the brokers for the ids of their cluster and of topics.
 
     Raises:
         SourceError: a topic does not exist.
@@ -140,7 +142,7 @@ async def topics_of(settings: Mapping[str, Any], topics: Sequence[str]) -> Topic
         try:
             answer = await admin._send_request(_Request(topics))  # noqa: SLF001 -- the only way to send one of our own
         except (RuntimeError, IncompatibleBrokerVersion):
-            # Brokers before Kafka 2.8: aiokafka finds no version of the request that they know.
+            # Brokers before Kafka 2.8: aiokafka finds no common version of the request.
             found = await admin.describe_cluster()
             return Topics(str(found["cluster_id"] or ""), dict.fromkeys(topics, ""))
     finally:

@@ -24,35 +24,35 @@ from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.journaled import JournaledSource
 from gateway.sources.mqtt.session import RECEIVE_MAX, Session
 from infra.clock import Clock
+from infra.retries import FailedTry, Retries
 from infra.statefiles import StateError
 from infra.threads import run_to_end
 from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
-# So long the broker keeps what comes while the gateway is away.
+# How long the broker keeps messages while the gateway is away.
 SESSION_S: Final = 7 * 86_400
-# What waits in memory for the journal, all connections together; one message more each may.
+# How much waits in memory for the journal, over all connections; each may hold one message more.
 _INBOX_BYTES: Final = 32 << 20
-_FIRST_WAIT_S = 0.2
-_WAIT_MAX_S = 5.0
-_RETRY_S = 0.1
+_CONNECTS: Final = Retries(first_s=0.2, most_s=5.0)
+_WRITES: Final = Retries(first_s=0.1, most_s=1.0)
 _REFUSED: Final = 0x80
 _OLD_VERSION: Final = aiomqtt.ProtocolVersion.V311
-# Retained messages come when a subscription is new, not when it is renewed.
+# Retained messages come with a new subscription, not with a renewed one.
 _RETAINED_IF_NEW: Final = 1
 T = TypeVar("T")
 
 
 class _StoppingError(Exception):
-    """The gateway ends; what is not in the journal comes again."""
+    """The gateway ends; messages that are not in the journal come again."""
 
 
 @dataclass(frozen=True, slots=True)
 class MqttNames:
-    """What the broker and the disk know a query's source by.
+    """The names of a query's source at the broker and on disk.
 
     Attributes:
-        folder: for the sessions' files; made if it is not there.
+        folder: for the sessions' files; created if it does not exist.
         query: its name.
         owner: identity of its state.
     """
@@ -66,7 +66,7 @@ class MqttNames:
         return f"spillway-{self.query}-{self.owner}-{number}"
 
     def filters(self, config: MqttSourceConfig) -> dict[str, int]:
-        """Return what each connection subscribes to."""
+        """Return the subscriptions of each connection."""
         share = f"$share/spillway-{self.query}-{self.owner}/" if config.clients > 1 else ""
         return {share + topic: config.qos for topic in config.topics}
 
@@ -74,18 +74,28 @@ class MqttNames:
 class MqttReceiver:
     """See ``Receiver``; one connection or several, which share the subscription.
 
-    A session that the configuration needs no more stays connected without a subscription: the broker may still hold
+    A session that the config does not need any more stays connected without a subscription: the broker may still hold
     messages for it.
 
     Args:
-        config: what the user wrote.
+        config: the source's config.
         names: see there.
         journal: opened before ``start``.
         clock: time.
+        receive_max: see ``Session``.
     """
 
-    def __init__(self, config: MqttSourceConfig, names: MqttNames, journal: Journal, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: MqttSourceConfig,
+        names: MqttNames,
+        journal: Journal,
+        clock: Clock,
+        *,
+        receive_max: int = RECEIVE_MAX,
+    ) -> None:
         self._config = config
+        self._receive_max = receive_max
         self._names = names
         self._journal = journal
         self._clock = clock
@@ -99,10 +109,10 @@ class MqttReceiver:
             raise SourceError(str(error)) from error
         filters = self._names.filters(self._config)
         count = max(self._config.clients, await run_to_end(self._count_known))
-        # One append may go over the journal's limit, by what is taken at once.
+        # One append may exceed the journal's limit by what is read at once.
         inbox_bytes = min(_INBOX_BYTES, self._config.journal.limit_bytes // 4) // count
         for number in range(count):
-            session = Session(self._path(number))
+            session = Session(self._path(number), self._receive_max)
             await self._open(session)
             wanted = filters if number < self._config.clients else {}
             self._connections.append(
@@ -178,12 +188,12 @@ class _Connection:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin; return when it was tried to connect."""
+        """Begin; return after the first try to connect."""
         self._task = asyncio.create_task(self._run(), name=self._client_id)
         await self._tried.wait()
 
     async def stop(self) -> None:
-        """Finish what is on its way into the journal, acknowledge it, and go."""
+        """Finish the append in progress, acknowledge it, and disconnect."""
         self._stopping.set()
         async with self._keeping:
             if self._task is not None:
@@ -191,20 +201,28 @@ class _Connection:
         await end_tasks(self._task)
 
     async def _run(self) -> None:
-        wait_s = _FIRST_WAIT_S
-        while not self._stopping.is_set():
-            try:
-                await self._connect()
-            except _StoppingError:
-                return
-            except (BrokerError, OSError) as error:
-                if isinstance(error, BrokerError) and speaks_no_5(error) and self._version != _OLD_VERSION:
-                    self._version = _OLD_VERSION
-                    continue
-                wait_s = _FIRST_WAIT_S if not self.trouble else min(2 * wait_s, _WAIT_MAX_S)
+        try:
+            while True:
+                await _CONNECTS.retry(self._connect_once, self._clock, (BrokerError, OSError), heard=self._note_failure)
+        except _StoppingError:
+            return
+
+    def _note_failure(self, failed: FailedTry) -> None:
+        self._say(str(failed.error))
+        self._tried.set()
+
+    async def _connect_once(self) -> None:
+        """Use one connection; return once one that had worked is lost, so that the pauses begin anew."""
+        try:
+            await self._connect()
+        except (BrokerError, OSError) as error:
+            if isinstance(error, BrokerError) and speaks_no_5(error) and self._version != _OLD_VERSION:
+                self._version = _OLD_VERSION
+            elif self.trouble or not self._tried.is_set():
+                raise
+            else:
                 self._say(str(error))
-            self._tried.set()
-            await self._clock.sleep_until(self._clock.now() + wait_s)
+                await self._clock.sleep_until(self._clock.now() + _CONNECTS.first_s)
 
     def _say(self, trouble: str) -> None:
         if trouble and not self.trouble:
@@ -219,18 +237,18 @@ class _Connection:
             self._client_id,
             session_s=SESSION_S,
             version=self._version,
-            receive_max=RECEIVE_MAX,
+            receive_max=self.session.receive_max,
             inbox_bytes=self._inbox_bytes,
         )
         async with client:
             if not client.session_present:
                 await self.session.begin()
-            # What the session held comes at once, and may fill the inbox before the broker answers a subscription.
+            # The session's messages come at once, and may fill the inbox before the broker answers a subscription.
             work = {asyncio.create_task(self._take_all(client)), asyncio.create_task(self._begin(client))}
             try:
                 done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_EXCEPTION)
             finally:
-                # What is on its way into the journal gets there: else nobody would know, and it would come in again.
+                # An append in progress is completed: otherwise its outcome would be unknown, and it would come again.
                 async with self._keeping:
                     for task in work:
                         task.cancel()
@@ -249,10 +267,10 @@ class _Connection:
             async with self._keeping:
                 if self._stopping.is_set():
                     raise _StoppingError
-                await self._keep(client, items)
+                await self.keep(client, items)
 
     async def _subscribe(self, client: MqttClient) -> None:
-        """Let the session have these subscriptions and no other."""
+        """Give the session exactly these subscriptions."""
         old = {topic: qos for topic, qos in self.session.filters.items() if topic not in self._filters}
         await self.session.note_filters(old | self._filters)
         try:
@@ -285,7 +303,7 @@ class _Connection:
 
     # ------------------------------------------------------------------------------------------- into the journal
 
-    async def _keep(self, client: MqttClient, items: Sequence[Arrival | MessageReleased]) -> None:
+    async def keep(self, client: MqttClient, items: Sequence[Arrival | MessageReleased]) -> None:
         """Append what is new, then answer everything, in order."""
         releases = [item for item in items if isinstance(item, MessageReleased)]
         arrivals = [item for item in items if isinstance(item, Arrival)]
@@ -304,39 +322,51 @@ class _Connection:
 
     async def _insist(self, what: str, action: Callable[[], Awaitable[T]]) -> T:
         """Do something on the disk until it succeeds; meanwhile the broker has no answer, and holds messages back."""
-        was_full = False
-        while True:
-            try:
-                result = await action()
-            except JournalFullError as error:
-                if not was_full:
-                    _LOG.warning("%s: %s: messages are not acknowledged until there is room", self._client_id, error)
-                was_full = True
-            except OSError as error:
-                self._say(f"{what} cannot be written ({error})")
-            else:
-                self._say("")
-                return result
-            await self._clock.sleep_until(self._clock.now() + _RETRY_S)
-            if self._stopping.is_set():
-                raise _StoppingError
+
+        def heard(failed: FailedTry) -> None:
+            if isinstance(failed.error, OSError):
+                self._say(f"{what} cannot be written ({failed.error})")
+            elif failed.is_news:
+                why = failed.error
+                _LOG.warning("%s: %s: messages are not acknowledged until there is room", self._client_id, why)
+
+        try:
+            result = await _WRITES.retry(
+                action,
+                self._clock,
+                (JournalFullError, OSError),
+                worth=lambda _: not self._stopping.is_set(),
+                heard=heard,
+            )
+        except (JournalFullError, OSError) as error:
+            raise _StoppingError from error
+        self._say("")
+        return result
 
 
 class MqttSource(JournaledSource):
-    """What an MQTT receiver puts into a journal; see ``Source``.
+    """The messages that an MQTT receiver writes to a journal; see ``Source``.
 
     Args:
-        config: what the user wrote.
+        config: the source's config.
         names: see there.
         journal: of this query.
         clock: time.
         strict: see ``LineDecoder``.
+        receive_max: see ``Session``.
     """
 
     def __init__(
-        self, config: MqttSourceConfig, names: MqttNames, journal: Journal, clock: Clock, *, strict: bool = False
+        self,
+        config: MqttSourceConfig,
+        names: MqttNames,
+        journal: Journal,
+        clock: Clock,
+        *,
+        strict: bool = False,
+        receive_max: int = RECEIVE_MAX,
     ) -> None:
-        receiver = MqttReceiver(config, names, journal, clock)
+        receiver = MqttReceiver(config, names, journal, clock, receive_max=receive_max)
         super().__init__(journal, receiver, format=config.format, strict=strict)
         self._sessions = receiver
 
@@ -347,9 +377,17 @@ class MqttSource(JournaledSource):
 
 
 def make_mqtt_source(
-    config: MqttSourceConfig, folder: Path, *, query: str, owner: str, clock: Clock, strict: bool
+    config: MqttSourceConfig,
+    folder: Path,
+    *,
+    query: str,
+    owner: str,
+    clock: Clock,
+    strict: bool,
+    receive_max: int = RECEIVE_MAX,
 ) -> MqttSource:
     """Return the source of a query whose state is in ``folder``."""
     kept = config.journal
     journal = Journal(folder / "journal", limit_bytes=kept.limit_bytes, segment_bytes=kept.segment_bytes, clock=clock)
-    return MqttSource(config, MqttNames(folder / "mqtt", query, owner), journal, clock, strict=strict)
+    names = MqttNames(folder / "mqtt", query, owner)
+    return MqttSource(config, names, journal, clock, strict=strict, receive_max=receive_max)

@@ -1,10 +1,10 @@
-"""What is remembered of a session with a broker, so that a QoS 2 message is taken once, whatever dies when.
+"""The stored state of a session with a broker, so that a QoS 2 message is accepted once, whatever crashes when.
 
-The broker sends a message of QoS 2 again, with the same packet id and marked DUP, until it has a PUBREC; then it asks
-with PUBREL, again and again, until it has a PUBCOMP; only then may the id mean another message. So the ids between
-the two are remembered on disk. (mosquitto, stopped and started before it had a PUBCOMP, may send such a message once
-more: see docs/decisions/0078.) Before an append to the journal it is noted which ids are in it, with a key that the
-journal keeps beside them: after a crash the journal says whether the append was made.
+The broker sends a QoS 2 message again, with the same packet id and marked DUP, until it gets a PUBREC. Then it sends
+PUBREL until it gets a PUBCOMP; only then may it reuse the id for another message. So the ids between the two are stored
+on disk. (mosquitto, restarted before it got a PUBCOMP, may send such a message once more: see docs/decisions/0078.)
+Before an append to the journal, the file records which ids are in it, with a key that the journal stores beside them:
+after a crash the journal shows whether the append succeeded.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from gateway.connectors.mqttclient import Arrival, MessageReleased
 from infra.statefiles import StateError, write_atomically
 from infra.threads import run_to_end
 
-# So many messages the broker may send before they are acknowledged; of as many it may not have heard the last word.
 RECEIVE_MAX: Final = 1000
 
 
 class _Noted(msgspec.Struct, frozen=True):
-    """Messages that are on their way into the journal.
+    """Messages of an append that is in progress.
 
     Attributes:
         key: of the append.
-        from_record: the append, if it was made, is not before this record.
+        from_record: the append, if it succeeded, is not before this record.
         ids: packet id to digest.
     """
 
@@ -41,12 +40,12 @@ class _Noted(msgspec.Struct, frozen=True):
 
 
 class _State(msgspec.Struct, frozen=True):
-    """What the file holds.
+    """The content of the file.
 
     Attributes:
-        filters: what is subscribed, with its QoS.
-        ids: packet id to digest, of messages that are in the journal and were not released by the broker.
-        noted: the last append, of which the file does not know whether it was made.
+        filters: the subscriptions, with their QoS.
+        ids: packet id to digest, of messages that are in the journal and not yet released by the broker.
+        noted: the last append, whose outcome the file does not know.
     """
 
     filters: dict[str, int] = {}
@@ -63,9 +62,12 @@ class Session:
 
     Args:
         path: of its file.
+        receive_max: so many messages the broker may send before they are acknowledged; of as many it may not have
+            heard the last word.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, receive_max: int = RECEIVE_MAX) -> None:
+        self.receive_max = receive_max
         self._path = path
         self._writing = asyncio.Lock()
         self._filters: dict[str, int] = {}
@@ -73,25 +75,25 @@ class Session:
         # The append whose outcome is unknown, and the first record of an append that succeeded but is not in the file.
         self._noted: _Noted | None = None
         self._behind_from: int | None = None
-        # The last ids that the broker released, oldest first, and how many ids it has used since without reusing one.
+        # The last ids that the broker released, oldest first, and how many ids it has used since without reuse.
         self._released: dict[int, str] = {}
         self._ids_onward = 0
 
     @property
     def filters(self) -> dict[str, int]:
-        """What was subscribed, with its QoS."""
+        """The subscriptions, with their QoS."""
         return self._filters
 
     @property
     def open_count(self) -> int:
-        """How many messages are in the journal that the broker has not released."""
+        """How many messages in the journal the broker has not released."""
         return len(self._ids)
 
     async def open(self, keys_since: Callable[[int], set[str]]) -> None:
-        """Read the file, and find out whether the last append was made.
+        """Read the file, and find out whether the last append succeeded.
 
         Args:
-            keys_since: gives the keys of the journal's appends from a record on; blocks.
+            keys_since: returns the keys of the journal's appends from a record on; blocks.
 
         Raises:
             StateError: the file cannot be read.
@@ -115,19 +117,19 @@ class Session:
             ) from error
 
     def is_known(self, arrival: Arrival) -> bool:
-        """Return whether a message is in the journal already; only at QoS 2 can that be told.
+        """Return whether a message is in the journal already; this is only known at QoS 2.
 
-        A broker that was set back may use an id for another message, so that the content must be the same too.
+        A broker that was restored may use an id for another message, so the content must be equal, too.
         """
         if arrival.qos < 2 or not arrival.again:
             return False
         held = self._ids.get(arrival.packet_id)
-        if held is None and self._ids_onward > RECEIVE_MAX:
+        if held is None and self._ids_onward > self.receive_max:
             held = self._released.get(arrival.packet_id)
         return held == _digest(arrival)
 
     async def note(self, fresh: Sequence[Arrival], releases: Sequence[MessageReleased], from_record: int) -> str:
-        """Make durable that the ids of ``releases`` are free, and which messages the next append holds.
+        """Record durably that the ids of ``releases`` are free, and which messages the next append holds.
 
         Returns:
             The key that the append must carry; empty when it needs none.
@@ -147,29 +149,29 @@ class Session:
             earlier = self._released.pop(release.packet_id, None)
             if digest := self._ids.pop(release.packet_id, earlier):
                 self._released[release.packet_id] = digest
-        while len(self._released) > RECEIVE_MAX:
+        while len(self._released) > self.receive_max:
             del self._released[next(iter(self._released))]
 
     def made(self) -> None:
-        """Take note that the append that was noted last was made."""
+        """Note that the last recorded append succeeded."""
         if self._noted is not None:
             self._ids |= self._noted.ids
             self._ids_onward += len(self._noted.ids)  # not when noted: a disk that fails has that done again and again
             self._behind_from, self._noted = self._noted.from_record, None
 
     async def settle(self, before_record: int) -> None:
-        """Make durable what only the journal's records before this one say; they are about to go."""
+        """Make durable what only the journal's records before this one show, since they will be deleted."""
         if self._behind_from is not None and self._behind_from < before_record:
             await self._write()
 
     async def begin(self) -> None:
-        """Forget everything: the broker has no session, so nothing that it sends from now on was sent before."""
+        """Forget everything: the broker has no session, so it has sent none of its next messages before."""
         self._ids, self._noted, self._filters = {}, None, {}
         self._released, self._ids_onward = {}, 0
         await self._write()
 
     async def note_filters(self, filters: dict[str, int]) -> None:
-        """Make durable what is, or is about to be, subscribed."""
+        """Record durably what is, or is about to be, subscribed."""
         if filters != self._filters:
             self._filters = filters
             await self._write()
@@ -183,5 +185,5 @@ class Session:
                 self._behind_from = None
 
     async def remove(self) -> None:
-        """Forget all of it."""
+        """Delete the file."""
         await run_to_end(lambda: self._path.unlink(missing_ok=True))

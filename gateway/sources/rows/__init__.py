@@ -1,1 +1,1 @@
-"""From JSON lines and blocks of rows to Arrow batches, with each bad row accounted for."""
+"""Converts JSON lines and blocks of rows to Arrow batches, and reports each bad row."""

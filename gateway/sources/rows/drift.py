@@ -15,10 +15,10 @@ _JSON_NAMES = {str: "a string", bool: "a boolean", int: "an integer", float: "a 
 
 
 def line_drift(line: bytes, schema: pa.Schema) -> str | None:
-    """Return how the JSON object in ``line`` differs from ``schema``; None when it does not.
+    """Return how the JSON object in ``line`` differs from ``schema``; None if it does not.
 
     Raises:
-        ValueError: it is not JSON, or nested too deeply to say.
+        ValueError: it is not JSON, or too deeply nested.
     """
     try:
         value = msgspec.json.decode(line)
@@ -55,7 +55,7 @@ def _value_drift(value: object, kind: pa.DataType, path: str) -> str | None:
 
 
 def _json_types(kind: pa.DataType) -> tuple[type, ...]:
-    """Return what a value of ``kind`` may be in JSON; everything without a form of its own is text."""
+    """Return the JSON types of a value of ``kind``; types without a JSON form are text."""
     if pa.types.is_struct(kind):
         return (dict,)
     if pa.types.is_list(kind):
@@ -70,9 +70,9 @@ def _json_types(kind: pa.DataType) -> tuple[type, ...]:
 
 
 def rows_with_null(table: pa.Table) -> list[int]:
-    """Return the rows that hold a null; all of them when a nested value is null, since its row is not looked for.
+    """Return the rows with a null; all rows if a nested value is null, since its row is not searched for.
 
-    A missing field is read as null, so that no other row can miss one.
+    A missing field is read as null, so no other row can miss one.
     """
     if any(_inner_null(chunk) for column in table.columns for chunk in column.chunks):
         return list(range(table.num_rows))
@@ -94,7 +94,7 @@ def _inner_null(array: pa.Array) -> bool:
 
 
 def check_columns(path: Path, names: Sequence[str], schema: pa.Schema, *, strict: bool) -> None:
-    """Judge the columns of a file that says which it has.
+    """Check the columns of a file that lists them.
 
     Raises:
         SourceError: they do not fit; the message says what to do.
@@ -111,5 +111,5 @@ def check_columns(path: Path, names: Sequence[str], schema: pa.Schema, *, strict
         raise SourceError(f"{path} has no column {', '.join(missing)}; {has}. Give the file, or set drift: lenient")
     if strict and extra:
         raise SourceError(
-            f"{path} has column {', '.join(extra)}, which the schema has not: add it there, or set drift: lenient"
+            f"{path} has column {', '.join(extra)}, which the schema lacks: add it there, or set drift: lenient"
         )

@@ -1,7 +1,7 @@
-"""Decoding a block at once, and line by line accountable all the same.
+"""Decodes a block of records at once, and still reports each bad record.
 
-The whole block is decoded at once; only when that fails is it halved until the records that are at fault stand alone,
-so that one bad record costs about 2·log2(n) more attempts, and the same decoder judges all of them.
+The whole block is decoded at once. Only if that fails is it halved until the bad records are isolated. So one bad
+record costs about 2·log2(n) more attempts, and the same decoder checks all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 T = TypeVar("T")
-# The reason may quote the record, which is kept elsewhere.
+# The reason may quote the record, which is stored elsewhere.
 _REASON_MAX_CHARS = 500
 
 

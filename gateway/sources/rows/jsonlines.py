@@ -1,4 +1,4 @@
-"""JSON lines into Arrow batches of a given schema, line by line accountable."""
+"""Decodes JSON lines to Arrow batches of a given schema, and reports each bad line."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class LineDecoder:
         self._schema = schema
         self._strict = strict
         self._unexpected = "error" if strict else "ignore"
-        # Every field may be null here; the cast to the real schema refuses nulls where it has none.
+        # Every field may be null here; the cast to the real schema refuses nulls where they are not allowed.
         self._read_schema = pa.schema([pa.field(f.name, _read_type(f.type)) for f in schema])
         self._binary = [i for i, field in enumerate(schema) if pa.types.is_binary(field.type)]
 
     def decode(self, lines: list[bytes]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
-        """Return the events in order, and (index, reason) of each line that is none; blank lines are neither."""
+        """Return the events in order, and (index, reason) of each bad line; blank lines are neither."""
         dead: list[tuple[int, str]] = []
         numbered: list[tuple[int, bytes]] = []
         for i, line in enumerate(lines):
             text = line.strip(_BLANKS).removeprefix(_BYTE_ORDER_MARK)
-            # Arrow crashes on a line that says null, and would join two halves of an object on two lines.
+            # Arrow crashes on a line with null, and would join two halves of an object on two lines.
             if text and not (text.startswith(b"{") and text.endswith(b"}")):
                 dead.append((i, "the line is not one JSON object"))
             elif b"\n" in text or b"\r" in text:
-                # A message may be written over several lines; Arrow takes one object a line.
+                # A message may span several lines; Arrow needs one object per line.
                 try:
                     numbered.append((i, msgspec.json.format(text, indent=-1)))
                 except msgspec.DecodeError as error:
@@ -63,7 +63,7 @@ class LineDecoder:
         try:
             return [self._attempt([line for _, line in lines])], []
         except (pa.ArrowException, ValueError):
-            # Where fields drift most lines do: looking at each once is cheaper than halving.
+            # When fields drift, most lines do: checking each line once is cheaper than halving.
             drifts = [self._drift(line) for _, line in lines]
         dead = [(i, drift) for (i, _), drift in zip(lines, drifts, strict=True) if drift is not None]
         left = [line for line, drift in zip(lines, drifts, strict=True) if drift is None]
@@ -74,11 +74,11 @@ class LineDecoder:
         try:
             return line_drift(line, self._schema)
         except ValueError:
-            return None  # Arrow says better what is wrong with it
+            return None  # Arrow has the better message
 
     def _attempt(self, lines: list[bytes]) -> pa.RecordBatch:
         data = b"\n".join(lines)
-        data.decode("utf-8")  # Arrow takes invalid UTF-8 as it is, and Spark would not
+        data.decode("utf-8")  # Arrow accepts invalid UTF-8, but Spark does not
         table = pj.read_json(
             io.BytesIO(data),
             read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
@@ -99,7 +99,7 @@ class LineDecoder:
 
 
 def _refused(kind: pa.DataType, *, top: bool = True) -> pa.DataType | None:
-    """Return the type in ``kind`` that has no form in JSON lines here, if there is one."""
+    """Return the first type in ``kind`` that JSON lines cannot carry here, if there is one."""
     if pa.types.is_map(kind) or pa.types.is_duration(kind) or pa.types.is_interval(kind):
         return kind
     if not top and pa.types.is_binary(kind):
@@ -109,7 +109,7 @@ def _refused(kind: pa.DataType, *, top: bool = True) -> pa.DataType | None:
 
 
 def _read_type(kind: pa.DataType) -> pa.DataType:
-    """Return what Arrow shall read for ``kind``: it knows no conversion from text to dates and bytes (base64)."""
+    """Return the type that Arrow reads for ``kind``: it cannot convert text to dates and bytes (base64)."""
     if pa.types.is_date(kind) or pa.types.is_binary(kind):
         return pa.string()
     if pa.types.is_list(kind):

@@ -1,1 +1,1 @@
-"""What ``spillway check`` finds and shows."""
+"""The findings of ``spillway check``, and how they are shown."""

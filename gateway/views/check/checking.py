@@ -1,6 +1,6 @@
-"""What ``spillway check`` says of each query: its class and why, what would cross the WAN, codecs, thresholds.
+"""What ``spillway check`` reports of each query: its class and why, what would cross the WAN, codecs, thresholds.
 
-Asking Spark and wording its answer are apart, so that the words can be tested without Spark.
+Spark's analysis and its wording are separate, so that the wording can be tested without Spark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORDED = {"starts_with": "starts with", "ends_with": "ends with", "contains": "
 
 @dataclass(frozen=True)
 class Analysed:
-    """What Spark says of a query: ``plan`` and ``results``, or why it would not be started (``refusal``).
+    """Spark's analysis of a query: ``plan`` and ``results``, or why it would not be started (``refusal``).
 
     ``files`` are the tables that it reads from this machine's disk.
     """
@@ -43,11 +43,11 @@ class Analysed:
 
 
 def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]:
-    """Plan each query on a Spark session of our own; nothing is started and no input is read.
+    """Plan each query on a Spark session of our own; no query is started and no input is read.
 
     Args:
-        config: what to plan.
-        begin: told what comes next, for a progress display.
+        config: the whole config.
+        begin: called with the next step, for a progress display.
 
     Raises:
         engines.spark.session.SessionError: Spark cannot be started here.
@@ -81,7 +81,7 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
 
 
 def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
-    """Return what a host is asked for, to understand a query of the config."""
+    """Return the request to a host to analyse a query of the config."""
     return OpenQuery(
         query=name,
         epoch=0,
@@ -97,8 +97,8 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, master: str = "lo
     """Yield label and text of each line about a query that Spark accepts.
 
     Args:
-        query: what the user wrote.
-        found: what Spark says; must not be a refusal.
+        query: the query's config.
+        found: Spark's analysis; must not be a refusal.
         max_vms: from the config's cloud.
         master: of the private Spark.
     """
@@ -121,7 +121,7 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, master: str = "lo
 
 
 def class_text(plan: QueryPlan) -> str:
-    """Say the class of the plan and why it is no better one."""
+    """Return the class of the plan, and what prevents a better one."""
     if plan.switch_class == "whole":
         return f"whole, because {plan.reason}"
     if not plan.switchable:
@@ -147,7 +147,7 @@ def goes_away(query: QueryConfig, plan: QueryPlan, max_vms: int) -> str:
 
 
 def columns_text(payload: PayloadConfig, plan: QueryPlan) -> str:
-    """Say which columns cross the WAN."""
+    """Return which columns cross the WAN."""
     if not payload.trim:
         return "all (trim is off)"
     if plan.needed_schema is None:
@@ -163,7 +163,7 @@ def _column_text(field: pa.Field) -> str:
 
 
 def rows_text(payload: PayloadConfig, plan: QueryPlan) -> str:
-    """Say which rows cross the WAN, and which conditions are left to Spark."""
+    """Return which rows cross the WAN, and which conditions only Spark evaluates."""
     if not payload.filter:
         return "all (filter is off)"
     taken = " and ".join(predicate_text(predicate) for predicate in plan.predicates)
@@ -190,7 +190,7 @@ def predicate_text(predicate: Predicate) -> str:
 
 
 def codecs_text(payload: PayloadConfig) -> str:
-    """Say how fields are packed."""
+    """Return how fields are packed."""
     if payload.compress == "auto":
         return "auto: each field with the codec that costs least, measured while it runs"
     if payload.compress == "none":
@@ -199,7 +199,7 @@ def codecs_text(payload: PayloadConfig) -> str:
 
 
 def thresholds_text(limits: ThresholdsConfig) -> str:
-    """Say when VMs are launched, used and terminated."""
+    """Return when VMs are launched, used and terminated."""
     spell = units.DURATION.format
     return (
         f"start a VM above {spell(limits.start_vm_above_s)}, send above {spell(limits.send_above_s)}, "
@@ -209,7 +209,7 @@ def thresholds_text(limits: ThresholdsConfig) -> str:
 
 
 def order_text(query: QueryConfig) -> str:
-    """Say in which order results leave."""
+    """Return in which order results are released."""
     if query.order is None:
         return "off: results are released as they are completed"
     return f"by {query.order.by}; a gap is waited for at most {units.DURATION.format(query.order.flush_s)}"
@@ -221,7 +221,7 @@ def away_from_here(master: str) -> bool:
 
 
 def files_text(files: Sequence[str], master: str) -> str:
-    """Say which tables executors will not find if only this machine has them."""
+    """Return which tables executors do not find if only this machine has them."""
     return (
         f"{', '.join(files)} must lie at the same path on each executor of {master}: where it does not, the query "
         "fails with its first event. Put it where all of them read (s3a://, hdfs://, a shared folder)"
@@ -229,7 +229,7 @@ def files_text(files: Sequence[str], master: str) -> str:
 
 
 def source_text(query: QueryConfig) -> str:
-    """Say where events come from, and when."""
+    """Return where events come from, and when."""
     match query.source:
         case QuerySourceConfig():
             return f"results of {query.source.name}"

@@ -1,4 +1,4 @@
-"""What ``spillway check`` says of the state that a query would find. It claims nothing: a gateway may run meanwhile."""
+"""``spillway check``: the state that a query would find. It takes no lock: a gateway may be running."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from infra.statefiles import StateError
 
 @dataclass(frozen=True)
 class Found:
-    """What becomes of a query's state.
+    """What will happen to a query's state.
 
     Attributes:
-        text: that it goes on, and how; empty where there is none.
+        text: how it continues; empty if there is none.
         refusal: why the query would not be started; empty if it would.
     """
 
@@ -34,7 +34,7 @@ class Found:
 
 
 def look_at_state(config: Config, name: str) -> Found:
-    """Say what would become of a query's state. Blocks for as long as it takes to look at its source's files."""
+    """Return what would happen to a query's state. Blocks while it reads its source's files."""
     query = config.queries[name]
     folder = config.gateway.state_dir / "queries" / name
     definition = definition_of(name, query, code_path_for(query.function, config.folder))
@@ -50,7 +50,7 @@ def look_at_state(config: Config, name: str) -> Found:
 
 @dataclass(frozen=True)
 class _State:
-    """The state of one query, as it lies on the disk."""
+    """The state of one query on disk."""
 
     name: str
     query: QueryConfig
@@ -60,7 +60,7 @@ class _State:
     runs: list[RunRecord]
 
     def judged(self, definition: OpenQuery, config: Config) -> Found:
-        texts = [f"goes on with seq {self._next_seq}"]
+        texts = [f"continues with seq {self._next_seq}"]
         outstanding, surely = self._outstanding()
         for found in (self._definition(definition, outstanding, surely), self._source(config, outstanding, surely)):
             if found.refusal:
@@ -73,7 +73,7 @@ class _State:
         return self.runs[-1].last_seq + 1 if self.runs else self.head.next_seq
 
     def _outstanding(self) -> tuple[list[RunRecord], bool]:
-        """Return the runs that the sink does not have, and whether that is sure: only a folder is asked."""
+        """Return the runs that the sink lacks, and whether that is certain: only a folder can be checked."""
         if not isinstance(self.query.sink, FileSinkConfig):
             return self.runs, False
         done = manifest.peek(self.query.sink.path, self.identity.owner)
@@ -110,7 +110,7 @@ class _State:
         return Found(refusal=why) if surely else Found(f"{text}, unless the sink lacks what was read: then {why}")
 
     def _look(self, config: Config, outstanding: list[RunRecord]) -> Look | None:
-        """Compare the source with what was read; None where only a broker knows."""
+        """Compare the source with what was read; None if only a broker could answer."""
         source, known = self.query.source, self.head.source
         position = self.runs[-1].end if self.runs else self.head.position
         if isinstance(source, KafkaSourceConfig):

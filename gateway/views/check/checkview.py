@@ -22,11 +22,11 @@ BAD_INPUT = 2
 
 
 def show(path: Path, *, plan: bool) -> int:
-    """Say all that ``run`` would refuse of a config, and explain the queries that it would run.
+    """Print everything that ``run`` would refuse in a config, and explain the queries that it would run.
 
     Args:
         path: the config file.
-        plan: ask Spark, too.
+        plan: also ask Spark.
 
     Returns:
         The exit code: 1 without Spark, 2 when the config or a query would be refused.
@@ -66,7 +66,7 @@ def show(path: Path, *, plan: bool) -> int:
 
 
 def _loaded(path: Path, err: Console) -> tuple[Config | None, int]:
-    """Return the config, without the queries that have a mistake, so that those of the others are said as well."""
+    """Return the config, without the queries that have mistakes, so that the others are checked as well."""
     try:
         return load(path), 0
     except ConfigError as error:
@@ -91,7 +91,7 @@ def _why_not_here(config: Config) -> str:
 def _refused(
     path: Path, config: Config, states: Mapping[str, Found], found: Mapping[str, Analysed], err: Console
 ) -> set[str]:
-    """Say which queries would not run, each with all that is wrong with it."""
+    """Print which queries would not run, each with all its problems."""
     wrong: dict[str, list[tuple[str, str]]] = {}
     for name, query in config.queries.items():
         if name in found and (why := found[name].refusal):

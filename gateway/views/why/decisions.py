@@ -1,7 +1,7 @@
-"""The ledger of decisions: what was seen, forecast, wanted and done, as JSON lines in ``state_dir/decisions``.
+"""The ledger of decisions: what was measured, forecast, wanted and done, as JSON lines in ``state_dir/decisions``.
 
-A line is written for a query when something changed, when its policy has planned anew, and each minute of slots in
-between. The scheduler knows nothing of it.
+A query gets a line when something changed, when its policy has made a new plan, and otherwise once a minute. The
+scheduler does not know about it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE_BYTES = 4_000_000
 """A file is closed once it has this size."""
 
 LEDGER_BYTES = 64_000_000
-"""The oldest files are removed while all together are longer."""
+"""The oldest files are removed while the total size is larger than this."""
 
 _SLOTS_BETWEEN = 60
 _BETWEEN_MOST = 1000
@@ -85,12 +85,12 @@ def _action(command: Command) -> dict[str, str]:
 
 
 class DecisionLog:
-    """Writes the ledger; nobody waits for it.
+    """Writes the ledger in the background.
 
     Args:
         folder: of the ledger.
-        file_bytes: after so many bytes a file is closed.
-        ledger_bytes: over so many bytes together the oldest file is removed.
+        file_bytes: a file is closed at this size.
+        ledger_bytes: above this total size the oldest file is removed.
     """
 
     def __init__(self, folder: Path, file_bytes: int = FILE_BYTES, ledger_bytes: int = LEDGER_BYTES) -> None:
@@ -101,17 +101,17 @@ class DecisionLog:
         self._writer = LineWriter(folder, "decisions", encode=msgspec.json.encode, limits=(file_bytes, ledger_bytes))
         self.last: dict[str, dict[str, Any]] = {}
 
-    def did(self, commands: Sequence[Command]) -> None:
-        """Take in what was commanded between two slots, as when a VM fails; it stands in the line of the next slot."""
+    def note_commands(self, commands: Sequence[Command]) -> None:
+        """Note commands between two slots, for example after a VM failed; they go into the line of the next slot."""
         self._between.extend(commands)
 
-    def heard(self, event: Event) -> None:
-        """Take in what happened between two slots, likewise."""
+    def note_event(self, event: Event) -> None:
+        """Note an event between two slots, likewise."""
         if isinstance(event, VmReady):
-            self._setbacks.extend(f"{event.vm}: {setback}" for setback in event.setbacks)
+            self._setbacks.extend(f"{event.vm}: {failure}" for failure in event.setbacks)
 
     def note(self, decisions: Sequence[Decision], wall_s: float, commands: Sequence[Command]) -> None:
-        """Take in what was decided in a slot, and begin to write what is worth it."""
+        """Note the decisions of a slot, and begin to write those with news."""
         commands, setbacks = [*self._between, *commands], tuple(self._setbacks)
         self._between.clear()
         self._setbacks.clear()
@@ -137,7 +137,7 @@ class DecisionLog:
 
 
 def decision_at(folder: Path, query: str, wall_s: float) -> dict[str, Any] | None:
-    """Return the line that was in force for a query at a time; None if there is none so old.
+    """Return the line that was valid for a query at a time; None if there is none that old.
 
     Raises:
         OSError: the ledger cannot be read.

@@ -1,8 +1,8 @@
 """The event log: each event of the scheduler with its commands, as JSON lines in ``state_dir/events``.
 
-A gateway's log begins in a file of its own with the scheduler's settings; each further line is an event and the
-commands that it led to, numbered from 1. As the scheduler follows from the two alone, a fresh one that is given the
-same events must command the same. Nothing of the log is read by a gateway, so it may be removed at any time.
+A gateway's log begins in a new file with the scheduler's settings. Each further line is an event and the commands that
+it led to, numbered from 1. These two determine the scheduler, so a new one that gets the same events must return the
+same commands. A gateway never reads the log, so it may be removed at any time.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ FILE_BYTES = 4_000_000
 """A file is closed once it has this size."""
 
 LOG_BYTES = 64_000_000
-"""The oldest files are removed while all together are longer."""
+"""The oldest files are removed while the total size is larger than this."""
 
 _FORMAT = 1
 _SHOWN = 300
-"""So many characters of a value are shown."""
+"""At most this many characters of a value are shown."""
 
 
 class LogError(Exception):
-    """A file is no log of events that can be replayed; the message says why and what to do."""
+    """A file is not a log of events that can be replayed; the message says why and what to do."""
 
 
 class LoggedEvent(NamedTuple):
@@ -43,11 +43,11 @@ class LoggedEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of a replay.
+    """The result of a replay.
 
     Attributes:
-        events: so many were given to the scheduler.
-        commands: so many it answered with.
+        events: how many events the scheduler got.
+        commands: how many commands it returned.
         difference: the first difference from the log, in words; empty if there is none.
     """
 
@@ -57,12 +57,12 @@ class Replayed:
 
 
 class EventLog:
-    """Writes the log; nobody waits for it.
+    """Writes the log in the background.
 
     Args:
         folder: of the log.
         settings: the scheduler's.
-        file_bytes: after so many bytes a file is closed.
+        file_bytes: a file is closed at this size.
     """
 
     def __init__(self, folder: Path, settings: SchedulerSettings, file_bytes: int = FILE_BYTES) -> None:
@@ -76,7 +76,7 @@ class EventLog:
         self._writer.add({"number": self._events, "event": event, "commands": tuple(commands)})
 
     def write_soon(self) -> None:
-        """Begin to write what was taken in."""
+        """Begin to write the events so far."""
         self._writer.write_soon()
 
     async def close(self) -> None:
@@ -92,13 +92,13 @@ def _line(line: object) -> bytes:
 
 
 def read_log(path: Path) -> tuple[SchedulerSettings, Iterator[LoggedEvent]]:
-    """Return the settings of a log and its steps from the beginning to the end of a file.
+    """Return the settings of a log and its events from the beginning to the end of a file.
 
     Args:
-        path: one file of it; files before it belong to the same gateway's log up to the one with the settings.
+        path: one of its files; earlier files of the same gateway, back to the one with the settings, belong to it.
 
     Raises:
-        LogError: it is no log of events, or not all of it is there.
+        LogError: it is not a log of events, or a part is missing.
         OSError: it cannot be read.
     """
     lines = _lines(path)
@@ -128,7 +128,7 @@ def _steps(path: Path, lines: Iterable[bytes]) -> Iterator[LoggedEvent]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Return the lines of a gateway's log from its first up to the end of a file."""
+    """Return the lines of a gateway's log from its first to the end of a file."""
     files = [path]
     while not _begins(files[0]):
         before = files[0].with_name(f"{int(files[0].stem) - 1:08d}.jsonl") if files[0].stem.isdigit() else None
@@ -156,7 +156,7 @@ def _text(value: object) -> str:
 
 
 def replay(settings: SchedulerSettings, steps: Iterable[LoggedEvent]) -> Replayed:
-    """Give a log to a fresh scheduler and compare what it commands; stops at the first difference."""
+    """Pass a log to a new scheduler and compare the commands; stop at the first difference."""
     scheduler = Scheduler(settings)
     events = commands = 0
     for event, logged in steps:
@@ -168,7 +168,7 @@ def replay(settings: SchedulerSettings, steps: Iterable[LoggedEvent]) -> Replaye
         commands += len(now)
         for was, is_now in _pairs(logged, now):
             if was != is_now:
-                return Replayed(events, commands, _difference(events, event, _told(was), _told(is_now)))
+                return Replayed(events, commands, _difference(events, event, _in_words(was), _in_words(is_now)))
     return Replayed(events, commands)
 
 
@@ -185,7 +185,7 @@ def _difference(number: int, event: Event, logged: str, now: str) -> str:
     )
 
 
-def _told(command: str) -> str:
+def _in_words(command: str) -> str:
     """Return a command in words."""
     if not command:
         return "no further command"

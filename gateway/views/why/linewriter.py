@@ -1,7 +1,6 @@
-"""Appends lines to numbered files in a folder; nobody waits for it, and the folder stays within its bytes.
+"""Appends lines to numbered files in a folder, in the background, and limits the folder's size.
 
-Losing some lines is no harm to any query: a disk that fails is told of in the log, and lines that cannot be written in
-time are dropped.
+Lost lines do not harm any query: a disk error is logged, and lines that cannot be written in time are dropped.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ class LineWriter:
 
     Args:
         folder: of the files.
-        what: the lines are, for the log.
-        encode: makes a line of what is added; called on a thread, so what is added must not change.
-        limits: after how many bytes a file is closed, and over how many bytes together the oldest is removed.
+        what: what the lines are, for the log.
+        encode: converts what is added to a line; called on a thread, so what is added must not change.
+        limits: the size at which a file is closed, and the total size above which the oldest is removed.
     """
 
     def __init__(self, folder: Path, what: str, encode: Callable[[Any], bytes], limits: tuple[int, int]) -> None:
@@ -37,23 +36,23 @@ class LineWriter:
         self._waiting: list[Any] = []
         self._dropped = 0
         self._writing: asyncio.Task[None] | None = None
-        # A file of its own for each gateway: the last line of the one before may be torn.
+        # A new file for each gateway: the last line of the previous one may be torn.
         self._number = 1 + max((number for number, _ in numbered_files(folder)), default=0)
 
     def add(self, line: object) -> None:
-        """Take in a line; the oldest that wait are dropped when there are too many."""
+        """Add a line; if too many wait, the oldest are dropped."""
         self._waiting.append(line)
         if len(self._waiting) > _WAITING_MOST:
             self._dropped += len(self._waiting) - _WAITING_MOST
             del self._waiting[: len(self._waiting) - _WAITING_MOST]
 
     def write_soon(self) -> None:
-        """Begin to write what waits, unless that is going on."""
+        """Begin to write the waiting lines, unless that is in progress."""
         if self._waiting and (self._writing is None or self._writing.done()):
             self._writing = asyncio.create_task(self._write(), name=f"write the {self._what}")
 
     async def close(self) -> None:
-        """Write what waits."""
+        """Write the waiting lines."""
         if self._writing is not None:
             await self._writing
         if self._waiting:
@@ -63,7 +62,7 @@ class LineWriter:
         lines, self._waiting = self._waiting, []
         try:
             await run_to_end(lambda: self._append(lines))
-        except (OSError, TypeError) as error:  # a line that cannot be encoded is no reason to end the gateway either
+        except (OSError, TypeError) as error:  # a line that cannot be encoded must not end the gateway either
             _LOG.warning("%d %s were not written: %s", len(lines) + self._dropped, self._what, error)
             self._dropped = 0
 

@@ -1,9 +1,9 @@
-"""Events, commands and settings as JSON, and back again without any loss.
+"""Events, commands and settings as JSON, and back without any loss.
 
-A dataclass becomes an object whose key ``$`` holds the name of its class; fields that have their default value are left
-out. Floats are written so that the very same number is read, infinity and NaN included. Tuples become arrays, frozen
-sets and numpy arrays become objects with ``$`` too. No mapping here has a key ``$``: keys are names of queries, lanes
-and rules.
+A dataclass becomes an object whose key ``$`` holds the name of its class; fields with their default value are left out.
+Floats are written so that exactly the same number is read, infinity and NaN included. Tuples become arrays; frozen sets
+and numpy arrays become objects with ``$`` too. No mapping here has a key ``$``: keys are names of queries, lanes and
+rules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def dumps(value: object) -> str:
     """Return a value as one line of JSON.
 
     Raises:
-        TypeError: it is made of something else than plain values.
+        TypeError: it contains something other than plain values.
     """
     return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
 
@@ -35,7 +35,7 @@ def loads(text: str | bytes) -> Any:
     """Return the value that ``dumps`` wrote.
 
     Raises:
-        ValueError: it is not what ``dumps`` writes, or what another version of Spillway wrote.
+        ValueError: ``dumps`` did not write it, or another version of Spillway did.
     """
     try:
         return _valued(json.loads(text))
@@ -61,12 +61,12 @@ def _plain(value: object) -> object:
         return {_TAG: "array", "shape": list(value.shape), "of": value.ravel().tolist()}
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{type(value).__name__} is no plain value: {value!r}")
+    raise TypeError(f"{type(value).__name__} is not a plain value: {value!r}")
 
 
 def _is_default(field: Field[Any], value: object) -> bool:
     if field.default is not MISSING:
-        # 0 is no default for 0.0, nor 1 for True: what is read must be of the same type.
+        # 0 is not a default for 0.0, nor 1 for True: the type must survive.
         return type(value) is type(field.default) and value == field.default
     return isinstance(value, Mapping | frozenset) and not value and field.default_factory is not MISSING
 

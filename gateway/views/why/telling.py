@@ -10,7 +10,7 @@ from gateway.config.words.units import UnitError, duration_s
 
 
 def sentences(line: Mapping[str, Any]) -> list[str]:
-    """Return what was seen, what the policy and the plain rules wanted, what was done, and what else it would cost.
+    """Return what was measured, what the policy and the plain rules wanted, what was done, and the other options' cost.
 
     Args:
         line: of the ledger of decisions.
@@ -32,7 +32,7 @@ def sentences(line: Mapping[str, Any]) -> list[str]:
         for option in line["options"]
     ]
     said += [f"  {slow}." for slow in line.get("slow", ())]
-    said += [f"  Failed before this VM was ready: {setback}." for setback in line.get("setbacks", ())]
+    said += [f"  Failed before this VM was ready: {failure}." for failure in line.get("setbacks", ())]
     said += [f"  Done: {action['what']} {action['of']}, because {action['why']}." for action in line["actions"]]
     if not line["actions"]:
         said.append(f"  Nothing was done{': ' + line['vm_note'] if line['vm_note'] else ''}.")
@@ -61,7 +61,7 @@ def _chosen(option: Mapping[str, Any], line: Mapping[str, Any]) -> str:
 
 
 def moment(text: str, now_s: float) -> float:
-    """Return the time that a user means, in seconds since 1970.
+    """Return the time that a user gave, in seconds since 1970.
 
     Args:
         text: ``10m`` for ten minutes ago, or a date and time as in ``2026-03-01T12:30:00``, UTC unless it says else.

@@ -1,4 +1,4 @@
-"""What ``spillway why`` prints: decisions of the ledger in sentences, and whether a log of events replays."""
+"""The output of ``spillway why``: decisions of the ledger in sentences, and the result of a replay."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from infra.clock import SystemClock
 
 
 class WhyError(Exception):
-    """It cannot be said; the message says why."""
+    """There is no answer; the message says why."""
 
 
 def decided(state_dir: Path, queries: Iterable[str], at: str) -> dict[str, Any]:
-    """Return what the ledger on this machine says of some queries at a time; no gateway need run.
+    """Return the ledger's lines about some queries at a time; no gateway needs to run.
 
     Raises:
-        WhyError: the time is none, or the ledger cannot be read.
+        WhyError: the time is invalid, or the ledger cannot be read.
     """
     try:
         wall_s = moment(at, SystemClock().wall())
@@ -31,7 +31,7 @@ def decided(state_dir: Path, queries: Iterable[str], at: str) -> dict[str, Any]:
 
 
 def told(queries: Iterable[str], lines: Mapping[str, Any], at: str | None) -> Iterator[str]:
-    """Return the decisions on some queries in sentences."""
+    """Return the decisions about some queries in sentences."""
     for name in queries:
         if name in lines:
             yield from sentences(lines[name])
@@ -40,10 +40,10 @@ def told(queries: Iterable[str], lines: Mapping[str, Any], at: str | None) -> It
 
 
 def replayed(path: Path) -> tuple[str, bool]:
-    """Give a log of events to a fresh scheduler; return what to say of it, and whether it commanded the same.
+    """Pass a log of events to a new scheduler; return the result as text, and whether the commands are the same.
 
     Raises:
-        WhyError: it is no log, or not all of it is there.
+        WhyError: it is not a log, or a part is missing.
     """
     try:
         found = replay(*read_log(path))

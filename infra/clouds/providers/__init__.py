@@ -1,1 +1,1 @@
-"""Providers that rent machines, each asked through libcloud: orders, prices, errors and retries."""
+"""Providers that rent VMs, each called through libcloud: orders, prices, errors and retries."""

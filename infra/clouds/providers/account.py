@@ -1,4 +1,4 @@
-"""What an account, an order and a provider's dialect are, whoever the provider is."""
+"""An account, an order and the dialect of a provider, in terms that all providers share."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from infra.clouds.providers.profiles import Profile, Provider
 
 @dataclass(frozen=True)
 class SpotTerms:
-    """Spare machines are asked for, which the provider takes back when it likes.
+    """Spot VMs are wanted, which the provider may reclaim at any time.
 
     Attributes:
-        max_usd_per_hour: EC2 only: no more than this is paid; None: no more than an ordinary machine costs.
+        max_usd_per_hour: EC2 only: the highest price to pay; None: up to the price of an ordinary VM.
     """
 
     max_usd_per_hour: float | None = None
@@ -24,11 +24,11 @@ class SpotTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """Where machines are rented, by whom, and of what kind.
+    """Where VMs are rented, with which credentials, and of which types.
 
     Attributes:
-        provider: whose dialect is spoken.
-        key: access key, user, or a service account's e-mail address; DigitalOcean wants none.
+        provider: the cloud provider.
+        key: access key, user, or a service account's e-mail address; DigitalOcean needs none.
         secret: secret key, password, a service account's private key (PEM, or the path of its JSON file), or API token.
         token: session token of temporary credentials; EC2 only.
         region: EC2 and OpenStack.
@@ -36,15 +36,15 @@ class Account:
         project: GCE and OpenStack.
         domain: of the user and project; OpenStack only.
         image: id, or the name where the provider has names.
-        sizes: to be tried in this order.
-        zones: to be tried in this order; empty leaves it to the provider, except with GCE; DigitalOcean: its regions.
+        sizes: tried in this order.
+        zones: tried in this order; empty: the provider chooses (not with GCE); DigitalOcean: its regions.
         network: id of an OpenStack network, name of a GCE network.
         subnet: id of an EC2 subnet, name of a GCE subnetwork.
         security_groups: ids with an EC2 subnet, else names; network tags with GCE.
-        address: which of a machine's addresses the gateway dials.
+        address: which of a VM's addresses the gateway connects to.
         port: where engine hosts listen.
-        spot: None: ordinary machines; EC2 and GCE have spare ones.
-        machine_account: GCE only: e-mail address of the service account that machines have; None: they have none.
+        spot: None: ordinary VMs; EC2 and GCE have spot VMs.
+        machine_account: GCE only: e-mail address of the VMs' service account; None: they have no account.
     """
 
     provider: Provider
@@ -69,15 +69,15 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True)
 class VmOrder:
-    """A machine that is wanted.
+    """A VM that is wanted.
 
     Attributes:
         name: for people.
-        host: the name in its certificate; no two machines have the same.
+        host: the name in its certificate; unique.
         tags: set by the very call that creates it.
-        user_data: what it does first.
-        size: of the machine.
-        zone: None leaves it to the provider.
+        user_data: the script that it runs first.
+        size: the machine type.
+        zone: None: the provider chooses.
     """
 
     name: str
@@ -89,30 +89,30 @@ class VmOrder:
 
 
 class Dialect(Protocol):
-    """One provider's way. ``driver`` is what ``connect`` returned; one thread at a time uses it."""
+    """How one provider is called. ``driver`` is what ``connect`` returned; only one thread at a time uses it."""
 
     profile: Profile
 
     def connect(self) -> Any:
-        """Return a driver of libcloud; may ask the provider who we are."""
+        """Return a libcloud driver; may ask the provider to check the credentials."""
         ...
 
     def create(self, driver: Any, order: VmOrder) -> Machine:
-        """Order a machine with its tags and user data."""
+        """Order a VM with its tags and user data."""
         ...
 
     def machines(self, driver: Any, tag: str) -> list[Machine]:
-        """Return the machines that have this tag, whatever its value."""
+        """Return the VMs that have this tag, with any value."""
         ...
 
     def tags(self, machine: Machine) -> dict[str, str]:
-        """Return a machine's tags."""
+        """Return a VM's tags."""
         ...
 
-    def given_back(self, machine: Machine) -> bool:
-        """Return whether it costs nothing any more and is on its way out."""
+    def is_terminated(self, machine: Machine) -> bool:
+        """Return whether the VM is terminated, or is being terminated, and costs nothing any more."""
         ...
 
     def destroy(self, driver: Any, machine: Machine) -> None:
-        """Give it back."""
+        """Terminate a VM."""
         ...

@@ -1,79 +1,91 @@
-"""Blocking calls to a provider: in threads of their own, each with a deadline, tried again a few times.
+"""Blocking calls to a provider: each in its own thread, with a deadline and a few retries.
 
-libcloud has no deadline for a whole call and its drivers are for one thread at a time. So each thread has a driver of
-its own, and whoever waits for a call stops waiting when its time is over, though the thread cannot be stopped.
+libcloud has no deadline for a whole call, and one driver serves one thread at a time. So each thread has its own
+driver. When the deadline is over, the caller stops waiting, although the thread cannot be stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
-
 from infra.clock import Clock
 from infra.clouds.base import ThrottledError, UnavailableError
 from infra.clouds.providers.errors import our_errors
+from infra.retries import FailedTry, Retries
+from infra.together import await_shared
 
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
 _THREADS: Final = 4
 _TRIES: Final = 6
-_PAUSE_S: Final = 1.0
-_PAUSE_MAX_S: Final = 20.0
+_PAUSES: Final = Retries(first_s=1.0, most_s=20.0, tries=_TRIES)
 _TOLD_MAX_S: Final = 120.0
-"""A provider that wants to be left alone for longer than this is believed at once: nobody waits for it."""
+"""If a provider asks for a longer pause than this, the call fails at once instead of waiting."""
 
 
 class Calls:
     """Calls to one provider.
 
     Args:
-        connect: makes a driver; called once for each thread.
+        connect: creates a driver; called once for each thread.
         where: provider and place, for people.
         clock: measures pauses.
-        call_s: how long a call is waited for.
+        call_s: the deadline of a call.
+        rng: varies the pauses; None: one of its own.
     """
 
-    def __init__(self, connect: Callable[[], Any], where: str, clock: Clock, call_s: float) -> None:
+    def __init__(
+        self, connect: Callable[[], Any], where: str, clock: Clock, call_s: float, rng: random.Random | None = None
+    ) -> None:
         self._connect = connect
         self._where = where
         self._clock = clock
         self._call_s = call_s
+        self._rng = rng or random.Random()  # noqa: S311  # no secret
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="cloud")
         self._own = threading.local()
         self._running: set[asyncio.Future[Any]] = set()
 
     async def ask(self, what: str, call: Callable[[Any], T], on_retry: Callable[[str], None] | None = None) -> T:
-        """Return what ``call`` returns, given a driver; throttled and failed calls are tried again.
+        """Return what ``call`` returns, given a driver; throttled and failed calls are retried.
 
         Args:
             what: for people.
-            call: must do no harm when it is made twice.
-            on_retry: hears why it is made again.
+            call: must be safe to repeat.
+            on_retry: called with the reason of each retry.
 
         Raises:
             CloudError: of the kind that fits, after the last try.
         """
-        retrying = AsyncRetrying(
-            retry=retry_if_exception(_worth_trying_again),
-            stop=stop_after_attempt(_TRIES),
-            wait=_pause_s,
-            sleep=self._sleep,
-            before_sleep=lambda state: self._say(what, state, on_retry),
-            reraise=True,
+
+        def heard(failed: FailedTry) -> None:
+            if failed.is_news:
+                _LOG.warning("%s (try %d of %d): %s", what, failed.number, _TRIES, failed.error)
+            if on_retry is not None:
+                on_retry(f"{failed.error}; retry in {failed.pause_s:.0f} s")
+
+        return await _PAUSES.retry(
+            lambda: self.ask_once(call),
+            self._clock,
+            (ThrottledError, UnavailableError),
+            worth=lambda error: _told_s(error) <= _TOLD_MAX_S,
+            heard=heard,
+            at_least_s=_told_s,
+            rng=self._rng,
         )
-        return await retrying(self.ask_once, call)
 
     async def ask_once(self, call: Callable[[Any], T]) -> T:
         """Return what ``call`` returns, given a driver.
 
         Raises:
-            CloudError: of the kind that fits; UnavailableError too when it takes too long, and then it may go on.
+            CloudError: of the kind that fits; also UnavailableError after the deadline, and then the call may still
+                run.
         """
 
         def work() -> T:
@@ -87,42 +99,26 @@ class Calls:
         running.add_done_callback(self._ended)
         try:
             async with asyncio.timeout(self._call_s):
-                return await asyncio.shield(running)
+                return await await_shared(running)
         except TimeoutError as error:
             raise UnavailableError(f"{self._where} did not answer within {self._call_s:g} s") from error
 
     async def quiet(self, within_s: float) -> bool:
-        """Wait until no call runs in any thread, those included for which nobody waits; return whether that is so."""
+        """Wait until no call runs in any thread, abandoned calls included; return whether that is so."""
         if self._running:
             await asyncio.wait(tuple(self._running), timeout=within_s)
         return not self._running
 
     def close(self) -> None:
-        """Take no more calls; those that run end by themselves."""
+        """Accept no more calls; those that run end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _ended(self, future: asyncio.Future[Any]) -> None:
         self._running.discard(future)
         if not future.cancelled():
-            future.exception()  # somebody stopped waiting for it; that was said then
-
-    async def _sleep(self, pause_s: float) -> None:
-        await self._clock.sleep_until(self._clock.now() + pause_s)
-
-    def _say(self, what: str, state: RetryCallState, on_retry: Callable[[str], None] | None) -> None:
-        error = None if state.outcome is None else state.outcome.exception()
-        pause_s = 0.0 if state.next_action is None else float(state.next_action.sleep)
-        _LOG.warning("%s (try %d of %d): %s; retry in %.1f s", what, state.attempt_number, _TRIES, error, pause_s)
-        if on_retry is not None:
-            on_retry(f"{error}; retry in {pause_s:.0f} s")
+            future.exception()  # its caller stopped waiting for it, and logged that
 
 
-def _worth_trying_again(error: BaseException) -> bool:
-    return isinstance(error, ThrottledError | UnavailableError) and error.after_s <= _TOLD_MAX_S
-
-
-def _pause_s(state: RetryCallState) -> float:
-    """Return how long to wait: as long as the provider said, else longer each time and never the same for two."""
-    error = None if state.outcome is None else state.outcome.exception()
-    own_s = wait_random_exponential(multiplier=_PAUSE_S, max=_PAUSE_MAX_S)(state)
-    return max(own_s, error.after_s) if isinstance(error, ThrottledError | UnavailableError) else own_s
+def _told_s(error: BaseException) -> float:
+    """Return the pause that the provider asks for."""
+    return error.after_s if isinstance(error, ThrottledError | UnavailableError) else 0.0

@@ -1,6 +1,6 @@
-"""How each provider is asked through libcloud: what it wants to hear for a machine, its tags and its user data.
+"""The dialect of each provider: how libcloud is called to order a VM with its tags and user data.
 
-Everything here blocks, and raises what libcloud raises.
+Every function here blocks and raises libcloud's errors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from infra.clouds.providers.profiles import Provider
 
 
 def dialect_for(account: Account) -> Dialect:
-    """Return the dialect that the account's provider understands."""
+    """Return the dialect of the account's provider."""
     dialects: dict[Provider, Callable[[Account], Dialect]] = {
         "ec2": Ec2,
         "openstack": OpenStack,

@@ -1,6 +1,6 @@
-"""DigitalOcean as libcloud asks it: its tags are words, so a tag of ours is ``key:value``.
+"""DigitalOcean through libcloud: its tags are single words, so a tag of ours is written ``key:value``.
 
-It has no token by which an order made twice is one; what came of an order whose answer was lost is found by its tags.
+It has no token that makes a repeated order harmless. After a lost answer the VM is found by its tags.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DigitalOcean:
         """See ``Dialect.connect``."""
         driver = cast("Any", DigitalOceanNodeDriver(self._account.secret))
         url = urlsplit(self._account.endpoint or "")
-        # The driver drops what it is told of its connection.
+        # The driver ignores connection arguments that are passed to it.
         connection = driver.connectionCls(
             self._account.secret, url.scheme != "http", url.hostname, url.port, timeout=_CALL_S
         )
@@ -57,12 +57,12 @@ class DigitalOcean:
         return [machine for machine in driver.list_nodes() if tag in self.tags(machine)]
 
     def tags(self, machine: Machine) -> dict[str, str]:
-        """See ``Dialect.tags``; words of others have no colon, or mean nothing here."""
+        """See ``Dialect.tags``; tags without a colon are not ours and are left out."""
         parted = (word.partition(":") for word in machine.extra.get("tags") or ())
         return {key: value for key, colon, value in parted if colon}
 
-    def given_back(self, machine: Machine) -> bool:
-        """See ``Dialect.given_back``; one that is only switched off still costs."""
+    def is_terminated(self, machine: Machine) -> bool:
+        """See ``Dialect.is_terminated``; a droplet that is only switched off still costs."""
         return bool(machine.state == MachineState.TERMINATED)
 
     def destroy(self, driver: Any, machine: Machine) -> None:

@@ -1,4 +1,4 @@
-"""Amazon's EC2 and what speaks like it, as libcloud asks it."""
+"""Amazon's EC2 and compatible services, through libcloud."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FIRST_REGION: Final = "us-east-1"
 
 
 class _AnyNamespace(EC2Response):
-    """Answers of EC2 and of what speaks like it, whatever XML namespace they use; else lists are silently empty."""
+    """Answers of EC2 and compatible services with any XML namespace; otherwise libcloud returns empty lists."""
 
     def parse_body(self) -> Any:
         root = cast("Any", super()).parse_body()
@@ -38,14 +38,14 @@ class _AnyNamespace(EC2Response):
         return root
 
     def parse_error(self) -> Any:
-        # Whatever the namespace; and a gateway before the API answers a storm with a page that is no XML at all.
+        # Any namespace. Under load, a proxy in front of the API may answer with a page that is not XML at all.
         said = re.findall(r"<(?:Code|Message)>(.*?)</(?:Code|Message)>", self.body or "", re.DOTALL)
         text = ": ".join(said) or f"{self.error or ''} {self.body or ''}".strip()
         raise exception_from_message(int(self.status), text, self.headers)
 
 
 class _Ec2Connection(EC2Connection):
-    """Sends orders as POST: user data makes a URL too long, and holds a secret that logs of URLs should not have."""
+    """Sends orders as POST: user data makes a URL too long, and holds a secret that must not appear in logs of URLs."""
 
     responseCls = _AnyNamespace  # noqa: N815 -- libcloud's name
 
@@ -65,7 +65,7 @@ class _Ec2Driver(EC2NodeDriver):
 
 
 class Ec2:
-    """Amazon's EC2 and what speaks like it."""
+    """Amazon's EC2 and compatible services."""
 
     profile = PROFILES["ec2"]
 
@@ -91,12 +91,12 @@ class Ec2:
             port=url.port,
             timeout=_CALL_S,
         )
-        driver.region_name = region  # the signature is over the region's own name
+        driver.region_name = region  # the signature needs the region's own name
         driver.path = url.path or "/"
         return driver
 
     def create(self, driver: Any, order: VmOrder) -> Machine:
-        """See ``Dialect.create``; the machine ends for good when it shuts down."""
+        """See ``Dialect.create``; a shutdown of the VM terminates it."""
         account = self._account
         groups = list(account.security_groups)
         subnet = None if account.subnet is None else EC2NetworkSubnet(account.subnet, account.subnet, "available")
@@ -122,11 +122,11 @@ class Ec2:
         return driver.list_nodes(ex_filters={"tag-key": tag})  # type: ignore[no-any-return]
 
     def tags(self, machine: Machine) -> dict[str, str]:
-        """See ``Dialect.tags``; ``Name`` is what the console shows, not a tag of ours."""
+        """See ``Dialect.tags``; ``Name`` is for the provider's console and not a tag of ours."""
         return {key: value or "" for key, value in machine.extra["tags"].items() if key != "Name"}
 
-    def given_back(self, machine: Machine) -> bool:
-        """See ``Dialect.given_back``; a machine that has ended stays listed for an hour."""
+    def is_terminated(self, machine: Machine) -> bool:
+        """See ``Dialect.is_terminated``; a terminated VM stays listed for an hour."""
         return machine.extra.get("status") in ("shutting-down", "terminated")
 
     def destroy(self, driver: Any, machine: Machine) -> None:
@@ -135,7 +135,7 @@ class Ec2:
 
 
 class _Ec2Place:
-    """What libcloud wants to know of an availability zone."""
+    """The attributes that libcloud reads of an availability zone."""
 
     def __init__(self, zone: str, region: str) -> None:
         self.availability_zone = ExEC2AvailabilityZone(zone, "available", region)

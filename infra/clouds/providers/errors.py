@@ -1,8 +1,8 @@
-"""One table from what libcloud raises to the errors that the gateway decides about.
+"""One table that maps libcloud's errors to the gateway's own.
 
-Providers say what is wrong by a word (``InsufficientInstanceCapacity``, ``QUOTA_EXCEEDED``, ``No valid host``) and by
-an HTTP status. The word says more, so it is looked for first; it may be anywhere in the text, since libcloud keeps
-the code of some providers, only the message of others, and the bare body where it could not read it.
+Providers report an error by a word (``InsufficientInstanceCapacity``, ``QUOTA_EXCEEDED``, ``No valid host``) and by an
+HTTP status. The word is more precise, so it is looked for first. It may be anywhere in the text: libcloud keeps the
+code of some providers, only the message of others, and the raw body when it could not parse it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from infra.clouds.base import (
 
 _TEXT_LENGTH_MAX: Final = 300
 
-# What the provider's words mean, and what to do. The first that is found counts.
+# What the providers' words mean, and what to do. The first match counts.
 WORDS: Final[tuple[tuple[str, type[CloudError], str], ...]] = (
     (
         r"RequestLimitExceeded|Throttl|SlowDown|TooManyRequests|rateLimitExceeded|RATE_LIMIT|overLimit\b.*[Rr]ate",
         ThrottledError,
-        "it wants fewer requests",
+        "it asks for fewer requests",
     ),
     (
         (
@@ -60,7 +60,7 @@ WORDS: Final[tuple[tuple[str, type[CloudError], str], ...]] = (
             r"|invalid_grant"
         ),
         CredentialsError,
-        "see that cloud.credentials are right and may create, list and delete machines, and that the clock is",
+        "check that cloud.credentials are right and may create, list and delete machines, and that the clock is",
     ),
     (r"InvalidInstanceID", GoneError, "it has ended"),
     (
@@ -68,26 +68,26 @@ WORDS: Final[tuple[tuple[str, type[CloudError], str], ...]] = (
         OrderError,
         "correct image, sizes, subnet and the rest of cloud in the config",
     ),
-    (r"InternalError|ServiceUnavailable|InternalFailure|Unavailable\b", UnavailableError, "it is in trouble"),
+    (r"InternalError|ServiceUnavailable|InternalFailure|Unavailable\b", UnavailableError, "the provider has a fault"),
 )
 
-# What a status means where no word was known.
+# What an HTTP status means if no word matched.
 STATUSES: Final[tuple[tuple[frozenset[int], type[CloudError], str], ...]] = (
-    (frozenset({429}), ThrottledError, "it wants fewer requests"),
-    (frozenset({401, 403}), CredentialsError, "see that cloud.credentials are right and may do this"),
+    (frozenset({429}), ThrottledError, "it asks for fewer requests"),
+    (frozenset({401, 403}), CredentialsError, "check that cloud.credentials are right and may do this"),
     (frozenset({404, 410}), GoneError, "it is not there (any more)"),
     (frozenset({400, 405, 409, 413, 422}), OrderError, "correct cloud in the config"),
-    (frozenset({408, *range(500, 600)}), UnavailableError, "it is in trouble"),
+    (frozenset({408, *range(500, 600)}), UnavailableError, "the provider has a fault"),
 )
 
 
 def in_words(error: Exception, where: str, *, creating: bool = False) -> CloudError:
-    """Return the error of ours that says what ``error`` says.
+    """Return the ``CloudError`` that corresponds to ``error``.
 
     Args:
-        error: what libcloud, or what it uses, raised.
+        error: raised by libcloud, or by a library that it uses.
         where: provider and place, for people.
-        creating: nothing can be gone yet: what is not found is named wrongly in the config.
+        creating: during an order nothing can be gone yet, so "not found" means a wrong name in the config.
     """
     status, text = _status(error), _text(error)
     kind, advice = _kind(error, status, text)
@@ -100,9 +100,9 @@ def in_words(error: Exception, where: str, *, creating: bool = False) -> CloudEr
 
 
 def refusal_in(fault: str) -> type[CapacityError] | None:
-    """Return what it means that a machine ended before it was one; None: it was, or nobody says.
+    """Return the class of refusal if a VM ended because the provider refused it after all; else None.
 
-    OpenStack accepts an order before it has looked for a host, and EC2 now and then takes one back.
+    OpenStack accepts an order before it has looked for a host, and EC2 sometimes cancels one after it was accepted.
     """
     for pattern, kind, _ in WORDS:
         if re.search(pattern, fault):
@@ -112,7 +112,7 @@ def refusal_in(fault: str) -> type[CapacityError] | None:
 
 @contextlib.contextmanager
 def our_errors(where: str, *, creating: bool = False) -> Iterator[None]:
-    """Raise what goes wrong inside as a ``CloudError``."""
+    """Raise libcloud's errors inside as ``CloudError``."""
     try:
         yield
     except CloudError:
@@ -126,12 +126,12 @@ def _kind(error: Exception, status: int, text: str) -> tuple[type[CloudError], s
         if re.search(pattern, text):
             return kind, advice
     if isinstance(error, (InvalidCredsError, GoogleAuthError)):
-        return CredentialsError, "see that cloud.credentials are right"
+        return CredentialsError, "check that cloud.credentials are right"
     for codes, kind, advice in STATUSES:
         if status in codes:
             return kind, advice
     if isinstance(error, (OSError, MalformedResponseError)):
-        return UnavailableError, "see that it can be reached from here, and that cloud.endpoint is right"
+        return UnavailableError, "check that it can be reached from here, and that cloud.endpoint is right"
     return OrderError, "correct cloud in the config"
 
 
@@ -161,7 +161,7 @@ def _text(error: Exception) -> str:
 def _after_s(error: Exception) -> float:
     headers = getattr(error, "headers", None) or {}
     try:
-        # libcloud has turned a date into seconds already.
+        # libcloud has converted a date into seconds already.
         return max(0.0, float(headers.get("retry-after", 0)))
     except ValueError:
         return 0.0

@@ -1,4 +1,4 @@
-"""Google's Compute Engine as libcloud asks it: its tags are labels, and a machine is known by its host's name."""
+"""Google's Compute Engine through libcloud: its tags are labels, and a VM is named after its host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCOPES: Final = ["https://www.googleapis.com/auth/compute"]
 
 
 class _Answer(GCEResponse):
-    """Google's answers; libcloud's errors of them forget how long it wants to be left alone."""
+    """Google's answers. libcloud's errors drop the Retry-After header, so it is kept here."""
 
     def parse_body(self) -> Any:
         try:
@@ -32,7 +32,7 @@ class _Connection(GCEConnection):
 
 
 class Driver(GCENodeDriver):
-    """libcloud's, whose errors carry what Google says of when to come back."""
+    """libcloud's driver, with errors that carry the Retry-After header of Google's answer."""
 
     connectionCls = _Connection  # noqa: N815 -- libcloud's
 
@@ -58,10 +58,10 @@ class Gce:
         )
 
     def create(self, driver: Any, order: VmOrder) -> Machine:
-        """See ``Dialect.create``; its name there is the host's, as it has to be unique."""
+        """See ``Dialect.create``; the VM is named after its host, as names must be unique there."""
         account = self._account
         spare = {} if account.spot is None else {"ex_preemptible": True, "ex_on_host_maintenance": "TERMINATE"}
-        # Told nothing, libcloud gives a machine the project's default account, which may read its buckets.
+        # By default libcloud gives a VM the project's default account, which may read the project's buckets.
         email = account.machine_account
         may = [] if email is None else [{"email": email, "scopes": _SCOPES}]
         return driver.create_node(  # type: ignore[no-any-return]
@@ -73,7 +73,7 @@ class Gce:
             ex_subnetwork=account.subnet,
             ex_tags=list(account.security_groups),
             ex_labels=dict(order.tags),
-            # Google's images know no cloud-init; their agent runs this at each start, and there is only one.
+            # Google's images do not have cloud-init; their agent runs this script at each start.
             ex_metadata={"startup-script": order.user_data},
             ex_automatic_restart=False,
             ex_service_accounts=may,
@@ -89,10 +89,10 @@ class Gce:
         """See ``Dialect.tags``."""
         return dict(machine.extra["labels"] or {})
 
-    def given_back(self, machine: Machine) -> bool:  # noqa: ARG002 -- the protocol's
-        """See ``Dialect.given_back``: a machine that is listed has a disk, which costs."""
+    def is_terminated(self, machine: Machine) -> bool:  # noqa: ARG002 -- the protocol's
+        """See ``Dialect.is_terminated``: every VM that is listed has a disk, which costs."""
         return False
 
     def destroy(self, driver: Any, machine: Machine) -> None:
-        """See ``Dialect.destroy``; its disk goes with it."""
+        """See ``Dialect.destroy``; its disk is deleted with it."""
         driver.destroy_node(machine)

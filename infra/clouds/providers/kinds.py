@@ -1,7 +1,7 @@
-"""Sizes and zones in the order in which they are tried; which of them was of no use is remembered over restarts.
+"""The machine types (size and zone) in the order in which they are tried; failures are remembered over restarts.
 
-A machine that never boots costs up to a quarter of an hour, and a gateway that is started again and again, because
-something else is wrong, would pay that each time.
+A VM that never boots can cost a quarter of an hour. A gateway that restarts again and again for another reason would
+pay for that each time.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ Kind = tuple[str, str | None]
 
 
 class _Memory(msgspec.Struct, frozen=True):
-    """What the file holds: of which account it is, and (size, zone, since when in seconds since 1970)."""
+    """The content of the file: the account's fingerprint, and (size, zone, seconds since 1970 of the failure)."""
 
     account: str
     unfit: list[tuple[str, str | None, float]]
 
 
 class Kinds:
-    """The kinds of an account.
+    """The machine types of an account.
 
     Args:
-        account: what it says besides sizes, zones and secrets is what a memory is about: after a change, of the image
-            say, it means nothing.
-        file: where the memory is kept; None: it ends with this object.
+        account: the memory belongs to everything in it but sizes, zones and secrets: after a change, of the image for
+            example, the memory is ignored.
+        file: where the memory is kept; None: only in this object.
     """
 
     def __init__(self, account: Account, file: Path | None) -> None:
@@ -50,14 +50,15 @@ class Kinds:
         self._since_s = {} if file is None else self._read(file)
 
     def by_merit(self, wall_s: float) -> list[Kind]:
-        """Return the kinds: the first size is looked for everywhere before the second one is.
+        """Return the types: the first size in every zone, then the second size, and so on.
 
-        Those of which the last machine was of no use come last, the one whose failure is longest ago first.
+        A type whose last VM was unusable comes last; of several such types, the one with the oldest failure comes
+        first.
 
         Args:
             wall_s: seconds since 1970, as for the others.
         """
-        # A failure in the future is one that a clock was wrong about.
+        # A failure in the future was recorded while the clock was wrong.
         self._since_s = {kind: at_s for kind, at_s in self._since_s.items() if 0 <= wall_s - at_s <= _UNFIT_S}
         return sorted(self._kinds, key=lambda kind: self._since_s.get(kind, -math.inf))
 

@@ -1,4 +1,4 @@
-"""OpenStack as libcloud asks it."""
+"""OpenStack through libcloud."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class OpenStack:
         """See ``Dialect.tags``."""
         return dict(machine.extra["metadata"] or {})
 
-    def given_back(self, machine: Machine) -> bool:
-        """See ``Dialect.given_back``; a server that is only shut down still costs."""
+    def is_terminated(self, machine: Machine) -> bool:
+        """See ``Dialect.is_terminated``; a server that is only shut down still costs."""
         return bool(machine.state == MachineState.TERMINATED or machine.extra.get("task_state") == "deleting")
 
     def destroy(self, driver: Any, machine: Machine) -> None:
@@ -77,4 +77,4 @@ def _named(found: list[Any], wanted: str, what: str) -> Any:
         if wanted in (each.id, each.name):
             return each
     names = ", ".join(sorted(str(each.name) for each in found)[:20])
-    raise OrderError(f'OpenStack has no {what} "{wanted}": correct it in cloud; there are {names or "none"}')
+    raise OrderError(f'OpenStack has no {what} "{wanted}": correct it in cloud; it has {names or "none"}')

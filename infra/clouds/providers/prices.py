@@ -1,7 +1,7 @@
-"""What a size costs by the hour, as far as libcloud's price data know it.
+"""The list price of a size per hour, where libcloud's price data has it.
 
-They are as old as the libcloud that is installed, have holes, and give for some sizes the price on dedicated hardware,
-a tenth more: an upper bound, as a budget wants it.
+The data is as old as the installed libcloud and is incomplete. For some sizes it gives the price of dedicated hardware,
+a tenth more. It is an upper bound, which suits a budget.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from infra.clouds.providers.profiles import Provider
 
 @functools.lru_cache(maxsize=256)
 def listed_usd_per_hour(provider: Provider, size: str, region: str | None) -> float | None:
-    """Return the list price of an ordinary Linux machine; None where nobody knows it.
+    """Return the list price of an ordinary Linux VM; None if the data does not have it.
 
     Args:
-        provider: the data hold whole sizes of EC2 only; those of GCE are by core and by gigabyte.
-        size: the provider's word.
+        provider: the data has whole sizes of EC2 only; for GCE it has prices per core and per gigabyte.
+        size: the provider's name of it.
         region: likewise.
     """
     if provider != "ec2" or region is None:
         return None
-    # Heavy, and wanted only where the config gives no price.
+    # The import is slow, and needed only where the config gives no price.
     from libcloud.pricing import get_size_price
 
     usd: float | None = get_size_price("compute", "ec2_linux", size, region)
-    return usd or None  # the data say 0 of what they do not know
+    return usd or None  # the data has 0 for an unknown price

@@ -1,6 +1,6 @@
-"""What differs from provider to provider and is no code: one profile each.
+"""The differences between providers that are data and not code: one profile each.
 
-The figures are what the providers publish; a size's price and the traffic's stand in the user's config.
+The figures are what the providers publish; prices of sizes and of traffic are in the user's config.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ Provider = Literal["ec2", "openstack", "gce", "digitalocean"]
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """A provider's habits.
+    """The properties of a provider.
 
     Attributes:
         provider: its name in the config.
         title: its name for people.
-        billing_period_s: the grain of the bill.
-        billing_minimum_s: the least that is billed of a machine.
-        shutdown_stops_bill: a machine that shuts itself down costs nothing more; else only deleting it helps.
-        spot: it rents spare machines for less, and takes them back when it likes.
-        usual_boot_s: from the order to an engine host that listens, everything to be installed.
-        boot_within_s: a machine that does not listen after so long never will.
-        user_data_bytes_max: what user data may be long.
-        tag_key: what a tag's key must look like.
-        tag_value: what its value must look like.
+        billing_period_s: the granularity of the bill.
+        billing_minimum_s: the shortest time that is billed.
+        shutdown_stops_bill: whether a VM that shuts itself down costs nothing more; otherwise it must be deleted.
+        spot: whether it rents spot VMs, which cost less and may be reclaimed at any time.
+        usual_boot_s: from the order until the engine host listens, when everything has to be installed.
+        boot_within_s: the boot of a VM that does not listen within this time has failed.
+        user_data_bytes_max: the size limit of user data.
+        tag_key: the pattern of a tag's key.
+        tag_value: the pattern of its value.
         tag_rule: the same for people.
     """
 
@@ -45,10 +45,10 @@ class Profile:
     tag_rule: str
 
     def tag_problem(self, key: str, value: str) -> str | None:
-        """Return why the provider would not take this tag, or None."""
+        """Return why the provider would refuse this tag, or None."""
         if re.fullmatch(self.tag_key, key) and re.fullmatch(self.tag_value, value):
             return None
-        return f'{self.title} takes no tag "{key}={value}": {self.tag_rule}'
+        return f'{self.title} does not accept the tag "{key}={value}": {self.tag_rule}'
 
 
 _EC2: Final = Profile(
@@ -56,7 +56,7 @@ _EC2: Final = Profile(
     title="EC2",
     billing_period_s=1.0,
     billing_minimum_s=60.0,
-    shutdown_stops_bill=True,  # because it is ordered with terminate as what shutting down does
+    shutdown_stops_bill=True,  # because the order says that a shutdown terminates
     spot=True,
     usual_boot_s=150.0,
     boot_within_s=900.0,

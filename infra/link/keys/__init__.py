@@ -1,1 +1,1 @@
-"""Who may talk on a link: keys, certificates, and the files that hold them."""
+"""Authentication on a link: keys, certificates, and the files that hold them."""

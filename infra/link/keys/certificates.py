@@ -1,7 +1,7 @@
 """X.509 without files or sockets: the gateway's own authority, its client certificate, the hosts' certificates.
 
-Keys are EC P-256. A certificate's extended key usage says which end of a link it may stand at, so that a host's
-certificate cannot pose as a gateway to another host.
+Keys are EC P-256. A certificate's extended key usage says which end of a link it is for, so that a host's certificate
+cannot pose as a gateway to another host.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOST_NAME = re.compile(r"(?=.{1,63}\Z)[a-z]([a-z0-9-]*[a-z0-9])?(\.[a-z]([a-z0-
 
 
 class TrustError(Exception):
-    """Somebody could not prove who they are, or what proves who we are is missing or damaged."""
+    """The other end could not prove its identity, or our own keys or certificates are missing or damaged."""
 
 
 class Purpose(Enum):
@@ -49,11 +49,11 @@ class Credential:
 
     @property
     def certificate_pem(self) -> bytes:
-        """The certificate alone."""
+        """Return the certificate alone."""
         return self.certificate.public_bytes(Encoding.PEM)
 
     def to_pem(self) -> bytes:
-        """Return key and certificate in one PEM text, so that one file holds both or neither."""
+        """Return key and certificate as one PEM text, so that one file holds both or neither."""
         key_pem = self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return key_pem + self.certificate_pem
 
@@ -80,10 +80,10 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def checked_host_name(name: str) -> str:
-    """Return ``name`` if it can be a DNS name in a certificate: lower case letters, digits, hyphens, dots; at most 63.
+    """Return ``name`` if it is a valid DNS name for a certificate: a-z, 0-9, hyphens, dots; at most 63 characters.
 
     Raises:
-        TrustError: it cannot.
+        TrustError: it is not.
     """
     if not _HOST_NAME.fullmatch(name):
         raise TrustError(f"{name!r} cannot name a host: use a-z, 0-9, '-' and '.', begin with a letter, at most 63")
@@ -112,7 +112,7 @@ def new_authority(now: dt.datetime) -> Credential:
 
 
 def self_signed(host_name: str, now: dt.datetime) -> Credential:
-    """Return what a host shows before anybody has signed its key."""
+    """Return the certificate that a host presents before its key is signed."""
     key = new_key()
     name = _name(checked_host_name(host_name))
     builder = _builder(name, name, key.public_key(), now, now + dt.timedelta(days=AUTHORITY_DAYS))
@@ -151,10 +151,10 @@ def request_signature(key: ec.EllipticCurvePrivateKey, host_name: str) -> bytes:
 
 
 def requested_key(csr_pem: bytes) -> ec.EllipticCurvePublicKey:
-    """Return the key of a signing request; nothing else in it is believed.
+    """Return the key of a signing request; everything else in it is ignored.
 
     Raises:
-        TrustError: it is no request, its own signature is wrong, or the key is not EC P-256.
+        TrustError: it is not a request, its own signature is wrong, or the key is not EC P-256.
     """
     try:
         request = x509.load_pem_x509_csr(csr_pem)
@@ -173,7 +173,7 @@ def check_issued(certificate: x509.Certificate, ca: x509.Certificate, name: str,
     """Check that ``ca`` issued the certificate for ``name`` and ``purpose``.
 
     Raises:
-        TrustError: it did not.
+        TrustError: it was not.
     """
     try:
         certificate.verify_directly_issued_by(ca)

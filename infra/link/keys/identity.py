@@ -1,7 +1,8 @@
-"""A host's key and certificate: its own at first, the gateway's signature on it after enrolment.
+"""A host's key and certificate: self-signed at first, signed by the gateway after enrolment.
 
-Renewed: the host is told of another authority and shows a new key that this one signed. Until a gateway proves itself
-by the new authority the one before is trusted, too: the gateway may be killed before it has told all its hosts.
+Renewal: the host gets the certificate of another authority and presents a new key that this authority signed. Until a
+gateway proves itself with the new authority, the host trusts the old one, too: the gateway may be killed before it has
+reached all its hosts.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ class Renewal:
 
 
 class HostIdentity:
-    """A host's key and certificate: its own until the gateway has signed it.
+    """A host's key and certificate: self-signed until the gateway has signed it.
 
     Use ``open``.
 
     Attributes:
         enrolled: True once a certificate of the gateway is in use: the token is spent.
-        context: admits only the gateway; for the next connection, as it changes with the certificates.
+        context: accepts only the gateway; get it anew for each connection, as it changes with the certificates.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class HostIdentity:
         trusted: tuple[x509.Certificate, ...] = (),
     ) -> None:
         self._credential = credential
-        self._told = _load_ca(ca_pem, "in the user data")
-        self._trusted = trusted or (self._told,)
+        self._user_data_ca = _load_ca(ca_pem, "in the user data")
+        self._trusted = trusted or (self._user_data_ca,)
         self._host_name = host_name
         self._saved_in = saved_in
         self.enrolled = is_issued(credential.certificate, self._trusted[0], host_name, Purpose.HOST)
@@ -70,7 +71,7 @@ class HostIdentity:
     def open(cls, user_data: UserData, directory: Path | None = None) -> HostIdentity:
         """Load the identity saved in ``directory``, or begin with a new key.
 
-        A saved identity of another name or authority is not used: this is a new host then. With no directory the
+        A saved identity with another name or authority is ignored: this is then a new host. Without a directory the
         host enrols each time it starts.
 
         Raises:
@@ -83,9 +84,9 @@ class HostIdentity:
             if saved_in.exists():
                 pem = saved_in.read_bytes()
                 credential = Credential.from_pem(pem, str(saved_in))
-                _, *trusted, told = x509.load_pem_x509_certificates(pem)
+                _, *trusted, user_data_ca = x509.load_pem_x509_certificates(pem)
                 saved = cls(credential, user_data.ca_pem, user_data.host, saved_in, tuple(trusted))
-                if saved.enrolled and told == saved._told:
+                if saved.enrolled and user_data_ca == saved._user_data_ca:
                     return saved
         return cls(self_signed(user_data.host, dt.datetime.now(dt.UTC)), user_data.ca_pem, user_data.host, saved_in)
 
@@ -102,12 +103,12 @@ class HostIdentity:
         """Use a signed certificate from the next handshake on, and save it if there is a folder.
 
         Raises:
-            TrustError: it is not for this key and name, or not of the gateway's authority; nothing changes then.
+            TrustError: it is not for this key and name, or not from the gateway's authority; nothing changes then.
         """
         self._use(Renewal(self._credential.key, self._trusted[0], b""), certificate_pem)
 
     def renewal(self, ca_pem: bytes) -> Renewal:
-        """Return a new key for an authority that a proven gateway named.
+        """Return a new key for an authority that an authenticated gateway named.
 
         Raises:
             TrustError: the authority's certificate cannot be read.
@@ -117,15 +118,15 @@ class HostIdentity:
         return Renewal(key, ca, request_signature(key, self._host_name))
 
     def renew(self, renewal: Renewal, certificate_pem: bytes) -> None:
-        """Show the new key from the next handshake on, and trust its authority beside the one before.
+        """Present the new key from the next handshake on, and trust its authority in addition to the previous one.
 
         Raises:
-            TrustError: the certificate is not for that key and name, or not of that authority; nothing changes then.
+            TrustError: the certificate is not for that key and name, or not from that authority; nothing changes then.
         """
         self._use(renewal, certificate_pem)
 
     def met(self, gateway_der: bytes) -> None:
-        """Trust only the newest authority once a gateway has proven itself by it."""
+        """Trust only the newest authority once a gateway has proved itself with it."""
         if len(self._trusted) == 1:
             return
         shown = x509.load_der_x509_certificate(gateway_der)
@@ -142,7 +143,7 @@ class HostIdentity:
         check_issued(certificate, renewal.ca, self._host_name, Purpose.HOST)
         if not same_key(renewal.key.public_key(), certificate):
             raise TrustError("the granted certificate is for another key")
-        # Of several renewals that were broken off, only what gateways trusted before the first one and the last count.
+        # After several interrupted renewals, trust only the authority before the first one and the newest.
         before = [ca for ca in self._trusted[-1:] if ca != renewal.ca]
         self._credential = Credential(renewal.key, certificate)
         self._trusted = (renewal.ca, *before)
@@ -152,7 +153,7 @@ class HostIdentity:
 
     def _save(self) -> None:
         if self._saved_in is not None:
-            trusted = b"".join(ca.public_bytes(Encoding.PEM) for ca in (*self._trusted, self._told))
+            trusted = b"".join(ca.public_bytes(Encoding.PEM) for ca in (*self._trusted, self._user_data_ca))
             write_private(self._saved_in, self._credential.to_pem() + trusted)
 
     def _new_context(self) -> ssl.SSLContext:
@@ -161,8 +162,8 @@ class HostIdentity:
         context.verify_mode = ssl.CERT_REQUIRED
         for ca in self._trusted:
             context.load_verify_locations(cadata=ca.public_bytes(Encoding.PEM).decode())
-        context.num_tickets = 0  # a resumed session would go on with the certificate from before
-        # ssl reads certificates from files only; this one is private to its owner and gone at once
+        context.num_tickets = 0  # a resumed session would keep the old certificate
+        # ssl reads certificates from files only; this one is readable by its owner only, and is deleted at once
         with tempfile.NamedTemporaryFile() as file:
             file.write(self._credential.to_pem())
             file.flush()

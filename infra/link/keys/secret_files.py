@@ -1,4 +1,4 @@
-"""Small files that only their owner may read, written whole or not at all."""
+"""Small files that only their owner may read, written atomically."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def write_private(path: Path, content: bytes) -> None:
 def create_private(path: Path, content: bytes) -> bytes:
     """Write ``path`` (mode 0600) durably unless it exists; return what it holds now.
 
-    Of two processes that do this at once, both get the content of the first.
+    If two processes do this at once, both get the content of the first.
     """
     temporary = _write_temporary(path.parent, content)
     try:

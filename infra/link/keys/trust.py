@@ -1,8 +1,8 @@
 """Who may connect to a link: the gateway's authority, and what a new VM learns about it.
 
-The gateway makes its own authority. A new host cannot be in it yet, so it proves itself once with a token from its
-user data, bound to the very certificate that the gateway sees on the connection; then its key is signed, the token is
-spent, and only mutual TLS 1.3 is spoken.
+The gateway creates its own authority. A new host has no certificate of it yet, so it proves itself once with a token
+from its user data. The proof is bound to the certificate that the gateway sees on the connection. Then the gateway
+signs the host's key, the token is spent, and both use only mutual TLS 1.3.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ __all__ = ["Authority", "TrustError", "UserData", "enrol_mac", "new_token", "sam
 TOKEN_BYTES = 32
 NONCE_BYTES = 32
 CODE_PATH = "code_path"
-"""Key of ``UserData.extra``: the folder where a machine of another site has the user's code."""
+"""Key of ``UserData.extra``: the folder with the user's code on a VM of another site."""
 NOTICE = "notice"
-"""Key of ``UserData.extra``: whose metadata service tells a machine that it is taken back; only spare ones have it."""
+"""Key of ``UserData.extra``: the provider whose metadata service announces that a VM is reclaimed; spot VMs only."""
 SPARK_CONF = "spark_conf"
 """Key of ``UserData.extra``: the user's Spark settings for this host, a JSON object of strings."""
 GATEWAY_NAME = "gateway"
@@ -54,7 +54,7 @@ def new_token() -> bytes:
 
 
 def enrol_mac(token: bytes, certificate_der: bytes, nonce: bytes) -> bytes:
-    """Return HMAC-SHA256(token, sha256(certificate) || nonce): only who holds the token can have made it."""
+    """Return HMAC-SHA256(token, sha256(certificate) || nonce): it proves that the sender holds the token."""
     return hmac.digest(token, hashlib.sha256(certificate_der).digest() + nonce, "sha256")
 
 
@@ -64,16 +64,16 @@ def same_mac(mac: bytes, other: bytes) -> bool:
 
 
 class UserData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a new machine is given when it is started; it holds a secret, so its file must be for the owner only.
+    """The start-up data of a new VM; it holds a secret, so only the owner may read its file.
 
     Attributes:
         host: its name; a DNS name in lower case.
         ca_pem: certificate of the gateway's authority.
         token: 32 random bytes, good for one enrolment (base64 in JSON).
         listen_host: address to listen on.
-        listen_port: port to listen on; 0 takes a free one.
-        orphan_after_s: the host ends itself when no gateway was connected for so long.
-        extra: whatever else the host's program wants to know.
+        listen_port: port to listen on; 0: any free one.
+        orphan_after_s: the host ends itself when no gateway was connected for this long.
+        extra: further settings of the host's program.
     """
 
     host: str
@@ -93,7 +93,7 @@ class UserData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Read user data.
 
         Raises:
-            TrustError: it is not whole, or its name, token or port cannot be right.
+            TrustError: it is incomplete, or its name, token or port is invalid.
         """
         try:
             data = msgspec.json.decode(text, type=cls)
@@ -105,7 +105,7 @@ class UserData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return data
 
     def with_spark_conf(self, conf: Mapping[str, str]) -> UserData:
-        """Return it for a host with these Spark settings."""
+        """Return a copy with these Spark settings."""
         extra = {name: value for name, value in self.extra.items() if name != SPARK_CONF}
         if conf:
             extra[SPARK_CONF] = msgspec.json.encode(dict(conf), order="sorted").decode()
@@ -127,32 +127,34 @@ class UserData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Authority:
     """The gateway's certificate authority and its own client certificate.
 
-    Use ``open``; the constructor only holds what it is given.
+    Use ``open``; the constructor does no I/O.
 
-    It is renewed in steps, each of which a killed gateway finds again: ``following`` makes the next authority, whose
-    hosts are trusted from then on, too; hosts are told of it one by one; ``give_way`` puts it in the place of this one.
+    Renewal has three steps, and a gateway that was killed in between continues it: ``following`` creates the next
+    authority, whose hosts are trusted from then on; the hosts are renewed one by one; ``give_way`` replaces this
+    authority by the next one.
     """
 
     def __init__(self, ca: Credential, gateway: Credential, gateway_file: Path) -> None:
         self._ca = ca
         self._next_ca: Credential | None = None
         self._gateway_file = gateway_file
+        self.folder = gateway_file.parent
         self.gateway_certificate = gateway.certificate
 
     @classmethod
     def open(cls, directory: Path) -> Authority:
-        """Load the authority in ``directory``, or make one there (files for the owner only, written atomically).
+        """Load the authority in ``directory``, or create one there (files for the owner only, written atomically).
 
         Raises:
-            TrustError: what is there is damaged, expired, or does not belong together.
+            TrustError: a file is damaged, expired, or does not belong to the others.
         """
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         now = dt.datetime.now(dt.UTC)
         if (directory / _NEXT_GATEWAY).exists() and not (directory / _NEXT_CA).exists():
-            _rename(directory, _NEXT_GATEWAY, _GATEWAY)  # it was killed in the middle of ``give_way``
+            _rename(directory, _NEXT_GATEWAY, _GATEWAY)  # the gateway was killed in the middle of ``give_way``
         ca = _load_or_create(directory / _CA, lambda: new_authority(now))
         if ca.certificate.not_valid_after_utc <= now:
-            raise TrustError(f"the authority in {directory} expired; remove the folder and enrol all hosts anew")
+            raise TrustError(f"the authority in {directory} expired; remove the folder and enrol all hosts again")
 
         def new_gateway() -> Credential:
             key = new_key()
@@ -167,13 +169,13 @@ class Authority:
         return authority
 
     def following(self) -> Authority:
-        """Return the authority that will take this one's place; the same one until it has, also after a restart.
+        """Return the authority that will replace this one; always the same one until then, also after a restart.
 
         Raises:
-            TrustError: what is there of it is damaged.
+            TrustError: its files are damaged.
             OSError: it cannot be written.
         """
-        directory, now = self._gateway_file.parent, dt.datetime.now(dt.UTC)
+        directory, now = self.folder, dt.datetime.now(dt.UTC)
         if (directory / _NEXT_GATEWAY).exists() and not (directory / _NEXT_CA).exists():
             raise TrustError(f"{directory}: the disk failed while certificates were renewed; restart the gateway")
         ca = _load_or_create(directory / _NEXT_CA, lambda: new_authority(now))
@@ -189,12 +191,12 @@ class Authority:
         return Authority(ca, gateway, file)
 
     def give_way(self, following: Authority) -> None:
-        """Become ``following``, durably: hosts that were not told of it are strangers from now on.
+        """Become ``following``, durably: hosts that were not renewed are rejected from now on.
 
         Raises:
-            OSError: the disk fails; the next start finishes what was begun.
+            OSError: the disk fails; the next start completes the step.
         """
-        directory = self._gateway_file.parent
+        directory = self.folder
         _rename(directory, _NEXT_CA, _CA)
         _rename(directory, _NEXT_GATEWAY, _GATEWAY)
         self._ca, self._next_ca = following._ca, None
@@ -202,12 +204,12 @@ class Authority:
 
     @property
     def fleet(self) -> str:
-        """What the gateway's machines are found by, in hex; it stays the same when certificates are renewed."""
+        """The tag by which the gateway's VMs are found, in hex; it stays the same when certificates are renewed."""
         return self.gateway_certificate.serial_number.to_bytes(20, "big").hex()
 
     @property
     def ca_pem(self) -> str:
-        """The authority's certificate, as ``UserData`` wants it."""
+        """The authority's certificate, for ``UserData``."""
         return self._ca.certificate_pem.decode()
 
     def client_context(self) -> ssl.SSLContext:
@@ -219,14 +221,14 @@ class Authority:
         return context
 
     def enrol_context(self) -> ssl.SSLContext:
-        """Return a context for a host that nobody has signed yet: the gateway is proven, the host by its MAC."""
+        """Return a context for a host without a signed certificate: TLS proves the gateway, the MAC proves the host."""
         context = self._context()
         context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE  # the MAC over the certificate seen here takes the place of a signature
+        context.verify_mode = ssl.CERT_NONE  # the MAC over this certificate replaces a signature
         return context
 
     def sign(self, csr_pem: bytes, host_name: str) -> bytes:
-        """Sign a host's key; the names are ours, whatever the request says.
+        """Sign a host's key; the certificate carries ``host_name``, whatever the request says.
 
         Returns:
             the certificate, PEM.

@@ -1,1 +1,1 @@
-"""The codecs of a field: how each packs, what it costs, and which one is used."""
+"""The codecs of a field: how each packs, what it costs, and how one is chosen."""

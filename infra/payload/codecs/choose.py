@@ -1,7 +1,7 @@
-"""Which codec costs least: a pure decision over measured bytes and seconds.
+"""Chooses the codec that costs least: a pure decision over measured bytes and seconds.
 
-The paper selects fields for compression by profiling offline (ESM, section 5.2); here the same weighing is repeated
-while the stream runs, because sizes, processor load and link change.
+The paper selects fields for compression by profiling offline (ESM, section 5.2). Here the same comparison is repeated
+while the stream runs, because sizes, CPU load and link change.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import msgspec
 Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
 
 CODECS: tuple[Codec, ...] = ("none", "zstd", "zstd-dict", "gzip")
-"""All codecs, the simplest first: of two that cost the same the earlier is chosen."""
+"""All codecs, the simplest first: of two with the same cost the earlier is chosen."""
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """What packing ``raw_bytes`` with a codec took: seconds of a processor and bytes left to send."""
+    """The result of packing ``raw_bytes`` with a codec: CPU seconds and the bytes left to send."""
 
     raw_bytes: float
     sent_bytes: float
     cpu_s: float
 
     def merged(self, newer: Measurement, weight: float) -> Measurement:
-        """Add ``newer`` to ``weight`` (0 to 1) of this one, so that old samples fade."""
+        """Add ``newer`` to this measurement, which counts with ``weight`` (0 to 1), so that old samples fade."""
         return Measurement(
             raw_bytes=self.raw_bytes * weight + newer.raw_bytes,
             sent_bytes=self.sent_bytes * weight + newer.sent_bytes,
@@ -33,7 +33,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def cost_s(self, link_rate: float) -> float:
-        """Seconds that one raw byte costs: packing it, then sending what is left at ``link_rate`` bytes/s."""
+        """Return the seconds that one raw byte costs: packing it, then sending the rest at ``link_rate`` bytes/s."""
         return (self.cpu_s + self.sent_bytes / link_rate) / self.raw_bytes
 
 

@@ -1,4 +1,4 @@
-"""Packing and unpacking one field's body. Unpacking trusts nothing and never exceeds its size limit."""
+"""Packs and unpacks one field's body. Unpacking trusts nothing and never exceeds its size limit."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _GZIP_STEP_BYTES = 1 << 18
 
 
 class Packer:
-    """Packs bodies; keeps its compressors, since making one costs more than packing a short run.
+    """Packs bodies; keeps its compressors, since creating one costs more than packing a short run.
 
-    Not for two threads at once.
+    Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Packer:
         self._with_dictionary: zstandard.ZstdCompressor | None = None
 
     def use(self, dictionary: NewDictionary) -> None:
-        """Take a dictionary for codec ``zstd-dict``."""
+        """Use a dictionary for codec ``zstd-dict``."""
         digested = zstandard.ZstdCompressionDict(dictionary.data, dict_type=zstandard.DICT_TYPE_FULLDICT)
         digested.precompute_compress(level=ZSTD_LEVEL)
         self._with_dictionary = zstandard.ZstdCompressor(level=ZSTD_LEVEL, dict_data=digested)
@@ -50,29 +50,29 @@ class Packer:
 
 
 def dictionary_decompressor(given_id: int, data: bytes) -> zstandard.ZstdDecompressor:
-    """Check a dictionary from outside and return a decompressor that uses it.
+    """Check an untrusted dictionary and return a decompressor that uses it.
 
     Raises:
-        PayloadError: when it is too long, is no zstd dictionary, or its id is not that of its bytes.
+        PayloadError: it is too long, is not a zstd dictionary, or its id does not match its bytes.
     """
     if len(data) > MAX_DICTIONARY_BYTES:
         raise PayloadError(f"a dictionary of {len(data)} bytes is longer than {MAX_DICTIONARY_BYTES}")
     if given_id != dictionary_id(data):
-        raise PayloadError(f"dictionary {given_id} does not hold the bytes its id stands for")
+        raise PayloadError(f"dictionary {given_id} does not match its id")
     try:
         dictionary = zstandard.ZstdCompressionDict(data, dict_type=zstandard.DICT_TYPE_FULLDICT)
         decompressor = zstandard.ZstdDecompressor(dict_data=dictionary)
-        # zstandard parses the dictionary at first use only; a broken one must be refused here.
+        # zstandard parses the dictionary only at its first use; a broken one must be refused here.
         decompressor.decompress(_empty_frame())
     except (zstandard.ZstdError, ValueError) as error:
-        raise PayloadError(f"dictionary {given_id} is no zstd dictionary: {error}") from error
+        raise PayloadError(f"dictionary {given_id} is not a zstd dictionary: {error}") from error
     return decompressor
 
 
 def unpack_gzip(packed: memoryview, raw_bytes: int) -> memoryview:
     """Return the ``raw_bytes`` that a single gzip member holds, or raise PayloadError."""
     lie = f"gzip: the member does not hold exactly the {raw_bytes} bytes promised"
-    # A member ends with its length; most lies end here, before anything is unpacked.
+    # A member ends with its length; most false lengths are refused here, before anything is unpacked.
     if len(packed) < _GZIP_LEAST_BYTES or int.from_bytes(packed[-4:], "little") != raw_bytes:
         raise PayloadError(lie)
     inflater = zlib.decompressobj(wbits=_GZIP_WBITS)
@@ -83,7 +83,7 @@ def unpack_gzip(packed: memoryview, raw_bytes: int) -> memoryview:
             left: memoryview | bytes = packed[start : start + _GZIP_PIECE_BYTES]
             more = True
             while more:
-                # Little by little, since zlib joins what one call brings. A byte too many shows that there is more.
+                # In small steps, since zlib joins the output of one call. A byte too many shows that there is more.
                 room = min(_GZIP_STEP_BYTES, raw_bytes - filled + 1)
                 piece = inflater.decompress(left, room)
                 if filled + len(piece) > raw_bytes:
@@ -103,13 +103,14 @@ def unpack_gzip(packed: memoryview, raw_bytes: int) -> memoryview:
 def unpack_zstd(decompressor: zstandard.ZstdDecompressor, packed: memoryview, raw_bytes: int) -> bytes:
     """Return the ``raw_bytes`` that a single zstd frame holds, or raise PayloadError.
 
-    zstandard ignores its output limit when the frame's header declares a size, so that size is compared first; a frame
-    without one is refused, for our packer always declares it. So is one that would take long (see ``zstdblocks``).
+    zstandard ignores its output limit when the frame's header declares a size, so that size is checked first. A frame
+    without a declared size is refused, since our packer always declares it. A frame that would take too long is refused
+    as well (see ``zstdblocks``).
     """
     try:
         declared = zstandard.frame_content_size(packed)
         if declared != raw_bytes:
-            raise PayloadError(f"zstd: the frame declares {declared} bytes where {raw_bytes} were promised")
+            raise PayloadError(f"zstd: the frame declares {declared} bytes instead of {raw_bytes}")
         too_much = why_too_much(packed, raw_bytes)
         if too_much:
             raise PayloadError(f"zstd: {too_much}")
@@ -119,7 +120,7 @@ def unpack_zstd(decompressor: zstandard.ZstdDecompressor, packed: memoryview, ra
             raise
         raise PayloadError(f"zstd: {error}") from error
     if len(raw) != raw_bytes:
-        raise PayloadError(f"zstd: the frame holds {len(raw)} bytes where {raw_bytes} were promised")
+        raise PayloadError(f"zstd: the frame holds {len(raw)} bytes instead of {raw_bytes}")
     return raw
 
 

@@ -20,7 +20,7 @@ MIN_SAMPLES = 8
 
 
 class NewDictionary(msgspec.Struct, frozen=True, kw_only=True):
-    """A trained dictionary that a host must have before the first payload that uses it."""
+    """A trained dictionary, which a host must have before the first payload that uses it."""
 
     field: str
     dictionary_id: int
@@ -28,12 +28,12 @@ class NewDictionary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dictionary_id(data: bytes) -> int:
-    """Name a dictionary by its bytes, so that two gateways never mean different ones by one id."""
+    """Return an id derived from the dictionary's bytes, so that two gateways never use one id for different ones."""
     return int.from_bytes(hashlib.sha256(data).digest()[:6], "big")
 
 
 class Trainer:
-    """Collects samples of one field until a dictionary can be trained; gives up after one failed training."""
+    """Collects samples of one field until a dictionary can be trained; stops after one failed training."""
 
     def __init__(self, field: str) -> None:
         self._field = field
@@ -43,7 +43,7 @@ class Trainer:
         self.done = False
 
     def offer(self, body: memoryview) -> NewDictionary | None:
-        """Take samples of a run's body; return the dictionary when this was the last one needed."""
+        """Take samples of a run's body; return the dictionary when these were the last samples needed."""
         if self.done:
             return None
         for start in range(0, min(len(body), PIECES_PER_RUN * SAMPLE_BYTES), SAMPLE_BYTES):
@@ -61,7 +61,7 @@ class Trainer:
         return late or self._sampled_bytes >= TRAIN_BYTES
 
     def _train(self) -> NewDictionary | None:
-        """Train on what was sampled; samples with nothing in common give no dictionary, and then there is none."""
+        """Train on the samples; samples with nothing in common give no dictionary."""
         self.done = True
         size_bytes = min(MAX_DICTIONARY_BYTES, self._sampled_bytes // 8)
         try:

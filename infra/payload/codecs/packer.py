@@ -1,4 +1,4 @@
-"""How one field is packed over the runs of a query: by order, or by what measuring says costs least."""
+"""How one field is packed over the runs of a query: with a fixed codec, or with the one that measures cheapest."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from infra.payload.codecs.zstdblocks import is_accepted
 
 RESAMPLE_RUNS = 64
 MIN_RESAMPLE_RUNS = 8
-"""Even when sizes shift, so many runs pass between two measurements of all codecs."""
+"""At least this many runs pass between two measurements of all codecs, even when sizes vary."""
 SHIFT = 4.0
 """A body this many times longer or shorter than the one measured is measured again."""
 MAX_SAMPLE_BYTES = 256 * 1024
 MAX_DICTIONARY_RUN_BYTES = 64 * 1024
-"""``auto`` trains on shorter bodies only: a dictionary gains nothing where a run is its own dictionary."""
+"""``auto`` trains on shorter bodies only: in a long run the run itself serves as the dictionary."""
 FADE = 0.5
 
 
 class FieldPacker:
-    """Packs one field's bodies, run after run; not for two threads at once.
+    """Packs one field's bodies, run after run; not thread-safe.
 
     Attributes:
-        dictionary: the trained dictionary once there is one.
+        dictionary: the trained dictionary, once there is one.
     """
 
     def __init__(self, field: str, policy: CodecPolicy) -> None:
@@ -46,7 +46,7 @@ class FieldPacker:
     def pack(self, body: memoryview) -> tuple[Codec, bytes | memoryview]:
         """Return the codec used and the packed body.
 
-        ``none`` where packing would not make it shorter, or make a frame that the other site would refuse.
+        The codec is ``none`` if packing would not make the body shorter, or would make a frame that the host refuses.
         """
         if self._mode == "zstd-dict" or (self._mode == "auto" and len(body) <= MAX_DICTIONARY_RUN_BYTES):
             self._train(body)
@@ -69,7 +69,7 @@ class FieldPacker:
             self._interval_runs = 1
 
     def _due(self, body_bytes: int) -> bool:
-        """Say whether to measure: at first often, then each ``RESAMPLE_RUNS``, or when bodies have other sizes."""
+        """Return whether to measure: often at first, then every ``RESAMPLE_RUNS`` runs, or when body sizes change."""
         self._runs_since += 1
         if not self._measured or self._runs_since >= self._interval_runs:
             return True

@@ -1,4 +1,4 @@
-"""What the user says about compression, and the link's rate that ``auto`` weighs it against."""
+"""The user's settings for compression, and the link's rate for ``auto``."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class CodecPolicy:
                 raise ValueError(f"compress: there is no top-level field {field!r}{hint}")
 
     def link_rate(self, bytes_per_s: float | None) -> None:
-        """Tell what the link carries now; None goes back to the default."""
+        """Set the link's present rate; None means the default."""
         if bytes_per_s is not None and not bytes_per_s > 0:
             raise ValueError(f"the link rate must be above 0 bytes/s, not {bytes_per_s}")
         self._link_rate = DEFAULT_LINK_RATE if bytes_per_s is None else bytes_per_s
 
     @property
     def current_link_rate(self) -> float:
-        """Bytes/s used for choosing."""
+        """The rate in bytes/s that is used to choose codecs."""
         return self._link_rate
 
 

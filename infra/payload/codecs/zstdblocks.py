@@ -1,7 +1,7 @@
-"""What a zstd frame says of its blocks before any of them is unpacked (RFC 8878, section 3.1.1).
+"""Reads the headers of a zstd frame's blocks before any of them is unpacked (RFC 8878, section 3.1.1).
 
-The time to unpack a frame goes with its sequences ("copy so many bytes from so far back"), not with its bytes: 12 kB
-can order 45 million copies of three bytes, a second of work. Each block says how many sequences it has.
+The time to unpack a frame depends on its sequences ("copy n bytes from m bytes back"), not on its size: 12 kB can order
+45 million copies of three bytes, a second of work. Each block declares how many sequences it has.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 import zstandard
 
 FREE_SEQUENCES: Final = 500_000
-"""Sequences that any frame may have: 10 to 20 ms of work."""
+"""The number of sequences that every frame may have: 10 to 20 ms of work."""
 SEQUENCES_PER_BYTE: Final = 4
-"""More of them must come with so many bytes. Columns of real kinds have up to 2.2 for each byte, text 0.3."""
+"""More sequences than that need this many bytes. Columns of real types have up to 2.2 for each byte, text 0.3."""
 FREE_BLOCKS: Final = 64
 LEAST_BLOCK_BYTES: Final = 4096
-"""Beyond ``FREE_BLOCKS`` a block holds so much, on the average: our packer's hold 8 KiB at least, mostly 128."""
+"""Beyond ``FREE_BLOCKS`` a block must hold this much on average: our packer's hold 8 KiB at least, mostly 128."""
 
 _HEADER_BYTES: Final = 3
 _REPEATED: Final = 1
@@ -27,12 +27,12 @@ _LEAST_MATCH_BYTES: Final = 3
 
 
 class Claims(NamedTuple):
-    """What blocks claim.
+    """The sizes that blocks declare.
 
     Attributes:
-        blocks: how many were looked at.
-        sequences: how many they have.
-        least_bytes: how many bytes they hold at least; a sequence copies three or more.
+        blocks: how many were read.
+        sequences: how many they have in total.
+        least_bytes: the least that they unpack to; a sequence copies three bytes or more.
     """
 
     blocks: int
@@ -41,10 +41,10 @@ class Claims(NamedTuple):
 
 
 def claims(packed: memoryview, most_blocks: int, enough_bytes: int) -> Claims:
-    """Add up what the blocks of a frame claim: no more of them than ``most_blocks``, nor past ``enough_bytes``.
+    """Add up the declarations of a frame's blocks; stop after ``most_blocks`` or at ``enough_bytes``.
 
     Raises:
-        ZstdError: this is no frame.
+        ZstdError: this is not a frame.
     """
     at = zstandard.frame_header_size(packed)
     blocks = sequences = least_bytes = 0
@@ -66,15 +66,15 @@ def claims(packed: memoryview, most_blocks: int, enough_bytes: int) -> Claims:
 
 
 def why_too_much(packed: memoryview, raw_bytes: int) -> str:
-    """Say why a frame of ``raw_bytes`` would be more work than it is worth, or holds more; empty if it is well.
+    """Return why a frame of ``raw_bytes`` takes too much work, or holds more bytes; empty if it is acceptable.
 
     Raises:
-        ZstdError: this is no frame.
+        ZstdError: this is not a frame.
     """
     most_blocks = FREE_BLOCKS + raw_bytes // LEAST_BLOCK_BYTES
     found = claims(packed, most_blocks + 1, raw_bytes)
     if found.least_bytes > raw_bytes:
-        return f"the frame holds more than the {raw_bytes} bytes promised"
+        return f"the frame holds more than the {raw_bytes} declared bytes"
     if found.blocks > most_blocks:
         return f"the frame has more than {most_blocks} blocks for {raw_bytes} bytes"
     most_sequences = FREE_SEQUENCES + SEQUENCES_PER_BYTE * len(packed)
@@ -84,12 +84,12 @@ def why_too_much(packed: memoryview, raw_bytes: int) -> str:
 
 
 def is_accepted(packed: memoryview, raw_bytes: int) -> bool:
-    """Say whether a frame that a packer made would be accepted; short ones cannot have too many sequences."""
+    """Return whether a frame that a packer made would be accepted; short frames cannot have too many sequences."""
     return raw_bytes <= _LEAST_MATCH_BYTES * FREE_SEQUENCES or not why_too_much(packed, raw_bytes)
 
 
 def _compressed(block: memoryview) -> tuple[int, int]:
-    """Return how many literals and how many sequences a compressed block has; one that is cut short has none.
+    """Return how many literals and how many sequences a compressed block has; (0, 0) for a truncated block.
 
     RFC 8878, sections 3.1.1.3.1.1 and 3.1.1.3.2.1.
     """

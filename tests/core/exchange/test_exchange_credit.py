@@ -56,7 +56,7 @@ def test_an_oversized_payload_goes_alone(window_bytes: int, more_bytes: int) -> 
 def test_less_than_nothing_is_refused() -> None:
     window = CreditWindow(10)
     assert window.take(5)
-    with pytest.raises(ValueError, match="given back"):
+    with pytest.raises(ValueError, match="bytes were consumed"):
         window.give(-1)
     with pytest.raises(ValueError, match="a payload of -1 bytes"):
         window.take(-1)

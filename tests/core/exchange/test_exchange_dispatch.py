@@ -12,7 +12,7 @@ from tests.core.exchange.exchange_shell import Shell, of
 
 def serve(shell: Shell, lane: str) -> None:
     """Answer all that is open in a lane, till nothing is."""
-    while open_now := sorted(shell.exchange._lanes[lane].copies):
+    while open_now := shell.exchange.lane(lane).first_seqs:
         for first in open_now:
             shell.answer(lane, first, shell.runs[first].last_seq)
 

@@ -69,7 +69,7 @@ def test_a_packed_run_waits_for_the_credit_that_covers_it() -> None:
 def test_credit_that_cannot_be_is_refused(consumed_bytes: int) -> None:
     shell = at_home()
     shell.log(0, 9)
-    with pytest.raises(ValueError, match="given back, 10 were in flight"):
+    with pytest.raises(ValueError, match="only 10 were in flight"):
         shell.credit(HOME, consumed_bytes)
     shell.credit(HOME, 10)
 

@@ -16,7 +16,7 @@ def deal(router: Router, sizes: list[int], with_room: set[str]) -> dict[str | No
     for size in sizes:
         lane = router.pick(size, with_room)
         if lane is not None:
-            router.dealt(lane, size)
+            router.dispatched(lane, size)
         dealt[lane] = dealt.get(lane, 0) + size
     return dealt
 
@@ -30,7 +30,7 @@ def test_a_cloud_lane_follows_its_share_within_a_run(sizes: list[int], share: fl
     for size in sizes:
         lane = router.pick(size, {HOME, "vm1"})
         assert lane is not None
-        router.dealt(lane, size)
+        router.dispatched(lane, size)
         total += size
         cloud += size if lane == "vm1" else 0
         assert share * total - largest - 1e-6 <= cloud <= share * total + largest + 1e-6
@@ -44,7 +44,7 @@ def test_two_cloud_lanes_never_get_more_than_their_shares_by_a_run(sizes: list[i
     for size in sizes:
         lane = router.pick(size, set(dealt))
         assert lane is not None
-        router.dealt(lane, size)
+        router.dispatched(lane, size)
         dealt[lane] += size
         assert dealt["vm1"] <= one * sum(dealt.values()) + max(sizes)
         assert dealt["vm2"] <= two * sum(dealt.values()) + max(sizes)
@@ -76,7 +76,7 @@ def test_a_cloud_lane_that_has_its_share_waits_even_when_home_has_no_room() -> N
     router = Router()
     router.set_shares({HOME: 0.5, "vm1": 0.5})
     assert router.pick(100, {"vm1"}) == "vm1"
-    router.dealt("vm1", 100)
+    router.dispatched("vm1", 100)
     assert router.pick(100, {"vm1"}) is None
 
 

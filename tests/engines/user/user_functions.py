@@ -60,7 +60,8 @@ def totals(events: DataFrame) -> DataFrame:
 def told(events: DataFrame) -> DataFrame:
     """Return with each event what the session and its JVM were told: a setting, and the bytes of heap."""
     session = events.sparkSession
-    heap_bytes = session.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
+    jvm = session.sparkContext._jvm  # noqa: SLF001 -- PySpark has no other way to its JVM
+    heap_bytes = jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
     return events.select(
         "id", lit(session.conf.get("spark.sql.caseSensitive")).alias("setting"), lit(heap_bytes).alias("heap_bytes")
     )
@@ -109,7 +110,7 @@ def purses(events: DataFrame) -> DataFrame:
 
 
 def pairs(events: DataFrame) -> DataFrame:
-    """Return each pair of events with the same name, of which one asks and one answers, and the number that they make."""
+    """Return for each question and its answer, which have the same name, the number that their texts make."""
     timed = events.withWatermark("at", "1 hour")
     asked = timed.where("kind = 'ask'").selectExpr("name AS asked", "at AS asked_at", "text AS question")
     answered = timed.where("kind = 'answer'")

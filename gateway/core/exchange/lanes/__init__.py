@@ -1,1 +1,1 @@
-"""One lane of an exchange: its queue, credit, measured rate, and how long its answers are waited for."""
+"""One lane of an exchange: its queue, credit, measured rate, and how long to wait for its answers."""

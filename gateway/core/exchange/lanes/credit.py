@@ -1,4 +1,4 @@
-"""How many payload bytes may be on their way to a host that has not said that it consumed them."""
+"""How many payload bytes may be in flight to a host before it reports that it consumed them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from __future__ import annotations
 class CreditWindow:
     """A window of bytes in flight, for one lane.
 
-    A payload larger than the whole window may go alone, when nothing else is in flight; else it could never go.
+    A payload larger than the whole window may be sent alone, when nothing else is in flight; otherwise it would never
+    go.
 
     Args:
         initial_bytes: what the host granted when the query was opened.
 
     Raises:
-        ValueError: that is less than nothing.
+        ValueError: it is negative.
     """
 
     def __init__(self, initial_bytes: int) -> None:
@@ -28,10 +29,10 @@ class CreditWindow:
         return max(0, self.initial_bytes - self.in_flight_bytes)
 
     def take(self, payload_bytes: int) -> bool:
-        """Count a payload as in flight and return True, or return False when it has to wait.
+        """Count a payload as in flight and return True, or return False if it must wait.
 
         Raises:
-            ValueError: the payload is less than nothing.
+            ValueError: the payload is negative.
         """
         if payload_bytes < 0:
             raise ValueError(f"a payload of {payload_bytes} bytes")
@@ -45,10 +46,10 @@ class CreditWindow:
         """Count bytes as consumed.
 
         Raises:
-            ValueError: they are more than are in flight, or less than nothing.
+            ValueError: there are fewer in flight, or the number is negative.
         """
         if not 0 <= consumed_bytes <= self.in_flight_bytes:
-            raise ValueError(f"{consumed_bytes} bytes given back, {self.in_flight_bytes} were in flight")
+            raise ValueError(f"{consumed_bytes} bytes were consumed, but only {self.in_flight_bytes} were in flight")
         self.in_flight_bytes -= consumed_bytes
 
     def validate(self) -> None:

@@ -1,4 +1,4 @@
-"""One lane of one query: what is open in it, whether it has room, and what in it is overdue."""
+"""One lane of one query: its open runs, whether it has room, and which of its runs are overdue."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gateway.core.exchange.lanes.rate import ServiceRate
 from gateway.core.exchange.lanes.watch import DOUBLINGS_MAX, LaneWatch
 from policies.failures.overdue import Patience
 
-# A lane gets as many events as it can serve in this time: enough to keep the engine busy while it plans its next
-# micro-batch and a round trip passes, and not more, since what a lane holds can no longer be switched.
+# A lane gets as many events as it can serve in this time: enough to keep the engine busy during a round trip and the
+# planning of its next micro-batch. It does not get more, since events in a lane can no longer be switched.
 HORIZON_S = 1.5
 LEAST_RUNS = 2
 
 
 class LaneState:
-    """The books of one open lane.
+    """The state of one open lane.
 
     Args:
         name: its name.
         credit_bytes: how many payload bytes may be in flight.
         planned_end_seq: see ``LaneOpened``.
-        patience: how long answers are waited for.
+        patience: how long to wait for answers.
     """
 
     def __init__(self, name: str, credit_bytes: int, planned_end_seq: int, patience: Patience) -> None:
@@ -39,28 +39,30 @@ class LaneState:
         self._isolating_since_s: float | None = None
         self._isolated_s = 0.0
         self._planned_end_seq = planned_end_seq
-        # What was sent and is waited for, by how often its time was doubled: each in order of sending.
+        # Sent runs that wait for an answer, by how often their time was doubled: each in order of sending.
         self._sent: tuple[OrderedDict[int, Copy], ...] = tuple(OrderedDict() for _ in range(DOUBLINGS_MAX + 1))
 
     # ---------------------------------------------------------------------------------------------------------- room
 
     def has_room(self, now_s: float) -> bool:
-        """Return whether the lane may take another run now; runs in which bad rows are looked for take no room."""
+        """Return whether the lane may take another run now; runs in which the host looks for bad rows take no room."""
         if self.open_runs - self._isolating_runs < LEAST_RUNS:
             return not self._isolating_runs or self.outlet.has_credit
         events = self.open_events - self._isolating_events
         return self.outlet.empty and self.outlet.has_credit and events < self.rate.per_s(now_s) * HORIZON_S
 
     def takes(self, first_seq: int, attempt: int, now_s: float) -> bool:
-        """Return whether the lane may take this run now: it has room, or no more than credit for one waited for.
+        """Return whether the lane may take this run now: it has room, or at least credit if results wait for the run.
 
         A run that was dispatched before holds up all results after it. A micro-batch that was planned before its host
-        was lost runs again whole: it answers none of its runs before it has all of them.
+        was lost runs again as a whole: it answers none of its runs before it has all of them.
         """
         if self.draining:
             return False
+        if self.has_room(now_s):
+            return True
         waited_for = attempt > 0 or first_seq < self._planned_end_seq
-        return self.has_room(now_s) or (waited_for and self.outlet.has_credit)
+        return waited_for and self.outlet.has_credit
 
     # ---------------------------------------------------------------------------------------------------------- runs
 
@@ -74,13 +76,13 @@ class LaneState:
         self._see_work(now_s)
 
     def sent(self, copy: Copy, now_s: float, took_s: float) -> None:
-        """Wait from now on for the answer of a run, whose sending took so long."""
+        """Wait from now on for the answer of a run, whose sending took ``took_s``."""
         copy.sent_at_s = now_s
         self._sent[_doublings(copy)][copy.first_seq] = copy
         self.watch.sent(now_s, took_s)
 
     def set_aside(self, copy: Copy, now_s: float) -> None:
-        """The host looks for bad rows in a run: it is not overdue, and its answer tells nothing of the lane."""
+        """Note that the host looks for bad rows in a run: it is not overdue, and its time says nothing of the lane."""
         copy.isolating = True
         self._sent[_doublings(copy)].pop(copy.first_seq, None)
         self._isolating_runs += 1
@@ -88,14 +90,14 @@ class LaneState:
         self._see_work(now_s)
 
     def answered(self, first: Copy | None, now_s: float) -> None:
-        """Note an answer of the host, and its first run if that was asked for."""
+        """Note an answer of the host, and its first run if that run was dispatched here."""
         if first is None:
             self.watch.answered(now_s, None)
         elif not first.isolating and not first.empty:
             self.watch.answered(now_s, first.sent_at_s)
 
     def drop(self, copy: Copy, now_s: float, *, served: bool) -> None:
-        """Forget a run, because it is answered: here (``served``) or elsewhere."""
+        """Remove a run that was answered: here (``served``) or elsewhere."""
         del self.copies[copy.first_seq]
         if served and copy.open and not copy.isolating:
             self.rate.served(copy.events)
@@ -105,7 +107,7 @@ class LaneState:
         self._see_work(now_s)
 
     def see_overdue(self, now_s: float) -> list[Copy]:
-        """Return the runs that were sent too long ago, by seq; from now on no room is kept for them."""
+        """Return the runs that were sent too long ago, by seq; from now on they take no room."""
         late: list[Copy] = []
         for doublings, sent in enumerate(self._sent):
             limit_s = self.watch.overdue_after_s(doublings)
@@ -117,7 +119,7 @@ class LaneState:
         return sorted(late, key=lambda copy: copy.first_seq)
 
     def isolating_s(self, now_s: float) -> float:
-        """Return for how long the host has looked for bad rows in runs of this lane."""
+        """Return how long the host has looked for bad rows in runs of this lane."""
         since_s = self._isolating_since_s
         return self._isolated_s + (0.0 if since_s is None else now_s - since_s)
 
@@ -145,7 +147,7 @@ class LaneState:
             self._isolating_since_s = None
 
     def validate(self) -> None:
-        """Assert that the counters are the sums of what is here, and that each run is on its way or waited for."""
+        """Assert that the counters match the runs here, and that each run is being sent or waited for."""
         here = [copy for copy in self.copies.values() if copy.open]
         aside = [copy for copy in here if copy.isolating]
         counted = (self.open_runs, self.open_events, self._isolating_runs, self._isolating_events)

@@ -1,4 +1,4 @@
-"""What one lane has to send: one run at a time is packed and sent, as far as the host's credit goes."""
+"""The queue to one lane's host: one run at a time is packed and sent, as far as the host's credit allows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.core.exchange.lanes.credit import CreditWindow
 
 
 class Phase(Enum):
-    """How far the run is that goes to the host now."""
+    """The state of the run that is sent next."""
 
     PACKING = "is being packed"
     PACKED = "waits for credit"
@@ -25,7 +25,7 @@ class _Outgoing:
 
 
 class Outlet:
-    """The queue of one lane, the run that goes out now, and the credit.
+    """The queue of one lane, the run that is sent next, and the credit.
 
     Args:
         name: the lane's.
@@ -41,7 +41,7 @@ class Outlet:
     @property
     def has_credit(self) -> bool:
         """Whether the host takes any more bytes."""
-        return self.credit.available_bytes > 0
+        return self.credit.in_flight_bytes < self.credit.initial_bytes
 
     @property
     def empty(self) -> bool:
@@ -50,7 +50,7 @@ class Outlet:
 
     @property
     def sending(self) -> bool:
-        """Whether a send is under way: between ``Send`` and ``Sent``."""
+        """Whether a send is in progress: between ``Send`` and ``Sent``."""
         return self._outgoing is not None and self._outgoing.phase is Phase.SENDING
 
     def __contains__(self, first_seq: int) -> bool:
@@ -61,14 +61,14 @@ class Outlet:
         self._queue[first_seq] = None
 
     def drop(self, first_seq: int) -> None:
-        """Do not send a run, unless that is under way. What is being packed is dropped when it is packed."""
+        """Do not send a run, unless it is being sent. A run that is being packed is dropped afterwards."""
         self._queue.pop(first_seq, None)
         out = self._outgoing
         if out is not None and (out.first_seq, out.phase) == (first_seq, Phase.PACKED):
             self._outgoing = None
 
     def begin_packing(self) -> int | None:
-        """Return the run to pack now, if there is one and the host takes any bytes."""
+        """Return the run to pack now, if there is one and the host accepts more bytes."""
         if self._outgoing is not None or not self._queue or not self.has_credit:
             return None
         first_seq, _ = self._queue.popitem(last=False)
@@ -76,13 +76,13 @@ class Outlet:
         return first_seq
 
     def check(self, first_seq: int, phase: Phase) -> None:
-        """See that a run is in this phase.
+        """Check that a run is in this phase.
 
         Raises:
             ValueError: it is not.
         """
         if self._outgoing is None or (self._outgoing.first_seq, self._outgoing.phase) != (first_seq, phase):
-            raise ValueError(f"lane {self._name}: it is not so that run {first_seq} {phase.value}: {self._outgoing}")
+            raise ValueError(f"lane {self._name}: run {first_seq} is not the one that {phase.value}: {self._outgoing}")
 
     def packed(self, payload_bytes: int) -> None:
         """Note the size of the run that was packed."""
@@ -90,7 +90,7 @@ class Outlet:
         self._outgoing.phase, self._outgoing.payload_bytes = Phase.PACKED, payload_bytes
 
     def begin_sending(self) -> int | None:
-        """Return the packed run, if there is one and the credit covers it; the credit is taken."""
+        """Return the packed run, if there is one and the credit covers it; takes the credit."""
         outgoing = self._outgoing
         if outgoing is None or outgoing.phase is not Phase.PACKED or not self.credit.take(outgoing.payload_bytes):
             return None
@@ -98,11 +98,11 @@ class Outlet:
         return outgoing.first_seq
 
     def passed(self) -> None:
-        """Note that the outgoing run is sent, or will not be."""
+        """Note that the outgoing run was sent, or will not be."""
         self._outgoing = None
 
     def validate(self) -> None:
-        """Assert that what could go out does."""
+        """Assert that everything that could be sent is being sent."""
         self.credit.validate()
         if self._queue and self.has_credit:
             assert self._outgoing is not None, f"lane {self._name} has runs and credit, and packs none"

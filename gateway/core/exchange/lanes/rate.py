@@ -1,13 +1,13 @@
-"""What a lane serves while it has work."""
+"""A lane's service rate while it has work."""
 
 from __future__ import annotations
 
-# What is left of a slot's weight in the service rate one slot later: a micro-batch may last longer than a slot.
+# The weight of a slot in the service rate one slot later: a micro-batch may last longer than a slot.
 RATE_MEMORY = 0.8
 
 
 class ServiceRate:
-    """Events per second that a lane serves while it has some, its link included."""
+    """Events per second that a lane serves while it has work, with its link."""
 
     def __init__(self) -> None:
         self._served_events = 0.0
@@ -34,7 +34,7 @@ class ServiceRate:
         return self._served_events / busy_s if busy_s > 0 else 0.0
 
     def fade(self, now_s: float) -> None:
-        """Let older measurements count for less."""
+        """Reduce the weight of older measurements."""
         if self._busy_since_s is not None:
             self._busy_s += now_s - self._busy_since_s
             self._busy_since_s = now_s

@@ -1,24 +1,24 @@
-"""What a lane usually takes, and how long it has been silent.
+"""How long a lane usually takes, and how long it has been silent.
 
-TLS loses nothing, but a host may: one that is broken or stuck answers heartbeats and completes nothing. What a lane
-usually takes is learnt from its own completions, so a slow query is not taken for a stuck one.
+TLS loses nothing, but a host may: a broken or stuck host answers heartbeats and completes nothing. The usual time of a
+lane is learned from its own completions, so a slow query is not mistaken for a stuck one.
 """
 
 from __future__ import annotations
 
 from policies.failures.overdue import Patience
 
-# Weight of the last answer in what the lane usually takes.
+# The weight of the last answer in the lane's usual time.
 _WEIGHT = 0.2
-# How often the time that a run is given is doubled, at the most.
+# How often the time that a run gets is doubled, at most.
 DOUBLINGS_MAX = 3
 
 
 class LaneWatch:
-    """Says when a run of one lane is overdue, and whether the lane is to be given up. It keeps no runs.
+    """Decides when a run of one lane is overdue, and whether to abandon the lane. It keeps no runs.
 
     Args:
-        patience: how long the lane is waited for.
+        patience: how long to wait for the lane.
     """
 
     def __init__(self, patience: Patience) -> None:
@@ -29,16 +29,16 @@ class LaneWatch:
 
     @property
     def usual_s(self) -> float | None:
-        """What the lane usually takes from a run's sending to its answer; None before the first."""
+        """The lane's usual time from the sending of a run to its answer; None before the first."""
         return self._usual_s
 
     def sent(self, now_s: float, held_back_s: float) -> None:
-        """Note that a run was sent, after the link had held it back for ``held_back_s``: that was no silence."""
+        """Note that a run was sent, after the link had delayed it for ``held_back_s``, which is not silence."""
         if self._silent_since_s is not None:
             self._silent_since_s = min(now_s, self._silent_since_s + held_back_s)
 
     def works(self, working: bool, now_s: float) -> None:
-        """Note whether the lane has anything to answer: only then its silence counts."""
+        """Note whether the lane has anything to answer: its silence counts only then."""
         if working and self._silent_since_s is None:
             self._silent_since_s = now_s
         elif not working and self._silent_since_s is not None:
@@ -46,7 +46,7 @@ class LaneWatch:
             self._silent_since_s = None
 
     def answered(self, now_s: float, sent_at_s: float | None) -> None:
-        """Note an answer, also one that came late; ``sent_at_s`` is None when its time says nothing."""
+        """Note an answer, even a late one; ``sent_at_s`` is None if its time says nothing."""
         self._silent_s = 0.0
         if self._silent_since_s is not None:
             self._silent_since_s = now_s
@@ -56,19 +56,19 @@ class LaneWatch:
         self._usual_s = service_s if usual_s is None else usual_s + _WEIGHT * (service_s - usual_s)
 
     def overdue_after_s(self, doublings: int) -> float:
-        """Return how long after its sending a run is overdue; each attempt is given twice the time of the last."""
+        """Return how long after its sending a run is overdue; each attempt gets twice the time of the last."""
         return self._run_s * 2.0**doublings
 
     def waiting_s(self, now_s: float) -> float | None:
-        """Return for how long the lane has had work and answered nothing; None while it has no work."""
+        """Return how long the lane has had work and answered nothing; None while it has no work."""
         return None if self._silent_since_s is None else now_s - self._silent_since_s
 
     def silence_s(self, now_s: float, *, held_back: bool) -> float | None:
-        """Return for how long the lane has had work and answered nothing, if that is too long.
+        """Return how long the lane has had work and answered nothing, if that is too long.
 
         Args:
             now_s: now.
-            held_back: a send is under way, so that the lane cannot answer sooner.
+            held_back: a send is in progress, so that the lane cannot answer sooner.
         """
         since_s = now_s if self._silent_since_s is None else self._silent_since_s
         silent_s = self._silent_s + now_s - since_s

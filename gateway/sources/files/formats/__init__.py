@@ -1,1 +1,1 @@
-"""One reader for each file format, and what the readers share."""
+"""One reader for each file format, and code that the readers share."""

@@ -16,10 +16,10 @@ _FILE_MAGIC = b"ARROW1"
 
 
 def open_arrow(path: Path, schema: pa.Schema, *, strict: bool = False) -> BatchReader:
-    """Open an Arrow file or stream, whichever it is.
+    """Open an Arrow file or stream.
 
-    A record batch is the least that is in memory. A place in a file is found by the sizes of its batches, one in a
-    stream by reading over what comes before.
+    At least one record batch is in memory. In a file, the sizes of its batches locate a row; a stream must be read from
+    its beginning.
 
     Raises:
         SourceError: it is neither, or does not fit the query.
@@ -53,7 +53,7 @@ def _open_file(path: Path, opened: pa.NativeFile, schema: pa.Schema, strict: boo
 
 
 def _starts(opened: pa.NativeFile, found: pa.Schema) -> list[int]:
-    """Return the first row of each batch and the end; only one column is read for it, a narrow one."""
+    """Return the first row of each batch and the end; reads only one narrow column for it."""
     narrow = next((f.name for f in found if pa.types.is_primitive(f.type)), found.names[0])
     file = pa.ipc.open_file(opened, options=_only(found, [narrow]))
     return list(accumulate((file.get_batch(i).num_rows for i in range(file.num_record_batches)), initial=0))

@@ -1,4 +1,4 @@
-"""Which reader opens which file."""
+"""Chooses the reader of a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.sources.rows.jsonlines import LineDecoder
 
 
 def open_by_name(path: Path, schema: pa.Schema, *, strict: bool) -> FileReader:
-    """Open a file of rows as its name says; see ``gateway.config.words.fields.ROW_SUFFIXES``.
+    """Open a file of rows by its suffix; see ``gateway.config.words.fields.ROW_SUFFIXES``.
 
     Raises:
         SourceError: it cannot be read, or does not fit ``schema``.

@@ -1,4 +1,4 @@
-"""Files that have a schema of their own (Parquet, Arrow), read piece by piece as rows of the query's schema."""
+"""Files with their own schema (Parquet, Arrow), read piece by piece as rows of the query's schema."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gateway.sources.rows.halving import decode_by_halves, one_batch
 
 
 class Conformer:
-    """Makes rows of the query's schema from the rows of one file.
+    """Converts the rows of one file to the query's schema.
 
     Args:
         path: the file, for messages.
         found: its schema.
         schema: the query's.
-        strict: columns and types must be the same.
+        strict: columns and types must be equal.
 
     Raises:
         SourceError: the file does not fit the query.
@@ -46,7 +46,7 @@ class Conformer:
                 raise SourceError(f"{path}: column {name} is {has}, which is never {needs}: correct it") from error
 
     def conform(self, batch: pa.RecordBatch, offset: int) -> Portion:
-        """Return the rows of ``batch``, the first of which stands at ``offset``; those that do not fit are dead."""
+        """Return the rows of ``batch``, whose first row is at ``offset``; rows that do not fit are dead."""
         try:
             return Portion(self._cast(batch), batch.num_rows, offset + batch.num_rows)
         except (pa.ArrowException, ValueError):
@@ -69,7 +69,7 @@ class Conformer:
 
 
 def _raw(row: pa.RecordBatch) -> bytes:
-    """Return a row as JSON text, as the file has no text of it."""
+    """Return a row as JSON text, since the file has no text of it."""
     try:
         return json.dumps(row.to_pylist()[0], default=str).encode()[:RAW_KEPT_BYTES]
     except (pa.ArrowException, ValueError, OverflowError) as error:
@@ -77,7 +77,7 @@ def _raw(row: pa.RecordBatch) -> bytes:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return ``kind`` without what is only a matter of how a file holds it."""
+    """Return ``kind`` without details of its storage in the file."""
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -95,17 +95,17 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-# Yields (number of its first row, batch), beginning with a batch that holds the asked row or lies before it.
+# Yields (number of its first row, batch), beginning with a batch that contains the row or precedes it.
 BatchesFrom = Callable[[int], Iterator[tuple[int, pa.RecordBatch]]]
 
 
 class BatchReader:
-    """Reader of a file that gives record batches; offsets are rows. One decoded batch is in memory at a time.
+    """Reader of a file with record batches; offsets are rows. One decoded batch is in memory at a time.
 
     Args:
         path: the file, for messages.
-        batches_from: gives its batches from about a row on.
-        conformer: makes rows of the query's schema.
+        batches_from: yields its batches from about a row on.
+        conformer: converts rows to the query's schema.
         close: closes the file.
     """
 
@@ -131,7 +131,7 @@ class BatchReader:
         return self._load() is None
 
     def read(self, max_records: int, max_bytes: int) -> Portion:
-        """See ``FileReader.read``; ``max_bytes`` is kept by the mean size of a row in its batch."""
+        """See ``FileReader.read``; ``max_bytes`` is applied by the mean size of a row in its batch."""
         first, left_bytes = self._row, float(max_bytes)
         slices: list[pa.RecordBatch] = []
         while self._row - first < max_records and (not slices or left_bytes > 0):
@@ -147,7 +147,7 @@ class BatchReader:
         return self._conformer.conform(slices[0] if len(slices) == 1 else pa.concat_batches(slices), first)
 
     def _load(self) -> pa.RecordBatch | None:
-        """Return the batch that holds the next row, or None at the end."""
+        """Return the batch with the next row, or None at the end."""
         if self._batch is not None and self._first <= self._row < self._first + self._batch.num_rows:
             return self._batch
         try:

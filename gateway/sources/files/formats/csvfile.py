@@ -1,7 +1,7 @@
 """A file of comma-separated values (RFC 4180) with a header row, plain or compressed.
 
 The query's schema gives the types. An empty cell is null, a quoted empty cell an empty text. Instants without a zone
-are UTC. Whatever a row has wrong makes that row a dead record; which columns there are is judged by the header.
+are UTC. Any error in a row makes that row a dead record; the header decides which columns there are.
 """
 
 from __future__ import annotations
@@ -17,15 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.csv as pv
 
 from gateway.sources.base import SourceError
-from gateway.sources.files.formats.lines import MAX_LINE_BYTES, RAW_KEPT_BYTES, Lines
+from gateway.sources.files.formats.lines import LINE_LIMITS, LineLimits, Lines
 from gateway.sources.files.formats.packed import open_plain
 from gateway.sources.files.formats.passes import Portion, Refused
 from gateway.sources.rows.drift import check_columns
 from gateway.sources.rows.halving import decode_by_halves, one_batch
 
-# A quote that is not closed within so much is taken for a mistake of its row alone.
-_QUOTED_MAX_BYTES = 1 << 20
-_BLOCK_BYTES = 1 << 18
 _FIELD = rb'(?:"(?:[^"]|"")*+"[^,]*+|[^",][^,]*+|)'
 _WHOLE = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+", re.DOTALL)
 _CLOSING = re.compile(rb'(?:[^"]|"")*+"[^,]*+(?:,' + _FIELD + rb")*+", re.DOTALL)
@@ -34,15 +31,16 @@ _ZONED = r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$"
 
 
 class Rows:
-    """The rows of a CSV file: one line each, or several where a quoted cell has line ends."""
+    """The rows of a CSV file: one line each, or several if a quoted cell contains line ends."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: Lines, limits: LineLimits = LINE_LIMITS) -> None:
         self._lines = lines
+        self._limits = limits
         self._ahead: deque[tuple[bytes, int]] = deque()
         self.offset = lines.offset
 
     def seek(self, offset: int) -> None:
-        """Go on at ``offset``, the beginning of a row."""
+        """Continue at ``offset``, the beginning of a row."""
         if offset != self.offset:
             self._ahead.clear()
             self._lines.seek(offset)
@@ -53,13 +51,13 @@ class Rows:
         return not self._ahead and self._lines.at_end()
 
     def next_row(self) -> tuple[bytes, str] | None:
-        """Return (row without its end, what is wrong with it), or None at the end."""
+        """Return (row without its end, its error), or None at the end."""
         first = self._line(0)
         if first is None:
             return None
         taken, problem = [first], ""
-        if len(first[0]) > MAX_LINE_BYTES:
-            problem = f"the row is longer than {MAX_LINE_BYTES} bytes"
+        if len(first[0]) > self._limits.line_bytes:
+            problem = f"the row is longer than {self._limits.line_bytes} bytes"
         elif b'"' in first[0] and _WHOLE.fullmatch(first[0]) is None:
             taken, problem = self._rest_of_quoted(first)
         for _ in taken:
@@ -69,12 +67,12 @@ class Rows:
 
     def _rest_of_quoted(self, first: tuple[bytes, int]) -> tuple[list[tuple[bytes, int]], str]:
         taken, size_bytes = [first], first[1]
-        while size_bytes <= _QUOTED_MAX_BYTES and (line := self._line(len(taken))) is not None:
+        while size_bytes <= self._limits.quoted_bytes and (line := self._line(len(taken))) is not None:
             taken.append(line)
             size_bytes += line[1]
             if _CLOSING.fullmatch(line[0]) is not None:
                 return taken, ""
-        return [first], f"a quote is not closed within {_QUOTED_MAX_BYTES} bytes or the end of the file"
+        return [first], f"a quote is not closed within {self._limits.quoted_bytes} bytes or the end of the file"
 
     def _line(self, ahead: int) -> tuple[bytes, int] | None:
         while len(self._ahead) <= ahead:
@@ -92,17 +90,21 @@ class CsvReader:
         path: the file.
         schema: of the events.
         strict: the header must have exactly the schema's columns.
+        limits: how much is read and held at a time.
 
     Raises:
         SourceError: the header is missing, or does not fit.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema, *, strict: bool = False) -> None:
+    def __init__(
+        self, path: Path, schema: pa.Schema, *, strict: bool = False, limits: LineLimits = LINE_LIMITS
+    ) -> None:
         check_carried(schema)
         self._path = path
         self._schema = schema
-        self._lines = Lines(path)
-        self._rows = Rows(self._lines)
+        self._limits = limits
+        self._lines = Lines(path, limits)
+        self._rows = Rows(self._lines, limits)
         try:
             self._header = self._read_header(strict=strict)
         except SourceError:
@@ -154,18 +156,18 @@ class CsvReader:
         batches, refused = decode_by_halves([row for row in rows if row[1]], self._attempt)
         numbers = self._line_numbers(raws, offsets[0], wanted=bool(dead or refused))
         places = tuple(
-            Refused(i, offsets[i], why, raws[i][:RAW_KEPT_BYTES], f"line {numbers[i]}")
+            Refused(i, offsets[i], why, raws[i][: self._limits.raw_kept_bytes], f"line {numbers[i]}")
             for i, why in sorted(dead + refused)
         )
         blank = tuple(i for i, row in rows if not row)
         return Portion(one_batch(batches, self._schema), len(raws), offsets[-1], places, blank)
 
     def _line_numbers(self, raws: list[bytes], offset: int, *, wanted: bool) -> list[int]:
-        """Return the line (from 1) where each row begins; after a jump the lines before are counted only if need be."""
+        """Return the line (from 1) where each row begins; after a jump earlier lines are counted only if needed."""
         if self._line_number is None:
             if not wanted:
                 return []
-            self._line_number = 1 + _count_lines(self._path, offset)
+            self._line_number = 1 + _count_lines(self._path, offset, self._limits.block_bytes)
         numbers = [self._line_number]
         for raw in raws:
             numbers.append(numbers[-1] + raw.count(b"\n") + 1)
@@ -173,7 +175,7 @@ class CsvReader:
         return numbers
 
     def _attempt(self, rows: list[bytes]) -> pa.RecordBatch:
-        # Arrow takes an empty last cell for a quoted one if the last line has no end.
+        # Arrow reads an empty last cell as a quoted one if the last line has no end.
         data = b"\n".join(rows) + b"\n"
         data.decode("utf-8")
         try:
@@ -209,7 +211,7 @@ class CsvReader:
 
 
 def check_carried(schema: pa.Schema) -> None:
-    """Refuse columns that have no form in a cell.
+    """Refuse columns whose type has no text form in a cell.
 
     Raises:
         SourceError: names the column.
@@ -235,10 +237,10 @@ def _instants(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     return pc.coalesce(with_zone, pc.assume_timezone(without, "UTC").cast(field.type))
 
 
-def _count_lines(path: Path, until: int) -> int:
+def _count_lines(path: Path, until: int, block_bytes: int) -> int:
     count = 0
     with open_plain(path) as file:
-        while until > 0 and (block := file.read(min(_BLOCK_BYTES, until))):
+        while until > 0 and (block := file.read(min(block_bytes, until))):
             count += block.count(b"\n")
             until -= len(block)
     return count

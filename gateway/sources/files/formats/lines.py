@@ -1,10 +1,12 @@
-"""A file of JSON lines, plain or compressed, played once or several times over."""
+"""A file of JSON lines, plain or compressed, read once or several times."""
 
 from __future__ import annotations
 
 import zlib
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import zstandard
 
@@ -13,9 +15,27 @@ from gateway.sources.files.formats.packed import open_plain
 from gateway.sources.files.formats.passes import Portion, Refused
 from gateway.sources.rows.jsonlines import LineDecoder
 
-_BLOCK_BYTES = 1 << 18
-MAX_LINE_BYTES = 16 << 20
-RAW_KEPT_BYTES = 1 << 16
+RAW_KEPT_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class LineLimits:
+    """How much of a file of lines is read and held at a time.
+
+    Attributes:
+        block_bytes: read from the file at once.
+        line_bytes: a longer line is a dead record.
+        raw_kept_bytes: a dead record keeps so much of its line.
+        quoted_bytes: a CSV quote that is not closed within so much is taken for a mistake of its row alone.
+    """
+
+    block_bytes: int = 1 << 18
+    line_bytes: int = 16 << 20
+    raw_kept_bytes: int = RAW_KEPT_BYTES
+    quoted_bytes: int = 1 << 20
+
+
+LINE_LIMITS: Final = LineLimits()
 
 
 class Lines:
@@ -24,8 +44,9 @@ class Lines:
     ``offset`` is where the next line begins, in uncompressed bytes.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limits: LineLimits = LINE_LIMITS) -> None:
         self._path = path
+        self._limits = limits
         self._file = open_plain(path)
         self.offset = 0
         self._restart()
@@ -37,7 +58,7 @@ class Lines:
         self._ended = False
 
     def seek(self, offset: int) -> None:
-        """Go on at ``offset``, the beginning of a line; a packed file is read up to there."""
+        """Continue at ``offset``, the beginning of a line; a compressed file is read up to there."""
         if offset == self.offset:
             return
         if self._file.seekable() and self._path.suffix not in (".gz", ".zst"):
@@ -69,7 +90,7 @@ class Lines:
 
     def _fill(self) -> None:
         try:
-            block = self._file.read(_BLOCK_BYTES)
+            block = self._file.read(self._limits.block_bytes)
         except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
             raise SourceError(f"{self._path} cannot be read to its end ({error}): restore the file") from error
         if not block:
@@ -82,10 +103,11 @@ class Lines:
         for line in more:
             self._ready.append((self._rest, len(self._rest) + self._skipped_bytes + 1))
             self._rest, self._skipped_bytes = line, 0
-        if len(self._rest) > MAX_LINE_BYTES + 1:
-            # One byte over the limit stays as the mark that the line was too long.
-            self._skipped_bytes += len(self._rest) - MAX_LINE_BYTES - 1
-            self._rest = self._rest[: MAX_LINE_BYTES + 1]
+        # One byte over the limit stays as the mark that the line was too long.
+        held_bytes = self._limits.line_bytes + 1
+        if len(self._rest) > held_bytes:
+            self._skipped_bytes += len(self._rest) - held_bytes
+            self._rest = self._rest[:held_bytes]
 
     def close(self) -> None:
         """Close the file."""
@@ -95,9 +117,10 @@ class Lines:
 class JsonLinesReader:
     """Reader of ``.jsonl``, ``.jsonl.gz`` and ``.jsonl.zst``; offsets are uncompressed bytes."""
 
-    def __init__(self, path: Path, decoder: LineDecoder) -> None:
-        self._lines = Lines(path)
+    def __init__(self, path: Path, decoder: LineDecoder, limits: LineLimits = LINE_LIMITS) -> None:
+        self._lines = Lines(path, limits)
         self._decoder = decoder
+        self._limits = limits
 
     def seek(self, offset: int) -> None:
         """See ``FileReader.seek``."""
@@ -117,10 +140,11 @@ class JsonLinesReader:
                 break
             lines.append(line[0])
             offsets.append(self._lines.offset)
-        long = {i for i, line in enumerate(lines) if len(line) > MAX_LINE_BYTES}
+        long = {i for i, line in enumerate(lines) if len(line) > self._limits.line_bytes}
         batch, dead = self._decoder.decode([b"" if i in long else line for i, line in enumerate(lines)])
-        dead += [(i, f"the line is longer than {MAX_LINE_BYTES} bytes") for i in long]
-        refused = tuple(Refused(i, offsets[i], why, lines[i][:RAW_KEPT_BYTES]) for i, why in sorted(dead))
+        dead += [(i, f"the line is longer than {self._limits.line_bytes} bytes") for i in long]
+        kept_bytes = self._limits.raw_kept_bytes
+        refused = tuple(Refused(i, offsets[i], why, lines[i][:kept_bytes]) for i, why in sorted(dead))
         blank: tuple[int, ...] = ()
         if batch.num_rows + len(dead) != len(lines):
             blank = tuple(i for i, line in enumerate(lines) if not line.strip(b" \t\r\n\xef\xbb\xbf"))

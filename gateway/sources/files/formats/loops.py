@@ -1,4 +1,4 @@
-"""Playing the same events several times over without two of them being the same."""
+"""Replays the same events several times with distinct ids."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 
 def with_loop_ids(batch: pa.RecordBatch, id_field: str | None, loop: int) -> pa.RecordBatch:
-    """Return ``batch`` with ``#<loop>`` behind each value of ``id_field``; the first pass (0) keeps its ids."""
+    """Return ``batch`` with ``#<loop>`` after each value of ``id_field``; the first pass (0) keeps its ids."""
     if id_field is None or loop == 0:
         return batch
     at = batch.schema.get_field_index(id_field)

@@ -1,4 +1,4 @@
-"""Files as their plain bytes, whether they are packed or not."""
+"""Reads files as uncompressed bytes, whether they are compressed or not."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _RLE_BLOCK = 1
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open ``path`` for reading its uncompressed bytes; ``.gz`` and ``.zst`` are unpacked on the way.
+    """Open ``path`` for reading its uncompressed bytes; ``.gz`` and ``.zst`` are decompressed.
 
-    Reading raises EOFError where a packed file ends too early.
+    Reading raises EOFError if a compressed file is truncated.
     """
     if path.suffix == ".gz":
         return cast("BinaryIO", gzip.open(path, "rb"))
@@ -31,7 +31,7 @@ def open_plain(path: Path) -> BinaryIO:
 
 
 class _Unpacked(io.RawIOBase):
-    """A .zst, unpacked; its end is looked at, because the library takes a cut frame for a whole one."""
+    """A decompressed .zst file; its end is checked, because the library accepts a truncated frame."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -54,10 +54,10 @@ class _Unpacked(io.RawIOBase):
 
 
 def check_frames(file: BinaryIO, size_bytes: int) -> None:
-    """Walk over the zstd frames in ``file`` (RFC 8878, section 3.1) without unpacking them.
+    """Check the zstd frames in ``file`` (RFC 8878, section 3.1) without decompressing them.
 
     Raises:
-        EOFError: the last one is cut.
+        EOFError: the last one is truncated.
     """
     while (at := file.tell()) < size_bytes:
         head = file.read(_HEADER_MAX_BYTES)

@@ -18,14 +18,22 @@ _BATCH_ROWS_MAX = 16_384
 _READ_BYTES = 1 << 18
 
 
-def open_parquet(path: Path, schema: pa.Schema, *, strict: bool = False) -> BatchReader:
+def open_parquet(
+    path: Path, schema: pa.Schema, *, strict: bool = False, batch_bytes: int = _BATCH_BYTES
+) -> BatchReader:
     """Open a Parquet file; a place in it is found by the row groups in its footer.
 
+    Args:
+        path: the file.
+        schema: of the events.
+        strict: the file must have exactly the schema's columns.
+        batch_bytes: about so much is read at a time, at least a row.
+
     Raises:
-        SourceError: it is no Parquet file, or does not fit the query.
+        SourceError: it is not a Parquet file, or does not fit the query.
     """
     try:
-        # Without a buffer size a row group's columns are read whole.
+        # Without a buffer size a row group's columns are read as a whole.
         file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES)
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{path} cannot be read as Parquet ({error}): restore the file") from error
@@ -41,7 +49,7 @@ def open_parquet(path: Path, schema: pa.Schema, *, strict: bool = False) -> Batc
         for at in range(max(0, bisect_right(starts, row) - 1), len(groups)):
             first = starts[at]
             row_bytes = max(1, groups[at].total_byte_size // max(1, groups[at].num_rows))
-            size = min(_BATCH_ROWS_MAX, max(1, _BATCH_BYTES // row_bytes))
+            size = min(_BATCH_ROWS_MAX, max(1, batch_bytes // row_bytes))
             for batch in file.iter_batches(size, row_groups=[at], columns=conformer.wanted, use_threads=False):
                 yield first, batch
                 first += batch.num_rows

@@ -1,4 +1,4 @@
-"""Files one after the other, each read from any place on: what is common to all kinds of file."""
+"""Reads files one after the other from any position: the code that all formats share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE_COLUMN = "_file"
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A record of a portion that is no event; ``index`` counts from the portion's first record."""
+    """A record of a portion that is not an event; ``index`` counts from the portion's first record."""
 
     index: int
     offset: int
@@ -33,10 +33,10 @@ class Portion:
 
     Attributes:
         batch: the events.
-        records: how many records it took, those included that are no events.
+        records: the number of records, with those that are not events.
         end: offset of the next record.
-        dead: what could not be decoded, in order.
-        blank: indices of records that say nothing (an empty line).
+        dead: the records that could not be decoded, in order.
+        blank: indices of empty records (an empty line).
     """
 
     batch: pa.RecordBatch
@@ -47,10 +47,10 @@ class Portion:
 
 
 class FileReader(Protocol):
-    """One open file. ``offset`` is 0 at its first record and otherwise what a ``Portion.end`` said."""
+    """One open file. ``offset`` is 0 at its first record and otherwise a ``Portion.end``."""
 
     def seek(self, offset: int) -> None:
-        """Go on at ``offset``."""
+        """Continue at ``offset``."""
         ...
 
     def at_end(self) -> bool:
@@ -66,7 +66,7 @@ class FileReader(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what is open."""
+        """Close the file."""
         ...
 
 
@@ -74,23 +74,23 @@ OpenFile = Callable[[Path, pa.Schema], FileReader]
 
 
 class Files(Protocol):
-    """The files of a source by their number, which never means another file."""
+    """The files of a source by number; a number always means the same file."""
 
     def at(self, number: int) -> Path | None:
-        """Return a file; None when there is none of that number (yet).
+        """Return a file; None if there is none with that number (yet).
 
         Raises:
-            SourceError: it is not what it was.
+            SourceError: the file has changed.
         """
         ...
 
     def loop_of(self, number: int) -> int:
-        """Return in which pass over all files this one is, from 0."""
+        """Return the number of this file's pass over all files, from 0."""
         ...
 
     @property
     def count(self) -> int | None:
-        """How many files there will ever be (all passes); None when that is open."""
+        """How many files there will ever be (all passes); None if that is unknown."""
         ...
 
     @property
@@ -100,7 +100,7 @@ class Files(Protocol):
 
 
 class FixedFiles:
-    """Files that are known from the start, played ``loops`` times."""
+    """Files that are known from the start, read ``loops`` times."""
 
     def __init__(self, paths: Sequence[Path], loops: int = 1) -> None:
         self._paths = paths
@@ -126,16 +126,16 @@ class FixedFiles:
 
 
 class PassesSource:
-    """Source over files.
+    """A source of files.
 
     ``Position.part`` is the number of the file, ``offset`` a place in it, in the unit of its reader.
 
     Args:
-        files: which.
+        files: the files.
         open_file: opens one of them.
         id_field: a column that is made distinct in each pass.
-        folder: the files are those of a folder. A column ``_file`` of the schema is filled with the file's name, and a
-            file that was read to its end is not opened again, so that it may be removed once it is done.
+        folder: whether the files are those of a folder. Then a column ``_file`` of the schema gets the file's name, and
+            a file that was read to its end is not opened again, so that it may be removed once it is done.
     """
 
     def __init__(self, files: Files, open_file: OpenFile, *, id_field: str | None = None, folder: bool = False) -> None:
@@ -148,7 +148,7 @@ class PassesSource:
         self._path: Path | None = None
 
     def open(self, schema: pa.Schema) -> None:
-        """See ``Source.open``; a single file is opened, so that what is wrong with it is said at once."""
+        """See ``Source.open``; a single file is opened, so that its problems are reported at once."""
         self._schema = schema
         fields = [field for field in schema if not (self._folder and field.name == FILE_COLUMN)]
         self._file_schema = pa.schema(fields)
@@ -166,11 +166,11 @@ class PassesSource:
 
     @property
     def finished(self) -> bool:
-        """See ``Source.finished``; looks ahead, so that it is true right after the last record."""
+        """See ``Source.finished``; looks ahead, so it is true right after the last record."""
         return not self._has_record() and self._files.count is not None
 
     def read(self, max_records: int, max_bytes: int) -> Chunk | None:
-        """See ``Source.read``; a chunk never spans two files, and has no event when all its records are dead."""
+        """See ``Source.read``; a chunk never spans two files, and has no event if all its records are dead."""
         if not self._has_record() or self._path is None:
             return None
         start, name = self._position, self._path.name
@@ -186,7 +186,7 @@ class PassesSource:
         return Chunk(self._with_name(batch, name), start, self._position, dead)
 
     def read_portion(self, max_records: int, max_bytes: int) -> Portion | None:
-        """Return the next records of one file as the file has them; None when there are none now."""
+        """Return the next records of one file, unchanged; None if there are none now."""
         if not self._has_record() or self._reader is None:
             return None
         start = self._position
@@ -206,7 +206,7 @@ class PassesSource:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _has_record(self) -> bool:
-        """Open the file that holds the position; files that have been read to their end are passed over."""
+        """Open the file at the position; skip files that have been read to their end."""
         empty = 0
         while True:
             reader = self._reader or self._open_next()
@@ -216,7 +216,7 @@ class PassesSource:
                 return True
             empty = empty + 1 if self._position.offset == 0 else 0
             count = self._files.count
-            # A pass that gave nothing gives nothing however often it is played.
+            # A pass without events gives none however often it is repeated.
             useless = count is not None and empty >= self._files.per_loop
             self.close()
             self._position = Position(
@@ -241,4 +241,4 @@ def _is_done(reader: FileReader) -> bool:
     try:
         return reader.at_end()
     except SourceError:
-        return False  # what was read is good; the next reading tells
+        return False  # what was read is good; the next read reports it

@@ -32,10 +32,10 @@ async def test_a_host_that_ends_while_it_boots_leaves_its_last_words(
         with pytest.raises(LinkLost) as lost:
             await home.connect()
         await home.end(keep=False)
-    assert "said goodbye: the host ends: Spark did not start; its last words: " in str(lost.value)
+    assert "said goodbye: the host ends: Spark did not start; its log ends: " in str(lost.value)
     assert "java.lang.OutOfMemoryError: no room for Spark here" in str(lost.value)
     assert await machines.list({}) == [], "the host and its log are gone"
 
 
 async def test_of_a_machine_that_nobody_knows_there_are_no_last_words(tmp_path: Path) -> None:
-    assert await ProcessCloud(tmp_path, SystemClock(), max_vms=1).last_words("vm-0") == ""
+    assert await ProcessCloud(tmp_path, SystemClock(), max_vms=1).log_tail("vm-0") == ""

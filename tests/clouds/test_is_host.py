@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from infra.clock import SystemClock
-from infra.clouds.rented import knock
+from infra.clouds.rented import is_host
 from infra.link.keys.identity import HostIdentity
 from infra.link.keys.trust import Authority, UserData, new_token
 from infra.link.server import HostServer
@@ -20,8 +20,8 @@ async def test_an_engine_host_opens(tmp_path: Path) -> None:
     told = UserData(host="vm-1", ca_pem=Authority.open(tmp_path / "trust").ca_pem, token=new_token())
     server = HostServer(HostIdentity.open(told, tmp_path / "identity"), told, RUNTIME, clock=SystemClock())
     address, port = await server.start()
-    assert await knock(address, port, "vm-1")
-    assert not await knock(address, port, "vm-2")
+    assert await is_host(address, port, "vm-1")
+    assert not await is_host(address, port, "vm-2")
     await server.close("the test is done")
 
 
@@ -32,8 +32,8 @@ async def test_a_proxy_that_accepts_for_others_does_not() -> None:
 
     server = await asyncio.start_server(proxy, "127.0.0.1", 0)
     async with server:
-        assert not await knock("127.0.0.1", server.sockets[0].getsockname()[1], "vm-1")
+        assert not await is_host("127.0.0.1", server.sockets[0].getsockname()[1], "vm-1")
 
 
 async def test_nobody_does_not() -> None:
-    assert not await knock("127.0.0.1", free_port(), "vm-1")
+    assert not await is_host("127.0.0.1", free_port(), "vm-1")

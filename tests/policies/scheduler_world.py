@@ -1,0 +1,256 @@
+"""The outside of a scheduler, at random: clouds, lanes and queries, and books of their own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gateway.core.decide.scheduler import Scheduler
+from policies.money.ledger import Budget
+from policies.signals import (
+    HOME,
+    Command,
+    DrainVm,
+    Event,
+    QueryOpened,
+    QuerySlot,
+    SetRoute,
+    SlotEnded,
+    StartVm,
+    StopAll,
+    TerminateVm,
+    VmDrained,
+    VmFailed,
+    VmGone,
+    VmLost,
+    VmReady,
+    VmReclaimed,
+)
+from tests.policies.policy_data import TERMS, query_settings, scheduler_settings
+
+QUERIES = ("auto", "fixed", "moved", "state")
+LATENCIES = st.sampled_from([0.0, 0.9, 1.0, 2.0, 2.9, 3.0, 5.0, 60.0])
+MAX_VMS = 3
+
+
+class World(RuleBasedStateMachine):
+    """The outside, which keeps its own books of what was commanded and compares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduler = Scheduler(scheduler_settings())
+        self.now_s = 1000.0
+        self.events = 0
+        self.vms: dict[str, str] = {}
+        self.started_s: dict[str, float] = {}
+        self.stopping = False
+        self.budget = Budget()
+        self.wall_ahead_s = 1.7e9
+
+    periods = st.none() | st.floats(0.5, 12)
+
+    @initialize(day=periods, hour=periods, query_day=periods, mbytes=st.sampled_from([0, 5]))
+    def open(self, day: float | None, hour: float | None, query_day: float | None, mbytes: int) -> None:
+        self.egress_bytes = mbytes * 1_000_000
+        period_usd = TERMS.time_usd(20.0)
+        self.budget = Budget(*(None if limit is None else limit * period_usd for limit in (day, hour, query_day)))
+        self.scheduler = Scheduler(
+            scheduler_settings(
+                query_settings("auto", share=None),
+                query_settings("fixed", share=0.1),
+                query_settings("moved", mode="query"),
+                query_settings("state", switchable=False),
+                max_vms=MAX_VMS,
+                budget=self.budget,
+            )
+        )
+
+    # ------------------------------------------------------------------------------------------------------ the world
+
+    def tell(self, kind: type[Event], **fields: Any) -> None:
+        self.events += 1
+        event = kind(event_id=f"e{self.events}", at_s=self.now_s, **fields)
+        for command in self.scheduler.handle(event):
+            assert command.cause.event_id == event.event_id
+            self.obey(command)
+        self.scheduler.validate()
+
+    def obey(self, command: Command) -> None:
+        match command:
+            case StartVm():
+                assert not self.stopping
+                assert command.vm not in self.vms
+                self.vms[command.vm] = "starting"
+                self.started_s[command.vm] = self.now_s
+            case DrainVm():
+                assert self.vms[command.vm] == "ready"
+                assert all(lane != command.vm for route in self.scheduler.routes.values() for lane, _ in route)
+                self.vms[command.vm] = "draining"
+            case TerminateVm():
+                assert self.vms[command.vm] in {"starting", "ready", "draining", "failed", "lost"}
+                self.vms[command.vm] = "ending"
+            case SetRoute():
+                assert self.scheduler.routes[command.query] == command.shares
+                assert command.shares[0][0] == HOME
+                assert command.query != "state"
+                for lane, share in command.shares:
+                    assert lane == HOME or (self.vms[lane] == "ready" and share > 0)
+
+    def some(self, state: str, pick: int) -> str | None:
+        names = sorted(name for name, now in self.vms.items() if now == state)
+        return names[pick % len(names)] if names else None
+
+    picks = st.integers(0, 5)
+
+    @rule(
+        latencies_s=st.tuples(*[LATENCIES for _ in QUERIES]),
+        cloud_s=st.none() | LATENCIES,
+        raw_bytes=st.sampled_from([0, 10_000]),
+        length_s=st.floats(0.9, 1.1),
+        repeat=st.sampled_from([1, 1, 3, 20]),
+    )
+    def slot(
+        self, latencies_s: tuple[float, ...], cloud_s: float | None, raw_bytes: int, length_s: float, repeat: int
+    ) -> None:
+        for _ in range(repeat):
+            for name in [name for name, now in self.vms.items() if now == "ending"]:
+                self.gone(name)
+            before = self.scheduler.vms.keys()
+            self.now_s += length_s
+            slots = tuple(
+                QuerySlot(
+                    query=query,
+                    latency_s=latency_s,
+                    home_lane_s=latency_s,
+                    cloud_lane_s=cloud_s,
+                    input_bytes_per_s=self.egress_bytes * MAX_VMS,
+                    raw_bytes={lane: raw_bytes for lane, _ in self.scheduler.routes[query][1:]},
+                    sent_bytes={lane: self.egress_bytes for lane, _ in self.scheduler.routes[query][1:]},
+                )
+                for query, latency_s in zip(QUERIES, latencies_s, strict=True)
+            )
+            self.tell(SlotEnded, queries=slots, wall_s=self.now_s + self.wall_ahead_s)
+            assert len(self.scheduler.last_decisions) == len(QUERIES)
+            assert all(decision.verdict for decision in self.scheduler.last_decisions)
+            for name in before:
+                self.check_period(name, length_s)
+
+    def check_period(self, name: str, length_s: float) -> None:
+        """A period that began in this slot was decided for before, unless the VM was not ready in time for that."""
+        periods_before = int((self.now_s - length_s - self.started_s[name]) // 20.0)
+        periods_now = int((self.now_s - self.started_s[name]) // 20.0)
+        if periods_now > periods_before and self.vms[name] in {"ready", "draining"}:
+            kept = [line.at_s for line in self.scheduler.story(name) if line.happened.name == "KEEP"]
+            ready = [line.at_s for line in self.scheduler.story(name) if line.happened.name == "READY"]
+            began_s = self.started_s[name] + periods_now * 20.0
+            assert any(began_s - 12.0 <= at_s < began_s for at_s in kept) or ready[0] > began_s - 2.2
+
+    @rule(jump_s=st.sampled_from([-86_400.0, -3600.0, -1.0, 1.0, 3600.0, 86_400.0]))
+    def wall_clock_jumps(self, jump_s: float) -> None:
+        if abs(self.wall_ahead_s + jump_s - 1.7e9) < 2.5 * 86_400:
+            self.wall_ahead_s += jump_s
+
+    @rule(pick=picks)
+    def ready(self, pick: int) -> None:
+        if name := self.some("starting", pick):
+            self.vms[name] = "ready"
+            self.tell(VmReady, vm=name, billing_since_s=self.started_s[name])
+
+    @rule(pick=picks)
+    def failed(self, pick: int) -> None:
+        if name := self.some("starting", pick):
+            self.vms[name] = "failed"
+            self.tell(VmFailed, vm=name, reason="no capacity")
+
+    @rule(pick=picks, state=st.sampled_from(["starting", "ready", "draining"]))
+    def lost(self, pick: int, state: str) -> None:
+        if name := self.some(state, pick):
+            self.vms[name] = "lost"
+            self.tell(VmLost, vm=name, reason="heartbeat")
+
+    @rule(pick=picks, state=st.sampled_from(["starting", "ready", "draining"]), in_s=st.floats(-1, 30))
+    def reclaimed(self, pick: int, state: str, in_s: float) -> None:
+        if name := self.some(state, pick):
+            self.tell(VmReclaimed, vm=name, ends_s=self.now_s + in_s)
+            assert self.vms[name] in {"draining", "ending"}
+
+    @rule(pick=picks)
+    def drained(self, pick: int) -> None:
+        if name := self.some("draining", pick):
+            self.tell(VmDrained, vm=name)
+            assert self.vms[name] == "ending"
+
+    @rule(pick=picks, state=st.sampled_from(["ending", "ready"]))
+    def taken_back(self, pick: int, state: str) -> None:
+        if name := self.some(state, pick):
+            self.gone(name)
+
+    def gone(self, name: str) -> None:
+        del self.vms[name]
+        self.tell(VmGone, vm=name)
+
+    @rule(query=st.sampled_from(QUERIES[:3]), switchable=st.booleans())
+    def opened(self, query: str, switchable: bool) -> None:
+        self.tell(QueryOpened, query=query, switchable=switchable)
+
+    @precondition(lambda self: self.events > 30)
+    @rule()
+    def stop_all(self) -> None:
+        self.stopping = True
+        self.tell(StopAll)
+
+    # ------------------------------------------------------------------------------------------------------- promises
+
+    @invariant()
+    def books_agree(self) -> None:
+        assert self.scheduler.vms.keys() == self.vms.keys()
+        assert len(self.vms) <= MAX_VMS
+
+    @invariant()
+    def budget_is_kept(self) -> None:
+        state = self.scheduler.ledger
+        parts = [*state.spent, *(part for held in state.reserved for part in held.parts)]
+        sums: dict[tuple[object, ...], float] = defaultdict(float)
+        for part in parts:
+            day = part.hour // 24
+            for key in (("day", day), ("hour", part.hour), ("query", day, part.query)):
+                sums[key] += part.usd
+        limits = {
+            "day": self.budget.usd_per_day,
+            "hour": self.budget.usd_per_hour,
+            "query": self.budget.usd_per_query_day,
+        }
+        for (kind, *_), usd in sums.items():
+            limit_usd = limits[str(kind)]
+            assert limit_usd is None or usd <= limit_usd + 1e-9
+
+    @invariant()
+    def what_was_spent_is_what_was_billed(self) -> None:
+        spent_usd = sum(entry.usd for entry in self.scheduler.ledger.spent)
+        billed_usd = self.scheduler.totals(self.now_s).usd
+        assert spent_usd <= billed_usd + 1e-9
+        assert (
+            billed_usd
+            <= spent_usd + sum(part.usd for held in self.scheduler.ledger.reserved for part in held.parts) + 1e-9
+        )
+
+    def teardown(self) -> None:
+        if self.events:
+            self.stopping = True
+            self.tell(StopAll)
+            assert all(route == ((HOME, 1.0),) for route in self.scheduler.routes.values())
+            for name in [name for name, now in self.vms.items() if now == "draining"]:
+                self.tell(VmDrained, vm=name)
+            assert set(self.vms.values()) <= {"ending"}
+            for name in list(self.vms):
+                self.gone(name)
+            totals = self.scheduler.totals(self.now_s)
+            assert totals.started == totals.stopped
+            spent_usd = sum(entry.usd for entry in self.scheduler.ledger.spent)
+            assert abs(totals.usd - spent_usd) < 1e-9
+            assert abs(totals.usd - sum(bill.usd for bill in totals.bills)) < 1e-9
+            assert all(abs(bill.billed_s - bill.used_s - bill.unused_s) < 1e-9 for bill in totals.bills)
+            assert not self.scheduler.vms
