@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,29 @@ def test_twenty_bad_rows_of_two_thousand_are_the_only_dead_letters_at_any_speed(
     totals = gateway.totals()
     assert totals["dead_letters"] == len(BAD)
     assert totals["vms"]["started"] == 0
+
+
+ONCE = """
+def once(events):
+    return events.selectExpr("id", "CAST(v AS INT) AS n").dropDuplicates(["id"])
+"""
+
+
+def test_bad_rows_of_a_query_with_state_are_dead_letters_and_its_state_is_exact(
+    tmp_path: Path, state_dir: Path
+) -> None:
+    # Each row comes twice, far apart: the query remembers all good ones.
+    rows = [{"id": row, "v": f"x{row}" if row in BAD else str(row)} for row in range(ROWS // 2)] * 2
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "remembering.py").write_text(ONCE)
+    once = query(tmp_path, "once", rate="500/s") | {"function": "remembering:once"}
+    del once["sql"]
+    gateway = Gateway(tmp_path, state_dir, {"once": once})
+    gateway.run_until_drained()
+    good = [{"id": row, "n": row} for row in range(ROWS // 2) if row not in BAD]
+    assert sorted(gateway.rows("once"), key=itemgetter("id")) == good
+    letters = (state_dir / "queries" / "once" / "dead-letters.jsonl").read_text().splitlines()
+    assert sorted(json.loads(letter)["seq"] for letter in letters) == [
+        seq for seq, row in enumerate(rows) if row["id"] in BAD
+    ]
+    assert gateway.totals()["vms"]["started"] == 0
