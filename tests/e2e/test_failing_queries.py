@@ -11,7 +11,7 @@ from tests.e2e.failing_queries import BAD, FATAL_ID, GOOD, RATE_PER_S, check_goo
 from tests.e2e.harness import Gateway, end_hosts
 
 FULL = os.environ.get("SPILLWAY_FAULTS") == "full"
-SECONDS = 240 if FULL else 40
+SECONDS = 240 if FULL else 25
 
 
 @pytest.mark.timeout(1800 if FULL else 900)

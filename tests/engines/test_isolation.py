@@ -156,7 +156,7 @@ def test_a_query_that_fails_without_rows_is_broken(bench: Bench, monkeypatch: py
     running = bench.open(CAST)
     running.put("bad", rows_of({1}, 3))
     assert running.told_broken.wait(DEADLINE_S)
-    assert running.broken == ["it fails even without rows: no engine for 0 rows"]
+    assert running.broken == ["the query fails even without rows: no engine for 0 rows"]
     assert running.collected.answers == []
 
 

@@ -167,7 +167,9 @@ def test_the_gateway_killed_at_every_named_place(town: Town, scale: Scale, figur
     town.gateway.kill()
     times_s, rounds = [], scale.times(1, 5)
     places = [name for name in sorted(NAMES) for _ in range(rounds)]
-    for name in places:
+    # In the short form, the gateway that recovers from a kill is mostly the one that is killed next.
+    between = scale.times(6, 1)
+    for number, name in enumerate(places):
         first = name in AT_END or name.startswith(REPLAY)
         town.gateway.start(f"{name}=kill@{1 if first else chance.randint(1, 4)}")
         if name in AT_END:
@@ -176,8 +178,9 @@ def test_the_gateway_killed_at_every_named_place(town: Town, scale: Scale, figur
         if name.startswith(REPLAY):
             town.gateway.ask_for_replay("posted", REACHED_S)
         assert town.gateway.wait_killed(REACHED_S), f"{name} was not reached:\n{town.gateway.tail()}"
-        times_s.append(town.gateway.start_ready())
-        town.gateway.kill()
+        if number % between == 0:
+            times_s.append(town.gateway.start_ready())
+            town.gateway.kill()
     town.settle()
     figures.add(
         "gateway: kill -9 at every named place",

@@ -50,7 +50,7 @@ async def test_a_malformed_frame_of_the_host_ends_the_link_with_a_reason(site: S
     damaged = bytearray(b"".join(encode_frame(completed(), b"rows")))
     damaged[-1] ^= 1
     getattr(site.server.pair, which).transport.write(bytes(damaged))
-    expected = "body is damaged" if which == "data" else "a payload of 4 bytes; at most 0 are taken"
+    expected = "body is damaged" if which == "data" else "a payload of 4 bytes; at most 0 are accepted"
     assert expected in await lost_reason(link)
     assert expected in await ended_reason(site)
 

@@ -165,7 +165,7 @@ def test_a_large_row_group_is_not_held_whole(tmp_path: Path) -> None:
     ("found", "strict", "says"),
     [
         ({"n": [1]}, True, "has no column id"),
-        ({"n": [1], "id": ["a"], "z": [1]}, True, "has column z, which the schema has not"),
+        ({"n": [1], "id": ["a"], "z": [1]}, True, "has column z, which the schema lacks"),
         ({"n": ["1"], "id": ["a"]}, True, "column n is string, but the schema says int64"),
         ({"n": [[1]], "id": ["a"]}, False, "column n is list<"),
         ({"z": [1]}, False, "none of the query's columns"),
