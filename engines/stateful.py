@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from engines.isolation.batchisolation import BatchIsolation
+from engines.isolation.batchisolation import BATCH_S, BatchIsolation, StoppedError
 from engines.isolation.isolate import BrokenError
-from engines.isolation.trials import StoppedError
 from engines.isolation.verdicts import EVALUATION_ERRORS
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
@@ -30,7 +30,7 @@ from infra.clock import Clock
 from infra.messages import Poison, QueryPlan
 
 _SEARCHES_MOST = 3
-"""After this many searches in one micro-batch, which then fails again, the query has failed."""
+"""If a micro-batch fails again after so many searches, the query is broken."""
 
 
 def why_no_state_there(master: str, query: str, plan: QueryPlan) -> str:
@@ -41,6 +41,23 @@ def why_no_state_there(master: str, query: str, plan: QueryPlan) -> str:
         f"query {query} holds state ({plan.reason}); its checkpoint is on this machine's disk, which executors of "
         f"{master} do not see: run it on a local master"
     )
+
+
+@dataclass
+class _Failing:
+    """A micro-batch that fails.
+
+    Attributes:
+        items: its runs as they came.
+        reason: why it failed last.
+        poison: the rows that are left out when it runs again.
+        searches: how often its bad rows were looked for.
+    """
+
+    items: tuple[Item, ...]
+    reason: str
+    poison: tuple[Poison, ...] = ()
+    searches: int = 0
 
 
 class StatefulStream:
@@ -54,6 +71,7 @@ class StatefulStream:
         on_death: called with the reason when the query has failed.
         on_isolating: called with the runs of a micro-batch that failed, before the search for its bad rows.
         on_broken: called with the reason when the query itself is at fault; None: as ``on_death``.
+        batch_s: how long the search in one micro-batch may take.
 
     Attributes:
         activity: the record of Spark's work for it.
@@ -72,6 +90,7 @@ class StatefulStream:
         on_death: OnDeath,
         on_isolating: OnItems = lambda _: None,
         on_broken: OnDeath | None = None,
+        batch_s: float = BATCH_S,
     ) -> None:
         self.query = query
         self.activity = Activity(clock)
@@ -86,11 +105,9 @@ class StatefulStream:
         self._committed_seq = -1
         self._abandoned = False
         self._closing = threading.Event()
-        self._failed: tuple[Item, ...] = ()
-        self._poison: tuple[Poison, ...] = ()
-        self._searches = 0
-        self._complete: tuple[Item, ...] = ()
-        self._isolation = BatchIsolation(query, server, clock, self.activity, self._closing.is_set)
+        self._failing: _Failing | None = None
+        self._failed_now = False
+        self._isolation = BatchIsolation(query, server, clock, self.activity, self._closing.is_set, batch_s)
         self._isolating = threading.Lock()
         self._checkpoint = self._new_start()
         self.progress = self._progress()
@@ -148,15 +165,12 @@ class StatefulStream:
         """Stop; a micro-batch whose results the sink does not hold is not committed and will run again."""
         self._closing.set()
         self.drop_waiting()
-        self.feed.rest()
         with self._isolating:
             self._stream.stop()
         self.feed.close("the query was stopped")
 
     def _new_stream(self) -> Stream:
-        return Stream(
-            self.query, self._server, self.feed, self._checkpoint, self._batch, self._on_death, self._without_bad_rows
-        )
+        return Stream(self.query, self._server, self.feed, self._checkpoint, self._batch, self._on_death, self._goes_on)
 
     def _new_start(self) -> Path:
         spec = self.query.spec
@@ -188,29 +202,27 @@ class StatefulStream:
         try:
             with self.activity.running():
                 rows = one_batch(frame.toArrow(), self.query.result_schema)
-        except EVALUATION_ERRORS:
-            self._failed = items
+        except EVALUATION_ERRORS as error:
+            self._failing = self._failing or _Failing(items, "")
+            self._failing.reason, self._failed_now = why(error), True
             raise
         batch_s = self._clock.now() - self.feed.planned_at_s
-        self._on_answers([RunOutcome(items, rows, self._poison, batch_id, batch_s)])
+        poison = self._failing.poison if self._failing else ()
+        self._on_answers([RunOutcome(items, rows, poison, batch_id, batch_s)])
         self._wait_for_sink(items[-1].end - 1)
-        self._poison, self._searches = (), 0
+        self._failing = None
         self.feed.release(items[-1].end)
 
-    def _without_bad_rows(self) -> bool:
-        """Start the micro-batch that failed again without its bad rows; return False if it failed for another reason.
-
-        Spark's stream has ended. A new one plans the same micro-batch, since its limits are in the checkpoint.
-        """
-        items, self._failed = self._failed, ()
+    def _goes_on(self) -> bool:
+        """Run the micro-batch that ended Spark's stream again without its bad rows; return False if no row ended it."""
+        failed, self._failed_now = self._failed_now, False
         with self._isolating:
-            if not items or self._closing.is_set() or self._searches == _SEARCHES_MOST:
+            if self._closing.is_set():
+                return True
+            if not failed or self._failing is None:
                 return False
-            if self._searches == 0:
-                self._complete = items
-            self._searches += 1
             try:
-                self._restart_without_bad_rows()
+                self._run_without_bad_rows(self._failing)
             except StoppedError:
                 pass
             except BrokenError as error:
@@ -219,11 +231,15 @@ class StatefulStream:
                 self._end(self._on_death, f"looking for rows that fail: {why(error)}")
         return True
 
-    def _restart_without_bad_rows(self) -> None:
-        self._on_isolating(self._complete)
-        bad = self._isolation.bad_rows(self._complete, self._checkpoint)
-        self._poison = tuple(Poison(row=row, reason=reason) for row, reason in bad.items())
-        self.feed.replace(without(self._complete, bad, self.query.input_schema))
+    def _run_without_bad_rows(self, failing: _Failing) -> None:
+        if failing.searches == _SEARCHES_MOST:
+            raise BrokenError(f"rows that pass over a copy of the state fail in the query: {failing.reason}")
+        failing.searches += 1
+        self._on_isolating(failing.items)
+        bad = self._isolation.bad_rows(failing.items, self._checkpoint)
+        failing.poison = tuple(Poison(row=row, reason=reason) for row, reason in bad.items())
+        self.feed.replace(without(failing.items, bad, self.query.input_schema))
+        # The new stream plans the same micro-batch: its limits are in the checkpoint.
         self._checkpoint = self._new_start()
         self._stream = self._new_stream()
         self._stream.start()

@@ -128,7 +128,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         begin_seq: the seq at which a stateful query without a checkpoint begins.
         max_batch_runs: at most this many runs in one micro-batch.
         result_codec: how results are packed: ``none`` or ``zstd``.
-        bad_rows_most: a stateless query is broken as soon as more of 1,000 consecutive rows fail; 0: never.
+        bad_rows_most: the query is broken as soon as more of 1,000 consecutive rows fail; 0: never.
         analyse_only: only plan and schemas are wanted; no query is started.
     """
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from engines.isolation.beforestate import rows_that_fail_alone
 from engines.isolation.isolate import BrokenError, TooManyBadError
 from engines.isolation.search import rows_at_fault
-from engines.isolation.trials import StoppedError, Trials
+from engines.isolation.trials import Trials
 from engines.query.known import KnownQuery
 from engines.spark.session import sibling
 from engines.streaming.activity import Activity
@@ -21,6 +21,10 @@ from infra.clock import Clock
 
 BATCH_S = 300.0
 """A micro-batch that takes longer fails the query."""
+
+
+class StoppedError(Exception):
+    """The query is being closed: the rows are not wanted any more."""
 
 
 class BatchIsolation:
@@ -42,7 +46,7 @@ class BatchIsolation:
         clock: Clock,
         activity: Activity,
         stopped: Callable[[], bool],
-        batch_s: float = BATCH_S,
+        batch_s: float,
     ) -> None:
         self._query = query
         self._server = server
@@ -64,34 +68,25 @@ class BatchIsolation:
         """
         ends_s = self._clock.now() + self._batch_s
         rows = unpack([part for item in items for part in item.parts], self._query.input_schema)
-        late = False
 
-        def stopped() -> bool:
-            nonlocal late
-            late = self._clock.now() > ends_s
-            return late or self._stopped()
+        def check() -> None:
+            if self._stopped():
+                raise StoppedError
+            if self._clock.now() > ends_s:
+                raise BrokenError(self._too_slow(items))
 
         limits = items[0].start, items[-1].end
-        trials = Trials(self._query, self._server, self._clock, checkpoint, *limits, stopped)
+        trials = Trials(self._query, self._server, self._clock, checkpoint, *limits, check)
 
         def reason(wanted: Sequence[int]) -> str:
-            if stopped():
-                raise StoppedError
+            check()
             with self._activity.running():
                 return trials.reason(rows.take(pa.array(wanted, pa.int64())))
 
-        try:
-            return self._search(rows, reason)
-        except StoppedError:
-            if late:
-                raise BrokenError(self._too_slow(items)) from None
-            raise
-
-    def _search(self, rows: pa.RecordBatch, reason: Callable[[Sequence[int]], str]) -> dict[int, str]:
         most = self._query.spec.bad_rows_most
         try:
             with self._activity.running():
-                known = rows_that_fail_alone(self._query, sibling(self._query.base), rows, most)
+                known = rows_that_fail_alone(self._query, sibling(self._query.base), rows, most, check)
             return rows_at_fault(rows.num_rows, reason, known, most)
         except TooManyBadError as error:
             raise BrokenError(too_many_bad_rows(most, str(error))) from error

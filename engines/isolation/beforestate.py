@@ -6,7 +6,7 @@ few Spark jobs, while each try over a copy of the state is a Spark stream of its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ _EVENTS = "RDDScanExec"
 
 
 def rows_that_fail_alone(
-    query: KnownQuery, session: SparkSession, rows: pa.RecordBatch, most_bad: int
+    query: KnownQuery, session: SparkSession, rows: pa.RecordBatch, most_bad: int, check: Callable[[], None]
 ) -> dict[int, str]:
     """Return the rows that fail before any state is involved; none where the plan does not show that part.
 
@@ -31,13 +31,18 @@ def rows_that_fail_alone(
         session: of the caller; its settings are changed.
         rows: of a micro-batch.
         most_bad: see ``isolate``.
+        check: called before each Spark job; raises an error when the rows are not wanted any more.
 
     Raises:
         TooManyBadError: more than ``most_bad`` rows fail.
+        Exception: what ``check`` raises.
     """
     session.conf.set("spark.sql.adaptive.enabled", "false")  # an adaptive plan has no operators before it runs
+    # Of pools with equal shares Spark serves the first by name: other queries' tasks go first.
+    session.sparkContext.setLocalProperty("spark.scheduler.pool", f"~{query.spec.query}")
 
     def judge(spans: Sequence[Span]) -> Sequence[str]:
+        check()
         verdicts = [reasons_of(session, part, len(spans)) for part in _parts(query, session, rows, spans)]
         return [next(filter(None, each), "") for each in zip(*verdicts, strict=True)] if verdicts else [""] * len(spans)
 

@@ -16,7 +16,7 @@ def rows_at_fault(count: int, try_rows: TryRows, known: dict[int, str], most_bad
 
     A row is at fault if it fails alone (``known``), or if the good rows before it pass and fail together with it. So a
     row that only fails because of the state that earlier rows made is found too. Each such row takes about
-    ``log2(count) + 1`` tries.
+    ``log2(count) + 2`` tries. The last of them repeats a failure: one that does not recur is no row's fault.
 
     Args:
         count: how many rows the micro-batch has.
@@ -29,29 +29,32 @@ def rows_at_fault(count: int, try_rows: TryRows, known: dict[int, str], most_bad
         TooManyBadError: more than ``most_bad`` rows are at fault.
     """
     bad = dict(known)
-    good = 0
-    if count and (reason := try_rows(())):
-        raise BrokenError(f"it fails even without rows: {reason}")
+    good = -1
     while True:
         _check_share(sorted(bad), most_bad, bad)
         left = [row for row in range(count) if row not in bad]
-        reason = try_rows(left)
-        if not reason:
+        if not try_rows(left):
             return dict(sorted(bad.items()))
-        good, reason = _first_failing(left, good, reason, try_rows)
-        bad[left[good]] = reason
+        good = _passing(left, good, try_rows)
+        reason = try_rows(left[: good + 1])
+        if not reason:
+            good = min(good + 1, len(left) - 1)
+        elif good < 0:
+            raise BrokenError(f"it fails even without rows: {reason}")
+        else:
+            bad[left[good]] = reason
 
 
-def _first_failing(left: Sequence[int], good: int, reason: str, try_rows: TryRows) -> tuple[int, str]:
-    """Return how many rows pass before the one with which they fail, and its reason; ``good`` rows are known to."""
+def _passing(left: Sequence[int], good: int, try_rows: TryRows) -> int:
+    """Return how many rows pass and fail with the next one; ``good`` rows are known to pass; -1: not even none do."""
     end = len(left)
     while end - good > 1:
         middle = (good + end) // 2
-        if said := try_rows(left[:middle]):
-            end, reason = middle, said
+        if try_rows(left[:middle]):
+            end = middle
         else:
             good = middle
-    return good, reason
+    return good
 
 
 def _check_share(rows: Sequence[int], most_bad: int, reasons: dict[int, str]) -> None:

@@ -21,10 +21,6 @@ from infra.clock import Clock
 _LOOK_S = 0.2
 
 
-class StoppedError(Exception):
-    """The query is being closed, or the time is up: there is no verdict."""
-
-
 class Trials:
     """Tries rows in place of those of a micro-batch that Spark planned and did not commit.
 
@@ -35,7 +31,7 @@ class Trials:
         checkpoint: the folder of the start in which the micro-batch failed; its stream has ended.
         start: the seq at which the micro-batch begins.
         end: the seq after it.
-        stopped: tells that nobody waits any more.
+        check: called several times a second; raises an error when the verdict is not wanted any more.
     """
 
     def __init__(
@@ -46,21 +42,21 @@ class Trials:
         checkpoint: Path,
         start: int,
         end: int,
-        stopped: Callable[[], bool],
+        check: Callable[[], None],
     ) -> None:
         self._query = query
         self._server = server
         self._clock = clock
         self._checkpoint = checkpoint
         self._limits = start, end
-        self._stopped = stopped
+        self._check = check
 
     def reason(self, rows: pa.RecordBatch) -> str:
         """Run the micro-batch with these rows; return why it fails, or nothing.
 
         Raises:
-            StoppedError: nobody waits any more.
             RuntimeError: Spark ended the stream before it ran the micro-batch.
+            Exception: what ``check`` raises.
         """
         start, end = self._limits
         copy = checkpoints.copy_for_trial(self._checkpoint)
@@ -70,7 +66,7 @@ class Trials:
         stream = Stream(self._query, self._server, feed, copy, verdict.batch, verdict.died)
         try:
             stream.start()
-            return verdict.wait(self._stopped)
+            return verdict.wait(self._check)
         finally:
             stream.stop()
             shutil.rmtree(copy, ignore_errors=True)
@@ -99,10 +95,10 @@ class _Verdict:
         self._death = reason
         self._said.set()
 
-    def wait(self, stopped: Callable[[], bool]) -> str:
+    def wait(self, check: Callable[[], None]) -> str:
+        """Return why the micro-batch fails, or nothing."""
         while not self._said.wait(_LOOK_S):
-            if stopped():
-                raise StoppedError
+            check()
         if self._death and not self._reason:
             raise RuntimeError(f"rows could not be tried over a copy of the state: {self._death}")
         return self._reason

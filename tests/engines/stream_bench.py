@@ -76,7 +76,9 @@ class Running:
                 query, feeds, SystemClock(), self._take, self.collected.died, self._isolates, self._breaks, run_s
             )
         else:
-            self.stream = StatefulStream(query, feeds, SystemClock(), self._take, self.collected.died)
+            self.stream = StatefulStream(
+                query, feeds, SystemClock(), self._take, self.collected.died, self._isolates, self._breaks, run_s
+            )
         self.schema = query.input_schema
         self.commits = commits
         self.stream.open()

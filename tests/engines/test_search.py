@@ -26,7 +26,20 @@ def test_exactly_the_rows_that_fail_are_found_in_few_tries(count: int, bad: set[
 
     found = rows_at_fault(count, try_rows, {row: f"row {row}" for row in known})
     assert found == {row: f"row {row}" for row in sorted(bad)}
-    assert tries <= 2 + (len(bad) - len(known)) * (1 + ceil(log2(count + 1)))
+    assert tries <= 1 + (len(bad) - len(known)) * (2 + ceil(log2(count + 1)))
+
+
+@given(st.integers(0, 60), st.sets(st.integers(0, 59), max_size=3), st.integers(0, 30))
+def test_a_failure_that_does_not_recur_makes_no_row_bad(count: int, bad: set[int], at: int) -> None:
+    bad = {row for row in bad if row < count}
+    tries = 0
+
+    def try_rows(rows: Sequence[int]) -> str:
+        nonlocal tries
+        tries += 1
+        return "a worker was killed" if tries == at else next((f"row {row}" for row in rows if row in bad), "")
+
+    assert set(rows_at_fault(count, try_rows, {})) == bad
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.integers(0, 40))
