@@ -340,7 +340,7 @@ class Host:
     def _engine(self, query: KnownQuery, opened: Opened) -> Engine:
         kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
         died = partial(self._died, opened)
-        engine: Engine = kind(query, self._feeds, self._clock, opened.answer, died, opened.isolating, opened.broken)
+        engine = kind(query, self._feeds, self._clock, opened.answer, died, opened.isolating, opened.broken)
         engine.open()
         return engine
 
