@@ -33,7 +33,7 @@ def rows_at_fault(count: int, try_rows: TryRows, known: dict[int, str], most_bad
     while True:
         _check_share(sorted(bad), most_bad, bad)
         left = [row for row in range(count) if row not in bad]
-        if not try_rows(left):
+        if good == len(left) or not try_rows(left):
             return dict(sorted(bad.items()))
         good = _passing(left, good, try_rows)
         reason = try_rows(left[: good + 1])

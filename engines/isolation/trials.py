@@ -81,24 +81,23 @@ class _Verdict:
         self._death = ""
 
     def batch(self, frame: DataFrame, _: int) -> None:
-        """Evaluate the micro-batch."""
+        """Evaluate the micro-batch. What Spark makes of the copy after that does not matter."""
         try:
             frame.toArrow()
         except EVALUATION_ERRORS as error:
             self._reason = why(error)
-            self._said.set()
-            raise
         self._said.set()
 
     def died(self, reason: str) -> None:
         """Note the end of the stream; it counts only if no micro-batch was evaluated."""
-        self._death = reason
-        self._said.set()
+        if not self._said.is_set():
+            self._death = reason
+            self._said.set()
 
     def wait(self, check: Callable[[], None]) -> str:
         """Return why the micro-batch fails, or nothing."""
         while not self._said.wait(_LOOK_S):
             check()
-        if self._death and not self._reason:
+        if self._death:
             raise RuntimeError(f"rows could not be tried over a copy of the state: {self._death}")
         return self._reason

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.spark
 USER = str(Path(__file__).parent / "user")
 BEGIN = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 SUMMED = "at TIMESTAMP, name STRING, text STRING"
+PAIRS = "kind STRING, name STRING, text STRING, at TIMESTAMP"
 PURSES = "id INT, name STRING, amount INT"
 
 
@@ -70,65 +71,52 @@ def test_texts_that_are_no_numbers_are_left_out_of_windowed_sums(bench: Bench, t
     assert all("CAST_INVALID_INPUT" in reason for reason in said.values())
 
 
-def test_rows_that_fail_over_what_the_state_holds_are_found_also_when_the_search_is_cut_off(
+def test_a_python_function_that_fails_over_what_its_state_holds(bench: Bench, tmp_path: Path) -> None:
+    rows = [
+        {"id": number, "name": name, "amount": amount}
+        for number, (name, amount) in enumerate([("n0", 10), ("n1", 5), ("n1", -5), ("n0", -11), ("n0", -10)])
+    ]
+    running = opened(bench, tmp_path, "purses", PURSES, max_batch_runs=1)
+    running.put_seqs(0, rows[:2])
+    running.put_seqs(2, rows[2:4])
+    running.put_seqs(4, rows[4:])
+    found = [(row["name"], row["total"]) for row in running.rows_until(5)]
+    assert sorted(found) == [("n0", 0), ("n0", 10), ("n1", 0), ("n1", 5)]
+    assert poison(running) == {3: "ValueError: n0 owes 1"}
+
+
+def test_events_that_fail_only_with_those_they_meet_are_found_also_when_the_search_is_cut_off(
     bench: Bench, tmp_path: Path
 ) -> None:
-    amounts = {"n0": [9, 1, -11, -10], "n1": [4, 2, -5, -2]}
-    rows: list[dict[str, Any]] = [
-        {"id": 2 * turn + each, "name": name, "amount": amounts[name][turn]}
-        for turn in range(4)
-        for each, name in enumerate(amounts)
-    ]
-    held: Counter[str] = Counter()
-    owing = []
-    for row in rows:
-        if held[row["name"]] + row["amount"] < 0:
-            owing.append(row["id"])
-        else:
-            held[row["name"]] += row["amount"]
-    assert owing == [4, 7], "4 over the state, 7 over the state and a row of the run before"
+    def event(kind: str, name: str, text: str, second: int) -> dict[str, Any]:
+        return {"kind": kind, "name": name, "text": text, "at": BEGIN + dt.timedelta(seconds=second)}
 
-    other = bench.open("SELECT id FROM events")
-    # The first run, of good rows, is committed; then come two runs in one micro-batch.
-    cut = opened(bench, tmp_path, "purses", PURSES, max_batch_runs=2, commits=False)
+    rows = [event("ask", f"n{number}", str(number), number) for number in range(4)]
+    rows += [event("answer", f"n{number}", "7" if number % 2 else "x", 100 + number) for number in range(4)]
+
+    other = bench.open("SELECT name FROM events", schema=PAIRS)
+    cut = opened(bench, tmp_path, "pairs", PAIRS, max_batch_runs=2, commits=False)
     cut.put_seqs(0, rows[:4])
     cut.collected.wait(1)
     cut.put_seqs(4, rows[4:6])
     cut.put_seqs(6, rows[6:])
-    cut.stream.committed(3)
+    cut.stream.committed(3)  # so two runs are in the next micro-batch
     until(lambda: any(tmp_path.glob("copying-*-*")), "rows are tried over a copy of the state")
-    other.put("good", [{"id": 7, "name": ""}])
-    assert other.results(1) == {"good": [{"id": 7}]}
+    other.put("good", rows[:1])
+    assert other.results(1) == {"good": [{"name": "n0"}]}
     assert len(cut.collected.answers) == 1, "the other query did not wait for the search"
     cut.stream.close()
     assert len(cut.collected.answers) == 1
     assert not cut.collected.deaths
     assert not list(tmp_path.glob("copying-*-*"))
 
-    running = opened(bench, tmp_path, "purses", PURSES, max_batch_runs=2)
+    running = opened(bench, tmp_path, "pairs", PAIRS, max_batch_runs=2)
     assert running.stream.progress == ResumePoint(4, 8)
     put_runs(running, rows, 2)
-    found = running.rows_until(8)
-    assert sorted(found, key=lambda row: str(row["name"])) == [{"name": "n0", "total": 0}, {"name": "n1", "total": 1}]
-    assert held == {"n0": 0, "n1": 1}
+    assert {row["name"]: row["number"] for row in running.rows_until(8)} == {"n1": 17, "n3": 37}
     assert running.limits() == [(4, 8)]
     assert running.isolating == [(4, 6), (6, 8)]
-    assert poison(running) == {4: "ValueError: n0 owes 1", 7: "ValueError: n1 owes 1"}
-
-
-def test_an_event_that_fails_only_with_the_one_that_it_meets_is_found(bench: Bench, tmp_path: Path) -> None:
-    def event(kind: str, name: str, text: str, second: int) -> dict[str, Any]:
-        return {"kind": kind, "name": name, "text": text, "at": BEGIN + dt.timedelta(seconds=second)}
-
-    asked = [event("ask", f"n{number}", str(number), number) for number in range(4)]
-    answered = [event("answer", f"n{number}", "x" if number == 1 else "7", 100 + number) for number in range(4)]
-    running = opened(bench, tmp_path, "pairs", "kind STRING, name STRING, text STRING, at TIMESTAMP", max_batch_runs=1)
-    running.put_seqs(0, asked)
-    running.rows_until(4)
-    running.put_seqs(4, answered)
-    found = {row["name"]: row["number"] for row in running.rows_until(8)}
-    assert found == {"n0": 7, "n2": 27, "n3": 37}
-    assert set(poison(running)) == {5}
+    assert set(poison(running)) == {4, 6}
 
 
 def test_a_query_of_which_too_many_rows_fail_is_broken(bench: Bench, tmp_path: Path) -> None:
@@ -141,8 +129,8 @@ def test_a_query_of_which_too_many_rows_fail_is_broken(bench: Bench, tmp_path: P
 
 
 def test_a_search_that_takes_too_long_ends_the_query(bench: Bench, tmp_path: Path) -> None:
-    running = opened(bench, tmp_path, "purses", PURSES, max_batch_runs=1, run_s=0.0)
-    running.put_seqs(0, [{"id": 0, "name": "n", "amount": -1}])
+    running = opened(bench, tmp_path, "summed", SUMMED, max_batch_runs=1, run_s=0.0)
+    running.put_seqs(0, [{"at": BEGIN, "name": "n", "text": "x"}])
     assert running.told_broken.wait(DEADLINE_S)
     assert "isolating the rows of the events 0 to 0 that fail took more than 0 s" in running.broken[0]
     assert not running.collected.answers
