@@ -17,8 +17,18 @@ SIZES = (32, 4, 1)
 JOB_SPANS = 200
 """Spans evaluated at a time: after each such job the search may stop."""
 
+JOB_SPANS_LEAST = 20
+"""Fewer are not worth a job, even if fewer failures would stop the search."""
+
 WINDOW_ROWS = 1000
 """``most_bad`` counts within this many consecutive rows."""
+
+OUT_OF_MEMORY = "OutOfMemoryError"
+"""Part of the reason why a row fails that needs more memory than the engine host has."""
+
+OUT_OF_MEMORY_MOST = 3
+"""So many rows of a run may exhaust the host's memory. For each, the JVM collects its whole heap twice and drops its
+soft references, and all queries on the host wait (measured, see docs/decisions/0097)."""
 
 
 class BrokenError(Exception):
@@ -29,7 +39,11 @@ class TooManyBadError(Exception):
     """More rows fail than are allowed; the message is the reason of the first."""
 
 
-def isolate(count: int, judge: JudgeSpans, most_bad: int = 0) -> dict[int, str]:
+class OutOfMemoryRowsError(Exception):
+    """More rows exhaust the host's memory than are allowed; the message is the reason of the first."""
+
+
+def isolate(count: int, judge: JudgeSpans, most_bad: int = 0, *, exhausts: bool = False) -> dict[int, str]:
     """Return the rows that fail alone, in order, each with its reason.
 
     Each of these rows was evaluated alone. All rows of a slice that passes are good, so when few rows fail, few are
@@ -40,29 +54,70 @@ def isolate(count: int, judge: JudgeSpans, most_bad: int = 0) -> dict[int, str]:
         judge: evaluates at most ``JOB_SPANS`` spans at a time.
         most_bad: as soon as more rows than this fail among ``WINDOW_ROWS`` consecutive ones, the search stops; 0:
             never.
+        exhausts: the rows exhaust the host's memory: they are searched slice by slice, so that few evaluations do.
 
     Raises:
         TooManyBadError: more than ``most_bad`` fail.
+        OutOfMemoryRowsError: more than ``OUT_OF_MEMORY_MOST`` exhaust the host's memory.
     """
-    spans: list[Span] = [(0, count)] if count else []
-    sizes = list(SIZES)
+    search = _Search(most_bad, exhausts)
+    for span in _cut([(0, count)], SIZES[0] if exhausts else max(count, 1)):
+        rows = _cut(_slices_that_fail(span, judge, search), 1)
+        while rows:
+            part, rows = rows[: search.rows_next], rows[search.rows_next :]
+            for (row, _), reason in zip(part, judge(part), strict=True):
+                search.note(row, reason)
+    return search.bad
+
+
+def _slices_that_fail(span: Span, judge: JudgeSpans, search: _Search) -> list[Span]:
+    """Return the smallest slices of a span that fail."""
+    spans, sizes = [span], list(SIZES)
     while sizes[0] > 1:
-        cut = _cut(spans, sizes.pop(0))
-        spans = [span for part in _jobs(cut) for span, reason in zip(part, judge(part), strict=True) if reason]
-        if 2 * len(spans) > len(cut):
+        cut, failed = _cut(spans, sizes.pop(0)), []
+        for part in _jobs(cut):
+            reasons = judge(part)
+            search.exhausts |= any(OUT_OF_MEMORY in reason for reason in reasons)
+            failed += [each for each, reason in zip(part, reasons, strict=True) if reason]
+        spans = failed
+        if search.exhausts or 2 * len(spans) > len(cut):
             sizes = [1]
-    bad: dict[int, str] = {}
-    recent: deque[int] = deque()
-    for part in _jobs(_cut(spans, 1)):
-        for (row, _), reason in zip(part, judge(part), strict=True):
-            if reason:
-                bad[row] = reason
-                recent.append(row)
-            while recent and recent[0] <= row - WINDOW_ROWS:
-                recent.popleft()
-            if 0 < most_bad < len(recent):
-                raise TooManyBadError(next(iter(bad.values())))
-    return bad
+    return spans
+
+
+class _Search:
+    """The rows that were found, and when there are too many of them; ``exhausts``: some exhaust the host's memory."""
+
+    def __init__(self, most_bad: int, exhausts: bool) -> None:
+        self.exhausts = exhausts
+        self._most_bad = most_bad
+        self._recent: deque[int] = deque()
+        self._exhausting: list[str] = []
+        self.bad: dict[int, str] = {}
+
+    @property
+    def rows_next(self) -> int:
+        """How many rows to evaluate next: not many more than can end the search, since failures are costly."""
+        if self.exhausts:
+            return OUT_OF_MEMORY_MOST + 1 - len(self._exhausting)
+        if not self._most_bad:
+            return JOB_SPANS
+        return min(JOB_SPANS, max(JOB_SPANS_LEAST, self._most_bad + 1 - len(self._recent)))
+
+    def note(self, row: int, reason: str) -> None:
+        """Note why a row fails; it does not if the reason is empty."""
+        if reason:
+            self.bad[row] = reason
+            self._recent.append(row)
+        if OUT_OF_MEMORY in reason:
+            self._exhausting.append(reason)
+            self.exhausts = True
+        while self._recent and self._recent[0] <= row - WINDOW_ROWS:
+            self._recent.popleft()
+        if 0 < self._most_bad < len(self._recent):
+            raise TooManyBadError(next(iter(self.bad.values())))
+        if len(self._exhausting) > OUT_OF_MEMORY_MOST:
+            raise OutOfMemoryRowsError(self._exhausting[0])
 
 
 def _cut(spans: Sequence[Span], size: int) -> list[Span]:

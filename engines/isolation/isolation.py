@@ -11,7 +11,15 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from engines.isolation.isolate import BrokenError, Span, TooManyBadError, isolate
+from engines.isolation.isolate import (
+    OUT_OF_MEMORY,
+    OUT_OF_MEMORY_MOST,
+    BrokenError,
+    OutOfMemoryRowsError,
+    Span,
+    TooManyBadError,
+    isolate,
+)
 from engines.isolation.verdicts import EVALUATION_ERRORS, Verdicts
 from engines.query.known import KnownQuery
 from engines.query.reasons import why
@@ -57,6 +65,7 @@ class _Held:
         since_s: when it failed.
         group: name of its Spark jobs; each owner has another.
         late: whether it took too long.
+        exhausts: whether it needed more memory than there is when it was tried alone.
     """
 
     item: Item
@@ -64,6 +73,7 @@ class _Held:
     since_s: float
     group: str
     late: bool = False
+    exhausts: bool = False
 
 
 class Isolation:
@@ -192,9 +202,10 @@ class Isolation:
         rows = unpack(held.item.parts, self._query.input_schema)
         try:
             results = self._asked(held, lambda: self._verdicts.results(rows)) if rows.num_rows else None
-        except EVALUATION_ERRORS:
+        except EVALUATION_ERRORS as error:
             with self._changed:
                 self._failed_alone += 1
+                held.exhausts = OUT_OF_MEMORY in str(error)
                 if held in self._untried:
                     self._untried.remove(held)
                     self._failed.append(held)
@@ -240,9 +251,14 @@ class Isolation:
 
         most = self._query.spec.bad_rows_most
         try:
-            return isolate(rows.num_rows, judge, most)
+            return isolate(rows.num_rows, judge, most, exhausts=held.exhausts)
         except TooManyBadError as error:
             raise BrokenError(too_many_bad_rows(most, str(error))) from error
+        except OutOfMemoryRowsError as error:
+            raise BrokenError(
+                f"more than {OUT_OF_MEMORY_MOST} rows of a run need more memory than the engine host has, and its "
+                f"other queries wait each time: {error}. Fix the query or its data, or raise private.spark.memory"
+            ) from error
 
     def _rest(self, held: _Held, worked_s: float) -> None:
         """Leave the CPUs to others for a while; planning and new Python workers do not obey pools."""

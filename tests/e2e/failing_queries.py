@@ -97,7 +97,10 @@ def with_one_that_ends_its_jvm(folder: Path, seconds: int) -> dict[str, Any]:
     events = seconds * RATE_PER_S
     return {
         GOOD[0]: query(folder, GOOD[0], events, sql=f"SELECT id, concat(text, ' of {GOOD[0]}') AS text FROM events"),
-        "exits": query(folder, "exits", events, sql=f"SELECT id, {exits} AS text FROM events"),
+        "exits": {
+            **query(folder, "exits", events, sql=f"SELECT id, {exits} AS text FROM events"),
+            "on_failure": {"restart": "1s..2s"},
+        },
     }
 
 

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.isolation.isolate import JOB_SPANS, WINDOW_ROWS, Span, TooManyBadError, isolate
+from engines.isolation.isolate import (
+    JOB_SPANS,
+    JOB_SPANS_LEAST,
+    OUT_OF_MEMORY_MOST,
+    WINDOW_ROWS,
+    OutOfMemoryRowsError,
+    Span,
+    TooManyBadError,
+    isolate,
+)
 
 ROWS = 2000
 
@@ -17,8 +26,10 @@ ROWS = 2000
 class Query:
     """Fails over each slice that holds a bad row, and counts the slices and jobs."""
 
-    def __init__(self, bad: set[int]) -> None:
+    def __init__(self, bad: set[int], said: str = "bad {}") -> None:
         self.bad = bad
+        self.said = said
+        self.failures = 0
         self.spans = 0
         self.jobs = 0
         self.alone: set[int] = set()
@@ -28,7 +39,9 @@ class Query:
         self.jobs += 1
         self.spans += len(spans)
         self.alone |= {first for first, end in spans if end - first == 1}
-        return [next((f"bad {row}" for row in range(*span) if row in self.bad), "") for span in spans]
+        said = [next((self.said.format(row) for row in range(*span) if row in self.bad), "") for span in spans]
+        self.failures += sum(map(bool, said))
+        return said
 
 
 @given(st.integers(0, ROWS), st.data())
@@ -46,6 +59,19 @@ def test_few_bad_rows_take_few_looks_and_many_at_most_one_a_row(bad: int, spans_
     assert set(isolate(ROWS, query)) == rows
     assert query.spans <= spans_most
     assert query.jobs <= 12
+
+
+@given(st.integers(0, ROWS), st.data(), st.booleans())
+def test_rows_that_exhaust_memory_are_evaluated_rarely(count: int, data: st.DataObject, exhausts: bool) -> None:
+    bad = data.draw(st.sets(st.integers(0, count - 1), max_size=40)) if count else set()
+    query = Query(bad, "java.lang.OutOfMemoryError: Java heap space")
+    if len(bad) > OUT_OF_MEMORY_MOST:
+        with pytest.raises(OutOfMemoryRowsError, match=r"^java\.lang\.OutOfMemoryError"):
+            isolate(count, query, exhausts=exhausts)
+    else:
+        assert list(isolate(count, query, exhausts=exhausts)) == sorted(bad)
+    if exhausts:
+        assert query.failures <= 2 * (OUT_OF_MEMORY_MOST + 1)
 
 
 def test_a_slice_that_fails_only_once_blames_no_row() -> None:
@@ -74,3 +100,11 @@ def test_a_run_of_which_all_rows_fail_is_given_up_early() -> None:
     with pytest.raises(TooManyBadError):
         isolate(ROWS, query, 200)
     assert query.spans <= 63 + 2 * JOB_SPANS
+
+
+@given(st.integers(1, ROWS // 10))
+def test_a_search_that_a_few_failures_end_evaluates_only_these(most: int) -> None:
+    query = Query(set(range(ROWS)))
+    with pytest.raises(TooManyBadError):
+        isolate(ROWS, query, most)
+    assert len(query.alone) <= most + JOB_SPANS_LEAST
