@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from engines.isolation.batchisolation import BATCH_S, BatchIsolation, StoppedError
-from engines.isolation.isolate import BrokenError
+from engines.isolation.isolate import OUT_OF_MEMORY, BrokenError
 from engines.isolation.verdicts import EVALUATION_ERRORS
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
@@ -236,7 +236,8 @@ class StatefulStream:
             raise BrokenError(f"rows that pass over a copy of the state fail in the query: {failing.reason}")
         failing.searches += 1
         self._on_isolating(failing.items)
-        bad = self._isolation.bad_rows(failing.items, self._checkpoint)
+        exhausts = OUT_OF_MEMORY in failing.reason
+        bad = self._isolation.bad_rows(failing.items, self._checkpoint, exhausts=exhausts)
         failing.poison = tuple(Poison(row=row, reason=reason) for row, reason in bad.items())
         self.feed.replace(without(failing.items, bad, self.query.input_schema))
         # The new stream plans the same micro-batch: its limits are in the checkpoint.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from engines.isolation.beforestate import rows_that_fail_alone
-from engines.isolation.isolate import BrokenError, TooManyBadError
+from engines.isolation.isolate import BrokenError, broken_by_too_many
 from engines.isolation.search import rows_at_fault
 from engines.isolation.trials import Trials
 from engines.query.known import KnownQuery
@@ -16,7 +16,6 @@ from engines.spark.session import sibling
 from engines.streaming.activity import Activity
 from engines.streaming.feed import FeedServer, Item
 from engines.streaming.tables import unpack
-from infra.badrows import too_many_bad_rows
 from infra.clock import Clock
 
 BATCH_S = 300.0
@@ -55,12 +54,13 @@ class BatchIsolation:
         self._stopped = stopped
         self._batch_s = batch_s
 
-    def bad_rows(self, items: Sequence[Item], checkpoint: Path) -> dict[int, str]:
+    def bad_rows(self, items: Sequence[Item], checkpoint: Path, *, exhausts: bool) -> dict[int, str]:
         """Return the rows at fault, counted over all runs of the micro-batch, each with its reason.
 
         Args:
             items: its runs.
             checkpoint: the folder of the start in which it failed; nothing writes there any more.
+            exhausts: it exhausted the host's memory.
 
         Raises:
             BrokenError: the query is at fault, or it takes too long.
@@ -84,12 +84,11 @@ class BatchIsolation:
                 return trials.reason(rows.take(pa.array(wanted, pa.int64())))
 
         most = self._query.spec.bad_rows_most
-        try:
+        with broken_by_too_many(most):
             with self._activity.running():
-                known = rows_that_fail_alone(self._query, sibling(self._query.base), rows, most, check)
+                session = sibling(self._query.base)
+                known = rows_that_fail_alone(self._query, session, rows, check, exhausts=exhausts)
             return rows_at_fault(rows.num_rows, reason, known, most)
-        except TooManyBadError as error:
-            raise BrokenError(too_many_bad_rows(most, str(error))) from error
 
     def _too_slow(self, items: Sequence[Item]) -> str:
         return (

@@ -22,7 +22,7 @@ _EVENTS = "RDDScanExec"
 
 
 def rows_that_fail_alone(
-    query: KnownQuery, session: SparkSession, rows: pa.RecordBatch, most_bad: int, check: Callable[[], None]
+    query: KnownQuery, session: SparkSession, rows: pa.RecordBatch, check: Callable[[], None], *, exhausts: bool
 ) -> dict[int, str]:
     """Return the rows that fail before any state is involved; none where the plan does not show that part.
 
@@ -30,11 +30,12 @@ def rows_that_fail_alone(
         query: what runs.
         session: of the caller; its settings are changed.
         rows: of a micro-batch.
-        most_bad: see ``isolate``.
         check: called before each Spark job; raises an error when the rows are not wanted any more.
+        exhausts: see ``isolate``.
 
     Raises:
-        TooManyBadError: more than ``most_bad`` rows fail.
+        TooManyBadError: more rows fail than the query allows.
+        OutOfMemoryRowsError: see ``isolate``.
         Exception: what ``check`` raises.
     """
     session.conf.set("spark.sql.adaptive.enabled", "false")  # an adaptive plan has no operators before it runs
@@ -47,7 +48,7 @@ def rows_that_fail_alone(
         return [next(filter(None, each), "") for each in zip(*verdicts, strict=True)] if verdicts else [""] * len(spans)
 
     try:
-        return isolate(rows.num_rows, judge, most_bad)
+        return isolate(rows.num_rows, judge, query.spec.bad_rows_most, exhausts=exhausts)
     except EVALUATION_ERRORS:  # Spark refuses it as a batch query, for instance dropDuplicatesWithinWatermark
         return {}
 

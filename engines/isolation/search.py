@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from engines.isolation.isolate import WINDOW_ROWS, BrokenError, TooManyBadError
+from engines.isolation.isolate import (
+    OUT_OF_MEMORY,
+    OUT_OF_MEMORY_MOST,
+    WINDOW_ROWS,
+    BrokenError,
+    OutOfMemoryRowsError,
+    TooManyBadError,
+)
 
 TryRows = Callable[[Sequence[int]], str]
 """Tries a micro-batch of some rows, in order, over the state before it; returns why it fails, or nothing."""
@@ -27,11 +34,12 @@ def rows_at_fault(count: int, try_rows: TryRows, known: dict[int, str], most_bad
     Raises:
         BrokenError: it fails even without rows.
         TooManyBadError: more than ``most_bad`` rows are at fault.
+        OutOfMemoryRowsError: more than ``OUT_OF_MEMORY_MOST`` rows exhaust the host's memory.
     """
     bad = dict(known)
     good = -1
     while True:
-        _check_share(sorted(bad), most_bad, bad)
+        _check_number(bad, most_bad)
         left = [row for row in range(count) if row not in bad]
         if good == len(left) or not try_rows(left):
             return dict(sorted(bad.items()))
@@ -57,8 +65,12 @@ def _passing(left: Sequence[int], good: int, try_rows: TryRows) -> int:
     return good
 
 
-def _check_share(rows: Sequence[int], most_bad: int, reasons: dict[int, str]) -> None:
+def _check_number(bad: dict[int, str], most_bad: int) -> None:
+    rows = sorted(bad)
     if most_bad and any(
         last - first < WINDOW_ROWS for first, last in zip(rows, islice(rows, most_bad, None), strict=False)
     ):
-        raise TooManyBadError(reasons[rows[0]])
+        raise TooManyBadError(bad[rows[0]])
+    exhausting = [bad[row] for row in rows if OUT_OF_MEMORY in bad[row]]
+    if len(exhausting) > OUT_OF_MEMORY_MOST:
+        raise OutOfMemoryRowsError(exhausting[0])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.isolation.isolate import BrokenError, TooManyBadError
+from engines.isolation.isolate import BrokenError, OutOfMemoryRowsError, TooManyBadError
 from engines.isolation.search import rows_at_fault
 
 
@@ -73,3 +73,15 @@ def test_more_than_the_allowed_share_is_too_many() -> None:
     assert rows_at_fault(5000, lambda _: "", known, most_bad=2) == known
     with pytest.raises(TooManyBadError):
         rows_at_fault(5000, lambda _: "", known, most_bad=1)
+
+
+def test_more_than_three_rows_that_exhaust_the_memory_are_too_many() -> None:
+    bad = {3, 9, 20}
+
+    def try_rows(rows: Sequence[int]) -> str:
+        return "OutOfMemoryError: Java heap space" if bad & set(rows) else ""
+
+    assert set(rows_at_fault(40, try_rows, {})) == bad
+    bad.add(30)
+    with pytest.raises(OutOfMemoryRowsError, match="Java heap space"):
+        rows_at_fault(40, try_rows, {})
