@@ -144,12 +144,11 @@ class Feed:
             return found
 
     def replace(self, wanted: Sequence[Item]) -> None:
-        """Give planned runs other rows; no micro-batch is planned after that, and the next one may ask for them."""
+        """Replace runs by others with the same limits; the next micro-batch gets these."""
         with self._changed:
             by_start = {item.start: item for item in wanted}
             self._items = deque(by_start.get(item.start, item) for item in self._items)
             self._held_bytes = sum(item.size_bytes for item in self._items)
-            self._planned = ()
             self._changed.notify_all()
 
     def release(self, end: int) -> None:
