@@ -1,4 +1,4 @@
-"""Three of ten queries fail in three ways; the other seven are exact and in order, and the gateway says who failed."""
+"""Three of ten queries fail in three ways; the other seven are exact and in order, and the failed ones are named."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_three_failing_queries_leave_the_other_seven_alone(tmp_path: Path) -> No
     assert [line for line in reasons["raises"] if "it always raises" in line]
     assert [line for line in said.splitlines() if "query out-of-memory" in line and "OutOfMemoryError" in line]
     assert "is lost" not in said, "the engine host outlives a row that needs too much memory"
-    assert "see that this user may write there" in reasons["read-only"][0]
+    assert "check that this user may write there" in reasons["read-only"][0]
     # A machine that starts a Python worker too late for Spark may refuse any query at first.
     failed = [line for line in said.splitlines() if " failed: " in line and "failed to connect back" not in line]
     assert not [line for line in failed for name in GOOD if f"query {name} " in line]

@@ -1,4 +1,4 @@
-"""Pauses between the restarts of what fails."""
+"""Pauses between the restarts of a failing query or host."""
 
 from __future__ import annotations
 
