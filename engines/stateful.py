@@ -236,6 +236,7 @@ class StatefulStream:
             raise BrokenError(f"rows that pass over a copy of the state fail in the query: {failing.reason}")
         failing.searches += 1
         self._on_isolating(failing.items)
+        # Where data only names the error, this makes the search slower, and changes nothing else.
         exhausts = OUT_OF_MEMORY in failing.reason
         bad = self._isolation.bad_rows(failing.items, self._checkpoint, exhausts=exhausts)
         failing.poison = tuple(Poison(row=row, reason=reason) for row, reason in bad.items())

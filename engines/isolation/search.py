@@ -71,6 +71,6 @@ def _check_number(bad: dict[int, str], most_bad: int) -> None:
         last - first < WINDOW_ROWS for first, last in zip(rows, islice(rows, most_bad, None), strict=False)
     ):
         raise TooManyBadError(bad[rows[0]])
-    exhausting = [bad[row] for row in rows if OUT_OF_MEMORY in bad[row]]
+    exhausting = [bad[row] for row in rows if bad[row].startswith(OUT_OF_MEMORY)]
     if len(exhausting) > OUT_OF_MEMORY_MOST:
         raise OutOfMemoryRowsError(exhausting[0])

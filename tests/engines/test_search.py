@@ -79,7 +79,7 @@ def test_more_than_three_rows_that_exhaust_the_memory_are_too_many() -> None:
     bad = {3, 9, 20}
 
     def try_rows(rows: Sequence[int]) -> str:
-        return "OutOfMemoryError: Java heap space" if bad & set(rows) else ""
+        return "java.lang.OutOfMemoryError: Java heap space" if bad & set(rows) else ""
 
     assert set(rows_at_fault(40, try_rows, {})) == bad
     bad.add(30)
