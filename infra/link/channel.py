@@ -105,7 +105,9 @@ class Channel:
         return tls.getpeercert(binary_form=True) or b""
 
     def tcp_counts(self) -> TcpCounts | None:
-        """Return the kernel's counters of the connection; None if the kernel has none."""
+        """Return the kernel's counters of the connection; None if it is closed, or the kernel has none."""
+        if self._writer.transport.is_closing():
+            return None
         return tcp_counts(self._writer.get_extra_info("socket"))
 
     @property
