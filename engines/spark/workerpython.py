@@ -8,8 +8,10 @@ the program that it starts is a script that removes these entries.
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +19,9 @@ from pathlib import Path
 
 import pyspark
 
+_LOG = logging.getLogger("spillway.host")
 _NAME = "PYSPARK_PYTHON"
+_TRY_S = 60.0
 _SCRIPT = """\
 #!/bin/sh
 # Starts Python without the entries of PYTHONPATH that are inside the installed PySpark; Spark adds them.
@@ -35,21 +39,28 @@ PYTHONPATH=$kept exec {python} "$@"
 def quick_python(folder: Path) -> Iterator[None]:
     """Let a Spark that is started meanwhile, and that runs on this machine alone, start Python without its archives.
 
-    Does nothing if the user has chosen another Python for Spark, which may have no PySpark, or if no program can be
-    started from the file system of ``folder``.
+    Does nothing if the user has chosen another Python for Spark, which may have no PySpark.
 
     Args:
         folder: exists as long as Spark runs; the script is written to it.
     """
     chosen = os.environ.setdefault(_NAME, sys.executable)
-    if chosen != sys.executable or os.statvfs(folder).f_flag & os.ST_NOEXEC:
-        yield
-        return
-    script = folder / "python"
-    script.write_text(_SCRIPT.format(pyspark=shlex.quote(pyspark.__path__[0]), python=shlex.quote(chosen)))
-    script.chmod(0o700)
-    os.environ[_NAME] = str(script)
+    if chosen == sys.executable:
+        os.environ[_NAME] = _script_in(folder) or chosen
     try:
         yield
     finally:
         os.environ[_NAME] = chosen
+
+
+def _script_in(folder: Path) -> str:
+    """Write the script; return its path, or nothing if it cannot be started."""
+    script = folder / "python"
+    try:
+        script.write_text(_SCRIPT.format(pyspark=shlex.quote(pyspark.__path__[0]), python=shlex.quote(sys.executable)))
+        script.chmod(0o700)
+        subprocess.run([script, "-c", ""], capture_output=True, timeout=_TRY_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:  # its file system may be mounted with noexec
+        _LOG.warning("Spark's Python processes will start slowly: %s cannot be started: %s", script, error)
+        return ""
+    return str(script)

@@ -60,3 +60,13 @@ def test_another_python_that_the_user_chose_is_left_alone(tmp_path: Path, monkey
     with quick_python(tmp_path):
         assert os.environ["PYSPARK_PYTHON"] == "/opt/mine/python"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_program_can_be_started_spark_starts_python_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    (tmp_path / "python").mkdir()
+    with quick_python(tmp_path):
+        assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert f"{tmp_path / 'python'} cannot be started" in caplog.text
