@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from engines.spark.classarchive import use_options
 from engines.spark.scratch import remove_own
 from engines.spark.workerpython import quick_python
 from tests.connectors.kafka_broker import Broker
@@ -65,6 +66,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("spillway-tests")
+        .config("spark.driver.extraJavaOptions", use_options())
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
