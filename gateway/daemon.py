@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.config.codepath import code_path_for
-from gateway.config.models import Config, FileSinkConfig
+from gateway.config.models import Config, FileSinkConfig, KafkaSinkConfig, QueryConfig, S3SinkConfig
 from gateway.config.settings import scheduler_settings, unattended_s
 from gateway.core.decide.profiler import Profiler
 from gateway.deciding import Deciding
@@ -23,6 +23,7 @@ from gateway.hosts.enrol import Dial, dial, prepare_warm
 from gateway.hosts.mastercheck import see_master
 from gateway.hosts.rotation import Rotation, RotationRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
+from gateway.query.handover import Fleet
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import make_home
 from gateway.query.supervision.supervision import Supervision
@@ -144,12 +145,23 @@ class Daemon:
     async def _begin(self) -> None:
         """Adopt or terminate the VMs of an earlier gateway, connect to the hosts, open the queries."""
         await run_to_end(lambda: see_master(self._config.private.spark.master))
-        self._actuator.handle_earlier_vms()
-        await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
-        self._home.watch()
+        await all_or_none(self._own(), self._warm_up())
         await self._supervision.begin()
         self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
         self._actuator.queries_are_open()
+
+    async def _own(self) -> None:
+        """Wait until this gateway owns its fleet, if it has one; until then it must not touch anything outside."""
+        if self._ownership is not None:
+            self.phase = "standby"
+            await self._ownership.begin()
+            self.phase = "starting"
+        self._actuator.handle_earlier_vms()
+
+    async def _warm_up(self) -> None:
+        """Launch or find the hosts; a standby does so before it is needed, and keeps them."""
+        await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
+        self._home.watch()
 
     async def _begin_unless_stopped(self) -> bool:
         """Start, which takes as long as Spark does; return False if the gateway was stopped meanwhile."""
@@ -291,7 +303,15 @@ class Daemon:
             on_failed=lambda query, vm, reason: self._actuator.keep_off(query, vm, reason),
             on_overdue=lambda query, reason: self._supervision.of[query].reopen(reason),
             why_not_write=self._why_not_write,
+            fleet=self._fleet_of(query),
         )
+
+    def _fleet_of(self, query: QueryConfig) -> Fleet | None:
+        """Return what a query needs to be continued by another gateway of the fleet, if its sink can store that."""
+        if self._ownership is None or not isinstance(query.sink, KafkaSinkConfig | S3SinkConfig):
+            return None
+        ownership = self._ownership
+        return Fleet(epoch=lambda: ownership.epoch, agreed=ownership.agreed)
 
     def _why_not_write(self) -> str:
         return "" if self._ownership is None else self._ownership.failure or ""
@@ -318,7 +338,7 @@ class Daemon:
         return Actuator(
             self._cloud,
             self._authority,
-            tags={_TAG: self._authority.fleet},
+            tags={_TAG: self._authority.fleet if self._ownership is None else self._ownership.vm_tag},
             queries=self._queries,
             home_runtime=lambda: self._home.runtime,
             orphan_after_s=self._config.gateway.orphan_after_s,
@@ -330,6 +350,7 @@ class Daemon:
             inherited=self._books.inherited,
             size_prices=self._config.cloud.size_prices,
             dial=self._dial,
+            owns=lambda: self._ownership is None or self._ownership.holds,
         )
 
     @property

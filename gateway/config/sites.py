@@ -31,6 +31,8 @@ from gateway.config.words.fields import (
 from infra.clouds.providers.profiles import PROFILES
 from policies.money.billing import BillingTerms
 
+_LEASE_LEAST_S = 5.0
+
 
 class ApiConfig(Section):
     """The address at which the daemon answers ``spillway status`` and monitoring."""
@@ -57,6 +59,7 @@ class GatewayConfig(Section):
         orphan_after_s: an engine host without a gateway exits after this long.
         fleet: a name that one gateway at a time owns, on any machine; another one waits until the owner stops.
         object_store: where the lease of the fleet is stored.
+        lease_s: another gateway of the fleet takes over when the owner was silent for this long; at least 5 s.
     """
 
     state_dir: AnyPath
@@ -65,6 +68,7 @@ class GatewayConfig(Section):
     orphan_after_s: LongerThanZero = Field(default=60.0, alias="orphan_after")
     fleet: QueryName | None = None
     object_store: BucketConfig | BucketFolderConfig | None = None
+    lease_s: Duration = Field(default=30.0, alias="lease")
 
     @model_validator(mode="after")
     def _fleet_has_a_store(self) -> Self:
@@ -74,6 +78,10 @@ class GatewayConfig(Section):
         if self.fleet is None and self.object_store is not None:
             what = "without a fleet nothing is kept in the object_store; add fleet: NAME, or remove object_store"
             refuse([Finding(key=("fleet",), what=what)])
+        if self.lease_s < _LEASE_LEAST_S:
+            # It is renewed each third of it, with requests that may take 2 s.
+            what = f"is too short for an owner to renew it in time; write at least {_LEASE_LEAST_S:g}s"
+            refuse([Finding(key=("lease",), what=what)])
         return self
 
 

@@ -70,6 +70,7 @@ class Actuator:
         size_prices: USD per hour, of sizes with a price of their own.
         dial: connects to a VM.
         inherited: the VMs for which an earlier gateway had reserved money; its other VMs are terminated.
+        owns: see ``Reaper``.
 
     Attributes:
         boots: how the VMs so far booted.
@@ -94,6 +95,7 @@ class Actuator:
         inherited: Collection[str] = (),
         size_prices: Mapping[str, float] | None = None,
         dial: Dial = dial,
+        owns: Callable[[], bool] = lambda: True,
     ) -> None:
         self._link_up = dial
         self._cloud = cloud
@@ -113,7 +115,7 @@ class Actuator:
         self._queries_are_open = asyncio.Event()
         self._vms: dict[str, Vm] = {}
         self._endings: set[asyncio.Task[None]] = set()
-        self.reaper = Reaper(cloud, tags, lambda: self._vms.keys(), clock, self._take_over)
+        self.reaper = Reaper(cloud, tags, lambda: self._vms.keys(), clock, self._take_over, owns)
         self.boots: set[str] = set()
         self.failure: BaseException | None = None
 

@@ -25,8 +25,9 @@ from gateway.query.flow.letters import LetterLog
 from gateway.query.flow.moves import Loss
 from gateway.query.flow.pipeline import PATIENCE, Pipeline
 from gateway.query.flow.run import Run
-from gateway.query.flow.runlog import LogHead, RunLog
+from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.statistics import Tally
+from gateway.query.handover import Fleet
 from gateway.query.identity import Identity
 from gateway.query.opening import Opener, Opening
 from gateway.query.querystate import BrokenQueryError, LaneFailedError, QueryState
@@ -64,6 +65,7 @@ class RunningQuery(QueryState):
         on_failed: called with (query, lane, reason) when it cannot go on on a VM.
         on_overdue: called with (query, reason) when it is to be opened again from its checkpoint with ``reopen``.
         why_not_write: returns why the sink may not be written now (the gateway is not the owner any more), else empty.
+        fleet: if other gateways of a fleet may continue the query on other machines.
         patience: how long a lane's answer is waited for.
         pace: how often the sink is written.
     """
@@ -82,6 +84,7 @@ class RunningQuery(QueryState):
         on_failed: Callable[[str, str, str], None],
         on_overdue: Callable[[str, str], None],
         why_not_write: Callable[[], str] = lambda: "",
+        fleet: Fleet | None = None,
         patience: Patience = PATIENCE,
         pace: Pace = PACE,
     ) -> None:
@@ -92,8 +95,8 @@ class RunningQuery(QueryState):
         self._opener = Opener(name, config, folder, code_path, self._lane_failed)
         self._profiler = profiler
         self._clock = clock
-        self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write)
-        self._on_failed, self._on_overdue = on_failed, on_overdue
+        self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write, in_fleet=fleet is not None)
+        self._on_failed, self._on_overdue, self._fleet = on_failed, on_overdue, fleet
         self._held_bytes, self._patience, self._pace = held_bytes, patience, pace
         self._tasks: list[asyncio.Task[None]] = []
         self._news = CommitNews(name)
@@ -128,8 +131,8 @@ class RunningQuery(QueryState):
             StateError: the state on disk belongs to another query or is damaged.
             SourceError: the source cannot be read.
         """
-        state = TakeOver(self.name, self.config, self._folder, self._opener, self._clock)
-        await self.begin(home, self._opener, await state.identity(home, self))
+        found = TakeOver(self.name, self.config, self._folder, self._opener, self._clock, self._fleet)
+        await self.begin(home, self._opener, await found.identity(home, self))
 
     async def committed(self, identity: Identity) -> IntervalSet:
         """See ``Deliverer.committed``."""
@@ -149,14 +152,12 @@ class RunningQuery(QueryState):
         self._started = True
 
     async def _open_all(self, opening: Opening, undo: AsyncExitStack) -> None:
-        """Open the log, the sink and the source, and let events flow; ``undo`` gets the callbacks that close them."""
+        """Open the sink, the log and the source, and let events flow; ``undo`` gets the callbacks that close them."""
         ready = opening.ready
         self.plan = ready.plan
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
-        head = LogHead(self._identity.owner, self._clock.wall())
-        log = self._log = await asyncio.to_thread(RunLog, self._folder / "runs.log", head)
-        undo.push_async_callback(run_to_end, log.close)
         sink = await self._endpoints.open_sink(self._identity, undo, stateful=self._stateful)
+        log = self._log = await self._endpoints.open_log(self._identity, sink.committed, undo)
         resume_seq = ready.resume_seq if self._stateful else None
         if looking.is_local(self.config.source):
             await self._settle_source(sink, resume_seq)
