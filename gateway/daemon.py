@@ -146,6 +146,7 @@ class Daemon:
         """Adopt or terminate the VMs of an earlier gateway, connect to the hosts, open the queries."""
         await run_to_end(lambda: see_master(self._config.private.spark.master))
         await all_or_none(self._own(), self._warm_up())
+        self.phase = "starting"
         await self._supervision.begin()
         self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
         self._actuator.queries_are_open()
@@ -153,15 +154,16 @@ class Daemon:
     async def _own(self) -> None:
         """Wait until this gateway owns its fleet, if it has one; until then it must not touch anything outside."""
         if self._ownership is not None:
-            self.phase = "standby"
             await self._ownership.begin()
-            self.phase = "starting"
         self._actuator.handle_earlier_vms()
 
     async def _warm_up(self) -> None:
         """Launch or find the hosts; a standby does so before it is needed, and keeps them."""
         await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
         self._home.watch()
+        if self._ownership is not None and not self._ownership.holds:
+            self.phase = "standby"
+            _LOG.info("standing by: the engine host is ready, and another gateway owns the fleet")
 
     async def _begin_unless_stopped(self) -> bool:
         """Start, which takes as long as Spark does; return False if the gateway was stopped meanwhile."""

@@ -34,6 +34,8 @@ _LOG = logging.getLogger(__name__)
 _RENEW_PART: Final = 1 / 3
 _AGAIN_PART: Final = 1 / 15
 _STORE_S: Final = 2.0
+# How often a gateway looks that waits for a lease.
+_LOOK_S: Final = 2.0
 # Beside the lease's folder, which holds nothing but its versions.
 _AGREED: Final = "agreed"
 _AGREED_BYTES_MAX: Final = 1000
@@ -96,6 +98,10 @@ class Lease:
         """Whether it is the owner at ``now_s``; once it has lost the lease, it never owns it again."""
         return self._until_s is not None and now_s < self._until_s
 
+    def free_s(self) -> float:
+        """Return when it may take the lease, if the owner does not renew it; see ``next_write``."""
+        return self._seen_s + max(self._lease_s, 0.0 if self._record is None else self._record.lease_s)
+
     def lost(self, now_s: float) -> bool:
         """Whether it was the owner and has lost the lease."""
         return self._until_s is not None and now_s >= self._until_s
@@ -117,7 +123,7 @@ class Lease:
         if record is None:
             return self._write(1)
         free = record.released or record.writer == self._writer
-        if free or now_s - self._seen_s >= max(record.lease_s, self._lease_s):
+        if free or now_s >= self.free_s():
             return self._write(record.epoch + 1)
         return None
 
@@ -241,7 +247,11 @@ class Ownership:
                     record.lease_s,
                 )
             if not self.holds:
-                await self._clock.sleep_until(self._clock.now() + self._lease_s * _RENEW_PART)
+                # Who looks late also sees late that the record does not change.
+                now_s = self._clock.now()
+                look_s = min(_LOOK_S, self._lease_s * _RENEW_PART)
+                free_s = self._lease.free_s()
+                await self._clock.sleep_until(min(now_s + look_s, free_s) if free_s > now_s else now_s + look_s)
         _LOG.info("this gateway owns %s, epoch %d", self._what, self.epoch)
 
     async def keep(self) -> None:

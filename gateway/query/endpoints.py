@@ -15,7 +15,7 @@ from gateway.config.models import QueryConfig
 from gateway.connectors.kafkaclients import shared_group
 from gateway.core.intervals import IntervalSet
 from gateway.query.flow.runlog import LogHead, RunLog
-from gateway.query.handover import RunLogHandover
+from gateway.query.handover import RunLogHandover, why_it_stays
 from gateway.query.identity import Identity
 from gateway.sinks.base import Sink, SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
@@ -79,7 +79,8 @@ class Endpoints:
         group = self._shared_group(stateful=stateful)
         self._handover = None
         if self._in_fleet:
-            self._handover = RunLogHandover(self._name, identity.place, movable=not stateful)
+            stays = why_it_stays(self._config, stateful=stateful)
+            self._handover = RunLogHandover(self._name, identity.place, stays=stays)
         context = SinkContext(
             self._name, identity.owner, identity.epoch, ordered, self._folder, self._clock, group, self._handover
         )

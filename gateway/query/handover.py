@@ -13,6 +13,15 @@ from typing import Final
 
 import msgspec
 
+from gateway.config.models import (
+    FileSourceConfig,
+    HttpSourceConfig,
+    KafkaSinkConfig,
+    MqttSourceConfig,
+    QueryConfig,
+    QuerySourceConfig,
+    S3SinkConfig,
+)
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord, peek, replace_log
@@ -42,12 +51,31 @@ class Fleet:
         return self.epoch() * EPOCHS_PER_OWNER
 
 
+def why_it_stays(config: QueryConfig, *, stateful: bool) -> str:
+    """Return why only the gateway with a query's state_dir can continue it; empty if each one of the fleet can.
+
+    Args:
+        config: the query's config.
+        stateful: whether its plan keeps state.
+    """
+    source = config.source
+    if not isinstance(config.sink, KafkaSinkConfig | S3SinkConfig):
+        return f"a {config.sink.type} sink does not store where the query stands"
+    if isinstance(source, HttpSourceConfig | MqttSourceConfig):
+        return f"the journal of its {source.type} source holds events that senders do not send again"
+    if isinstance(source, FileSourceConfig) and source.path.is_dir():
+        return "the list of the files that it has read is kept there"
+    if isinstance(source, QuerySourceConfig):
+        return f"it reads the results of query {source.name}, which are files"
+    return "it keeps state (open windows, aggregates)" if stateful else ""
+
+
 class StoredLog(msgspec.Struct, frozen=True, omit_defaults=True):
     """The part of a run log that committed results depend on.
 
     Attributes:
         place: the state_dir that the log is in.
-        head: at the watermark; None for a query that cannot be continued elsewhere, because it keeps state.
+        head: at the watermark; None for a query that cannot be continued elsewhere, see ``why_it_stays``.
         runs: from there to the last committed one; neighbours that are committed are one.
     """
 
@@ -124,13 +152,13 @@ class RunLogHandover:
     Args:
         query: its name, for messages.
         place: names this gateway's state_dir.
-        movable: whether a gateway elsewhere can continue the query.
+        stays: why a gateway elsewhere cannot continue the query; empty if it can.
     """
 
-    def __init__(self, query: str, place: str, *, movable: bool) -> None:
+    def __init__(self, query: str, place: str, *, stays: str = "") -> None:
         self._query = query
         self._place = place
-        self._movable = movable
+        self._stays = stays
         self._found: StoredLog | None = None
         self._log: RunLog | None = None
 
@@ -151,7 +179,7 @@ class RunLogHandover:
     def after(self, committed: IntervalSet) -> bytes:
         """See ``Handover.after``; the log is open by then."""
         assert self._log is not None, "results are committed only while the run log is open"
-        if not self._movable:
+        if self._stays:
             return msgspec.json.encode(StoredLog(self._place))
         return msgspec.json.encode(stored_log(self._place, *self._log.content(), committed))
 
@@ -191,7 +219,8 @@ class RunLogHandover:
                 f"query {self._query}: its sink holds results, but not where they end in the source: they were written "
                 "by an earlier version, or without a fleet. Start it once with the state_dir that wrote them"
             )
+        stays = self._stays or "it was started with another definition there"
         return (
-            f"query {self._query}: its state (open windows, aggregates) is in the state_dir of another gateway of the "
-            "fleet. Start that gateway again, or move its state_dir to this machine"
+            f"query {self._query} can only be continued with the state_dir of another gateway of the fleet ({stays}): "
+            "start that gateway again, or move its state_dir to this machine"
         )

@@ -74,12 +74,12 @@ def test_what_a_gateway_elsewhere_opens_is_the_same_log(tmp_path: Path) -> None:
     runs = [run(40, 49, 50, 60), run(50, 59, 60, 70), run(60, 69, 70, 80), run(70, 79, 80, 90)]
     committed = IntervalSet([(0, 49), (60, 69)])
     (tmp_path / "a").mkdir()
-    there = RunLogHandover("q", "a", movable=True)
+    there = RunLogHandover("q", "a")
     there.found(b"null")
     log = there.open_log(tmp_path / "a/runs.log", HEAD, IntervalSet())
     log.append(runs)
     stored = there.after(committed)
-    here = RunLogHandover("q", "b", movable=True)
+    here = RunLogHandover("q", "b")
     here.found(stored)
     fresh = LogHead("me", 5000.0)
     continued = here.open_log(tmp_path / "b/runs.log", fresh, committed)
@@ -100,13 +100,13 @@ def test_what_a_gateway_elsewhere_opens_is_the_same_log(tmp_path: Path) -> None:
 
 def test_after_a_restart_in_the_same_place_all_of_its_runs_are_there(tmp_path: Path) -> None:
     path, runs = tmp_path / "runs.log", [run(40, 49, 50, 60), run(50, 59, 60, 70)]
-    first = RunLogHandover("q", "a", movable=True)
+    first = RunLogHandover("q", "a")
     first.found(b"null")
     log = first.open_log(path, HEAD, IntervalSet())
     log.append(runs)
     stored = first.after(IntervalSet([(0, 49)]))
     log.close()
-    again = RunLogHandover("q", "a", movable=True)
+    again = RunLogHandover("q", "a")
     again.found(stored)
     log = again.open_log(path, LogHead("me", 5000.0), IntervalSet([(0, 49)]))
     assert log.runs == runs
@@ -114,7 +114,7 @@ def test_after_a_restart_in_the_same_place_all_of_its_runs_are_there(tmp_path: P
 
 
 def test_a_log_that_was_lost_here_is_made_again(tmp_path: Path) -> None:
-    handover = RunLogHandover("q", "a", movable=True)
+    handover = RunLogHandover("q", "a")
     handover.found(msgspec.json.encode(stored_log("a", HEAD, [], IntervalSet([(0, 39)]))))
     log = handover.open_log(tmp_path / "runs.log", LogHead("me", 5000.0), IntervalSet([(0, 39)]))
     assert (log.next_seq, log.position) == (40, HEAD.position)
@@ -125,11 +125,11 @@ def test_a_log_that_was_lost_here_is_made_again(tmp_path: Path) -> None:
     ("stored", "says"),
     [
         (b"null", "written by an earlier version, or without a fleet"),
-        (msgspec.json.encode(StoredLog("elsewhere")), "its state .* is in the state_dir of another gateway"),
+        (msgspec.json.encode(StoredLog("elsewhere")), "can only be continued with the state_dir of another gateway of the fleet"),
     ],
 )
 def test_it_is_not_continued_where_it_cannot_be(tmp_path: Path, stored: bytes, says: str) -> None:
-    handover = RunLogHandover("q", "here", movable=True)
+    handover = RunLogHandover("q", "here")
     handover.found(stored)
     with pytest.raises(StateError, match=says):
         handover.open_log(tmp_path / "runs.log", LogHead("me", 5000.0), IntervalSet([(0, 9)]))
@@ -138,11 +138,11 @@ def test_it_is_not_continued_where_it_cannot_be(tmp_path: Path, stored: bytes, s
 
 def test_what_is_no_handover_is_said() -> None:
     with pytest.raises(StateError, match="cannot be read"):
-        RunLogHandover("q", "here", movable=True).found(b'{"place": 7}')
+        RunLogHandover("q", "here").found(b'{"place": 7}')
 
 
 def test_a_query_with_state_hands_nothing_over(tmp_path: Path) -> None:
-    handover = RunLogHandover("q", "a", movable=False)
+    handover = RunLogHandover("q", "a", stays="it counts")
     handover.found(b"null")
     log = handover.open_log(tmp_path / "runs.log", HEAD, IntervalSet())
     assert msgspec.json.decode(handover.after(IntervalSet([(0, 39)])), type=StoredLog) == StoredLog("a")
@@ -152,7 +152,7 @@ def test_a_query_with_state_hands_nothing_over(tmp_path: Path) -> None:
 def test_an_old_log_without_a_handover_counts_if_it_holds_all_that_is_committed(tmp_path: Path) -> None:
     path = tmp_path / "runs.log"
     RunLog(path, HEAD).close()
-    handover = RunLogHandover("q", "a", movable=True)
+    handover = RunLogHandover("q", "a")
     handover.found(b"null")
     handover.open_log(path, HEAD, IntervalSet([(0, 39)])).close()
     with pytest.raises(StateError, match="Start it once with the state_dir"):
