@@ -71,7 +71,6 @@ BUCKET = {"type": "s3", "bucket": "out"}
     [
         (KAFKA, TOPIC, False, "each gateway of fleet town continues it, once this one is silent for 8 s"),
         (KAFKA, BUCKET, False, "each gateway of fleet town continues it"),
-        ({"type": "file", "path": "in.jsonl"}, BUCKET, False, "each gateway of fleet town continues it"),
         (KAFKA, TOPIC, True, "refused without this state_dir: it keeps state"),
         (KAFKA, {"type": "file", "path": "out"}, False, "a file sink does not store where the query stands. Keep "),
         (KAFKA, {"type": "http", "url": "http://x/y"}, False, "a http sink does not store"),

@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -68,8 +69,11 @@ class TwoSites:
 
     def flows(self) -> None:
         """Wait until both sinks get rows."""
-        before = self.counts()
-        until(lambda: all(now > old for now, old in zip(self.counts(), before, strict=True)), "rows in both sinks")
+        until(partial(self.has_more_than, self.counts()), "rows in both sinks")
+
+    def has_more_than(self, before: list[int]) -> bool:
+        """Whether each reader finds more rows than ``before``."""
+        return all(now > old for now, old in zip(self.counts(), before, strict=True))
 
     def close(self) -> None:
         """End all of it."""
@@ -107,7 +111,7 @@ def test_the_owner_killed_or_frozen(two_sites: TwoSites, scale: Scale, figures: 
         epoch, ends_wall_s = two_sites.lease()
         before = two_sites.counts()
         until(other.ready, "the other gateway has taken over")
-        until(lambda before=before: min(_more(two_sites.counts(), before)) > 0, "the new owner writes")
+        until(partial(two_sites.has_more_than, before), "the new owner writes")
         times_s.append(time.time() - ends_wall_s)
         assert two_sites.lease()[0] == epoch + 1
         if frozen:
@@ -130,7 +134,3 @@ def test_the_owner_killed_or_frozen(two_sites: TwoSites, scale: Scale, figures: 
         ),
         goal=f"0 lost, 0 twice, taken over <= {TAKEN_OVER_GOAL_S:g} s after the lease ended",
     )
-
-
-def _more(now: list[int], before: list[int]) -> list[int]:
-    return [new - old for new, old in zip(now, before, strict=True)]

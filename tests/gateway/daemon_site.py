@@ -17,6 +17,7 @@ from gateway.core.decide.profiler import Profiler
 from gateway.daemon import Daemon
 from gateway.fleet.actuator import Actuator
 from gateway.fleet.clouds import make_cloud
+from gateway.fleet.ownership import Ownership
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import Dial, InService, dial
 from gateway.query.supervision import home as home_module
@@ -166,6 +167,7 @@ class Site:
         more: str = "",
         dial: Dial = dial,
         cloud: Cloud | None = None,
+        ownership: Ownership | None = None,
     ) -> None:
         self.said: list[str] = []
         self.home = Home(self.said)
@@ -177,7 +179,7 @@ class Site:
             patch.setattr(daemon_module, "Profiler", self._make_profiler)
             patch.setattr(daemon_module, "make_cloud", lambda *made_of: cloud or self._make_cloud(*made_of))
             patch.setattr(daemon_module, "Actuator", self._make_actuator)
-            self.daemon = Daemon(config, clock or SystemClock(), keep_hosts=keep_hosts, dial=dial)
+            self.daemon = Daemon(config, clock or SystemClock(), keep_hosts=keep_hosts, dial=dial, ownership=ownership)
 
     def _make_profiler(self, *made_of: Any) -> Any:
         profiler: Any = Profiler(*made_of)

@@ -125,7 +125,10 @@ def test_a_log_that_was_lost_here_is_made_again(tmp_path: Path) -> None:
     ("stored", "says"),
     [
         (b"null", "written by an earlier version, or without a fleet"),
-        (msgspec.json.encode(StoredLog("elsewhere")), "can only be continued with the state_dir of another gateway of the fleet"),
+        (
+            msgspec.json.encode(StoredLog("elsewhere")),
+            "can only be continued with the state_dir of another gateway of the fleet",
+        ),
     ],
 )
 def test_it_is_not_continued_where_it_cannot_be(tmp_path: Path, stored: bytes, says: str) -> None:

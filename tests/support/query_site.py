@@ -146,10 +146,10 @@ class Site:
         }
 
     @asynccontextmanager
-    async def started(
-        self, engine: Engine, *, state: str = "state", fleet: Fleet | None = None, **said: Any
-    ) -> AsyncIterator[RunningQuery]:
-        """A query that is open; ``state``: the name of its state_dir."""
+    async def started(self, engine: Engine, **said: Any) -> AsyncIterator[RunningQuery]:
+        """A query that is open; ``state`` is the name of its state_dir, and ``fleet`` that of its gateway."""
+        state: str = said.pop("state", "state")
+        fleet: Fleet | None = said.pop("fleet", None)
         query = RunningQuery(
             "q",
             self.config(**said).queries["q"],
