@@ -241,8 +241,8 @@ class KafkaSink:
         if last is not None:
             self.committed, self._source = IntervalSet(last.committed), last.source
             self._stored = last.handover.copy()
-            if self._handover is not None and not self._opened:
-                self._handover.found(bytes(last.handover))
+        if self._handover is not None and not self._opened:
+            self._handover.found(bytes(self._stored))
         if last is None or last.writer != self._writer:
             # The claim: it shows a fenced writer who fenced it, from the first moment on.
             await self._transact([], None)
