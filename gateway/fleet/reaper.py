@@ -90,7 +90,7 @@ class Reaper:
             return
         await end_tasks(self._sweeping)
         if not self._sweeping.cancelled() and (error := self._sweeping.exception()) is not None:
-            _LOG.error("the search for VMs that no gateway uses had failed: internal error", exc_info=error)
+            _LOG.error("the search for VMs that no gateway uses failed: internal error", exc_info=error)
         try:
             for node in await self._listed():
                 _LOG.warning("%s (%s) still exists at shutdown: terminating it", node.name, node.id)

@@ -79,7 +79,7 @@ def read_identity(folder: Path) -> Identity | None:
         raise StateError(f"{path} cannot be read ({error}): restore it from a backup") from error
 
 
-def claim(folder: Path, definition: OpenQuery, *, owner: str = "", least_epoch: int = 0) -> Identity:
+def claim(folder: Path, definition: OpenQuery, owner: str = "", least_epoch: int = 0) -> Identity:
     """Return the identity of the state in ``folder``, which belongs to ``definition``, with the next epoch. Blocks.
 
     Without a state a new one is created.

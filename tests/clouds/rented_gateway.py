@@ -1,6 +1,6 @@
-"""The part of a gateway that rents: books, reaper and EC2, in a process of its own that a test kills.
+"""The part of a gateway that rents (books, reaper and EC2), in a separate process that a test kills.
 
-Usage: python rented_gateway.py STATE_DIR ENDPOINT. It reserves money for a VM, orders it, and holds on to it.
+Usage: python rented_gateway.py STATE_DIR ENDPOINT. It reserves money for a VM, orders it, and keeps it.
 """
 
 from __future__ import annotations

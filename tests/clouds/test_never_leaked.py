@@ -1,4 +1,4 @@
-"""A gateway that dies by SIGKILL around an order leaves no machine: the next one finds it by its tags."""
+"""A gateway that dies by SIGKILL around an order leaves no VM: the next gateway finds the VM by its tags."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def while_it_boots(proxy: FaultProxy, request: Request, kill: Callable[[], None]
 
 @pytest.fixture
 def killed_at(moto_server: S3Server, tmp_path: Path) -> Iterator[Callable[[Moment], None]]:
-    """Run the renting part of a gateway until it dies at a moment."""
+    """Run the renting part of a gateway until it dies at a given moment."""
     proxies: list[FaultProxy] = []
 
     def run(moment: Moment) -> None:

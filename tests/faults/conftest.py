@@ -12,13 +12,13 @@ from tests.faults.figures import Figures, Scale
 
 @pytest.fixture(scope="session")
 def scale() -> Scale:
-    """Short unless ``SPILLWAY_FAULTS=full``; ``SPILLWAY_SEED`` plays the same faults again."""
+    """Short unless ``SPILLWAY_FAULTS=full``; ``SPILLWAY_SEED`` repeats the same faults."""
     return Scale(os.environ.get("SPILLWAY_FAULTS") == "full", int(os.environ.get("SPILLWAY_SEED", "20261121")))
 
 
 @pytest.fixture(scope="session")
 def figures(scale: Scale) -> Iterator[Figures]:
-    """What is measured; kept when a full run ends."""
+    """The measurements; they are stored when a full run ends."""
     found = Figures()
     yield found
     if scale.full:

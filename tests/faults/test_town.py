@@ -1,4 +1,4 @@
-"""The gateway killed at any moment and at every named place, neighbours that restart: nothing is lost or doubled."""
+"""The gateway is killed at any moment and at every named place, its neighbours restart: nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AT_END = {"runlog.rewrite.before", "runlog.rewrite.after"}
 
 
 class Town:
-    """All of it."""
+    """The gateway, its neighbours, and the senders."""
 
     def __init__(self, folder: Path, broker: Broker) -> None:
         self.folder = folder
@@ -71,7 +71,7 @@ class Town:
         }
 
     def send(self) -> None:
-        """Let all senders begin."""
+        """Start all senders."""
         self.senders = {
             HttpSender(self._http_port): lambda: file_rows(self.folder / "out"),
             KafkaSender(self.broker.brokers, self.topic_in): lambda: topic_rows(self.broker.brokers, self.topic_out),
@@ -81,7 +81,7 @@ class Town:
             sender.start()
 
     def settle(self) -> None:
-        """Let the senders end, wait for what they sent, drain, and compare everything with the ledgers."""
+        """Stop the senders, wait for what they sent, drain, and compare all results with the ledgers."""
         if not self.gateway.runs:
             self.gateway.start_ready()
         for sender in self.senders:
@@ -94,7 +94,7 @@ class Town:
         assert not any(wrong), "\n".join(text for text in wrong if text)
 
     def s3_fails(self, fault: Fault, for_s: float) -> None:
-        """Let the object store answer like this for a while."""
+        """Let the object store answer in this way for a while."""
         self.s3_fault = fault
         time.sleep(for_s)
         self.s3_fault = ""
@@ -110,7 +110,7 @@ class Town:
         return sum(len(sender.taken) for sender in self.senders)
 
     def close(self) -> None:
-        """End all of it."""
+        """End all processes."""
         for sender in self.senders:
             sender.give_up()
         if self.gateway.runs:
@@ -129,7 +129,7 @@ def town(tmp_path: Path, broker: Broker) -> Iterator[Town]:
 
 
 def ready_text(times_s: list[float]) -> str:
-    """Say how long it took until the gateway was ready."""
+    """Print how long it took until the gateway was ready."""
     late = sum(each > READY_GOAL_S for each in times_s)
     return (
         f"ready after {median(times_s):.1f} s (median), {max(times_s):.1f} s (most); later than the goal {late} times"

@@ -1,6 +1,6 @@
-"""A whole gateway with a queue of events, its VM behind a WAN that is cut: 0 lost, 0 twice, and how fast it heals.
+"""A whole gateway with a query, and its VM behind a WAN that is cut: 0 lost, 0 twice, and how soon it reconnects.
 
-``SPILLWAY_FAULTS=full`` cuts for the times that docs/results/wan.md tells of.
+With ``SPILLWAY_FAULTS=full`` the cuts are as long as in docs/results/wan.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOTICED_GOAL_S, HEALED_GOAL_S = 3.0, 5.0
 
 
 def settled(gateway: FarGateway, events: int) -> None:
-    """See that each event was answered once, and in order unless it was said to be late."""
+    """Check that each event was answered once, and in order unless it was marked as late."""
     rows = gateway.rows
     assert sorted(row["id"] for row in rows) == list(range(events))
     assert all(row["lane"] == f"event {row['id']}" for row in rows)
@@ -66,7 +66,7 @@ async def test_a_cut_with_spark_on_both_sides_is_noticed_and_healed(wan: Wan, tm
 
 
 async def cut_and_heal(wan: Wan, tmp_path: Path, directions: tuple[Direction, ...], *, spark: bool) -> None:
-    """Cut a WAN that is in use; see how soon that is noticed and mended, and that nothing is lost or twice."""
+    """Cut a WAN in use; check how soon the gateway notices and reconnects, and that nothing is lost or doubled."""
     await wan.set(WanSettings(delay_s=0.035))
     events = int((AROUND_S + LONG_CUT_S) * RATE_PER_S)
     gateway = await far_gateway(wan, tmp_path, events=events, rate_per_s=RATE_PER_S, spark=spark, warm=True)
