@@ -11,20 +11,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.config.codepath import code_path_for
-from gateway.config.models import Config, FileSinkConfig, KafkaSinkConfig, QueryConfig, S3SinkConfig
+from gateway.config.models import Config, FileSinkConfig
 from gateway.config.settings import scheduler_settings, unattended_s
 from gateway.core.decide.profiler import Profiler
 from gateway.deciding import Deciding
 from gateway.fleet.actuator import Actuator
 from gateway.fleet.books import Books
 from gateway.fleet.clouds import make_cloud
+from gateway.fleet.membership import Membership
 from gateway.fleet.ownership import Ownership
 from gateway.hosts.enrol import Dial, dial, prepare_warm
 from gateway.hosts.mastercheck import see_master
 from gateway.hosts.rotation import Rotation, RotationRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.query.flow.memory import MemoryPool
-from gateway.query.handover import Fleet
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import make_home
 from gateway.query.supervision.supervision import Supervision
@@ -64,7 +64,7 @@ class Daemon:
         self._config = config
         self._clock = clock
         self._keep_hosts = keep_hosts
-        self._ownership = ownership
+        self._membership = Membership(ownership)
         self._state_dir = config.gateway.state_dir
         self._authority = Authority.open(self._state_dir / "trust")
         self._profiler = Profiler(
@@ -153,16 +153,16 @@ class Daemon:
         self._actuator.queries_are_open()
 
     async def _own(self) -> None:
-        """Wait until this gateway owns its fleet, if it has one; until then it must not touch anything outside."""
-        if self._ownership is not None:
-            await self._ownership.begin()
+        await self._membership.begin()
         self._actuator.handle_earlier_vms()
 
     async def _warm_up(self) -> None:
         """Launch or find the hosts; a standby does so before it is needed, and keeps them."""
         await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
         self._home.watch()
-        if self._ownership is not None and not self._ownership.holds:
+        if not self._membership.holds:
+            await self._home.warm(lambda: not self._membership.holds)
+        if not self._membership.holds:
             self.phase = "standby"
             _LOG.info("standing by: the engine host is ready, and another gateway owns the fleet")
 
@@ -223,7 +223,7 @@ class Daemon:
             self._fail(f"internal error: {mistake!r}")
         if self._until_drained and self._home.failed_launches >= _LAUNCHES_UNTIL_DRAINED:
             self._fail(self._home.trouble)
-        if why := self._why_not_write():
+        if why := self._membership.why_not_write():
             self._fail(why)
 
     def _log_failed_queries(self, *, until_drained: bool) -> None:
@@ -305,19 +305,9 @@ class Daemon:
             upstream=self._upstream,
             on_failed=lambda query, vm, reason: self._actuator.keep_off(query, vm, reason),
             on_overdue=lambda query, reason: self._supervision.of[query].reopen(reason),
-            why_not_write=self._why_not_write,
-            fleet=self._fleet_of(query),
+            why_not_write=self._membership.why_not_write,
+            fleet=self._membership.of(query),
         )
-
-    def _fleet_of(self, query: QueryConfig) -> Fleet | None:
-        """Return what a query needs to be continued by another gateway of the fleet, if its sink can store that."""
-        if self._ownership is None or not isinstance(query.sink, KafkaSinkConfig | S3SinkConfig):
-            return None
-        ownership = self._ownership
-        return Fleet(epoch=lambda: ownership.epoch, agreed=ownership.agreed)
-
-    def _why_not_write(self) -> str:
-        return "" if self._ownership is None else self._ownership.failure or ""
 
     def _upstream(self, name: str) -> tuple[Path, Callable[[], bool]]:
         sink = self._config.queries[name].sink
@@ -341,7 +331,7 @@ class Daemon:
         return Actuator(
             self._cloud,
             self._authority,
-            tags={_TAG: self._authority.fleet if self._ownership is None else self._ownership.vm_tag},
+            tags={_TAG: self._membership.vm_tag(self._authority.fleet)},
             queries=self._queries,
             home_runtime=lambda: self._home.runtime,
             orphan_after_s=self._config.gateway.orphan_after_s,
@@ -353,7 +343,7 @@ class Daemon:
             inherited=self._books.inherited,
             size_prices=self._config.cloud.size_prices,
             dial=self._dial,
-            owns=lambda: self._ownership is None or self._ownership.holds,
+            owns=lambda: self._membership.holds,
         )
 
     @property

@@ -33,7 +33,7 @@ EPOCHS_PER_OWNER: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class OwningFleet:
     """What a query must know of the fleet that owns it.
 
     Attributes:

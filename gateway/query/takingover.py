@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from engines.query.code import query_hash
 from gateway.config.models import FileSinkConfig, QueryConfig
 from gateway.core.intervals import IntervalSet
 from gateway.hosts.connection import Connection
 from gateway.query import looking
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
-from gateway.query.handover import Fleet
+from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity, claim, holds_state, read_identity, redefine, remove_old_checkpoints
 from gateway.query.opening import Opener
 from gateway.sources.marks import KafkaMark, described
@@ -77,7 +76,7 @@ class TakeOver:
     folder: Path
     opener: Opener
     clock: Clock
-    fleet: Fleet | None = None
+    fleet: OwningFleet | None = None
 
     async def identity(self, home: Connection, deliverer: Deliverer) -> Identity:
         """Return the identity to continue with, once no events of another definition are left.
@@ -123,7 +122,7 @@ class TakeOver:
 
     async def _change(self, old: Identity, home: Connection, deliverer: Deliverer) -> None:
         # Check whether it can run at all before anything of the old definition is discarded.
-        await self.opener.warm(home, await run_to_end(lambda: query_hash(self.opener.definition)))
+        await self.opener.warm(home)
         stateful = await run_to_end(lambda: holds_state(self.folder, old))
         if stateful and not self.config.new_epoch:
             raise StateError(why_state_is_kept(self.name))

@@ -105,6 +105,9 @@ class Query(FakeQuery):
         self.said.append("restart home" if self.started else "start")
         self.started, self.fails = True, None
 
+    async def warm(self, connection: Connection) -> None:
+        self.said.append("warm")
+
     async def stop_reading(self) -> None:
         self.said.append("stop reading")
 

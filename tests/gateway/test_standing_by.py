@@ -1,4 +1,4 @@
-"""A gateway that waits for its fleet: its engine host is ready, and it touches nothing else."""
+"""A gateway that waits for its fleet: its engine host is ready and has run each query, and it touches nothing else."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def contender(folder: Path, name: str) -> Ownership:
     return Ownership(FolderStore(folder / "store"), "town", name, SystemClock(), 30.0)
 
 
-async def test_it_connects_to_its_host_and_opens_its_queries_only_as_the_owner(tmp_path: Path) -> None:
+async def test_it_warms_its_host_up_and_opens_its_queries_only_as_the_owner(tmp_path: Path) -> None:
     owner, waiting = contender(tmp_path, "owner"), contender(tmp_path, "waiting")
     await owner.begin()
     site = Site(tmp_path, ownership=waiting)
     running = asyncio.create_task(site.daemon.run(True, None))
     await until(lambda: site.daemon.phase == "standby")
-    assert site.said == ["connect"]
+    assert site.said == ["connect", "warm"]
     await owner.end()
     await until(lambda: site.daemon.phase == "running")
-    assert site.said == ["connect", "start"]
+    assert site.said == ["connect", "warm", "start"]
     assert waiting.epoch == 2
     site.query.drained = site.query.idle = True
     assert await running == 0
@@ -45,7 +45,7 @@ async def test_told_to_stop_it_ends_and_leaves_the_owner_alone(tmp_path: Path) -
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 0
     await waiting.end()
-    assert site.said == ["connect", "stop", "end host", "close cloud"]
+    assert site.said == ["connect", "warm", "stop", "end host", "close cloud"]
     assert owner.holds
     await owner.end()
 

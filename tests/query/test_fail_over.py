@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.query.handover import Fleet
+from gateway.query.handover import OwningFleet
 from gateway.query.running import RunningQuery
 from gateway.sinks import choose
 from gateway.sinks.base import FencedError
@@ -41,10 +41,10 @@ class Town:
         self.agreed: dict[str, str] = {}
         self.epoch = 0
 
-    def next_owner(self) -> Fleet:
+    def next_owner(self) -> OwningFleet:
         self.epoch += 1
         epoch = self.epoch
-        return Fleet(epoch=lambda: epoch, agreed=lambda name, value: self.agreed.setdefault(name, value))
+        return OwningFleet(epoch=lambda: epoch, agreed=lambda name, value: self.agreed.setdefault(name, value))
 
     def rows(self) -> list[tuple[int, str]]:
         parts = [self.store.get(name, bytes_max=1 << 20) for name in visible_parts(self.store)]

@@ -16,7 +16,7 @@ from gateway.config import Config, load
 from gateway.core.decide.profiler import Profiler
 from gateway.query.flow.delivery import Pace
 from gateway.query.flow.memory import MemoryPool
-from gateway.query.handover import Fleet
+from gateway.query.handover import OwningFleet
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import Completed, Credit, OpenQuery, QueryPlan, QueryReady, QueryRefused, RunMessage
@@ -150,7 +150,7 @@ class Site:
     async def started(self, engine: Engine, **said: Any) -> AsyncIterator[RunningQuery]:
         """A query that is open; ``state`` is the name of its state_dir, and ``fleet`` that of its gateway."""
         state: str = said.pop("state", "state")
-        fleet: Fleet | None = said.pop("fleet", None)
+        fleet: OwningFleet | None = said.pop("fleet", None)
         query = RunningQuery(
             "q",
             self.config(**said).queries["q"],
