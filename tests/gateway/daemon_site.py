@@ -72,6 +72,7 @@ class Query(FakeQuery):
         self.shed_share = self.cloud_share = 0.0
         self.dead_letters = SimpleNamespace(count=0)
         self.start_fails: Exception | None = None
+        self.warm_fails: Exception | None = None
         self.fails: Exception | None = None
         self.tally = SimpleNamespace(
             events=0, results=0, latency=SimpleNamespace(mean_s=0.0, weight=0.0, quantile_s=lambda _: 0.0)
@@ -107,6 +108,8 @@ class Query(FakeQuery):
 
     async def warm(self, connection: Connection) -> None:
         self.said.append("warm")
+        if self.warm_fails is not None:
+            raise self.warm_fails
 
     async def stop_reading(self) -> None:
         self.said.append("stop reading")

@@ -7,8 +7,12 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from gateway.fleet.ownership import Ownership
+from gateway.hosts.connection import QueryRefusedError
 from infra.clock import SystemClock
+from infra.link.channel import LinkLost
 from infra.objectstore.folder import FolderStore
 from tests.gateway.daemon_site import Site, no_texts
 from tests.support.waiting import until
@@ -31,6 +35,21 @@ async def test_it_warms_its_host_up_and_opens_its_queries_only_as_the_owner(tmp_
     await until(lambda: site.daemon.phase == "running")
     assert site.said == ["connect", "warm", "start"]
     assert waiting.epoch == 2
+    site.query.drained = site.query.idle = True
+    assert await running == 0
+    await waiting.end()
+
+
+@pytest.mark.parametrize("error", [QueryRefusedError("it is nonsense"), LinkLost("gone")])
+async def test_a_query_that_cannot_be_warmed_up_is_opened_all_the_same(tmp_path: Path, error: Exception) -> None:
+    owner, waiting = contender(tmp_path, "owner"), contender(tmp_path, "waiting")
+    await owner.begin()
+    site = Site(tmp_path, ownership=waiting)
+    site.query.warm_fails = error
+    running = asyncio.create_task(site.daemon.run(True, None))
+    await until(lambda: site.daemon.phase == "standby")
+    await owner.end()
+    await until(lambda: site.daemon.phase == "running")
     site.query.drained = site.query.idle = True
     assert await running == 0
     await waiting.end()
