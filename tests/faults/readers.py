@@ -99,6 +99,8 @@ class TopicReader:
             await consumer.stop()
 
     async def _offsets(self, begin: int, end: int, isolation: str) -> list[int]:
+        if begin == end:
+            return []  # aiokafka's consumer cannot be stopped right after its start
         consumer = await self._opened(isolation, begin)
         try:
             return [record.offset for record in await self._read_up_to(consumer, end) if record.offset < end]
