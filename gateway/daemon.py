@@ -18,6 +18,7 @@ from gateway.deciding import Deciding
 from gateway.fleet.actuator import Actuator
 from gateway.fleet.books import Books
 from gateway.fleet.clouds import make_cloud
+from gateway.fleet.membership import Membership
 from gateway.fleet.ownership import Ownership
 from gateway.hosts.enrol import Dial, dial, prepare_warm
 from gateway.hosts.mastercheck import see_master
@@ -63,7 +64,7 @@ class Daemon:
         self._config = config
         self._clock = clock
         self._keep_hosts = keep_hosts
-        self._ownership = ownership
+        self._membership = Membership(ownership)
         self._state_dir = config.gateway.state_dir
         self._authority = Authority.open(self._state_dir / "trust")
         self._profiler = Profiler(
@@ -145,12 +146,25 @@ class Daemon:
     async def _begin(self) -> None:
         """Adopt or terminate the VMs of an earlier gateway, connect to the hosts, open the queries."""
         await run_to_end(lambda: see_master(self._config.private.spark.master))
-        self._actuator.handle_earlier_vms()
-        await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
-        self._home.watch()
+        await all_or_none(self._own(), self._warm_up())
+        self.phase = "starting"
         await self._supervision.begin()
         self._recorder = Recorder(next(iter(self._config.queries)), self._clock.now())
         self._actuator.queries_are_open()
+
+    async def _own(self) -> None:
+        await self._membership.begin()
+        self._actuator.handle_earlier_vms()
+
+    async def _warm_up(self) -> None:
+        """Launch or find the hosts; a standby does so before it is needed, and keeps them."""
+        await all_or_none(self._home.connect(), prepare_warm(self._cloud, self._authority, self._clock))
+        self._home.watch()
+        if not self._membership.holds:
+            await self._home.warm(lambda: not self._membership.holds)
+        if not self._membership.holds:
+            self.phase = "standby"
+            _LOG.info("standing by: the engine host is ready, and another gateway owns the fleet")
 
     async def _begin_unless_stopped(self) -> bool:
         """Start, which takes as long as Spark does; return False if the gateway was stopped meanwhile."""
@@ -212,7 +226,7 @@ class Daemon:
             self._fail(f"internal error: {mistake!r}")
         if self._until_drained and self._home.failed_launches >= _LAUNCHES_UNTIL_DRAINED:
             self._fail(self._home.trouble)
-        if why := self._why_not_write():
+        if why := self._membership.why_not_write():
             self._fail(why)
 
     def _log_failed_queries(self, *, until_drained: bool) -> None:
@@ -294,11 +308,9 @@ class Daemon:
             upstream=self._upstream,
             on_failed=lambda query, vm, reason: self._actuator.keep_off(query, vm, reason),
             on_overdue=lambda query, reason: self._supervision.of[query].reopen(reason),
-            why_not_write=self._why_not_write,
+            why_not_write=self._membership.why_not_write,
+            fleet=self._membership.of(query),
         )
-
-    def _why_not_write(self) -> str:
-        return "" if self._ownership is None else self._ownership.failure or ""
 
     def _upstream(self, name: str) -> tuple[Path, Callable[[], bool]]:
         sink = self._config.queries[name].sink
@@ -322,7 +334,7 @@ class Daemon:
         return Actuator(
             self._cloud,
             self._authority,
-            tags={_TAG: self._authority.fleet},
+            tags={_TAG: self._membership.vm_tag(self._authority.fleet)},
             queries=self._queries,
             home_runtime=lambda: self._home.runtime,
             orphan_after_s=self._config.gateway.orphan_after_s,
@@ -334,6 +346,7 @@ class Daemon:
             inherited=self._books.inherited,
             size_prices=self._config.cloud.size_prices,
             dial=self._dial,
+            owns=lambda: self._membership.holds,
         )
 
     @property

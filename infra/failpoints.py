@@ -1,8 +1,8 @@
-"""Named places in the code at which a fault test kills the process or makes the disk fail.
+"""Named places in the code at which a fault test kills or suspends the process, or makes the disk fail.
 
 ``SPILLWAY_FAILPOINTS`` is a list, separated by blanks, of ``<name>=<what>@<time>`` or ``<name>=<what>@<first>-<last>``.
-The fault ``<what>`` (``kill``, ``enospc``, ``eio``) happens when the place is reached for the n-th time, counted from
-1. Without the variable nothing ever happens.
+The fault ``<what>`` (``kill``, ``stop`` as SIGSTOP does, ``enospc``, ``eio``) happens when the place is reached for the
+n-th time, counted from 1. Without the variable nothing ever happens.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ NAMES: Final = frozenset(
         "source.acknowledge.after",
     }
 )
-_RULE = re.compile(r"(?P<name>[\w.]+)=(?P<what>kill|enospc|eio)@(?P<first>\d+)(-(?P<last>\d+))?")
+_RULE = re.compile(r"(?P<name>[\w.]+)=(?P<what>kill|stop|enospc|eio)@(?P<first>\d+)(-(?P<last>\d+))?")
+_SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _ERRORS: Final = {"enospc": errno.ENOSPC, "eio": errno.EIO}
 
 
@@ -78,8 +79,9 @@ class Failpoints:
         for what, first, last in self._rules.get(name, ()):
             if not first <= self._times[name] <= last:
                 continue
-            if what == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
+            if what in _SIGNALS:
+                os.kill(os.getpid(), _SIGNALS[what])
+                continue
             raise OSError(_ERRORS[what], f"{os.strerror(_ERRORS[what])} (failpoint {name})")
 
 

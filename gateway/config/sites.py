@@ -32,6 +32,8 @@ from gateway.config.words.fields import (
 from infra.clouds.providers.profiles import PROFILES
 from policies.money.billing import BillingTerms
 
+_LEASE_LEAST_S = 5.0
+
 
 class ApiConfig(Section):
     """The address at which the daemon answers ``spillway status`` and monitoring."""
@@ -59,6 +61,7 @@ class GatewayConfig(Section):
         memory_bytes: bound on the events and results that all queries hold in memory together.
         fleet: a name that one gateway at a time owns, on any machine; another one waits until the owner stops.
         object_store: where the lease of the fleet is stored.
+        lease_s: another gateway of the fleet takes over when the owner was silent for this long; at least 5 s.
     """
 
     state_dir: AnyPath
@@ -68,6 +71,7 @@ class GatewayConfig(Section):
     memory_bytes: Annotated[Size, Field(ge=2**24)] = Field(default=2**29, alias="memory")
     fleet: QueryName | None = None
     object_store: BucketConfig | BucketFolderConfig | None = None
+    lease_s: Duration = Field(default=30.0, alias="lease")
 
     @model_validator(mode="after")
     def _fleet_has_a_store(self) -> Self:
@@ -77,6 +81,10 @@ class GatewayConfig(Section):
         if self.fleet is None and self.object_store is not None:
             what = "without a fleet nothing is kept in the object_store; add fleet: NAME, or remove object_store"
             refuse([Finding(key=("fleet",), what=what)])
+        if self.lease_s < _LEASE_LEAST_S:
+            # It is renewed each third of it, with requests that may take 2 s.
+            what = f"is too short for an owner to renew it in time; write at least {_LEASE_LEAST_S:g}s"
+            refuse([Finding(key=("lease",), what=what)])
         return self
 
 

@@ -17,7 +17,6 @@ from gateway.hosts.enrol import (
     READY_DEADLINE_S,
     Dial,
     InService,
-    NotSettledError,
     dial,
     new_host_name,
     user_data,
@@ -71,6 +70,7 @@ class Actuator:
         size_prices: USD per hour, of sizes with a price of their own.
         dial: connects to a VM.
         inherited: the VMs for which an earlier gateway had reserved money; its other VMs are terminated.
+        owns: see ``Reaper``.
 
     Attributes:
         boots: how the VMs so far booted.
@@ -95,6 +95,7 @@ class Actuator:
         inherited: Collection[str] = (),
         size_prices: Mapping[str, float] | None = None,
         dial: Dial = dial,
+        owns: Callable[[], bool] = lambda: True,
     ) -> None:
         self._link_up = dial
         self._cloud = cloud
@@ -114,7 +115,7 @@ class Actuator:
         self._queries_are_open = asyncio.Event()
         self._vms: dict[str, Vm] = {}
         self._endings: set[asyncio.Task[None]] = set()
-        self.reaper = Reaper(cloud, tags, lambda: self._vms.keys(), clock, self._take_over)
+        self.reaper = Reaper(cloud, tags, lambda: self._vms.keys(), clock, self._take_over, owns)
         self.boots: set[str] = set()
         self.failure: BaseException | None = None
 
@@ -193,7 +194,7 @@ class Actuator:
             connection = await self._dial(vm, node, None)
         except (LinkLost, TrustError, OSError) as error:
             _LOG.info("%s (%s) of an earlier gateway cannot be adopted: %s", node.name, node.id, error)
-            await self._close_link(vm)
+            await vm.close_link()
             return False
         self._vms[vm.name] = vm
         self.boots.add(node.boot)
@@ -354,16 +355,10 @@ class Actuator:
             await end_tasks(task)
         try:
             await self._detach(vm)
-            await self._close_link(vm)
+            await vm.close_link()
         finally:
             if vm.node is not None:
                 await self.reaper.destroy(vm.node)
-
-    async def _close_link(self, vm: Vm) -> None:
-        if vm.connection is not None:
-            await vm.connection.close("the VM is being terminated")
-        if vm.relay is not None:
-            await vm.relay.close()
 
     async def _detach(self, vm: Vm, loss: Loss | None = None) -> None:
         await self._on_vms.take_out(vm.name, loss)
@@ -379,14 +374,7 @@ class Actuator:
         Raises:
             NotSettledError: one is being launched, or reconnected.
         """
-        found = []
-        for vm in self._vms.values():
-            if vm.node is None or vm.address is None or not vm.launched or vm.connection is None:
-                raise NotSettledError(f"{vm.name} is being launched")
-            if not vm.connection.alive:
-                raise NotSettledError(f"the gateway is reconnecting to {vm.name}")
-            found.append(InService(vm.name, vm.node.host, vm.address))
-        return found
+        return [vm.in_service() for vm in self._vms.values()]
 
     @property
     def settled(self) -> bool:

@@ -8,12 +8,13 @@ stopped by then, unless it sleeps; and a sleeper's next write fails, since each 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import secrets
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,18 +23,22 @@ import msgspec
 from gateway.config.sites import GatewayConfig
 from gateway.connectors.objectstores import make_store
 from infra.clock import Clock
-from infra.objectstore.base import ObjectStore, StoreRefusedError, StoreUnavailableError
+from infra.objectstore.base import ConflictError, ObjectStore, StoreRefusedError, StoreUnavailableError
 from infra.objectstore.versions import OvertakenError, Version, Versions
 from infra.statefiles import StateError
 from infra.threads import run_to_end
 from infra.together import end_tasks
 
 _LOG = logging.getLogger(__name__)
-LEASE_S: Final = 30.0
 # The owner renews when this part of its lease is over, and sooner after a failure.
 _RENEW_PART: Final = 1 / 3
 _AGAIN_PART: Final = 1 / 15
 _STORE_S: Final = 2.0
+# How often a gateway looks that waits for a lease.
+_LOOK_S: Final = 2.0
+# Beside the lease's folder, which holds nothing but its versions.
+_AGREED: Final = "agreed"
+_AGREED_BYTES_MAX: Final = 1000
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
@@ -93,6 +98,10 @@ class Lease:
         """Whether it is the owner at ``now_s``; once it has lost the lease, it never owns it again."""
         return self._until_s is not None and now_s < self._until_s
 
+    def free_s(self) -> float:
+        """Return when it may take the lease, if the owner does not renew it; see ``next_write``."""
+        return self._seen_s + max(self._lease_s, 0.0 if self._record is None else self._record.lease_s)
+
     def lost(self, now_s: float) -> bool:
         """Whether it was the owner and has lost the lease."""
         return self._until_s is not None and now_s >= self._until_s
@@ -114,7 +123,7 @@ class Lease:
         if record is None:
             return self._write(1)
         free = record.released or record.writer == self._writer
-        if free or now_s - self._seen_s >= max(record.lease_s, self._lease_s):
+        if free or now_s >= self.free_s():
             return self._write(record.epoch + 1)
         return None
 
@@ -149,13 +158,21 @@ class Ownership:
         lease_s: how long it holds without a renewal.
     """
 
-    def __init__(self, store: ObjectStore, fleet: str, holder: str, clock: Clock, lease_s: float = LEASE_S) -> None:
+    def __init__(self, store: ObjectStore, fleet: str, holder: str, clock: Clock, lease_s: float) -> None:
         self._versions = Versions(store, f"fleets/{fleet}")
         self._what = f"fleet {fleet} in {store}"
         self._lease = Lease(holder, secrets.token_hex(8), lease_s)
         self._clock = clock
         self._lease_s = lease_s
         self._why = ""
+        self._store = store
+        self._fleet = fleet
+        self._keeping: asyncio.Task[None] | None = None
+
+    @property
+    def vm_tag(self) -> str:
+        """The same for all gateways of the fleet, so that each owner finds the VMs of those before it."""
+        return hashlib.sha256(self._what.encode()).hexdigest()[:16]
 
     @property
     def epoch(self) -> int:
@@ -180,6 +197,36 @@ class Ownership:
             f"({self._why or 'this gateway slept'}): it stops writing; check that it reaches the store"
         )
 
+    async def begin(self) -> None:
+        """Wait until this gateway is the owner, and renew the lease from then on, until ``end``; see ``take``."""
+        await self.take()
+        self._keeping = asyncio.create_task(self.keep(), name="keep the lease")
+
+    async def end(self) -> None:
+        """Stop renewing the lease, and release it if this gateway owns it."""
+        await end_tasks(self._keeping)
+        await self.release()
+
+    def agreed(self, name: str, value: str) -> str:
+        """Return what all gateways of the fleet use under ``name``: the first value that was given. Blocks.
+
+        Raises:
+            StateError: the store cannot be asked.
+        """
+        place = f"{_AGREED}/{self._fleet}/{name}"
+        try:
+            found = self._store.get(place, bytes_max=_AGREED_BYTES_MAX)
+            if found is not None:
+                return found.data.decode()
+            with suppress(ConflictError):
+                self._store.put_if_absent(place, value.encode())
+            found = self._store.get(place, bytes_max=_AGREED_BYTES_MAX)
+        except (StoreUnavailableError, StoreRefusedError) as error:
+            raise StateError(f"{self._what}: {name} cannot be read or written: {error}") from error
+        if found is None:
+            raise StateError(f"{self._what}: {place} was deleted by another program: restore it")
+        return found.data.decode()
+
     async def take(self) -> None:
         """Wait until this gateway is the owner; logs the present owner meanwhile.
 
@@ -200,7 +247,11 @@ class Ownership:
                     record.lease_s,
                 )
             if not self.holds:
-                await self._clock.sleep_until(self._clock.now() + self._lease_s * _RENEW_PART)
+                # Who looks late also sees late that the record does not change.
+                now_s = self._clock.now()
+                look_s = min(_LOOK_S, self._lease_s * _RENEW_PART)
+                free_s = self._lease.free_s()
+                await self._clock.sleep_until(min(now_s + look_s, free_s) if free_s > now_s else now_s + look_s)
         _LOG.info("this gateway owns %s, epoch %d", self._what, self.epoch)
 
     async def keep(self) -> None:
@@ -264,11 +315,11 @@ class Ownership:
 
 
 @asynccontextmanager
-async def owned_fleet(config: GatewayConfig, clock: Clock, lease_s: float = LEASE_S) -> AsyncIterator[Ownership | None]:
-    """Own the fleet of the config inside the block; None if the config names none.
+async def owned_fleet(config: GatewayConfig, clock: Clock) -> AsyncIterator[Ownership | None]:
+    """Yield the ownership of the config's fleet, which ``begin`` takes, and end it; None if the config names none.
 
     Raises:
-        StateError: it cannot be owned.
+        StateError: the object store cannot be used.
     """
     if config.fleet is None or config.object_store is None:
         yield None
@@ -278,11 +329,8 @@ async def owned_fleet(config: GatewayConfig, clock: Clock, lease_s: float = LEAS
         store = await asyncio.to_thread(lambda: make_store(place, wait_s=_STORE_S))
     except (StoreRefusedError, StoreUnavailableError) as error:
         raise StateError(f"gateway.object_store: {error}") from error
-    ownership = Ownership(store, config.fleet, holder, clock, lease_s)
-    await ownership.take()
-    keeping = asyncio.create_task(ownership.keep(), name="keep the lease")
+    ownership = Ownership(store, config.fleet, holder, clock, config.lease_s)
     try:
         yield ownership
     finally:
-        await end_tasks(keeping)
-        await ownership.release()
+        await ownership.end()

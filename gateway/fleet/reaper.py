@@ -37,6 +37,8 @@ class Reaper:
         clock: time.
         take_over: called once for each VM of an earlier gateway; returns whether the VM is in use from now on, until
             ``destroy``.
+        owns: returns whether this gateway owns its fleet. One that does not any more terminates only the VMs that it
+            launched itself, since another gateway uses the others.
 
     Attributes:
         tags: for each new VM: the gateway's, and one for this run of it, so that equal names are not confused.
@@ -50,12 +52,14 @@ class Reaper:
         known: Callable[[], Collection[str]],
         clock: Clock,
         take_over: Callable[[Node], Awaitable[bool]] | None = None,
+        owns: Callable[[], bool] = lambda: True,
     ) -> None:
         self._cloud = cloud
         self._gateway_tags = dict(tags)
         self._known = known
         self._clock = clock
         self._take_over = take_over
+        self._owns = owns
         self._asked: set[str] = set()
         self._taken_over: set[str] = set()
         self._run = secrets.token_hex(8)
@@ -88,7 +92,7 @@ class Reaper:
         if not self._sweeping.cancelled() and (error := self._sweeping.exception()) is not None:
             _LOG.error("the search for VMs that no gateway uses failed: internal error", exc_info=error)
         try:
-            for node in await self._cloud.list(self._gateway_tags):
+            for node in await self._listed():
                 _LOG.warning("%s (%s) still exists at shutdown: terminating it", node.name, node.id)
                 await self.destroy(node)
         except (CloudError, OSError) as error:
@@ -113,12 +117,16 @@ class Reaper:
         Raises:
             CloudError: the cloud does not list its VMs.
         """
-        nodes = [node for node in await self._cloud.list(self._gateway_tags) if node.id not in self._taken_over]
+        nodes = [node for node in await self._listed() if node.id not in self._taken_over]
         known = self._known()
         unknown = [node for node in nodes if not (self._is_ours(node) and node.name in known)]
         lost = [node for node in unknown if not self._is_ours(node) or node.id in self._suspects]
         self._suspects = {node.id for node in unknown}
         await asyncio.gather(*(self._end_unless_taken_over(node) for node in lost))
+
+    async def _listed(self) -> list[Node]:
+        """Return the VMs that are this gateway's to terminate."""
+        return await self._cloud.list(self._gateway_tags if self._owns() else self.tags)
 
     async def _end_unless_taken_over(self, node: Node) -> None:
         if self._take_over is not None and not self._is_ours(node) and node.id not in self._asked:

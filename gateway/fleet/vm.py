@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from gateway.hosts.connection import Connection
+from gateway.hosts.enrol import InService, NotSettledError
 from infra.clouds.base import Node
 from infra.link.client import Address
 from infra.link.shaper import ShapedRelay
@@ -36,6 +37,25 @@ class Vm:
         """Use a connection from now on; an earlier one is closed or lost."""
         self._earlier = self._traffic
         self.connection = connection
+
+    async def close_link(self) -> None:
+        """Close the connection and its relay, if there are any."""
+        if self.connection is not None:
+            await self.connection.close("the VM is being terminated")
+        if self.relay is not None:
+            await self.relay.close()
+
+    def in_service(self) -> InService:
+        """Return the VM's host.
+
+        Raises:
+            NotSettledError: it is being launched, or reconnected.
+        """
+        if self.node is None or self.address is None or not self.launched or self.connection is None:
+            raise NotSettledError(f"{self.name} is being launched")
+        if not self.connection.alive:
+            raise NotSettledError(f"the gateway is reconnecting to {self.name}")
+        return InService(self.name, self.node.host, self.address)
 
     def traffic(self) -> Traffic:
         """Return the traffic over all its links since the last call."""

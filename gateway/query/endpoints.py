@@ -1,4 +1,7 @@
-"""The two ends of a query: opens its sink and its source, and waits while one of them cannot be reached."""
+"""The two ends of a query: opens its sink and its source, and waits while one of them cannot be reached.
+
+It also opens the run log, since in a fleet the sink decides which one counts.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ import pyarrow as pa
 
 from gateway.config.models import QueryConfig
 from gateway.connectors.kafkaclients import shared_group
+from gateway.core.intervals import IntervalSet
+from gateway.query.flow.runlog import LogHead, RunLog
+from gateway.query.handover import RunLogHandover, why_it_stays
 from gateway.query.identity import Identity
 from gateway.sinks.base import Sink, SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
@@ -33,6 +39,7 @@ class Endpoints:
         clock: time.
         upstream: see ``SourceContext``.
         why_not_write: returns why the sink may not be written now (the gateway does not own the fleet), else empty.
+        in_fleet: whether other gateways of a fleet may continue the query, so that its sink stores a handover.
     """
 
     def __init__(
@@ -43,6 +50,8 @@ class Endpoints:
         clock: Clock,
         upstream: Callable[[str], tuple[Path, Callable[[], bool]]],
         why_not_write: Callable[[], str],
+        *,
+        in_fleet: bool = False,
     ) -> None:
         self._name = name
         self._config = config
@@ -50,6 +59,8 @@ class Endpoints:
         self._clock = clock
         self._upstream = upstream
         self._why_not_write = why_not_write
+        self._in_fleet = in_fleet
+        self._handover: RunLogHandover | None = None
         self._outage: Outage | None = None
 
     @property
@@ -66,11 +77,32 @@ class Endpoints:
         """
         ordered = self._config.order is not None
         group = self._shared_group(stateful=stateful)
-        context = SinkContext(self._name, identity.owner, identity.epoch, ordered, self._folder, self._clock, group)
+        self._handover = None
+        if self._in_fleet:
+            stays = why_it_stays(self._config, stateful=stateful)
+            self._handover = RunLogHandover(self._name, identity.place, stays=stays)
+        context = SinkContext(
+            self._name, identity.owner, identity.epoch, ordered, self._folder, self._clock, group, self._handover
+        )
         sink = OwnedSink(make_sink(self._config.sink, context), self._why_not_write)
         await self._outlast(SinkUnavailableError, "sink", sink.open)
         undo.push_async_callback(sink.close)
         return sink
+
+    async def open_log(self, identity: Identity, committed: IntervalSet, undo: AsyncExitStack) -> RunLog:
+        """Return the opened run log; ``undo`` gets the callback that closes it. Call it after ``open_sink``.
+
+        Raises:
+            StateError: it is damaged, belongs to other state, or is in another gateway's state_dir.
+        """
+        path, head = self._folder / "runs.log", LogHead(identity.owner, self._clock.wall())
+        handover = self._handover
+        if handover is None:
+            log = await run_to_end(lambda: RunLog(path, head))
+        else:
+            log = await run_to_end(lambda: handover.open_log(path, head, committed))
+        undo.push_async_callback(run_to_end, log.close)
+        return log
 
     async def open_source(
         self, identity: Identity, schema: pa.Schema, undo: AsyncExitStack, *, stateful: bool

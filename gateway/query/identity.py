@@ -23,13 +23,14 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         owner: names the state.
         code_hash: the hash of SQL, schema and code.
-        epoch: counts the gateways that opened it.
+        epoch: counts the gateways that opened it; in a fleet it begins anew, higher, with each owner.
         sql: the definition with which every run in the log was read; empty, like the next two, in state of an older
             version.
         function: the same.
         schema_ddl: the same.
         state: counts the definitions whose state was discarded; each has its own checkpoint folder.
         begin_seq: where a stateful query of this definition begins.
+        place: names this folder, unlike ``owner``, which a fleet's gateways share; empty in state of an older version.
     """
 
     owner: str
@@ -40,6 +41,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     schema_ddl: str = ""
     state: int = 0
     begin_seq: int = 0
+    place: str = ""
 
     def is_of(self, definition: OpenQuery) -> bool:
         """Whether the state belongs to this definition, by today's hash or by that of an earlier version.
@@ -77,7 +79,7 @@ def read_identity(folder: Path) -> Identity | None:
         raise StateError(f"{path} cannot be read ({error}): restore it from a backup") from error
 
 
-def claim(folder: Path, definition: OpenQuery) -> Identity:
+def claim(folder: Path, definition: OpenQuery, owner: str = "", least_epoch: int = 0) -> Identity:
     """Return the identity of the state in ``folder``, which belongs to ``definition``, with the next epoch. Blocks.
 
     Without a state a new one is created.
@@ -85,6 +87,8 @@ def claim(folder: Path, definition: OpenQuery) -> Identity:
     Args:
         folder: the query's part of the state_dir.
         definition: the definition with which the query is opened.
+        owner: of new state; empty for a random one.
+        least_epoch: the epoch is at least this.
 
     Raises:
         StateError: the identity cannot be read.
@@ -94,8 +98,8 @@ def claim(folder: Path, definition: OpenQuery) -> Identity:
     old = read_identity(folder)
     if old is None:
         make_folder(folder)
-        old = Identity(secrets.token_hex(8), "", 0)
-    return _save(folder, old, definition)
+        old = Identity(owner or secrets.token_hex(8), "", 0)
+    return _save(folder, old, definition, least_epoch)
 
 
 def redefine(folder: Path, old: Identity, definition: OpenQuery, begin_seq: int) -> None:
@@ -110,14 +114,15 @@ def redefine(folder: Path, old: Identity, definition: OpenQuery, begin_seq: int)
     _save(folder, msgspec.structs.replace(old, state=old.state + 1, begin_seq=begin_seq), definition)
 
 
-def _save(folder: Path, identity: Identity, definition: OpenQuery) -> Identity:
+def _save(folder: Path, identity: Identity, definition: OpenQuery, least_epoch: int = 0) -> Identity:
     saved = msgspec.structs.replace(
         identity,
         code_hash=query_hash(definition),
-        epoch=identity.epoch + 1,
+        epoch=max(identity.epoch + 1, least_epoch),
         sql=definition.sql,
         function=definition.function,
         schema_ddl=definition.schema_ddl,
+        place=identity.place or secrets.token_hex(8),
     )
     write_atomically(folder / NAME, msgspec.json.encode(saved))
     return saved

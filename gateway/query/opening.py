@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from engines.query.code import query_hash
 from gateway.config.models import PayloadConfig, QueryConfig
 from gateway.hosts.connection import Connection
 from gateway.query.flow.lane import Lane, LaneOwner
@@ -19,6 +20,7 @@ from gateway.query.identity import Identity, checkpoints
 from infra.clock import Clock
 from infra.messages import Completed, Credit, IsolatingMessage, OpenQuery, Predicate, QueryFailed, QueryReady
 from infra.payload import CodecPolicy, Encoder
+from infra.threads import run_to_end
 from policies.signals import HOME
 
 _OPEN_DEADLINE_S = 120.0
@@ -115,16 +117,23 @@ class Opener:
         opening.ready = await connection.open_query(message, opening.on_message, _OPEN_DEADLINE_S)
         return opening
 
-    async def warm(self, connection: Connection, code_hash: str) -> None:
-        """Run the query once without events on a standby host, and remove it there.
+    async def warm(self, connection: Connection, code_hash: str | None = None) -> None:
+        """Run the query once without events on a host where it is not open, and remove it there.
+
+        Args:
+            connection: to the host.
+            code_hash: of the query; None for that of the present code.
 
         Raises:
+            CodeError: the function's module cannot be found.
             QueryRefusedError: the host cannot open it.
             LinkLost: the link was lost.
             TimeoutError: no answer in time.
         """
         folder = self._folder / "warm-checkpoints"
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        if code_hash is None:
+            code_hash = await run_to_end(lambda: query_hash(self.definition))
         message = msgspec.structs.replace(
             self.definition, code_hash=code_hash, max_batch_runs=BATCH_RUNS_MAX, checkpoint_dir=str(folder)
         )

@@ -15,33 +15,33 @@ from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
 from gateway.core.intervals import IntervalSet
 from gateway.hosts.connection import Connection
-from gateway.journal.deadletters import DEAD_LETTERS, DeadLetterFile, ReplayRefusedError
+from gateway.journal.deadletters import ReplayRefusedError
 from gateway.query import looking
 from gateway.query.commitnews import CommitNews
 from gateway.query.endpoints import Endpoints
 from gateway.query.flow.delivery import PACE, Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
-from gateway.query.flow.letters import LetterLog
 from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.moves import Loss
 from gateway.query.flow.pipeline import PATIENCE, Pipeline
 from gateway.query.flow.run import Run
-from gateway.query.flow.runlog import LogHead, RunLog
+from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.statistics import Tally
+from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity
 from gateway.query.opening import Opener, Opening
+from gateway.query.queryletters import QueryLetters
 from gateway.query.querystate import BrokenQueryError, LaneFailedError, QueryState
 from gateway.query.takingover import TakeOver, settle_source
 from gateway.sinks.base import Sink
 from gateway.sources.base import SourceUnavailableError
+from gateway.sources.replayed import WithReplays
 from infra.clock import Clock
 from infra.failpoints import reached
 from infra.link.channel import LinkLost
 from infra.messages import QueryPlan
-from infra.threads import run_to_end
 from infra.together import end_tasks
 from policies.failures.overdue import Patience
-from policies.failures.poison import BadRows
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ class RunningQuery(QueryState):
         on_failed: called with (query, lane, reason) when it cannot go on on a VM.
         on_overdue: called with (query, reason) when it is to be opened again from its checkpoint with ``reopen``.
         why_not_write: returns why the sink may not be written now (the gateway is not the owner any more), else empty.
+        fleet: if other gateways of a fleet may continue the query on other machines.
         patience: how long a lane's answer is waited for.
         pace: how often the sink is written.
     """
@@ -82,6 +83,7 @@ class RunningQuery(QueryState):
         on_failed: Callable[[str, str, str], None],
         on_overdue: Callable[[str, str], None],
         why_not_write: Callable[[], str] = lambda: "",
+        fleet: OwningFleet | None = None,
         patience: Patience = PATIENCE,
         pace: Pace = PACE,
     ) -> None:
@@ -92,8 +94,8 @@ class RunningQuery(QueryState):
         self._opener = Opener(name, config, folder, code_path, self._lane_failed)
         self._profiler = profiler
         self._clock = clock
-        self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write)
-        self._on_failed, self._on_overdue = on_failed, on_overdue
+        self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write, in_fleet=fleet is not None)
+        self._on_failed, self._on_overdue, self._fleet = on_failed, on_overdue, fleet
         self._memory, self._patience, self._pace = memory, patience, pace
         self._tasks: list[asyncio.Task[None]] = []
         self._news = CommitNews(name)
@@ -106,12 +108,8 @@ class RunningQuery(QueryState):
         self.plan: QueryPlan | None = None
         self.tally = Tally()
         self._more = asyncio.Event()
-        self._replaying = asyncio.Lock()
-        # It outlives a start, so that repeated failures of a query are recognised.
-        self._bad_rows = BadRows(config.dead_letters.most)
-        letters = folder / DEAD_LETTERS
-        told = LetterLog(name, letters, self.tally, clock)
-        self.dead_letters = DeadLetterFile(letters, config.dead_letters.limit_bytes, told.added)
+        self._letters = QueryLetters(name, config, folder, self.tally, clock)
+        self.dead_letters = self._letters.file
 
     def _take(self, run: Run) -> None:
         if self.on_run is not None:
@@ -128,8 +126,8 @@ class RunningQuery(QueryState):
             StateError: the state on disk belongs to another query or is damaged.
             SourceError: the source cannot be read.
         """
-        state = TakeOver(self.name, self.config, self._folder, self._opener, self._clock)
-        await self.begin(home, self._opener, await state.identity(home, self))
+        found = TakeOver(self.name, self.config, self._folder, self._opener, self._clock, self._fleet)
+        await self.begin(home, self._opener, await found.identity(home, self))
 
     async def committed(self, identity: Identity) -> IntervalSet:
         """See ``Deliverer.committed``."""
@@ -148,14 +146,12 @@ class RunningQuery(QueryState):
         self._started = True
 
     async def _open_all(self, opening: Opening, undo: AsyncExitStack) -> None:
-        """Open the log, the sink and the source, and let events flow; ``undo`` gets the callbacks that close them."""
+        """Open the sink, the log and the source, and let events flow; ``undo`` gets the callbacks that close them."""
         ready = opening.ready
         self.plan = ready.plan
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
-        head = LogHead(self._identity.owner, self._clock.wall())
-        log = self._log = await asyncio.to_thread(RunLog, self._folder / "runs.log", head)
-        undo.push_async_callback(run_to_end, log.close)
         sink = await self._endpoints.open_sink(self._identity, undo, stateful=self._stateful)
+        log = self._log = await self._endpoints.open_log(self._identity, sink.committed, undo)
         resume_seq = ready.resume_seq if self._stateful else None
         if looking.is_local(self.config.source):
             await self._settle_source(sink, resume_seq)
@@ -180,7 +176,7 @@ class RunningQuery(QueryState):
             log=log,
             sink=sink,
             dead_letters=self.dead_letters,
-            bad_rows=self._bad_rows,
+            bad_rows=self._letters.bad_rows,
             flush_s=None if order is None else order.flush_s,
             ordered=order is not None,
             memory=self._memory,
@@ -255,21 +251,15 @@ class RunningQuery(QueryState):
             ReplayRefusedError: not possible now.
             OSError: the disk fails; call it again.
         """
-        async with self._replaying:
-            if not self._started or not self._reads_on:
-                raise ReplayRefusedError(f"query {self.name} accepts no events now: retry later")
-            await self._source.look()
-            waiting = self._source.waiting
-            if not waiting:
-                before_seq = self.pipeline.committed_before
-                await run_to_end(lambda: self.dead_letters.move_out(self._folder / "replay", before_seq))
-                await self._source.look()
+        try:
+            return await self._letters.replay(self._replayed_by, lambda: self.pipeline.committed_before)
+        finally:
             self.read_on()
-            if waiting:
-                raise ReplayRefusedError(
-                    f"{waiting} dead letters of query {self.name} are being replayed already: retry when they are done"
-                )
-            return self._source.waiting
+
+    def _replayed_by(self) -> WithReplays:
+        if not self._started or not self._reads_on:
+            raise ReplayRefusedError(f"query {self.name} accepts no events now: retry later")
+        return self._source
 
     async def stop_reading(self) -> None:
         """Read no more events; what was read goes on to the sink."""
@@ -355,7 +345,7 @@ class RunningQuery(QueryState):
 
     async def warm(self, connection: Connection) -> None:
         """See ``Opener.warm``."""
-        await self._opener.warm(connection, self._identity.code_hash)
+        await self._opener.warm(connection, self._identity.code_hash if self._started else None)
 
     async def lose_home(self, loss: Loss | None = None) -> None:
         """Note that the home host is gone: a stateless query's runs wait or go to the cloud; a stateful query waits."""

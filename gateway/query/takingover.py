@@ -8,21 +8,23 @@ says what to do.
 from __future__ import annotations
 
 import logging
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from engines.query.code import query_hash
 from gateway.config.models import FileSinkConfig, QueryConfig
 from gateway.core.intervals import IntervalSet
 from gateway.hosts.connection import Connection
 from gateway.query import looking
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
+from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity, claim, holds_state, read_identity, redefine, remove_old_checkpoints
 from gateway.query.opening import Opener
 from gateway.sources.marks import KafkaMark, described
 from infra.clock import Clock
 from infra.link.channel import LinkLost
+from infra.messages import OpenQuery
 from infra.statefiles import StateError
 from infra.threads import run_to_end
 
@@ -66,6 +68,7 @@ class TakeOver:
         folder: its part of the state_dir.
         opener: opens it with the present definition.
         clock: time.
+        fleet: if other gateways of a fleet may continue the query.
     """
 
     name: str
@@ -73,6 +76,7 @@ class TakeOver:
     folder: Path
     opener: Opener
     clock: Clock
+    fleet: OwningFleet | None = None
 
     async def identity(self, home: Connection, deliverer: Deliverer) -> Identity:
         """Return the identity to continue with, once no events of another definition are left.
@@ -86,9 +90,10 @@ class TakeOver:
             QueryRefusedError: the new definition cannot be opened; the state is unchanged.
         """
         old = await run_to_end(lambda: read_identity(self.folder))
+        owner = await run_to_end(lambda: self._owner(old))
         if old is not None and not old.is_of(self.opener.definition):
             await self._change(old, home, deliverer)
-        identity = await run_to_end(lambda: claim(self.folder, self.opener.definition))
+        identity = await run_to_end(lambda: self._claim(self.opener.definition, owner))
         try:
             await run_to_end(lambda: remove_old_checkpoints(self.folder, identity))
         except OSError as error:
@@ -98,15 +103,32 @@ class TakeOver:
             )
         return identity
 
+    def _owner(self, old: Identity | None) -> str:
+        """Return the owner of new state: in a fleet the one that its gateways agreed on; else empty."""
+        if self.fleet is None:
+            return ""
+        mine = secrets.token_hex(8) if old is None else old.owner
+        owner = self.fleet.agreed(f"queries/{self.name}", mine)
+        if owner != mine and old is not None:
+            raise StateError(
+                f"query {self.name}: {self.folder} holds state of its own, from before this gateway joined the fleet, "
+                "and the fleet has other state of the query. Finish it without the fleet, or remove the folder"
+            )
+        return owner
+
+    def _claim(self, definition: OpenQuery, owner: str = "") -> Identity:
+        least_epoch = 0 if self.fleet is None else self.fleet.least_epoch
+        return claim(self.folder, definition, owner, least_epoch)
+
     async def _change(self, old: Identity, home: Connection, deliverer: Deliverer) -> None:
         # Check whether it can run at all before anything of the old definition is discarded.
-        await self.opener.warm(home, await run_to_end(lambda: query_hash(self.opener.definition)))
+        await self.opener.warm(home)
         stateful = await run_to_end(lambda: holds_state(self.folder, old))
         if stateful and not self.config.new_epoch:
             raise StateError(why_state_is_kept(self.name))
         definition = old.definition(self.opener.definition)
         if definition is not None:
-            old = await run_to_end(lambda: claim(self.folder, definition))
+            old = await run_to_end(lambda: self._claim(definition))
         runs = (await self._log(old)).runs
         if runs and not_in(await deliverer.committed(old), runs):
             if definition is None:

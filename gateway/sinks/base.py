@@ -26,6 +26,18 @@ class FencedError(Exception):
     """Another gateway has taken over this query's sink; this one must stop writing. The message says what to do."""
 
 
+class Handover(Protocol):
+    """What a gateway on another machine needs to continue; a sink stores it with its results (see decision 0098)."""
+
+    def found(self, stored: bytes) -> None:
+        """Receive what the last commit stored (JSON); called when the sink is opened."""
+        ...
+
+    def after(self, committed: IntervalSet) -> bytes:
+        """Return what to store (JSON) with the commit after which ``committed`` is committed. Blocks."""
+        ...
+
+
 class Sink(Protocol):
     """Accepts the results of one query. Runs on the event loop; its methods are called one at a time."""
 

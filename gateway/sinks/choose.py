@@ -15,7 +15,7 @@ from gateway.config.models import (
     SinkConfig,
 )
 from gateway.connectors.objectstores import make_store
-from gateway.sinks.base import Sink
+from gateway.sinks.base import Handover, Sink
 from gateway.sinks.httpsink import HttpSink
 from gateway.sinks.parts.filesink import FileSink
 from gateway.sinks.progress import ProgressFile
@@ -29,12 +29,13 @@ class SinkContext:
 
     Attributes:
         query: its name.
-        owner: identity of the state that numbers the seqs; the same after a restart.
+        owner: identity of the state that numbers the seqs; the same after a restart, and for each owner of a fleet.
         epoch: counts the gateways that opened that state; a gateway with a lower one is a zombie.
         ordered: results are released in order, and gaps must be visible in the output.
         folder: the query's part of the state_dir, for a sink that cannot keep its progress itself.
         clock: time.
         offsets_group: the source's consumer group, if a Kafka sink's transactions can move its offsets.
+        handover: what a Kafka or S3 sink stores for the next owner of the fleet; None without a fleet.
     """
 
     query: str
@@ -44,6 +45,7 @@ class SinkContext:
     folder: Path
     clock: Clock
     offsets_group: str | None = None
+    handover: Handover | None = None
 
 
 def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
@@ -63,6 +65,7 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
                 epoch=context.epoch,
                 clock=context.clock,
                 offsets_group=context.offsets_group,
+                handover=context.handover,
             )
         case MqttSinkConfig():
             from gateway.sinks.mqttsink import MqttSink
@@ -84,5 +87,6 @@ def make_sink(config: SinkConfig, context: SinkContext) -> Sink:
                     writer=writer,
                     format=config.format,
                     ordered=context.ordered,
+                    handover=context.handover,
                 )
             )

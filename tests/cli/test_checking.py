@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from gateway.config import QueryConfig
 from gateway.config.models import PayloadConfig
+from gateway.config.sites import GatewayConfig
 from gateway.views.check import checking
 from infra.messages import Predicate, QueryPlan
 
@@ -56,6 +59,33 @@ def test_class(found: QueryPlan, says: str) -> None:
 def test_what_keeps_a_query_at_home(said: dict[str, str], found: QueryPlan, max_vms: int, says: str) -> None:
     text = checking.goes_away(query(switching=said), found, max_vms)
     assert (says in text) if says else text == ""
+
+
+KAFKA = {"type": "kafka", "brokers": "b:9092", "topics": ["in"]}
+TOPIC = {"type": "kafka", "brokers": "b:9092", "topic": "out"}
+BUCKET = {"type": "s3", "bucket": "out"}
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "stateful", "says"),
+    [
+        (KAFKA, TOPIC, False, "each gateway of fleet town continues it, once this one is silent for 8 s"),
+        (KAFKA, BUCKET, False, "each gateway of fleet town continues it"),
+        (KAFKA, TOPIC, True, "refused without this state_dir: it keeps state"),
+        (KAFKA, {"type": "file", "path": "out"}, False, "a file sink does not store where the query stands. Keep "),
+        (KAFKA, {"type": "http", "url": "http://x/y"}, False, "a http sink does not store"),
+        ({"type": "http", "listen": "127.0.0.1:0"}, BUCKET, False, "the journal of its http source holds events"),
+        ({"type": "file", "path": "."}, BUCKET, False, "the list of the files that it has read"),
+        ({"type": "query", "name": "other"}, BUCKET, False, "it reads the results of query other"),
+    ],
+)
+def test_who_can_continue_it(source: dict[str, Any], sink: dict[str, Any], stateful: bool, says: str) -> None:
+    fleet = GatewayConfig.model_validate(
+        {"state_dir": "state", "fleet": "town", "object_store": {"folder": "store"}, "lease": "8s"}
+    )
+    text = checking.fail_over_text(fleet, query(source=source, sink=sink), stateful=stateful)
+    assert says in text
+    assert ("on storage that every gateway of fleet town can reach" in text) == text.startswith("refused")
 
 
 def test_columns_name_nested_fields() -> None:

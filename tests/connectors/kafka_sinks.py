@@ -9,6 +9,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from gateway.config.connectors.kafka import KafkaSinkConfig
+from gateway.sinks.base import Handover
 from gateway.sinks.kafka.kafkasink import KafkaSink
 from infra.clock import SystemClock
 from tests.connectors.kafka_broker import Broker
@@ -26,6 +27,7 @@ def make_sink(
     group: str | None = None,
     transaction_bytes: int = 32 * 2**20,
     silence_s: float = 15.0,
+    handover: Handover | None = None,
     **settings: Any,
 ) -> KafkaSink:
     """A sink for a topic, not opened."""
@@ -39,6 +41,7 @@ def make_sink(
         offsets_group=group,
         transaction_bytes=transaction_bytes,
         silence_s=silence_s,
+        handover=handover,
     )
 
 

@@ -9,24 +9,29 @@ from typing import Any
 import pyarrow.parquet as pq
 
 
-def read_results(client: Any, bucket: str, prefix: str, form: str = "jsonl") -> list[dict[str, Any]]:
-    """Follow the manifest with only boto3, as a user would who has read the documentation."""
+def part_names(client: Any, bucket: str, prefix: str) -> list[str]:
+    """Return the names of all visible parts in order: what the latest manifest and its pages name."""
     listed = client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/manifest/").get("Contents", [])
     if not listed:
         return []
 
-    def load(key: str) -> bytes:
-        body: bytes = client.get_object(Bucket=bucket, Key=f"{prefix}/{key}")["Body"].read()
-        return body
+    def load(name: str) -> Any:
+        return json.loads(client.get_object(Bucket=bucket, Key=f"{prefix}/{name}")["Body"].read())
 
-    manifest = json.loads(load("manifest/" + max(item["Key"] for item in listed).rpartition("/")[2]))
-    names, page = manifest["parts"], manifest["page"]
+    manifest = load("manifest/" + max(item["Key"] for item in listed).rpartition("/")[2])
+    names: list[str] = manifest["parts"]
+    page = manifest["page"]
     while page:
-        older = json.loads(load(f"pages/{page}"))
+        older = load(f"pages/{page}")
         names, page = older["parts"] + names, older["previous"]
+    return names
+
+
+def read_results(client: Any, bucket: str, prefix: str, form: str = "jsonl") -> list[dict[str, Any]]:
+    """Follow the manifest with only boto3, as a user would who has read the documentation."""
     rows: list[dict[str, Any]] = []
-    for name in names:
-        data = load(f"parts/{name}")
+    for name in part_names(client, bucket, prefix):
+        data = client.get_object(Bucket=bucket, Key=f"{prefix}/parts/{name}")["Body"].read()
         if form == "parquet":
             rows += pq.read_table(BytesIO(data)).to_pylist()
         else:

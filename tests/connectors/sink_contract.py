@@ -6,6 +6,8 @@ A connector's test module subclasses ``SinkContract`` and provides the fixture `
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import random
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -65,6 +67,86 @@ async def opened(subject: SinkSubject, *, owner: str = "me", epoch: int = 1) -> 
     sink = subject.make(owner=owner, epoch=epoch)
     await sink.open()
     return sink
+
+
+class NotedHandover:
+    """A ``Handover`` that stores what is committed then, and notes what it finds; the ``dies_at``-th one is refused."""
+
+    def __init__(self, *, dies_at: int = 0) -> None:
+        self.at_open: object = "nothing"
+        self._left = dies_at
+
+    def found(self, stored: bytes) -> None:
+        self.at_open = json.loads(stored)
+
+    def after(self, committed: IntervalSet) -> bytes:
+        self._left -= 1
+        if self._left == 0:
+            raise DiedError
+        return json.dumps({"committed": list(committed)}).encode()
+
+
+class DiedError(Exception):
+    """The gateway dies here."""
+
+
+class HandoverSubject(SinkSubject, Protocol):
+    """A place of a sink that stores a handover."""
+
+    def make(self, *, owner: str = "me", epoch: int = 1, handover: NotedHandover | None = None) -> Sink:
+        """See ``SinkSubject.make``; ``handover`` is stored with each commit."""
+        ...
+
+
+class HandoverContract:
+    """What a sink must do, besides, that stores what the next owner of a fleet needs."""
+
+    async def test_the_next_owner_finds_what_the_last_commit_stored(self, subject: HandoverSubject) -> None:
+        first = NotedHandover()
+        sink = subject.make(epoch=10**9, handover=first)
+        await sink.open()
+        assert first.at_open is None
+        await sink.commit([release(0, 4), release(5, 9)], at(9))
+        await sink.commit([release(20, 29)], at(9))
+        # The first owner is not closed: it hangs.
+        for lease in (2, 3):
+            later = NotedHandover()
+            again = subject.make(epoch=lease * 10**9, handover=later)
+            await again.open()
+            assert later.at_open == {"committed": [[0, 9], [20, 29]]}
+            await again.close()
+        with pytest.raises(FencedError):
+            await sink.commit([release(10, 19)], at(29))
+        assert await subject.rows() == [row(n) for n in (*range(10), *range(20, 30))]
+
+    async def test_it_always_belongs_to_what_is_committed(self, subject: HandoverSubject) -> None:
+        """A commit that takes several steps, and a gateway that dies before each of them."""
+        gaps = [release(first, first + 2) for first in range(0, 60, 20)]
+        for number in range(1, len(gaps) + 1):
+            sink = subject.make(epoch=2 * number, handover=NotedHandover(dies_at=2))
+            await sink.open()
+            with contextlib.suppress(DiedError):
+                await sink.commit(gaps, at(2))
+            found = NotedHandover()
+            again = subject.make(epoch=2 * number + 1, handover=found)
+            await again.open()
+            assert found.at_open == {"committed": [[each.first_seq, each.last_seq] for each in gaps[:number]]}
+            assert list(again.committed) == [(each.first_seq, each.last_seq) for each in gaps[:number]]
+            await again.close()
+
+    async def test_a_gateway_without_a_fleet_stores_none(self, subject: HandoverSubject) -> None:
+        sink = subject.make(epoch=1, handover=NotedHandover())
+        await sink.open()
+        await sink.commit([release(0, 4)], at(4))
+        await sink.close()
+        alone = await opened(subject, epoch=2)
+        await alone.commit([release(5, 9)], at(9))
+        await alone.close()
+        found = NotedHandover()
+        sink = subject.make(epoch=3, handover=found)
+        await sink.open()
+        assert found.at_open is None
+        await sink.close()
 
 
 class SinkContract:

@@ -9,7 +9,7 @@ import pytest
 from gateway.sinks.base import Sink
 from tests.connectors.kafka_broker import Broker
 from tests.connectors.kafka_sinks import make_sink, values
-from tests.connectors.sink_contract import SinkContract
+from tests.connectors.sink_contract import HandoverContract, NotedHandover, SinkContract
 
 
 class KafkaSubject:
@@ -23,8 +23,12 @@ class KafkaSubject:
         self._topic = topic
         self._made: list[Sink] = []
 
-    def make(self, *, owner: str = "me", epoch: int = 1) -> Sink:
-        sink = make_sink(self._broker.brokers, self._topic, owner=owner, epoch=epoch)
+    def make(self, *, owner: str = "me", epoch: int = 1, handover: NotedHandover | None = None) -> Sink:
+        # With a handover each release takes a transaction, so that a commit takes several steps.
+        most = 32 * 2**20 if handover is None else 1
+        sink = make_sink(
+            self._broker.brokers, self._topic, owner=owner, epoch=epoch, handover=handover, transaction_bytes=most
+        )
         self._made.append(sink)
         return sink
 
@@ -36,7 +40,7 @@ class KafkaSubject:
             await sink.close()
 
 
-class TestKafkaSink(SinkContract):
+class TestKafkaSink(SinkContract, HandoverContract):
     @pytest.fixture
     async def subject(self, broker: Broker) -> Any:
         subject = KafkaSubject(broker, await broker.create_topic())

@@ -147,3 +147,17 @@ async def test_a_writer_that_was_stopped_and_overtaken_is_fenced(broker: Broker)
                 new.says("committed")
         epoch += 2
     await finish(broker, topic, epoch, 0)
+
+
+async def test_a_writer_that_is_suspended_in_the_middle_of_a_commit_writes_nothing_afterwards(broker: Broker) -> None:
+    topic = await broker.create_topic()
+    with writer(broker, topic, 1, failpoints="sink.commit.prepared=stop@2") as old:
+        os.waitid(os.P_PID, old.process.pid, os.WSTOPPED)
+        with writer(broker, topic, 2, count=45) as new:
+            assert new.ends() == 0
+        everything = [record.offset for record in await records(broker, topic, isolation="read_uncommitted")]
+        old.process.send_signal(signal.SIGCONT)
+        assert "its epoch is 2" in old.says("fenced")
+        assert old.process.wait(PROCESS_S) == 3
+    assert [record.offset for record in await records(broker, topic, isolation="read_uncommitted")] == everything
+    assert await values(broker, topic) == [row(n) for n in range(45)]

@@ -96,6 +96,28 @@ def test_killed_at_any_request_among_faults_each_result_is_there_once(s3_server:
     assert len(list(store.list("parts/"))) - len(visible_parts(store)) <= KILLS
 
 
+def test_a_writer_that_is_suspended_in_the_middle_of_a_commit_writes_nothing_afterwards(
+    s3_server: S3Server, bucket: str
+) -> None:
+    """The next writer writes so much that the manifest version which the old one is about to create is free again."""
+    old = Writer(s3_server.endpoint, bucket, 1, 10_000, "sink.commit.prepared=stop@3")
+    try:
+        os.waitid(os.P_PID, old.process.pid, os.WSTOPPED)
+        assert Writer(s3_server.endpoint, bucket, 2, 300).end() == 0
+        found = read_results(s3_server.client(), bucket, PREFIX)
+        parts = set(S3Store(bucket, prefix=PREFIX, endpoint=s3_server.endpoint).list("parts/"))
+        old.process.send_signal(signal.SIGCONT)
+        said, _ = old.process.communicate(timeout=DEADLINE_S)
+        assert old.process.returncode == 1
+        assert b"FencedError" in said
+    finally:
+        old.process.kill()
+    assert found == [row(n) for n in range(len(found))]
+    assert len(found) >= 300
+    assert read_results(s3_server.client(), bucket, PREFIX) == found
+    assert set(S3Store(bucket, prefix=PREFIX, endpoint=s3_server.endpoint).list("parts/")) <= parts
+
+
 def folder_sink(folder: Path, epoch: int = 1, writer: str | None = None, page_parts: int = PAGE_PARTS) -> S3Sink:
     return S3Sink(
         lambda: FolderStore(folder),

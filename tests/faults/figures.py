@@ -14,14 +14,17 @@ _BEGIN, _END = "<!-- figures: make faults -->", "<!-- end of figures -->"
 
 @dataclass(frozen=True)
 class Scale:
-    """How often each fault is injected, and the seed of the random choices."""
+    """How often each fault is injected: in full, or briefly; ``most``: at most so often in full; and the seed."""
 
     full: bool
     seed: int
+    most: int | None = None
 
     def times(self, short: int, full: int) -> int:
         """Return the number for this run."""
-        return full if self.full else short
+        if not self.full:
+            return short
+        return full if self.most is None else min(full, self.most)
 
 
 @dataclass(frozen=True)

@@ -117,8 +117,8 @@ class HttpSender(Sender):
 class KafkaSender(Sender):
     """Produces with an idempotent producer; a batch without an answer is given up, and counts as unknown."""
 
-    def __init__(self, brokers: str, topic: str) -> None:
-        super().__init__()
+    def __init__(self, brokers: str, topic: str, pause_s: float = PAUSE_S) -> None:
+        super().__init__(pause_s)
         self._brokers = brokers
         self._topic = topic
 

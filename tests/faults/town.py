@@ -39,6 +39,7 @@ class TownGateway:
         api_port: the port of its API.
         cloud: overrides of the ``cloud`` part, which has no VMs.
         private: overrides of the ``private`` part.
+        gateway: overrides of the ``gateway`` part.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class TownGateway:
         *,
         cloud: dict[str, Any] | None = None,
         private: dict[str, Any] | None = None,
+        gateway: dict[str, Any] | None = None,
     ) -> None:
         self.folder = folder
         self.state_dir = folder / "state"
@@ -61,6 +63,7 @@ class TownGateway:
                 "slot": "500ms",
                 "api": {"listen": f"127.0.0.1:{api_port}"},
                 "orphan_after": "300s",
+                **(gateway or {}),
             },
             "private": {"spark": {"master": "local[1]"}, **(private or {})},
             "cloud": {
@@ -111,6 +114,14 @@ class TownGateway:
         except (urllib.error.URLError, OSError):
             return False
 
+    def stands_by(self) -> bool:
+        """Return whether it waits for the lease of its fleet, with its engine host ready."""
+        assert self.runs, f"the gateway ended instead of standing by:\n{self.tail()}"
+        try:
+            return bool(self.status()["phase"] == "standby")
+        except (urllib.error.URLError, OSError):
+            return False
+
     @property
     def runs(self) -> bool:
         """Whether the process runs."""
@@ -121,6 +132,17 @@ class TownGateway:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+
+    def freeze(self) -> None:
+        """Stop it with SIGSTOP, as a machine does that hangs."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> int:
+        """Let it go on, and return the exit code with which it ends."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+        return self._process.wait(READY_DEADLINE_S)
 
     def wait_killed(self, deadline_s: float) -> bool:
         """Return whether the process ended by SIGKILL in time."""

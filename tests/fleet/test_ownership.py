@@ -166,6 +166,7 @@ async def test_the_next_owner_comes_at_once_after_an_orderly_end(
     config = GatewayConfig(state_dir=tmp_path, fleet="town", object_store=BucketFolderConfig(folder=tmp_path))
     async with owned_fleet(config, SystemClock()) as first:
         assert first is not None
+        await first.begin()
         assert first.holds
         waiting = asyncio.create_task(second.take())
         await until(lambda: "waiting until the owner stops" in caplog.text)
@@ -205,6 +206,32 @@ async def test_a_sleeper_hears_who_took_over(tmp_path: Path) -> None:
     assert second.epoch == 2
 
 
+async def test_all_gateways_of_a_fleet_use_what_was_given_first(tmp_path: Path) -> None:
+    first, second = contender(FolderStore(tmp_path), "first"), contender(FolderStore(tmp_path), "second")
+    assert first.agreed("queries/q", "a") == "a"
+    assert second.agreed("queries/q", "b") == "a"
+    assert second.agreed("queries/r", "b") == "b"
+    assert first.agreed("queries/q", "c") == "a"
+    other = Ownership(FolderStore(tmp_path), "village", "third", SystemClock(), 1.5)
+    assert other.agreed("queries/q", "d") == "d"
+    assert first.vm_tag == second.vm_tag != other.vm_tag
+    # The lease is not disturbed by it.
+    await first.begin()
+    await first.end()
+    await asyncio.wait_for(second.begin(), DEADLINE_S)
+    assert second.epoch == 2
+    await second.end()
+
+
+async def test_a_store_out_of_reach_is_said(tmp_path: Path) -> None:
+    class Silent(FolderStore):
+        def get(self, name: str, *, bytes_max: int) -> None:
+            raise StoreUnavailableError("the cable is out")
+
+    with pytest.raises(StateError, match="queries/q cannot be read or written: the cable is out"):
+        contender(Silent(tmp_path), "first").agreed("queries/q", "a")
+
+
 async def test_what_is_no_lease_is_said(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     store.put("fleets/town/000000000001", b"?")
@@ -223,6 +250,7 @@ async def test_without_a_fleet_nothing_is_owned(tmp_path: Path) -> None:
     [
         ({"fleet": "town"}, "a fleet needs an object_store"),
         ({"object_store": {"folder": "x"}}, "without a fleet nothing"),
+        ({"fleet": "town", "object_store": {"folder": "x"}, "lease": "4s"}, "too short for an owner to renew it"),
     ],
 )
 def test_a_fleet_and_its_store_go_together(given: dict[str, object], says: str) -> None:

@@ -44,6 +44,22 @@ def reaper_of(cloud: MemoryCloud, clock: Clock, known: Callable[[], set[str]] = 
     return Reaper(cloud, TAGS, known, clock)
 
 
+async def test_a_gateway_that_lost_its_fleet_leaves_the_next_owners_vms_alone() -> None:
+    cloud, clock = MemoryCloud(), LeapingClock()
+    owns = True
+    old, new = Reaper(cloud, TAGS, set, clock, owns=lambda: owns), reaper_of(cloud, clock)
+    sweeping = old.watch()
+    await old.first_sweep()
+    await cloud.create("vm-1", old.tags, USER_DATA)
+    theirs = await cloud.create("vm-2", new.tags, USER_DATA)
+    owns = False
+    await old.sweep()
+    assert theirs.id in cloud.nodes
+    await old.stop()
+    assert sweeping.done()
+    assert set(cloud.nodes) == {theirs.id}
+
+
 async def names(cloud: MemoryCloud) -> set[str]:
     return {node.name for node in cloud.nodes.values()}
 

@@ -17,6 +17,7 @@ from gateway.core.decide.profiler import Profiler
 from gateway.daemon import Daemon
 from gateway.fleet.actuator import Actuator
 from gateway.fleet.clouds import make_cloud
+from gateway.fleet.ownership import Ownership
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import Dial, InService, dial
 from gateway.query.supervision import home as home_module
@@ -71,6 +72,7 @@ class Query(FakeQuery):
         self.shed_share = self.cloud_share = 0.0
         self.dead_letters = SimpleNamespace(count=0)
         self.start_fails: Exception | None = None
+        self.warm_fails: Exception | None = None
         self.fails: Exception | None = None
         self.tally = SimpleNamespace(
             events=0, results=0, latency=SimpleNamespace(mean_s=0.0, weight=0.0, quantile_s=lambda _: 0.0)
@@ -103,6 +105,11 @@ class Query(FakeQuery):
             raise self.start_fails
         self.said.append("restart home" if self.started else "start")
         self.started, self.fails = True, None
+
+    async def warm(self, connection: Connection) -> None:
+        self.said.append("warm")
+        if self.warm_fails is not None:
+            raise self.warm_fails
 
     async def stop_reading(self) -> None:
         self.said.append("stop reading")
@@ -166,6 +173,7 @@ class Site:
         more: str = "",
         dial: Dial = dial,
         cloud: Cloud | None = None,
+        ownership: Ownership | None = None,
     ) -> None:
         self.said: list[str] = []
         self.home = Home(self.said)
@@ -177,7 +185,7 @@ class Site:
             patch.setattr(daemon_module, "Profiler", self._make_profiler)
             patch.setattr(daemon_module, "make_cloud", lambda *made_of: cloud or self._make_cloud(*made_of))
             patch.setattr(daemon_module, "Actuator", self._make_actuator)
-            self.daemon = Daemon(config, clock or SystemClock(), keep_hosts=keep_hosts, dial=dial)
+            self.daemon = Daemon(config, clock or SystemClock(), keep_hosts=keep_hosts, dial=dial, ownership=ownership)
 
     def _make_profiler(self, *made_of: Any) -> Any:
         profiler: Any = Profiler(*made_of)

@@ -112,3 +112,24 @@ def test_an_unreadable_identity_is_named(old: Path) -> None:
     (old / "queries" / "q" / "query.json").write_text("{")
     with pytest.raises(StateError, match=r"query\.json cannot be read"):
         claim(old / "queries" / "q", DEFINITION)
+
+
+def test_in_a_fleet_each_owner_has_higher_epochs_than_all_before(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    first = [claim(one, DEFINITION, owner="agreed", least_epoch=10**9) for _ in range(3)]
+    second = [claim(other, DEFINITION, owner="agreed", least_epoch=2 * 10**9) for _ in range(2)]
+    third = claim(one, DEFINITION, owner="agreed", least_epoch=3 * 10**9)
+    epochs = [identity.epoch for identity in (*first, *second, third)]
+    assert epochs == sorted(set(epochs))
+    assert epochs[0] == 10**9
+    assert {identity.owner for identity in (*first, *second, third)} == {"agreed"}
+    # The folders are told apart all the same.
+    assert {identity.place for identity in first} == {third.place}
+    assert {identity.place for identity in second} != {third.place}
+
+
+def test_state_of_its_own_keeps_its_owner_and_is_named_from_then_on(old: Path) -> None:
+    identity = claim(old / "queries" / "q", DEFINITION, owner="agreed")
+    assert identity.owner == "0123456789abcdef"
+    assert identity.place
+    assert claim(old / "queries" / "q", DEFINITION).place == identity.place

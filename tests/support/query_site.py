@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from gateway.config import Config, load
 from gateway.core.decide.profiler import Profiler
 from gateway.query.flow.delivery import Pace
 from gateway.query.flow.memory import MemoryPool
+from gateway.query.handover import OwningFleet
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import Completed, Credit, OpenQuery, QueryPlan, QueryReady, QueryRefused, RunMessage
@@ -41,12 +42,13 @@ class Engine:
     """A host that answers each run with its rows, each with the SQL of the query that it was sent to.
 
     A query is stateful if its SQL begins with "COUNT"; its state is lost with the host. ``silent``: runs are not
-    answered.
+    answered. ``answers``: says for each run whether it is answered.
     """
 
-    def __init__(self, *, silent: bool = False) -> None:
+    def __init__(self, *, silent: bool = False, answers: Callable[[RunMessage], bool] = lambda _: True) -> None:
         self.host = FakeHost("home")
         self.silent = silent
+        self._answers = answers
         self.opened: dict[int, OpenQuery] = {}
         self._encoder = Encoder(RESULT, codecs=CodecPolicy.parse("none"))
         self._seen = 0
@@ -88,7 +90,7 @@ class Engine:
 
     def _answer(self, run: RunMessage, payload: bytes) -> None:
         self.host.link.say(Credit(query="q", epoch=run.epoch, bytes=len(payload)))
-        if self.silent:
+        if self.silent or not self._answers(run):
             return
         sql = self.opened[run.epoch].sql
         rows = [{"id": row["id"], "lane": sql} for row in self.host.decoded(payload)]
@@ -146,10 +148,13 @@ class Site:
 
     @asynccontextmanager
     async def started(self, engine: Engine, **said: Any) -> AsyncIterator[RunningQuery]:
+        """A query that is open; ``state`` is the name of its state_dir, and ``fleet`` that of its gateway."""
+        state: str = said.pop("state", "state")
+        fleet: OwningFleet | None = said.pop("fleet", None)
         query = RunningQuery(
             "q",
             self.config(**said).queries["q"],
-            folder=self.folder / "state" / "queries" / "q",
+            folder=self.folder / state / "queries" / "q",
             code_path=str(self.folder) if "function" in said else "",
             memory=MemoryPool(1 << 21).share(),
             profiler=Profiler(1.0, {"q": "mean"}),
@@ -157,6 +162,7 @@ class Site:
             upstream=lambda name: (self.folder / name, lambda: True),
             on_failed=lambda *_: None,
             on_overdue=lambda *_: None,
+            fleet=fleet,
             pace=AT_ONCE,
         )
         try:

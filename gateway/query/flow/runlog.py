@@ -180,6 +180,11 @@ class RunLog:
             if self._appended_bytes >= rewrite_bytes:
                 self._rewrite()
 
+    def content(self) -> tuple[LogHead, list[RunRecord]]:
+        """Return the head, and the runs that were not retired, as they are at one moment."""
+        with self._lock:
+            return self.head, self.runs[:]
+
     def note_source(self, mark: Mark) -> None:
         """Store ``mark`` as that of the source of all positions in the log.
 
@@ -256,6 +261,16 @@ class RunLog:
         if good_bytes < self._path.stat().st_size:
             os.truncate(self._path, good_bytes)
             sync_folder(self._path.parent)
+
+
+def replace_log(path: Path, head: LogHead, runs: Sequence[RunRecord]) -> None:
+    """Replace the log at ``path``, which is not open, by another one.
+
+    Raises:
+        OSError: the disk fails; call it again.
+    """
+    make_folder(path.parent)
+    write_atomically(path, b"".join([_line(head), *map(_line, runs)]))
 
 
 def peek(path: Path) -> tuple[LogHead, list[RunRecord]] | None:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Protocol, TypedDict
 from weakref import WeakKeyDictionary
 
+from engines.query.code import CodeError
 from gateway.config.models import Config
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.hosts.enrol import HomeHost, InService
@@ -22,6 +23,7 @@ from gateway.query.running import RunningQuery
 from gateway.query.supervision.trial import TRIAL, Trial
 from infra.clock import Clock
 from infra.clouds.process import Place, ProcessCloud
+from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority
 from infra.runtime import Runtime
 from infra.statefiles import probe
@@ -274,15 +276,35 @@ class Home:
 
     # ------------------------------------------------------------------------------------------------------ the rest
 
-    async def _warm(self, connection: Connection) -> None:
-        """Run every query once on a standby host; a query that is refused there is skipped."""
-        for query in self._queries.values():
-            if not query.started:
-                continue
+    async def warm(self, wanted: Callable[[], bool]) -> None:
+        """Run every query once on its host, where none is open yet, so that they open sooner.
+
+        Args:
+            wanted: returns False when there is no time for it any more.
+        """
+        for name, query in self._queries.items():
+            keeper = self._own.get(name, self._shared)
+            assert keeper is not None, "a query without a host of its own shares one"
+            connection = await keeper.ready()
+            if not wanted():
+                return
             try:
-                await query.warm(connection)
-            except QueryRefusedError as error:
-                _LOG.warning("query %s could not be warmed up on the standby host: %s", query.name, error)
+                await self._warm_up(query, connection)
+            except (LinkLost, TimeoutError) as error:
+                _LOG.warning("query %s could not be warmed up: %s", name, error)
+
+    async def _warm(self, connection: Connection) -> None:
+        """Run every open query once on a standby host."""
+        for query in self._queries.values():
+            if query.started:
+                await self._warm_up(query, connection)
+
+    async def _warm_up(self, query: RunningQuery, connection: Connection) -> None:
+        """Run a query once on a host; one that is refused there is skipped."""
+        try:
+            await query.warm(connection)
+        except (CodeError, QueryRefusedError) as error:
+            _LOG.warning("query %s could not be warmed up on an engine host: %s", query.name, error)
 
     def _all_progressed(self, keeper: HostKeeper, names: Sequence[str]) -> bool:
         """Return whether each query completed something since the last loss, or has nothing to do."""

@@ -53,6 +53,7 @@ class ControlRecord(msgspec.Struct, frozen=True):
         writer: names the one opening of the sink that wrote it.
         committed: the seq intervals whose results are in, those of its own transaction included.
         source: the source position up to which every result is committed.
+        handover: see ``gateway.sinks.base.Handover``; null without a fleet.
     """
 
     owner: str
@@ -60,6 +61,7 @@ class ControlRecord(msgspec.Struct, frozen=True):
     writer: str
     committed: list[tuple[int, int]]
     source: Position
+    handover: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class ControlTopic:

@@ -24,7 +24,7 @@ from gateway.connectors.kafkaclients import client_settings
 from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.base import FencedError, ReleasedRows, SinkUnavailableError
+from gateway.sinks.base import FencedError, Handover, ReleasedRows, SinkUnavailableError
 from gateway.sinks.kafka.control import ControlRecord, ControlTopic
 from gateway.sinks.kafka.producer import (
     BATCH_BYTES,
@@ -63,6 +63,7 @@ class KafkaSink:
         epoch: counts the gateways that opened that state.
         clock: measures pauses.
         offsets_group: the consumer group of a source on the same brokers, whose offsets move with the results.
+        handover: what is stored for the next owner of the fleet; None without a fleet.
         transaction_bytes: larger commits take several transactions.
         silence_s: brokers that confirm nothing for this long are unreachable.
 
@@ -79,6 +80,7 @@ class KafkaSink:
         epoch: int,
         clock: Clock,
         offsets_group: str | None = None,
+        handover: Handover | None = None,
         transaction_bytes: int = _TRANSACTION_BYTES,
         silence_s: float = _SILENCE_S,
     ) -> None:
@@ -90,6 +92,8 @@ class KafkaSink:
         self._clock = clock
         self._writer = secrets.token_hex(8)
         self._group = offsets_group
+        self._handover = handover
+        self._stored = msgspec.Raw(b"null")
         self._transaction_bytes = transaction_bytes
         self._silence_s = silence_s
         try:
@@ -168,6 +172,7 @@ class KafkaSink:
         assert producer is not None, "the sink is settled before it is written"
         committed = IntervalSet([*self.committed, *((release.first_seq, release.last_seq) for release in group)])
         position = self._source if source is None else source
+        stored = await self._to_store(committed) if group else self._stored
         self._settled = False
         ends_s = asyncio.get_running_loop().time() + _TRANSACTION_S
         async with self._reachable("take results", self._silence_s) as wait:
@@ -176,7 +181,7 @@ class KafkaSink:
             if source is not None:
                 await self._send_offsets(producer, source)
             # Last, so that other queries' readers of the control topic wait as briefly as possible.
-            progress = ControlRecord(self._owner, self._epoch, self._writer, list(committed), position)
+            progress = ControlRecord(self._owner, self._epoch, self._writer, list(committed), position, stored)
             await producer.send_and_wait(
                 self._control.topic, msgspec.json.encode(progress), key=self._control.key, partition=0
             )
@@ -185,8 +190,12 @@ class KafkaSink:
             await producer.commit_transaction()
             if group:
                 reached("sink.commit.visible")
-        self.committed, self._source = committed, position
+        self.committed, self._source, self._stored = committed, position, stored
         self._settled = True
+
+    async def _to_store(self, committed: IntervalSet) -> msgspec.Raw:
+        handover = self._handover
+        return msgspec.Raw(b"null" if handover is None else await run_to_end(lambda: handover.after(committed)))
 
     async def _send_results(
         self, producer: AIOKafkaProducer, group: Sequence[ReleasedRows], on_confirmed: Callable[[], None]
@@ -231,6 +240,9 @@ class KafkaSink:
             self._judge(last)
         if last is not None:
             self.committed, self._source = IntervalSet(last.committed), last.source
+            self._stored = last.handover.copy()
+        if self._handover is not None and not self._opened:
+            self._handover.found(bytes(self._stored))
         if last is None or last.writer != self._writer:
             # The claim: it shows a fenced writer who fenced it, from the first moment on.
             await self._transact([], None)

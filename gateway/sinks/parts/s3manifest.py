@@ -41,6 +41,7 @@ class S3Manifest(msgspec.Struct, frozen=True):
         committed: the seq intervals whose results are committed.
         parts: names of the latest parts, at most ``PAGE_PARTS``.
         page: name of the page with the earlier parts, or empty.
+        handover: see ``gateway.sinks.base.Handover``; null without a fleet.
     """
 
     owner: str
@@ -50,6 +51,7 @@ class S3Manifest(msgspec.Struct, frozen=True):
     committed: list[tuple[int, int]]
     parts: list[str]
     page: str = ""
+    handover: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
-from gateway.sinks.base import FencedError, ReleasedRows, SinkError, SinkUnavailableError
+from gateway.sinks.base import FencedError, Handover, ReleasedRows, SinkError, SinkUnavailableError
 from gateway.sinks.parts import s3manifest as manifests
 from gateway.sinks.parts.filesink import PartName, split_parts, write_part
 from gateway.sinks.parts.s3manifest import PAGE_PARTS, PAGES, PARTS, Page, S3Manifest
@@ -50,6 +50,7 @@ class S3Sink:
         format: JSON lines or Parquet.
         ordered: True cuts a new part at every gap, so that each part is one interval.
         page_parts: how many parts the manifest names before their names go onto a page.
+        handover: what is stored for the next owner of the fleet; None without a fleet.
 
     Raises:
         StateError: the content belongs to another state, or the store refuses.
@@ -67,12 +68,14 @@ class S3Sink:
         format: Format,  # noqa: A002 -- the config's word
         ordered: bool,
         page_parts: int = PAGE_PARTS,
+        handover: Handover | None = None,
     ) -> None:
         self._owner = owner
         self._epoch = epoch
         self._format: Format = format
         self._ordered = ordered
         self._page_parts = page_parts
+        self._handover = handover
         self._writer = writer
         self._attempt: _Attempt | None = None
         # Objects that may have been written, some of which the next version names.
@@ -87,6 +90,8 @@ class S3Sink:
         except StoreRefusedError as error:
             raise StateError(str(error)) from error
         self.committed = IntervalSet(self._manifest.committed)
+        if handover is not None:
+            handover.found(bytes(self._manifest.handover))
 
     def commit(self, releases: Sequence[ReleasedRows], source: Position) -> None:  # noqa: ARG002 -- parts keep no source position
         """See ``Sink.commit``."""
@@ -209,8 +214,10 @@ class S3Sink:
         if len(old.parts) >= self._page_parts:
             page = f"{old.parts[0].partition('-')[0]}-{manifests.unique_name(self._epoch)}"
             parts = [part]
-        intervals = list(IntervalSet([*old.committed, *((first, last) for first, last, _ in key)]))
-        manifest = S3Manifest(self._owner, self._epoch, self._writer, old.next_release + 1, intervals, parts, page)
+        committed = IntervalSet([*old.committed, *((first, last) for first, last, _ in key)])
+        stored = msgspec.Raw(b"null" if self._handover is None else self._handover.after(committed))
+        release = old.next_release + 1
+        manifest = S3Manifest(self._owner, self._epoch, self._writer, release, list(committed), parts, page, stored)
         return _Attempt(key, part, manifest)
 
     def _part_name(self, group: Sequence[ReleasedRows]) -> str:

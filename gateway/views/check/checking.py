@@ -22,7 +22,9 @@ from gateway.config.models import (
     QuerySourceConfig,
     ThresholdsConfig,
 )
+from gateway.config.sites import GatewayConfig
 from gateway.config.words import units
+from gateway.query.handover import why_it_stays
 from infra.messages import OpenQuery, Predicate, QueryPlan
 
 _COMPARED = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -118,6 +120,23 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, master: str = "lo
         yield "files", files_text(found.files, master)
     if found.results is not None:
         yield "results", ", ".join(f"{field.name} {field.type}" for field in found.results)
+
+
+def fail_over_text(gateway: GatewayConfig, query: QueryConfig, *, stateful: bool) -> str:
+    """Return whether another gateway of the fleet can continue a query, and what to do if it cannot.
+
+    Args:
+        gateway: with a fleet.
+        query: the query's config.
+        stateful: whether its plan keeps state.
+    """
+    stays = why_it_stays(query, stateful=stateful)
+    if stays:
+        return (
+            f"refused without this state_dir: {stays}. Keep {gateway.state_dir} on storage that every gateway of fleet "
+            f"{gateway.fleet} can reach, or the query waits until this machine is back"
+        )
+    return f"each gateway of fleet {gateway.fleet} continues it, once this one is silent for {gateway.lease_s:g} s"
 
 
 def class_text(plan: QueryPlan) -> str:

@@ -13,7 +13,7 @@ from gateway.config import Config, ConfigError, load
 from gateway.config.configstate import why_not_this_config
 from gateway.config.load import problem_at
 from gateway.hosts.mastercheck import KEY, MasterAwayError, see_master
-from gateway.views.check.checking import Analysed, analyse, explain, source_text
+from gateway.views.check.checking import Analysed, analyse, explain, fail_over_text, source_text
 from gateway.views.check.checkstate import Found, look_at_state
 from infra.statefiles import StateError
 
@@ -118,6 +118,10 @@ def _explain(out: Console, config: Config, name: str, found: Analysed, state: Fo
     table.add_row("source", Text(source_text(query)))
     if state.text:
         table.add_row("state", Text(state.text))
+    if config.gateway.fleet is not None:
+        plan = found.plan
+        stateful = plan is not None and plan.switch_class == "whole"
+        table.add_row("fail-over", Text(fail_over_text(config.gateway, query, stateful=stateful)))
     for label, text in explain(query, found, config.cloud.max_vms, config.private.spark.master):
         table.add_row(label, Text(text))
     out.print(table)

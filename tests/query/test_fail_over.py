@@ -1,0 +1,167 @@
+"""A query that gateways with a state_dir each continue one after another: the sink alone tells the next one where."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.query.handover import OwningFleet
+from gateway.query.running import RunningQuery
+from gateway.sinks import choose
+from gateway.sinks.base import FencedError
+from gateway.sinks.parts.s3manifest import FOLDER, visible_parts
+from infra.messages import RunMessage
+from infra.objectstore.folder import FolderStore
+from infra.objectstore.versions import Versions
+from infra.statefiles import StateError
+from tests.support.query_site import Engine, Site
+from tests.support.waiting import until
+
+SEED = 20261123
+EVENTS = 1000
+OWNERS = 10
+S3: dict[str, Any] = {"type": "s3", "bucket": "results"}
+
+
+class Town:
+    """Two state_dirs, one sink, one fleet; each ``fleet`` is that of the next owner."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.site = Site(folder)
+        self.store = FolderStore(folder / "bucket")
+        patch.setattr(choose, "make_store", lambda *_, **__: self.store)
+        self.agreed: dict[str, str] = {}
+        self.epoch = 0
+
+    def next_owner(self) -> OwningFleet:
+        self.epoch += 1
+        epoch = self.epoch
+        return OwningFleet(epoch=lambda: epoch, agreed=lambda name, value: self.agreed.setdefault(name, value))
+
+    def rows(self) -> list[tuple[int, str]]:
+        parts = [self.store.get(name, bytes_max=1 << 20) for name in visible_parts(self.store)]
+        found = [json.loads(line) for part in parts if part is not None for line in part.data.splitlines()]
+        return [(row["id"], row["lane"]) for row in found]
+
+    def committed(self) -> list[tuple[int, int]]:
+        """The ranges of seq whose results are there, as an independent reader sees them."""
+        latest = Versions(self.store, FOLDER).latest()
+        found: list[tuple[int, int]] = [] if latest is None else json.loads(latest.data)["committed"]
+        return found or [(0, -1)]
+
+    def ids(self) -> list[int]:
+        return [number for number, _ in self.rows()]
+
+
+@pytest.fixture
+def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Town:
+    return Town(tmp_path, monkeypatch)
+
+
+def up_to(last: int, held: int) -> Callable[[RunMessage], bool]:
+    """Say whether a run ends by ``last`` and does not hold the event ``held``."""
+    return lambda run: run.last_seq <= last and not run.first_seq <= held <= run.last_seq
+
+
+def reaches(town: Town, seq: int) -> bool:
+    """Whether anything from ``seq`` on is committed."""
+    return town.committed()[-1][1] >= seq
+
+
+async def test_any_number_of_owners_deliver_each_event_once(town: Town) -> None:
+    """Each owner is overtaken while it works, with holes in what it has committed, and works on for a while."""
+    print(f"seed {SEED}")
+    chance = random.Random(SEED)
+    town.site.write("in.jsonl", range(EVENTS))
+    settings: dict[str, Any] = {"sink": S3, "order": {"by": "arrival", "flush": "10ms"}}
+    earlier: list[RunningQuery] = []
+    async with AsyncExitStack() as owners:
+        for number in range(OWNERS):
+            held = town.committed()[-1][1] + chance.randint(1, 20)
+            query = await owners.enter_async_context(
+                town.site.started(
+                    Engine(answers=up_to(held + 60, held)),
+                    state=f"state-{number % 2}",
+                    fleet=town.next_owner(),
+                    runs={"max_events": chance.randint(3, 20)},
+                    **settings,
+                )
+            )
+            await until(partial(reaches, town, held + 1))
+            assert len(town.committed()) > 1  # what is before the hole, and what is after it
+            earlier.append(query)
+        last = await owners.enter_async_context(
+            town.site.started(Engine(), state="state-new", fleet=town.next_owner(), **settings)
+        )
+        await until(lambda: last.drained or last.failure() is not None)
+        assert last.failure() is None
+        assert all(old.failure() is None or isinstance(old.failure(), FencedError) for old in earlier)
+    assert Counter(town.ids()) == Counter(range(EVENTS))
+
+
+async def test_a_query_with_state_is_continued_only_where_its_state_is(town: Town) -> None:
+    town.site.write("in.jsonl", range(40))
+    counting: dict[str, Any] = {"sink": S3, "sql": "COUNT all"}
+    async with town.site.started(Engine(), state="state-0", fleet=town.next_owner(), **counting) as query:
+        await until(lambda: query.drained)
+    with pytest.raises(
+        StateError, match=r"only be continued with the state_dir of another gateway of the fleet \(it keeps state"
+    ):
+        async with town.site.started(Engine(), state="state-1", fleet=town.next_owner(), **counting):
+            pass
+    town.site.write("in.jsonl", range(60))
+    async with town.site.started(Engine(), state="state-0", fleet=town.next_owner(), **counting) as query:
+        await until(lambda: query.drained)
+    assert town.ids() == list(range(60))
+
+
+async def test_a_gateway_that_joins_with_its_state_keeps_it_and_hands_it_over(town: Town) -> None:
+    """The state of an earlier version, or of a gateway without a fleet."""
+    town.site.write("in.jsonl", range(40))
+    async with town.site.started(Engine(), state="state-0", sink=S3) as query:
+        await until(lambda: query.drained)
+    town.site.write("in.jsonl", range(80))
+    with pytest.raises(StateError, match="different state_dir"):
+        async with town.site.started(Engine(), state="state-1", sink=S3):
+            pass
+    async with town.site.started(Engine(), state="state-0", fleet=town.next_owner(), sink=S3) as query:
+        await until(lambda: query.drained)
+    town.site.write("in.jsonl", range(100))
+    async with town.site.started(Engine(), state="state-2", fleet=town.next_owner(), sink=S3) as query:
+        await until(lambda: query.drained)
+    assert town.ids() == list(range(100))
+
+
+async def test_state_of_its_own_is_not_mixed_with_that_of_the_fleet(town: Town) -> None:
+    town.site.write("in.jsonl", range(40))
+    async with town.site.started(Engine(), state="state-0", fleet=town.next_owner(), sink=S3) as query:
+        await until(lambda: query.drained)
+    async with town.site.started(Engine(), state="state-1") as query:  # to a folder, without the fleet
+        await until(lambda: query.drained)
+    with pytest.raises(StateError, match="holds state of its own, from before this gateway joined the fleet"):
+        async with town.site.started(Engine(), state="state-1", fleet=town.next_owner(), sink=S3):
+            pass
+
+
+async def test_the_next_owner_may_have_another_definition(town: Town) -> None:
+    town.site.write("in.jsonl", range(100))
+    held = Engine(answers=lambda run: run.first_seq < 50)
+    said: dict[str, Any] = {"sink": S3, "order": {"by": "arrival", "flush": "10ms"}}
+    async with town.site.started(held, state="state-0", fleet=town.next_owner(), sql="SELECT old", **said):
+        await until(lambda: town.committed()[-1][1] == 49)
+    async with town.site.started(Engine(), state="state-1", fleet=town.next_owner(), sql="SELECT new", **said) as query:
+        await until(lambda: query.drained)
+    assert town.rows() == [(i, "SELECT old" if i < 50 else "SELECT new") for i in range(100)]
+    # The first gateway comes back with what it read then, and with the new definition.
+    town.site.write("in.jsonl", range(120))
+    async with town.site.started(Engine(), state="state-0", fleet=town.next_owner(), sql="SELECT new", **said) as query:
+        await until(lambda: query.drained)
+    assert town.ids() == list(range(120))
