@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session, one Kafka broker."""
+"""What all tests share: one Spark session, one Kafka broker, one list of figures."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from engines.spark.scratch import remove_own
 from tests.connectors.kafka_broker import Broker
+from tests.faults.figures import FULL, Figures, Scale
 
 # Machines are noisy: how long an example takes is no finding. A change is not refused for an example that chance found
 # in code it did not touch: the same ones are tried each time. SPILLWAY_EXAMPLES=new looks for others.
@@ -55,6 +56,21 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker.start()
     yield broker
     broker.stop()
+
+
+@pytest.fixture(scope="session")
+def scale() -> Scale:
+    """Fault tests are short unless ``SPILLWAY_FAULTS=full``; ``SPILLWAY_SEED`` repeats the same random choices."""
+    return Scale(FULL, int(os.environ.get("SPILLWAY_SEED", "20261121")))
+
+
+@pytest.fixture(scope="session")
+def figures() -> Iterator[Figures]:
+    """What the fault tests and those of the WAN measure; kept when a full run ends."""
+    found = Figures(judge_times=FULL)
+    yield found
+    if FULL:
+        found.keep()
 
 
 @pytest.fixture(scope="session")
