@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from queue import Empty, Queue
 
 import paho.mqtt.client as paho
@@ -19,6 +20,7 @@ from paho.mqtt.properties import Properties
 
 BUNCH = 20
 PAUSE_S = 0.05
+FILE_PAUSE_S = 0.2
 # Each so-many-th bunch holds a record that is no event.
 BAD_EACH = 20
 
@@ -112,6 +114,22 @@ class HttpSender(Sender):
             connection.close()
         assert status in (200, 429, 503), f"POST was answered with {status}"
         return status == 200
+
+
+class FileSender(Sender):
+    """Puts files into a folder, one for each bunch, complete when they appear."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(FILE_PAUSE_S)
+        self._folder = folder
+        folder.mkdir()
+
+    def _send_all(self) -> None:
+        for bunch, numbers in self._bunches():
+            path = self._folder / f"{bunch:06}.jsonl"
+            path.with_suffix(".tmp").write_bytes(b"".join(event(n) + b"\n" for n in numbers))
+            path.with_suffix(".tmp").rename(path)
+            self.taken += numbers
 
 
 class KafkaSender(Sender):

@@ -1,7 +1,8 @@
-"""A gateway among real neighbours: Kafka to Kafka, HTTP to files, MQTT to S3, all at once, and ledgers of all of it."""
+"""A gateway among real neighbours: files to files, Kafka to Kafka, HTTP to files, MQTT to S3, and ledgers of it all."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
@@ -12,6 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -19,12 +21,32 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tests.connectors.s3_server import CREDENTIALS
-from tests.e2e.harness import parts_in, until
-from tests.faults.senders import Sender, bad
+from tests.connectors.kafka_broker import Broker
+from tests.connectors.mosquitto import Mosquitto
+from tests.connectors.ports import free_ports
+from tests.connectors.s3_reader import read_results
+from tests.connectors.s3_server import CREDENTIALS, Fault, FaultProxy, S3Server
+from tests.e2e.harness import end_hosts, parts_in, processes_with, until
+from tests.faults.readers import topic_rows
+from tests.faults.senders import FileSender, HttpSender, KafkaSender, MqttSender, Sender, bad
 
 SCHEMA = "id STRING, n BIGINT"
 SQL = "SELECT id, n, n * 2 AS twice FROM events WHERE n % 10 <> 3"
+# Most events go to the VM while there is one, however idle home is.
+EAGER = {
+    "share": "80%",
+    "start_vm_above": "20ms",
+    "send_above": "10ms",
+    "keep_vm_above": "5ms",
+    "keep_vm_bytes": "0B",
+    "tolerance": "0s",
+}
+# One VM, which is paid for as long as a test lasts: a gateway that is started again adopts it.
+ONE_VM = {
+    "max_vms": 1,
+    "billing": {"period": "4h", "minimum": "4h", "usd_per_hour": 0.001, "usd_per_gb_sent": 0.09},
+    "budget": {"usd_per_day": 100},
+}
 READY_DEADLINE_S = 120.0
 # What is sent must have arrived so long after the last fault; generous, since the machine is noisy.
 ARRIVAL_DEADLINE_S = 180.0
@@ -76,13 +98,26 @@ class TownGateway:
         with self._config.open("w") as file:
             YAML(typ="safe").dump(document, file)
         self._process: subprocess.Popen[bytes] | None = None
+        self._begin = folder / "failpoints-begin"
+        self._earlier: Counter[str] = Counter()
+        self._answered: Counter[str] = Counter()
 
-    def start(self, failpoints: str = "") -> None:
-        """Start the process."""
+    def start(self, failpoints: str = "", *, armed: bool = True) -> None:
+        """Start the process; the failpoints work from its start on, or from ``arm`` on."""
         command = [sys.executable, "-m", "gateway", "run", str(self._config), "--keep-hosts"]
         environment = {**os.environ, **CREDENTIALS, "SPILLWAY_FAILPOINTS": failpoints}
+        environment["SPILLWAY_FAILPOINTS_FROM"] = str(self._begin)
+        self._begin.unlink(missing_ok=True)
+        if armed:
+            self.arm()
+        self._earlier += self._answered
+        self._answered.clear()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+
+    def arm(self) -> None:
+        """Let the failpoints work from now on."""
+        self._begin.touch()
 
     def start_ready(self) -> float:
         """Start it, and return how many seconds passed until it said that it was ready."""
@@ -102,6 +137,31 @@ class TownGateway:
         """Return what the gateway says of itself."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._api_port}/status", timeout=60) as answer:
             return dict(json.load(answer))
+
+    def look(self) -> int:
+        """Note which site has answered how many events; return how many runs are under way on VMs."""
+        queries = self.status()["queries"].values()
+        self._answered.clear()
+        for each in queries:
+            for lane, events in each["events_by_lane"].items():
+                self._answered["home" if lane == "home" else "cloud"] += events
+        return sum(runs for each in queries for lane, runs in each["runs_in_lanes"].items() if lane != "home")
+
+    @property
+    def answered(self) -> Counter[str]:
+        """How many events ``home`` and ``cloud`` had answered when we looked last, in all lives of the gateway."""
+        return self._earlier + self._answered
+
+    def host_pids(self, of: str) -> list[int]:
+        """The processes of the engine hosts that run at ``home``, or of the ``vms``."""
+        records = [json.loads(path.read_text()) for path in (self.state_dir / of).glob("vm-*.json")]
+        return [record["pid"] for record in records if record["stage"] == "running"]
+
+    def orphans(self) -> list[str]:
+        """Return the records and processes of VMs that are left."""
+        folder = self.state_dir / "vms"
+        left = [f"process {pid}" for pid in processes_with(f"{folder}/")]
+        return left + [path.name for path in folder.glob("vm-*.json")]
 
     def ready(self) -> bool:
         """Return whether ``/ready`` says so."""
@@ -168,7 +228,117 @@ class TownGateway:
 
 def query(source: dict[str, Any], sink: dict[str, Any]) -> dict[str, Any]:
     """Return a query that keeps nine events of ten."""
-    return {"source": source, "schema": SCHEMA, "sql": SQL, "sink": sink, "qos": {"latency": "2s"}}
+    # A busy machine may need longer than the default to start Spark again, and then results would rightly come late.
+    order = {"flush": "240s"}
+    eager = {"order": order, "switching": EAGER}
+    return {"source": source, "schema": SCHEMA, "sql": SQL, "sink": sink, "qos": {"latency": "2s"}, **eager}
+
+
+class Town:
+    """A gateway, its neighbours, and the senders with their ledgers.
+
+    Args:
+        folder: for all of it.
+        broker: Kafka.
+        cloud: overrides of the ``cloud`` part, which has no VMs.
+    """
+
+    def __init__(self, folder: Path, broker: Broker, cloud: dict[str, Any]) -> None:
+        self.folder = folder
+        self.broker = broker
+        self.mosquitto = Mosquitto(folder / "mosquitto").start()
+        self.s3 = S3Server(folder)
+        self.bucket = self.s3.make_bucket()
+        self.s3_fault: Fault = ""
+        self.proxy = FaultProxy(self.s3.port, lambda *_: self.s3_fault, late_s=2.0)
+        api_port, self._http_port = free_ports(2)
+        self.topic_in = asyncio.run(broker.create_topic())
+        self.topic_out = asyncio.run(broker.create_topic())
+        self._filed = FileSender(folder / "in")
+        self.gateway = TownGateway(folder, self._queries(), api_port, cloud=cloud)
+        self.senders: dict[Sender, Callable[[], list[dict[str, Any]]]] = {}
+
+    def _queries(self) -> dict[str, Any]:
+        small = {"limit": "64MB", "segment": "64KiB"}
+        posted = {"type": "http", "listen": f"127.0.0.1:{self._http_port}", "journal": small}
+        streamed = {"type": "kafka", "brokers": self.broker.brokers, "topics": [self.topic_in]}
+        sensed = {
+            "type": "mqtt",
+            "host": "127.0.0.1",
+            "port": self.mosquitto.port,
+            "topics": ["sensors/#"],
+            "qos": 2,
+            "journal": small,
+        }
+        filed = {"type": "file", "path": str(self.folder / "in"), "follow": True}
+        results = {"type": "s3", "bucket": self.bucket, "prefix": "out", "endpoint": self.proxy.endpoint}
+        return {
+            "posted": query(posted, {"type": "file", "path": str(self.folder / "posted")}),
+            "streamed": query(streamed, {"type": "kafka", "brokers": self.broker.brokers, "topic": self.topic_out}),
+            "sensed": query(sensed, results),
+            "filed": query(filed, {"type": "file", "path": str(self.folder / "filed")}),
+        }
+
+    def send(self) -> None:
+        """Let all senders begin."""
+        self.senders = {
+            HttpSender(self._http_port): lambda: file_rows(self.folder / "posted"),
+            KafkaSender(self.broker.brokers, self.topic_in): lambda: topic_rows(self.broker.brokers, self.topic_out),
+            MqttSender(self.mosquitto.port, "sensors/one"): lambda: read_results(self.s3.client(), self.bucket, "out"),
+            self._filed: lambda: file_rows(self.folder / "filed"),
+        }
+        for sender in self.senders:
+            sender.start()
+
+    def until_the_cloud_holds(self, part: float) -> None:
+        """Wait until runs are under way on a VM, and VMs have answered this part of all events so far."""
+
+        def holds() -> bool:
+            return self.gateway.look() > 0 and self.gateway.answered["cloud"] >= part * self.taken
+
+        until(holds, f"runs are under way on a VM, and VMs have answered {part:.0%} of all events")
+
+    def settle(self) -> None:
+        """Let the senders end, wait for what they sent, drain, and compare everything with the ledgers."""
+        if not self.gateway.runs:
+            self.gateway.start_ready()
+        for sender in self.senders:
+            sender.stop()
+        all_arrived(self.senders)
+        self.gateway.look()
+        self.gateway.drain()
+        wrong = [account(sender, rows()) for sender, rows in self.senders.items()]
+        posted = next(sender for sender in self.senders if isinstance(sender, HttpSender))
+        wrong.append(dead_letters_account(posted, self.gateway.dead_letters("posted")))
+        assert not any(wrong), "\n".join(text for text in wrong if text)
+        assert not self.gateway.orphans()
+
+    def s3_fails(self, fault: Fault, for_s: float) -> None:
+        """Let the object store answer like this for a while."""
+        self.s3_fault = fault
+        time.sleep(for_s)
+        self.s3_fault = ""
+
+    def mosquitto_restarts(self) -> None:
+        """Stop it in order, and start it again."""
+        self.mosquitto.stop()
+        self.mosquitto.start()
+
+    @property
+    def taken(self) -> int:
+        """How many events the ledgers hold."""
+        return sum(len(sender.taken) for sender in self.senders)
+
+    def close(self) -> None:
+        """End all of it."""
+        for sender in self.senders:
+            sender.give_up()
+        if self.gateway.runs:
+            self.gateway.kill()
+        end_hosts(self.gateway.state_dir)
+        self.mosquitto.stop()
+        self.proxy.stop()
+        self.s3.stop()
 
 
 def file_rows(folder: Path) -> list[dict[str, Any]]:
