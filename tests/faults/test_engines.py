@@ -116,11 +116,14 @@ def test_workers_killed_while_they_work(
     )
 
 
-STANDBY = pytest.param(True, id="standby", marks=only_full("its short form is tests/e2e/test_standby.py"))
-
-
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("standby", [pytest.param(False, id="cold"), STANDBY])
+@pytest.mark.parametrize(
+    "standby",
+    [
+        pytest.param(False, id="cold", marks=only_full("its short form is in test_two_sites_under_fire")),
+        pytest.param(True, id="standby", marks=only_full("its short form is tests/e2e/test_standby.py")),
+    ],
+)
 def test_the_spark_driver_at_home_killed(
     make_site: Callable[..., Site], scale: Scale, figures: Figures, *, standby: bool
 ) -> None:
@@ -130,7 +133,7 @@ def test_the_spark_driver_at_home_killed(
     site.gateway.start_ready()
     site.sender.start()
     times_s = []
-    for kill in range(scale.times(1, 25)):
+    for kill in range(25):
         if standby:
             until(lambda kill=kill: site.gateway.log.read_text().count(READY) > kill, "a host stands by")  # type: ignore[misc]
         time.sleep(chance.uniform(1, 3))
