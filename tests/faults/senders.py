@@ -42,6 +42,7 @@ class Sender(threading.Thread):
         pause_s: time between two bunches.
 
     Attributes:
+        pause_s: the same; it may be changed while it sends.
         taken: numbers of events that were acknowledged, in the order in which they were sent.
         unknown: numbers whose sending failed without an answer: each may be there once, or not.
         bad_taken: bunches whose bad record was acknowledged.
@@ -55,7 +56,7 @@ class Sender(threading.Thread):
         self.error: BaseException | None = None
         self._stopped = threading.Event()
         self._numbers = count()
-        self._pause_s = pause_s
+        self.pause_s = pause_s
 
     def run(self) -> None:
         """Send; the first error that is no outage ends it and is kept."""
@@ -69,7 +70,7 @@ class Sender(threading.Thread):
 
     def _bunches(self) -> Iterator[tuple[int, list[int]]]:
         for bunch in count():
-            if self._stopped.wait(self._pause_s):
+            if self._stopped.wait(self.pause_s):
                 return
             yield bunch, [next(self._numbers) for _ in range(BUNCH)]
 

@@ -28,7 +28,7 @@ from tests.connectors.s3_reader import read_results
 from tests.connectors.s3_server import CREDENTIALS, Fault, FaultProxy, S3Server
 from tests.e2e.harness import end_hosts, parts_in, processes_with, until
 from tests.faults.readers import topic_rows
-from tests.faults.senders import FileSender, HttpSender, KafkaSender, MqttSender, Sender, bad
+from tests.faults.senders import PAUSE_S, FileSender, HttpSender, KafkaSender, MqttSender, Sender, bad
 
 SCHEMA = "id STRING, n BIGINT"
 SQL = "SELECT id, n, n * 2 AS twice FROM events WHERE n % 10 <> 3"
@@ -44,10 +44,13 @@ EAGER = {
 # One VM, which is paid for as long as a test lasts: a gateway that is started again adopts it.
 ONE_VM = {
     "max_vms": 1,
+    # A busy machine may need minutes to start a second Spark: a launch is given up after six times as long.
+    "boot": "40s",
     "billing": {"period": "4h", "minimum": "4h", "usd_per_hour": 0.001, "usd_per_gb_sent": 0.09},
     "budget": {"usd_per_day": 100},
 }
 READY_DEADLINE_S = 120.0
+FEW_PAUSE_S = 0.5
 # What is sent must have arrived so long after the last fault; generous, since the machine is noisy.
 ARRIVAL_DEADLINE_S = 180.0
 
@@ -290,9 +293,14 @@ class Town:
             sender.start()
 
     def send_to_both_sites(self) -> None:
-        """Let all senders begin, most of them once a VM has work: before, home answers everything."""
+        """Let all senders begin once a VM has work; a few events make the gateway want one.
+
+        Before, home answers everything, and a second Spark starts beside it.
+        """
+        self._posted.pause_s = FEW_PAUSE_S
         self._posted.start()
         until(lambda: self.gateway.look() > 0, "runs are under way on a VM")
+        self._posted.pause_s = PAUSE_S
         for sender in self.senders:
             if sender is not self._posted:
                 sender.start()
