@@ -1,4 +1,4 @@
-# The commands of daily work; .ci/run uses the same ones. `make` alone lists them.
+# The commands of daily work. .ci/run uses the same commands. `make` without a target lists them.
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -12,7 +12,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1	/'
 
-setup: $(STAMP) ## make .venv and install into it; does nothing the second time
+setup: $(STAMP) ## create .venv and install into it; does nothing if that is done
 
 $(STAMP): pyproject.toml constraints.txt
 	@python=$$($(FIND_PYTHON)); test -n "$$python" || { echo "Spillway needs Python 3.11 or later with its venv \
@@ -38,7 +38,7 @@ demo: setup java $(if $(WAN),wan) ## run the e-mail benchmark; MAIL=inbox.mbox.g
 	$(BIN)/spillway demo $(if $(MAIL),--mail "$(MAIL)") $(if $(WAN),--wan "$(WAN)")
 
 test: export OMP_NUM_THREADS := 1
-# Spark lives for seconds in most tests: without the JVM's second compiler they take a third less CPU (decision 0092).
+# In most tests Spark runs only for seconds. Without the JVM's second compiler the tests take a third less CPU (decision 0092).
 test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1
 test: setup java broker mosquitto wan ## run all tests, in JOBS processes (2)
 	$(BIN)/spillway prepare
@@ -50,22 +50,22 @@ fuzz: setup ## fuzz the link with FRAMES frames (10,000,000), SEED 1
 worlds: setup ## simulate COUNT worlds (1,000), from SEED 1 on
 	$(BIN)/python tests/worlds/worlds.py $(or $(COUNT),1000) $(or $(SEED),1)
 
-sabotage: setup ## put each known mistake into the core, one at a time, and write what finds it to docs/results/sabotage.md
+sabotage: setup ## put each known mistake into the core, one at a time; write which check finds it to docs/results/sabotage.md
 	OMP_NUM_THREADS=1 $(BIN)/python tests/worlds/sabotage.py --table
 
-reproduce-cepsim: setup ## simulate CEPSim's use case, the table of docs/results/cepsim.md
+reproduce-cepsim: setup ## simulate CEPSim's use case for the table of docs/results/cepsim.md
 	$(BIN)/python bench/reproduce_cepsim.py
 
 reproduce-cepsim-on-spark: setup java ## run CEPSim's use case on real Spark at six loads and compare with the simulator; 20 minutes, run nothing else
 	OMP_NUM_THREADS=1 $(BIN)/python bench/cepsim_on_spark.py
 
-reproduce-planning: setup ## measure forecasts and planning, the tables of docs/results/planning.md; DATA=FOLDER has real traces
+reproduce-planning: setup ## measure forecasts and planning, write the tables of docs/results/planning.md; DATA=FOLDER has real traces
 	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_planning.py $(if $(DATA),--data "$(DATA)")
 
 docker: ## build the container image, with Docker or Podman
 	@docker/build
 
-reproduce-esm: setup java wan ## repeat ESM's experiments over 70 ms (root), the tables of docs/results/esm.md
+reproduce-esm: setup java wan ## repeat ESM's experiments over a WAN of 70 ms (as root) for the tables of docs/results/esm.md
 	rm -rf build/esm
 	$(BIN)/python bench/reproduce_esm.py
 
@@ -79,7 +79,7 @@ check: setup ## lint, format, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-lock: setup ## write constraints.txt from what is installed
+lock: setup ## write the installed versions to constraints.txt
 	$(BIN)/python -m pip install --quiet "hatchling>=1.27"
 	$(BIN)/python .ci/lock
 

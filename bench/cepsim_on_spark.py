@@ -2,12 +2,12 @@
 
     OMP_NUM_THREADS=1 .venv/bin/python bench/cepsim_on_spark.py --out cepsim.json      # about 16 minutes
 
-First the cost of a micro-batch is measured, in a separate Spark and without a gateway, and a knee is simulated from it;
-the loads are parts of this knee. Then each load is simulated 25 times, since the part of a micro-batch's time that the
-costs do not explain is random, and a gateway with real Spark (``local[1]``) runs it. Latency and throughput of both are
-those of CEPSim's equations 2 to 10, from the same calculators: a window's results are consumed when the sink shows
-them, and stand for the readings that were due in it. Prints the tables of docs/results/cepsim.md. ``--calibration
-FILE`` uses costs from an earlier run.
+First the cost of a micro-batch is measured, in a separate Spark and without a gateway. A knee is simulated from this
+cost, and the loads are parts of this knee. Then each load is simulated 25 times, since the part of a micro-batch's
+time that the costs do not explain is random. A gateway with real Spark (``local[1]``) runs the load, too. Latency and
+throughput of both follow CEPSim's equations 2 to 10 and come from the same calculators. A window's results are
+consumed when the sink shows them, and they represent the readings that were due in the window. The program prints the
+tables of docs/results/cepsim.md. ``--calibration FILE`` uses costs from an earlier execution.
 """
 
 from __future__ import annotations
@@ -211,12 +211,12 @@ def measured(loads: Sequence[int], folder: Path, seed: int, lock: Path | None) -
 def main() -> None:
     """Calibrate, simulate, measure, compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calibration", type=Path, help="costs that were measured before, as --out has them")
-    parser.add_argument("--measured", type=Path, help="compare with what --out has from an earlier run")
-    parser.add_argument("--out", type=Path, help="write all that was measured here, as JSON")
+    parser.add_argument("--calibration", type=Path, help="costs that were measured before: a file of --out")
+    parser.add_argument("--measured", type=Path, help="compare with the measurements in an earlier file of --out")
+    parser.add_argument("--out", type=Path, help="write all measurements to this file, as JSON")
     parser.add_argument("--lock", type=Path, help="a file that is locked while Spark works")
     parser.add_argument("--only-simulate", action="store_true", help="run no gateway")
-    parser.add_argument("--seed", type=int, default=1, help="of the readings")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the readings")
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="cepsim-"))
     batches: list[Batch] = []

@@ -1,6 +1,6 @@
-"""How many payload bytes a link carries over loopback TLS; to beat: 200 MB/s, 40 times the WAN of the demo.
+"""How many payload bytes a link carries over loopback TLS. The goal is 200 MB/s, 40 times the WAN of the demo.
 
-Two processes, as in life; each way in turn.
+Two processes are connected, as in production. Each direction is measured in turn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RUNTIME = Runtime(protocol=PROTOCOL, spark="", java="", python="", timezone="UTC
 
 
 def serve(directory: str, user_data: str, address: multiprocessing.Queue[tuple[str, int]]) -> None:
-    """Be the host, in a process of its own."""
+    """Act as the host, in a separate process."""
     asyncio.run(_serve(Path(directory), UserData.from_json(user_data), address))
 
 

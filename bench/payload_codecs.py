@@ -1,7 +1,7 @@
-"""What each codec makes of mail-like text, by length of run: ratio, and MB/s of one core each way.
+"""How well and how fast each codec packs mail-like text, by length of run: ratio, and MB/s of one core each way.
 
-To beat: 150 MB/s encoding with zstd, and in every figure what the authors of ESM did: Deflate level 9 with Base64, one
-mail at a time. Run as ``python bench/payload_codecs.py``; seeded, ends by itself in a few seconds.
+The goal is 150 MB/s of encoding with zstd, and better figures than those of ESM's authors, who used Deflate level 9 and
+Base64, one mail at a time. Run it as ``python bench/payload_codecs.py``; it is seeded and ends in a few seconds.
 """
 
 from __future__ import annotations

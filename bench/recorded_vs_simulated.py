@@ -7,9 +7,9 @@
     .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic_compressed --vm-as-in elastic
     .venv/bin/python bench/recorded_vs_simulated.py $STAGE measured.yaml elastic --as-recorded
 
-The arrivals of each slot of a run are played to its config in a fluid world that calls the scheduler in every slot. Two
-decisions are compared: whether a VM is wanted (equation 1), and whether events go to it (equation 2). Goal: both agree
-in 95 % of the slots.
+The arrivals of each slot of a run are simulated with its config in a fluid world that calls the scheduler in every
+slot. Two decisions are compared: whether a VM is wanted (equation 1), and whether events go to it (equation 2). The
+goal is that both agree in 95 % of the slots.
 
 With ``--vm-as-in`` nothing else comes from the run itself: the cost of micro-batches is profiled on Spark alone, and
 the properties of a VM come from another run. With ``--as-recorded`` machines are as in the run: when the VM was ready,
@@ -178,13 +178,13 @@ def _by_slots(record: GatewayRecord, slot_s: float, event_bytes: int) -> Recorde
 def main() -> int:
     """Compare, and return 1 if the goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("stage", type=Path, help="of spillway demo")
-    parser.add_argument("parameters", type=Path, help="of spillway profile, one query")
+    parser.add_argument("stage", type=Path, help="the stage folder of spillway demo")
+    parser.add_argument("parameters", type=Path, help="the file of spillway profile, for one query")
     parser.add_argument("run", help="the run to simulate")
     machines = parser.add_mutually_exclusive_group(required=True)
-    machines.add_argument("--vm-as-in", metavar="RUN", help="another run, for the properties of a VM")
+    machines.add_argument("--vm-as-in", metavar="RUN", help="take the properties of a VM from this run")
     machines.add_argument("--as-recorded", action="store_true", help="machines are as fast in each slot as they were")
-    parser.add_argument("--seed", type=int, default=1, help="of boot times")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of boot times")
     chosen = parser.parse_args()
     (costs,) = read_calibration(chosen.parameters).queries.values()
     like = chosen.vm_as_in or chosen.run

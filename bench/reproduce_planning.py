@@ -44,8 +44,8 @@ def measure(section: str, traces: Sequence[Trace]) -> str:
 def main() -> None:
     """Run the chosen sections."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, help="folder of the real traces; generated ones without it")
-    parser.add_argument("--only", nargs="*", help="sections to run; all without it")
+    parser.add_argument("--data", type=Path, help="folder of the real traces; default: generated traces")
+    parser.add_argument("--only", nargs="*", help="sections to run; default: all")
     chosen = parser.parse_args()
     names = chosen.only or list(SECTIONS)
     if unknown := set(names) - set(SECTIONS):

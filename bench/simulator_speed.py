@@ -1,6 +1,6 @@
 """How fast fluid worlds are, and that their cost grows linearly: 10 to 10,000 queries for 24 h of 1 s slots.
 
-Each gateway has ten queries, one VM and its own production Scheduler, like a gateway with one private cluster. Each
+Each gateway has ten queries, one VM, one private cluster and its own production Scheduler. Each
 query gets 160 events a second on average, following the time of day, and five times as many in two spikes of 5 minutes
 a day. All queries of a gateway have their spikes together, and these exceed its private host. Times are CPU seconds of
 one process (numpy on one thread), memory is its largest resident size. Prints a table in Markdown.
@@ -89,8 +89,10 @@ def measured(count: int, slots: int) -> str:
 def main() -> None:
     """Print the table; each line is measured in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("queries", type=int, nargs="*", default=[10, 100, 1000, 10_000], help="how many, a line each")
-    parser.add_argument("--slots", type=int, default=DAY_S, help="seconds that are simulated")
+    parser.add_argument(
+        "queries", type=int, nargs="*", default=[10, 100, 1000, 10_000], help="numbers of queries, one line each"
+    )
+    parser.add_argument("--slots", type=int, default=DAY_S, help="how many seconds to simulate")
     parser.add_argument("--one", action="store_true", help="print one line, without the head")
     chosen = parser.parse_args()
     if chosen.one:

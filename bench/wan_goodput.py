@@ -1,4 +1,4 @@
-"""How much of a WAN the link fills, compared with one plain TCP stream; goal: 0.95 of it at 80 ms and 50 Mbit/s.
+"""How much of a WAN the link fills, compared with one plain TCP stream. The goal is 0.95 at 80 ms and 50 Mbit/s.
 
 ``python bench/wan_goodput.py [ROUND_TRIP_MS] [MBIT_PER_S]``, as root. Streams take turns, home to cloud, without the
 first seconds of each. The link is measured with the window that engine hosts grant, and with smaller ones.

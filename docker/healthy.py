@@ -1,6 +1,7 @@
-"""The image's health check: exit 0 when what ``SPILLWAY_HEALTH``, or the argument, names answers well, else 1 and why.
+"""The image's health check. It exits with 0 if the address is healthy, else with 1.
 
-``http://host:port/path`` must be answered with 2xx; ``tcp://host:port`` must take a connection.
+The address is the argument, or else ``SPILLWAY_HEALTH``: ``http://host:port/path`` must answer with 2xx;
+``tcp://host:port`` must accept a connection.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ SAID_BYTES_MAX = 1000
 
 
 def look(url: str) -> tuple[bool, str]:
-    """Return whether it is well, and what it says.
+    """Return whether the address is healthy, and its answer.
 
     Raises:
         OSError: nothing answers.
-        ValueError: the address cannot be right.
+        ValueError: the address is not valid.
     """
     if url.startswith("tcp://"):
         where = urllib.parse.urlsplit(url)
         socket.create_connection((where.hostname or "", where.port or 0), timeout=WITHIN_S).close()
-        return True, "it takes connections"
+        return True, "it accepts connections"
     if not url.startswith("http://"):
         raise ValueError("write http://host:port/path or tcp://host:port")
     try:
@@ -38,7 +39,7 @@ def look(url: str) -> tuple[bool, str]:
 
 
 def main() -> int:
-    """Look once."""
+    """Check the address once."""
     url = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("SPILLWAY_HEALTH", "")
     try:
         well, said = look(url)

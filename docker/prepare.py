@@ -1,4 +1,4 @@
-"""Makes the topics that are given and the bucket ``BUCKET``, where they are not there yet."""
+"""Creates the topics in the arguments and the bucket ``BUCKET``, if they do not exist yet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOPIC_EXISTS = 36
 
 
 async def make_topics(brokers: str, names: list[str]) -> None:
-    """Make topics of two partitions each.
+    """Create topics of two partitions each.
 
     Raises:
         RuntimeError: the broker refuses one.
@@ -30,11 +30,11 @@ async def make_topics(brokers: str, names: list[str]) -> None:
             await client.close()
     refused = [error for error in answer.topic_errors if error[1] not in (0, TOPIC_EXISTS)]
     if refused:
-        raise RuntimeError(f"{brokers} does not make the topics: {refused}")
+        raise RuntimeError(f"{brokers} does not create the topics: {refused}")
 
 
 def make_bucket(endpoint: str, name: str) -> None:
-    """Make a bucket; it is ours if it is there already."""
+    """Create a bucket. If it exists already, it is assumed to be ours."""
     client = boto3.client("s3", endpoint_url=endpoint)
     try:
         client.create_bucket(Bucket=name)

@@ -32,16 +32,16 @@ _ROTATE_WITHIN_S: Final = 300.0
 _EPILOG = "Exit codes: 0 success, 1 failure, 2 wrong arguments or config."
 main = typer.Typer(
     name="spillway",
-    help="Keep the latency targets of Spark queries. Rent cloud machines only while they help.",
+    help="Keep the latency targets of Spark queries. Rent VMs only while they help.",
     epilog=_EPILOG,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-lab = typer.Typer(help="A test cloud on this machine.", no_args_is_help=True)
+lab = typer.Typer(help="Run a test cloud on this machine.", no_args_is_help=True)
 main.add_typer(lab, name="lab")
-certificates = typer.Typer(help="The certificates of the gateway and its engine hosts.", no_args_is_help=True)
+certificates = typer.Typer(help="Renew the certificates of the gateway and its engine hosts.", no_args_is_help=True)
 main.add_typer(certificates, name="certificates")
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file, as in examples/email.yaml.")]
@@ -75,7 +75,7 @@ def run(
 @main.command(epilog="Example: spillway check examples/email.yaml")
 def check(
     config: ConfigPath,
-    no_plan: Annotated[bool, typer.Option("--no-plan", help="Only validate; do not ask Spark for plans.")] = False,
+    no_plan: Annotated[bool, typer.Option("--no-plan", help="Only validate, without plans from Spark.")] = False,
 ) -> None:
     """Report everything in a config or its state that run would refuse, and explain what would happen to each query."""
     from gateway.views.check.checkview import show
@@ -103,7 +103,7 @@ def status(config: ConfigPath) -> None:
     "spillway why --replay state/events/00000001.jsonl"
 )
 def why(
-    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="A YAML file; not with --replay.")] = None,
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="The YAML file; not with --replay.")] = None,
     query: Annotated[str | None, typer.Argument(metavar="QUERY", help="Only this query.")] = None,
     at: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long ago, as in 10m, or a UTC time. Default: the last slot.")
@@ -201,7 +201,7 @@ def simulate(
     model: Annotated[
         Literal["runs", "fluid"],
         typer.Option(
-            help="runs: each run by itself; fluid: load in arrays, for long times and --html (docs/simulation.md).",
+            help="runs: simulate each run; fluid: simulate load in arrays, for long times (docs/simulation.md).",
         ),
     ] = "runs",
     policy: Annotated[
@@ -332,7 +332,7 @@ def image(
         _fail(str(error), FAILED)
     except OSError as error:
         _fail(f"{error.filename or out}: {error.strerror or error}", FAILED)
-    typer.echo(f"{script}: run it as root on the machine that becomes the image, together with the files beside it")
+    typer.echo(f"{script}: run it as root on the VM from which you take the image, together with the files beside it")
 
 
 @main.command(epilog="The gateway starts this command. Run it by hand only to debug.")
@@ -350,7 +350,7 @@ def worker(
 
 @lab.command("up", epilog="Example: sudo spillway lab up")
 def lab_up(
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="For consoles and logs.")] = Path("build/lab"),
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Keeps consoles and logs.")] = Path("build/lab"),
 ) -> None:
     """Run an EC2 API on this machine (root; moto). Instances are network namespaces that run their user data."""
     from gateway.demo import lab as machines

@@ -33,12 +33,12 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Keep those tests in one process that share something costly: a file, the Spark session, the hosts of e2e."""
+    """Keep tests in one process if they share something costly: a file, the Spark session, the hosts of e2e."""
     item.add_marker(pytest.mark.xdist_group(_group_of(item)))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the largest group, e2e, so that two processes that share the tests end at about the same time."""
+    """Start with the largest group, e2e, so that the two test processes end at about the same time."""
     items.sort(key=lambda item: item.path.parent != _TESTS / "e2e")
 
 
@@ -51,7 +51,7 @@ def _group_of(item: pytest.Item) -> str:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A Kafka broker for the whole session: use topics of your own, and leave it running."""
+    """A Kafka broker for the whole session: use your own topics, and leave it running."""
     broker = Broker(tmp_path_factory.mktemp("kafka"))
     broker.start()
     yield broker
@@ -75,7 +75,7 @@ def figures() -> Iterator[Figures]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A small local session with the settings every engine host has: UTC, ANSI, no UI."""
+    """A small local session with the settings of every engine host: UTC, ANSI, no UI."""
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else Spark's Python workers are whatever python3 is on the path
     session = (
         SparkSession.builder.master("local[2]")

@@ -1,4 +1,4 @@
-"""A clock for tests that wait for nothing."""
+"""A clock for tests that must not wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from infra.clock import SystemClock
 
 
 class LeapingClock(SystemClock):
-    """Real time, but a sleep passes at once and moves time on."""
+    """Real time, but a sleep ends at once and moves time on."""
 
     def __init__(self) -> None:
         self._leapt_s = 0.0

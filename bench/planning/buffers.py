@@ -1,9 +1,9 @@
 """Buffer limits on the traffic scenario, and approximated distributions (Mayer et al., section VI, Figure 8a to 8e).
 
 Vehicles leave a no-passing zone of 15 km as a Poisson process; an event is compared with all that entered it since its
-vehicle did, so its processing time grows with the rate: 0.25 s for each vehicle a second at the 99th percentile, which
-gives the 1.25 s of section I at 5 a second. Single times vary normally by a tenth. It takes 60 s until an instance that
-is asked for is live.
+vehicle did. So its processing time grows with the rate: 0.25 s for each vehicle a second at the 99th percentile, which
+gives the 1.25 s of section I at 5 vehicles a second. Single times vary normally by a tenth. An instance is live 60 s
+after it was ordered.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def vehicles(rate: object, until_s: float, seed: int) -> Load:
 
 
 def profile(*, as_the_paper: bool) -> OperatorProfile:
-    """Return what an operator's profile says: normal times, or as the paper has it always the 99th percentile."""
+    """Return an operator's profile: normal times or, as in the paper, always the 99th percentile."""
 
     def service(rate: float) -> Distribution:
         mean_s = float(mean_busy_s(rate))
@@ -156,7 +156,7 @@ def by_queueing(slice_events: int, *, as_the_paper: bool) -> ByQueueing:
 
 
 def least_mean(rate: object, until_s: float) -> float:
-    """Return the mean of the least instances that hold the limit, found by trying, at the rates of a run."""
+    """Return the mean of the smallest numbers of instances that keep the limit at the rates of a run (by trying)."""
     moments = np.arange(0.0, until_s, 600.0) + 300.0
     rates = np.ceil(np.asarray(rate(moments)) * 4) / 4  # type: ignore[operator]
     least = {each: _least_at(float(each)) for each in np.unique(rates)}
@@ -172,7 +172,7 @@ def _least_at(rate: float) -> int:
 
 
 def least(load: Load, first: int) -> int:
-    """Return the least fixed number of instances that holds the limit."""
+    """Return the smallest fixed number of instances that keeps the limit."""
     for instances in range(first, MOST):
         if play(load, Fixed(), instances, by_selection=False, tick_s=1e9).held(GOAL.limit_events) >= GOAL.probability:
             return instances
@@ -216,7 +216,7 @@ def _row(name: str, by_selection: bool, label: str, played: Played, minimum: flo
 
 
 def approximations() -> str:
-    """Return Figure 8e as a table: paper's degrees, ours, and the least that a simulation finds."""
+    """Return Figure 8e as a table: the paper's degrees, ours, and the smallest that a simulation finds."""
     uniform, pareto = Uniform(0.1, 0.2), Pareto(0.05, 2.0)
     experiments = (
         ("uniform workload", uniform, Exponential(0.3), 10),

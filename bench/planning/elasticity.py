@@ -3,8 +3,8 @@
 The load is a trace's test part. A window is a bin of it; events that engines cannot process within a window are missed
 (equation 2). The private cluster is one engine; seven engines carry the highest load of the training part, and there
 are at most eight VMs. A VM serves from the window after its order, is billed from its order in blocks of three windows,
-and is terminated at the end of a block. This module keeps those books; the policies do not. The planner waits after a
-change as the daemon's does; the rules that it is compared with do not.
+and is terminated at the end of a block. This module computes the cost; the policies do not. The planner waits after a
+change as the daemon's does; the rules that it is compared with do not wait.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class Course:
 
 
 def live(world: World, policy: Policy) -> Course:
-    """Let a policy decide, window by window, and keep the books."""
+    """Let a policy decide, window by window, and add up the cost."""
     fleet: list[Vm] = []
     course, before = Course(), 0
     for window in range(world.first - LEAD_IN, len(world.trace.values)):

@@ -133,7 +133,7 @@ def report(traces: Sequence[Trace]) -> str:
 
 
 def _split(world: World, course: Course, least: float) -> tuple[str, ...]:
-    """Return a course's cost by cause, and the part of its misses that nobody could foresee.
+    """Return a course's cost by cause, and the part of its misses that no policy could forecast.
 
     Those are in windows whose load is more than twice that of the last window before the order of a VM that serves in
     them.

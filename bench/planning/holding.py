@@ -34,7 +34,7 @@ JUDGED = 40
 
 
 class Asked:
-    """A planner that must make a new plan each time, since the fleet never matches its orders."""
+    """A planner that must make a new plan each time, since the fleet never matches the planned one."""
 
     def __init__(self) -> None:
         self._rng = np.random.default_rng(1)

@@ -42,7 +42,7 @@ class Crew:
     Attributes:
         live: those that accept new events (or selections).
         booting: when ordered instances become live.
-        free_s: when each instance, ever, has finished its events.
+        free_s: when each instance that ever existed has finished its events.
         busy: the working intervals of each.
         shifts: which instances are live, and since when.
     """

@@ -63,7 +63,7 @@ def generated(kind: str, bin_s: float, seed: int = SEED) -> Trace:
 
 
 def _seconds(text: str) -> float:
-    """Read a trace's time as if it were UTC: it is local time."""
+    """Read a trace's local time as if it were UTC."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 

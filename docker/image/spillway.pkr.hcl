@@ -1,4 +1,4 @@
-# Bakes an image that rented machines start from, for clouds without `bundle`. See README.md in this folder.
+# Builds an image from which VMs start, for a config without `bundle`. See README.md in this folder.
 packer {
   required_plugins {
     amazon        = { source = "github.com/hashicorp/amazon", version = ">= 1.3.0" }
@@ -17,7 +17,7 @@ variable "files" {
 variable "region" {
   type        = string
   default     = "eu-west-1"
-  description = "EC2: where the image is made; the gateway's cloud.region."
+  description = "EC2: where the image is built; the gateway's cloud.region."
 }
 
 variable "project" {
@@ -29,25 +29,25 @@ variable "project" {
 variable "zone" {
   type        = string
   default     = "europe-west1-b"
-  description = "GCE: where the machine runs of which the image is taken."
+  description = "GCE: zone of the VM from which the image is taken."
 }
 
 variable "network" {
   type        = string
   default     = ""
-  description = "OpenStack: the network that the machine is on; Packer must reach it."
+  description = "OpenStack: the VM's network, which Packer must be able to reach."
 }
 
 variable "flavor" {
   type        = string
   default     = "m1.medium"
-  description = "OpenStack: of the machine of which the image is taken."
+  description = "OpenStack: flavor of the VM from which the image is taken."
 }
 
 variable "droplet_region" {
   type        = string
   default     = "fra1"
-  description = "DigitalOcean: where the image is made; the gateway's cloud.region."
+  description = "DigitalOcean: where the image is built; the gateway's cloud.region."
 }
 
 locals {
@@ -102,7 +102,7 @@ build {
   ]
 
   provisioner "shell" {
-    # Else it installs packages at the same time.
+    # Otherwise cloud-init would install packages at the same time.
     inline = ["! command -v cloud-init > /dev/null || cloud-init status --wait"]
   }
 

@@ -80,9 +80,9 @@ def _word_or_codecs(value: object) -> object:
     if isinstance(value, dict):
         known = get_args(Codec)
         bad = [str(field) for field, codec in value.items() if codec not in known]
-        refuse([Finding(key=(field,), what=f"is no codec; give one of {', '.join(known)}") for field in bad])
+        refuse([Finding(key=(field,), what=f"is not a codec; give one of {', '.join(known)}") for field in bad])
     elif value not in ("none", "auto"):
-        raise ValueError(f'"{value}" is not right; write none, auto, or a codec for each field as in {{body: zstd}}')
+        raise ValueError(f'"{value}" is not valid; write none, auto, or a codec for each field as in {{body: zstd}}')
     return value
 
 
@@ -247,7 +247,7 @@ class QueryConfig(Checked):
         if limits.start_vm_above_s <= limits.send_above_s:
             what = (
                 f"start_vm_above ({limits.start_vm_above_s:g}s) must be above send_above ({limits.send_above_s:g}s): "
-                "a VM is started at the higher latency; raise the one or lower the other"
+                "a VM is launched at the higher latency; raise the one or lower the other"
             )
             findings.append(Finding(key=("switching", "start_vm_above"), what=what))
         if limits.keep_vm_above_s > limits.send_above_s:

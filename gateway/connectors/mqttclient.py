@@ -318,7 +318,7 @@ class MqttClient(aiomqtt.Client):
         properties.UserProperty = ("spillway-id", spillway_id)
         info = self._client.publish(topic, payload, qos, properties=properties)
         if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
-            raise BrokerError(f"{self._broker} cannot be written to ({paho.error_string(info.rc)})")
+            raise BrokerError(f"{self._broker} does not accept data ({paho.error_string(info.rc)})")
         answer = self._sent[info.mid] = self._loop.create_future()
         return answer
 

@@ -60,7 +60,7 @@ def _heading(report: Report) -> str:
     peak = max(segment.events_per_s for segment in settings.profile)
     return (
         "<h1>Spillway demo</h1>"
-        f"<p class=lead>The same mail played three times to one private Spark engine that sustains "
+        f"<p class=lead>The same mail replayed three times to one private Spark engine that sustains "
         f"{report.capacity_events_per_s:,.0f} mails a second, with two spikes of {peak:,.0f}. In the elastic runs the "
         f"gateway rents up to {settings.max_vms} cloud VMs while the private engine cannot keep up, sends them part of "
         "the mail, puts the answers back in order, and terminates the VMs.</p>"

@@ -35,7 +35,7 @@ def input_rate(runs: RunsByMode, report: Report) -> go.Figure:
     figure.add_hline(
         y=report.capacity_events_per_s,
         line={"color": THRESHOLD, "dash": "dash", "width": 1.5},
-        annotation={"text": "what the private engine sustains", "font": {"color": THRESHOLD}},
+        annotation={"text": "rate that the private engine sustains", "font": {"color": THRESHOLD}},
         annotation_position="top right",
     )
     figure.update_yaxes(title="mails due (1/s)", rangemode="tozero")
@@ -142,7 +142,7 @@ def _add_vm_life(figure: go.Figure, record: GatewayRecord, row: int) -> None:
 def _add_thresholds(figure: go.Figure, settings: Settings, row: int | None = None) -> None:
     """Draw L_s, L_d and L_p; a figure without rows has room to explain them."""
     for name, at_s, meaning in (
-        ("L_s", settings.start_vm_above_s, "start a VM above"),
+        ("L_s", settings.start_vm_above_s, "launch a VM above"),
         ("L_d", settings.send_above_s, "send to it above"),
         ("L_p", settings.keep_vm_above_s, "keep it above"),
     ):

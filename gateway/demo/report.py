@@ -162,7 +162,7 @@ def summary_rows(report: Report) -> list[tuple[str, str, str, str]]:
         ("results", [f"{m.results:,}" for m in modes]),
         ("lost / duplicated / out of order", [f"{m.lost} / {m.duplicated} / {m.order_violations}" for m in modes]),
         ("completed out of order", [f"{100 * m.out_of_order / max(1, m.events):.1f} % of events" for m in modes]),
-        ("late, and marked so", [f"{m.late:,}" for m in modes]),
+        ("late, and marked as late", [f"{m.late:,}" for m in modes]),
         ("WAN bytes before trimming", [_megabytes(m.wan_bytes.raw) for m in modes]),
         ("WAN bytes sent", [_megabytes(m.wan_bytes.sent) + _ratio(m.wan_bytes) for m in modes]),
         ("VMs started / stopped", [f"{m.vms.started} / {m.vms.stopped}" for m in modes]),
@@ -174,7 +174,7 @@ def summary_rows(report: Report) -> list[tuple[str, str, str, str]]:
 
 def summary_table(report: Report) -> Table:
     """Return the summary for a terminal."""
-    table = Table(title="The same mail, three ways")
+    table = Table(title="The same mail, replayed in three ways")
     table.add_column("")
     for title in TITLES.values():
         table.add_column(title, justify="right")

@@ -85,14 +85,14 @@ def main(mail: Path | None, out: Path, behind: Behind | None = None) -> int:
     console = Console()
     base = distinct_mails(generate_mail(_GENERATED, _SEED) if mail is None else read_mail(mail))
     if not base:
-        console.print(f"{mail} holds no mail that can be read", style="red")
+        console.print(f"{mail} has no readable mail", style="red")
         return 1
     _clear(out)
     stage = Stage(out.absolute() / "stage", base, None if behind is None else behind.namespaces)
     try:
         with _progress(console) as progress:
             _play_all_out(stage, "warm-up", _WARM_UP, _WARM_UP_EVENTS, len(base), progress)
-            record = _play_all_out(stage, "what home sustains", _OFF, _CAPACITY_EVENTS, len(base), progress)
+            record = _play_all_out(stage, "the rate that home sustains", _OFF, _CAPACITY_EVENTS, len(base), progress)
             capacity = _sustained(record)
             profile = two_spikes(capacity)
             runs = _play_all(stage, base, profile, progress)
@@ -138,7 +138,9 @@ def _sustained(record: GatewayRecord) -> float:
     slots = record.slots
     rates = [slot.completed_rate for slot in slots[max(_FILLING_SLOTS, len(slots) // 2) : -1]]
     if not rates:
-        raise StageError("too few slots to measure what home sustains; this machine is too fast for the demo's load")
+        raise StageError(
+            "too few slots to measure the rate that home sustains; this machine is too fast for the demo's load"
+        )
     return statistics.fmean(rates)
 
 

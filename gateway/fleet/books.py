@@ -119,6 +119,6 @@ def _read(path: Path) -> LedgerState:
         return LedgerState()
     except msgspec.DecodeError as error:
         raise StateError(
-            f"{path} cannot be read ({error}): restore it from a backup, or remove it, and the spending of today "
+            f"{path} cannot be read ({error}): restore it from a backup, or remove it: the spending of today "
             "counts as nothing"
         ) from error

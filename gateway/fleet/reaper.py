@@ -86,7 +86,7 @@ class Reaper:
             return
         await end_tasks(self._sweeping)
         if not self._sweeping.cancelled() and (error := self._sweeping.exception()) is not None:
-            _LOG.error("the search for VMs that no gateway uses had failed: internal error", exc_info=error)
+            _LOG.error("the search for VMs that no gateway uses failed: internal error", exc_info=error)
         try:
             for node in await self._cloud.list(self._gateway_tags):
                 _LOG.warning("%s (%s) still exists at shutdown: terminating it", node.name, node.id)

@@ -40,13 +40,13 @@ class Connection:
         link: an open link.
 
     Attributes:
-        accused: the queries that may have ended the host, according to the host or to the gateway.
+        suspects: the queries that may have ended the host, according to the host or to the gateway.
     """
 
     def __init__(self, name: str, link: HostLink) -> None:
         self.name = name
         self.link = link
-        self.accused: tuple[str, ...] = ()
+        self.suspects: tuple[str, ...] = ()
         self._ready = asyncio.Event()
         if link.hello.ready:
             self._ready.set()
@@ -132,7 +132,7 @@ class Connection:
         raise TimeoutError(f"{self.name} did not answer within {deadline_s:g} s")
 
     async def _receive(self) -> None:
-        reason = "the gateway stopped listening"
+        reason = "the gateway stopped receiving"
         try:
             while True:
                 message, payload = await self.link.receive()
@@ -153,7 +153,7 @@ class Connection:
                 if not self._reclaimed.done():
                     self._reclaimed.set_result(max(0.0, message.in_s))
             case HostEnding():
-                self.accused = message.suspects
+                self.suspects = message.suspects
             case QueryReady() | QueryRefused():
                 answer = self._opening.get((message.query, message.epoch))
                 if answer is None or answer.done():

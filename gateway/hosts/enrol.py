@@ -211,7 +211,7 @@ class HomeHost:
         try:
             return await self._dial(HOME, node.host, (node.address, node.port), self._authority, token, self._clock)
         except TrustError as error:
-            raise CloudError(f"the new engine host did not prove itself: {error}") from error
+            raise CloudError(f"the new engine host did not prove its identity: {error}") from error
         except LinkLost as error:
             raise LinkLost(await self._with_log_tail(str(error))) from error
 
@@ -222,7 +222,7 @@ class HomeHost:
             NotSettledError: it is not connected now.
         """
         if self._node is None or connection is None or not connection.alive:
-            raise NotSettledError("the private engine host is not linked up with")
+            raise NotSettledError("the gateway is not linked to the private engine host")
         return InService(HOME, self._node.host, (self._node.address, self._node.port))
 
     async def wait_ready(self, connection: Connection) -> None:

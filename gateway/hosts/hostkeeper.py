@@ -81,7 +81,7 @@ class HostKeeper:
             LinkLost: there is none yet.
         """
         if self._connection is None:
-            raise LinkLost(f"{self._name} is not linked up")
+            raise LinkLost(f"the gateway is not linked to {self._name}")
         return self._connection
 
     @property

@@ -109,9 +109,9 @@ def _look_at_folder(config: FileSourceConfig, path: Path, known: Mark | None, ne
         return Look(mark, "it is another kind of source", reset=forget)
     if notes is None:
         lost = known is not None and needed.record > 0
-        return Look(mark, f"{path}, the list of its files, is gone" if lost else "")
+        return Look(mark, f"{path}, the list of its files, is missing" if lost else "")
     if known is not None and known.looped and config.follow:
-        return Look(mark, "its files were played several times over, and are followed now", reset=forget)
+        return Look(mark, "its files were replayed several times, and are followed now", reset=forget)
     if notes.folder != mark.path:
         if _is_moved(notes, config.path, needed.part):
             moved = Notes(mark.path, notes.first, notes.taken, notes.done)

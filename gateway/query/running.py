@@ -384,7 +384,7 @@ class RunningQuery(QueryState):
         """
         home = self._home
         if home is None:
-            raise LinkLost("the private engine host is not linked up")
+            raise LinkLost("the gateway is not linked to the private engine host")
         await self._close_on(home)
         await self.lose_home()
         await self.restart_home(home)

@@ -21,8 +21,8 @@ from gateway.simulate.runs.world import World
 
 FLUID = "fluid"
 MODELS = {
-    "runs": "each run by itself, waits from chance included",
-    FLUID: "load in arrays, slot by slot; below saturation nothing waits by chance",
+    "runs": "each run is simulated, including random waits",
+    FLUID: "load in arrays, slot by slot; below saturation there are no random waits",
 }
 _Told = tuple[list[str], dict[str, object]]
 
@@ -60,7 +60,7 @@ def simulate(config: Config, asked: Asked) -> None:
     """
     try:
         if asked.html is not None and asked.model != FLUID:
-            raise BadInputError(f"--html draws what the fluid model plays, not {asked.model}: add --model {FLUID}")
+            raise BadInputError(f"--html needs the fluid model, not {asked.model}: add --model {FLUID}")
         world = _world_of(config, asked)
         lines, told = (_fluid if asked.model == FLUID else _runs)(config, world, asked)
         typer.echo(f"model: {asked.model} ({MODELS[asked.model]})")

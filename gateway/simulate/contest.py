@@ -224,7 +224,7 @@ def table(contest: Contest) -> list[str]:
     else:
         lines.append(
             f"{'optimum':<12} {'':>9} {'':>9} {'':>7} {'':>6} {'':>9} {max(optimum.vms):>4} {optimum.renting_usd:>9.4f}"
-            "           (VMs alone, all events known ahead)"
+            "           (only VMs; all events known in advance)"
         )
     return lines
 

@@ -34,8 +34,8 @@ def write_page(contest: Contest, queries: tuple[QuerySettings, ...], path: Path)
         ),
         figure_section(
             "Latency over time",
-            "Mean latency of completed events, by query. Dashed red lines: start a VM above L_s, send to it above L_d, "
-            "keep it above L_p. A point is the mean over a 240th of the time. If latencies differ a lot, the "
+            "Mean latency of completed events, by query. Dashed red lines: launch a VM above L_s, send to it above "
+            "L_d, keep it above L_p. A point is the mean over a 240th of the time. If latencies differ a lot, the "
             "axis is logarithmic.",
             latencies(contest, queries),
         ),
@@ -84,7 +84,7 @@ def _summary(contest: Contest) -> str:
         for name, one in contest.outcomes.items()
     ]
     if contest.optimum is not None:
-        rows.append(("optimum (VMs alone)", "", "", "", "", "", f"{contest.optimum.renting_usd:.4f} USD", ""))
+        rows.append(("optimum (only VMs)", "", "", "", "", "", f"{contest.optimum.renting_usd:.4f} USD", ""))
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     late = "<p>An event is late when it took longer than its query's <code>qos.latency</code>.</p>"
     note = (

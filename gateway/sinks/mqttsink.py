@@ -100,8 +100,8 @@ class MqttSink:
             refusal = await answer
             if refusal:
                 raise BrokerError(
-                    f"{self._broker} did not take a result for {self._config.topic} ({refusal}): "
-                    "see that this user may publish there"
+                    f"{self._broker} did not accept a result for {self._config.topic} ({refusal}): "
+                    "check that this user may publish there"
                 )
         self._progress.note(release.first_seq, release.last_seq)
 
@@ -116,7 +116,7 @@ class MqttSink:
         except BrokerError as error:
             if speaks_no_5(error):
                 raise SinkError(
-                    f"{self._broker} does not speak MQTT 5, which carries the ids of results: give another broker"
+                    f"{self._broker} does not support MQTT 5, which carries the ids of results: give another broker"
                 ) from error
             raise
         self._client = client

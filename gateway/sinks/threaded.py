@@ -56,7 +56,7 @@ class ThreadedSink:
             if error.errno not in _REFUSALS:
                 raise
             where = f"{error.filename}: " if error.filename else ""
-            raise SinkError(f"{where}{error.strerror}: see that this user may write there") from error
+            raise SinkError(f"{where}{error.strerror}: check that this user may write there") from error
 
     async def close(self) -> None:
         """See ``Sink.close``."""

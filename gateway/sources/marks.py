@@ -124,7 +124,7 @@ def look_at_file(path: Path, known: Mark | None) -> Look:
         if size_bytes < known.size_bytes:
             return Look(mark, f"it has {size_bytes} bytes, and had {known.size_bytes}")
         if _digest(file, known.size_bytes) != known.digest:
-            return Look(mark, "its content is another")
+            return Look(mark, "its content is different")
     return Look(mark, note=_moved(known.path, mark.path))
 
 
@@ -144,7 +144,7 @@ def look_at_results(query: str, owner: str, known: Mark | None) -> Look:
     mark = ResultsMark(query, owner)
     if not isinstance(known, ResultsMark):
         return Look(mark, _other_kind(known, mark))
-    return Look(mark, "" if known.owner == owner else "it was begun anew, and numbers its results from the start")
+    return Look(mark, "" if known.owner == owner else "its state is new, and it numbers its results from 0 again")
 
 
 def look_at_journal(place: str, known: Mark | None) -> Look:
@@ -152,7 +152,9 @@ def look_at_journal(place: str, known: Mark | None) -> Look:
     mark = JournalMark(place)
     if not isinstance(known, JournalMark):
         return Look(mark, _other_kind(known, mark))
-    moved = f"it takes from {place} now, and took from {known.place}; what the journal holds of that comes first"
+    moved = (
+        f"it reads from {place} now, and read from {known.place}; records of the old place in the journal come first"
+    )
     return Look(mark, note="" if known.place == place else moved)
 
 
@@ -173,7 +175,7 @@ def look_at_topics(brokers: str, cluster: str, topics: dict[str, str], known: Ma
     else:
         ids = ((topic, known.topics.get(topic, ""), number) for topic, number in topics.items())
         gone = {topic for topic, old, new in ids if old and new and old != new}
-        why = f"{', '.join(sorted(gone))} was deleted and made anew" if gone else ""
+        why = f"{', '.join(sorted(gone))} was deleted and created again" if gone else ""
     kept = {topic: number for topic, number in known.topics.items() if topic not in gone}
     mark = KafkaMark(brokers, cluster, {**kept, **topics})
     return Look(mark, why, kept=lambda position: _without(position, gone))
@@ -226,7 +228,7 @@ def _other_kind(known: Mark | None, mark: Mark) -> str:
 
 
 def _moved(old: str, new: str) -> str:
-    return "" if old == new else f"what was read from {old} is {new} now; reading continues there"
+    return "" if old == new else f"the content read from {old} is now in {new}; reading continues there"
 
 
 def _without(position: Position, topics: set[str]) -> Position:

@@ -110,7 +110,7 @@ async def serve_api(gateway: Answers, config: ApiConfig) -> AsyncIterator[None]:
         except ReplayRefusedError as error:
             return web.Response(text=str(error), status=409)
         except OSError as error:
-            return web.Response(text=f"{error}: ask again", status=503)
+            return web.Response(text=f"{error}: try again", status=503)
 
     app = web.Application()
     app.add_routes([web.get("/status", status), web.get("/why", why), web.get("/ready", ready)])

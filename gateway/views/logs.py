@@ -50,5 +50,5 @@ def begin_logging() -> None:
 def in_a_sentence(error: Exception) -> str:
     """Return the error as a sentence, with its path if it has one."""
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}; see that this user may read and write there"
+        return f"{error.filename}: {error.strerror}; check that this user may read and write there"
     return str(error) or type(error).__name__

@@ -80,7 +80,7 @@ class TraceFile:
         if self._ended:
             return
         if len(text) > self._left_bytes:
-            self._end("it is as long as it may be")
+            self._end("it has reached its largest size")
             return
         self._left_bytes -= len(text)
         try:

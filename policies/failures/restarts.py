@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_JUDGING_TIMES = 9.0
-"""Bad rows of a query are searched for in at most a tenth of the time: the search takes CPU from other queries."""
+_JUDGING_TIMES = 19.0
+"""Bad rows of a query are searched for in at most a twentieth of the time: the search takes CPU from other queries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class RestartTerms:
     """How often a failed query is opened again.
 
     Attributes:
-        first_s: the pause after the first failure; it doubles with each further one.
+        first_s: the pause after the first failure; it doubles with each further one, and never gets shorter.
         most_s: the longest pause. A query that ran for longer than this, without the time of searches for bad rows,
             starts again with the first pause.
         give_up_after_s: no retry once it has been failing for this long; None: no limit.
@@ -41,6 +41,7 @@ class Restarts:
         self._terms = terms
         self._failing_since_s: float | None = None
         self._began_s: float | None = None
+        self._pause_s = 0.0
         self.failures = 0
 
     def began(self, now_s: float) -> None:
@@ -61,6 +62,7 @@ class Restarts:
         self._began_s = None
         if self._failing_since_s is None or ran_s > self._terms.most_s:
             self._failing_since_s = now_s
+            self._pause_s = 0.0
             self.failures = 0
         self.failures += 1
         give_up_after_s = self._terms.give_up_after_s
@@ -68,4 +70,5 @@ class Restarts:
             return None
         # 2.0 ** 1024 would overflow.
         pause_s = self._terms.first_s * 2.0 ** min(self.failures - 1, 60)
-        return min(self._terms.most_s, max(pause_s, _JUDGING_TIMES * judging_s))
+        self._pause_s = min(self._terms.most_s, max(pause_s, _JUDGING_TIMES * judging_s, self._pause_s))
+        return self._pause_s

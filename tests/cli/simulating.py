@@ -1,4 +1,4 @@
-"""A small config, and ``spillway simulate`` called with it."""
+"""A small config, and a helper that calls ``spillway simulate`` with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``spillway check`` refuses: all of it at once, with exit code 2, as ``spillway run`` would."""
+"""``spillway check`` reports everything that ``spillway run`` would refuse, all at once, with exit code 2."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WATERMARKED = (
 
 
 def written(folder: Path, queries: dict[str, dict[str, Any]], master: str = "local[1]") -> Path:
-    """A config with one line a query, the first of them line 10."""
+    """A config with one line for each query; the first one is line 10."""
     (folder / "in.jsonl").touch()
     path = folder / "config.yaml"
     lines = []

@@ -1,4 +1,4 @@
-"""The words of ``spillway check``, without Spark."""
+"""The output of ``spillway check``, without Spark."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_codecs() -> None:
 
 def test_thresholds_and_order_are_written_with_their_units() -> None:
     assert checking.thresholds_text(query().thresholds) == (
-        "start a VM above 2.4s, send above 2s, keep a VM above 1s or if it was sent more than 1MB; tolerance 1s"
+        "launch a VM above 2.4s, send above 2s, keep a VM above 1s or if it was sent more than 1MB; tolerance 1s"
     )
     assert checking.order_text(query()) == "by arrival; a gap is waited for at most 30s"
     assert checking.order_text(query(order="off")).startswith("off")

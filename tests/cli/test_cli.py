@@ -1,4 +1,4 @@
-"""The commands as a user types them: what they print, and how they end."""
+"""The commands as a user types them: their output and exit codes."""
 
 from __future__ import annotations
 

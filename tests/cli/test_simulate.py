@@ -1,4 +1,4 @@
-"""``spillway simulate``: a config tried in virtual time."""
+"""``spillway simulate`` tries a config in virtual time."""
 
 from __future__ import annotations
 

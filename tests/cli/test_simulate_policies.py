@@ -1,4 +1,4 @@
-"""``spillway simulate --policy``: policies on the same events, a page, and parameters that were measured."""
+"""``spillway simulate --policy``: policies with the same events, the page with charts, and measured parameters."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_policies_are_compared_on_the_same_events(tmp_path: Path) -> None:
 
 
 def spiky_trace(path: Path, slots: int) -> Path:
-    """60 events a second, 220 in two spikes of 40 s; home serves 110."""
+    """60 events a second, and 220 in two spikes of 40 s; home serves 110."""
     rates = [220 if at % 120 >= 60 and at % 120 < 100 else 60 for at in range(slots)]
     path.write_text("at_s,query,events,bytes\n" + "".join(f"{at},words,{n},{900 * n}\n" for at, n in enumerate(rates)))
     return path

@@ -23,7 +23,7 @@ def clock() -> LeapingClock:
 
 @pytest.fixture
 def make_cloud(tmp_path: Path, clock: LeapingClock) -> MakeCloud:
-    """Clients of one process cloud whose workers are the fake one."""
+    """Clients of one process cloud that starts the fake worker."""
 
     def made(**changes: object) -> ProcessCloud:
         settings: dict[str, object] = {"max_vms": 2, "worker_command": FAKE_WORKER, **changes}
@@ -59,7 +59,7 @@ def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 def ec2(moto_server: S3Server, clock: LeapingClock) -> Iterator[Ec2Lab]:
-    """An EC2; machines of a test that failed do not disturb the next one."""
+    """An EC2 server; VMs of a failed test do not disturb the next test."""
     lab = Ec2Lab(moto_server, clock)
     yield lab
     left = [instance["InstanceId"] for instance in lab.instances()]

@@ -1,6 +1,6 @@
-"""What any cloud must do: the suite that each provider's tests run with a maker of its own.
+"""The contract of all clouds: each provider's tests run this suite with their own maker.
 
-A maker returns a new client of the same cloud each time it is called, as a gateway does when it starts again.
+A maker returns a new client of the same cloud each time it is called, like a gateway that starts again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def user_data(host: str, **extra: str) -> str:
 class Subject:
     """A cloud under test.
 
-    ``new`` makes a client; ``broken`` one whose machines never come up; ``remains`` counts machines that still exist
-    by other means than the cloud's own list.
+    ``new`` makes a client, and ``broken`` makes one whose VMs never boot. ``remains`` counts VMs that still exist,
+    without the cloud's own list.
     """
 
     new: Callable[[], Cloud]
@@ -115,7 +115,7 @@ CHECKS: list[Callable[[Subject], Awaitable[None]]] = [
 
 
 async def check_cloud(subject: Subject, check: Callable[[Subject], Awaitable[None]]) -> None:
-    """Run one check, then see that nothing is left running."""
+    """Run one check, then check that no VM is left running."""
     try:
         await check(subject)
     finally:

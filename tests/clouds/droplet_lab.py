@@ -1,4 +1,4 @@
-"""The part of DigitalOcean's API that is asked, as its documentation has it; nothing runs in its droplets."""
+"""The part of DigitalOcean's API that libcloud calls, as its documentation describes it; its droplets run nothing."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ WHEN = "2026-03-01T12:00:00Z"
 
 
 class Droplets:
-    """Keeps droplets; each has an address from the second look at it on.
+    """Keeps droplets; each gets its address at the second request for it.
 
     ``refusals`` are the answers to the next orders: (status, message, headers). After ``lose`` the next order is
-    carried out and its answer lost.
+    carried out, but its answer is lost.
     """
 
     def __init__(self) -> None:

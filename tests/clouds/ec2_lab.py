@@ -1,4 +1,4 @@
-"""Clients of an EC2 that is moto's server, for tests of the adapter; nothing runs in its machines."""
+"""Clients of moto's EC2 server, for tests of the adapter; its instances run nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def as_json(told: UserData) -> str:
 
 
 class Ec2Lab:
-    """One moto; ``instances`` looks at it from outside."""
+    """One moto server; ``instances`` reads it without the adapter."""
 
     def __init__(self, server: S3Server, clock: Clock) -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""A worker that only writes ``host.json`` and waits; its user data's ``extra`` may tell it to misbehave."""
+"""A worker that only writes ``host.json`` and waits; ``extra`` in its user data may make it misbehave."""
 
 import json
 import os

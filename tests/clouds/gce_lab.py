@@ -1,4 +1,4 @@
-"""The part of Compute Engine's API that libcloud asks, as its documentation has it; nothing runs in its instances."""
+"""The part of Compute Engine's API that libcloud calls, following its documentation; its instances run nothing."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def key_pem() -> str:
 
 
 class Gces:
-    """Keeps instances of one project; each runs from the second look at it on.
+    """Keeps the instances of one project; each runs from the second request for it on.
 
-    ``refusals`` are what comes of the next orders: (status, reason, message) at once, or with status 0 as the error of
-    the order's operation, by which Google says that a zone is full. After ``lose`` the next order is carried out and
-    its answer lost. While ``gives_addresses`` is false, no instance gets a public one. Refusals
-    ask to be left alone for ``after_s``.
+    ``refusals`` are the answers to the next orders: (status, reason, message). With status 0 the refusal is the error
+    of the order's operation, as Google reports a full zone. After ``lose`` the next order is carried out, but its
+    answer is lost. While ``gives_addresses`` is false, no instance gets a public address. Refusals request a pause of
+    ``after_s``.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Gces:
         self._server = LocalServer(Handler)
 
     def reroute(self, patch: pytest.MonkeyPatch) -> None:
-        """Let libcloud's driver find this and not Google, and not wait seconds between two looks at an operation."""
+        """Connect libcloud's driver to this server instead of Google, without pauses of seconds between two polls."""
         port = self._server.port
 
         class Here(Driver.connectionCls):  # type: ignore[misc, valid-type] # the class is an attribute
@@ -128,7 +128,7 @@ class Gces:
         return {**done, "status": "RUNNING"}
 
     def found(self, path: str) -> Any:
-        """Return what is there under a path below ``projects/``, or None."""
+        """Return the object at a path below ``projects/``, or None."""
         project, _, rest = path.partition("/")
         if rest == "global/images":
             return {"items": [named("global/images", IMAGE)] if project == "debian-cloud" else []}

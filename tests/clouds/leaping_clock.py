@@ -1,4 +1,4 @@
-"""A clock for tests of clouds, which wait long and often."""
+"""A clock for tests of clouds, in which the code waits long and often."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from infra.clock import SystemClock
 
 
 class LeapingClock(SystemClock):
-    """Real time, but a sleep of a second or more is only written down and leapt over."""
+    """Real time, but a sleep of a second or more is only recorded and skipped."""
 
     def __init__(self) -> None:
         self.leaps_s: list[float] = []

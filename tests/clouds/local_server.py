@@ -1,4 +1,4 @@
-"""A server on loopback that answers as a provider's API does: what the labs of providers share."""
+"""A server on loopback that answers like a provider's API; the providers' labs share it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Answering(http.server.BaseHTTPRequestHandler):
-    """Answers in JSON, or with nothing for a body of None."""
+    """Answers in JSON, or with an empty response if the body is None."""
 
     protocol_version = "HTTP/1.1"
 
@@ -30,7 +30,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
 
 
 class LocalServer:
-    """Serves in threads of its own until it is stopped."""
+    """Serves in its own threads until it is stopped."""
 
     def __init__(self, handler: type[Answering]) -> None:
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -1,4 +1,4 @@
-"""A metadata service as spare machines have it, in this process: EC2's second version and GCE's."""
+"""The metadata service of spot VMs, in this process: EC2's second version and GCE's."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ TOKEN = "a-token-of-this-machine"
 
 
 class MetadataServer:
-    """Says nothing until ``take_back``; meanwhile it may hang, fail or talk nonsense (``trouble``).
+    """Gives no notice until ``take_back``; meanwhile it may hang, fail or send nonsense (``trouble``).
 
     Attributes:
-        asked: how often a notice was asked for.
+        asked: how many requests for a notice came.
         trouble: ``""``, ``hangs``, ``fails``, or ``nonsense``.
     """
 

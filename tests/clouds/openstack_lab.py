@@ -1,4 +1,4 @@
-"""The parts of OpenStack's identity, compute and image services that libcloud asks; nothing runs in its servers."""
+"""The parts of OpenStack's identity, compute and image services that libcloud calls; its servers run nothing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ WHEN = "2026-03-01T12:00:00Z"
 
 
 class Stack:
-    """Keeps servers; each runs from the second look at it on, and is listed once more after it was deleted.
+    """Keeps servers; each runs from the second request for it on, and is listed once more after it was deleted.
 
-    ``refusals`` are the answers to the next orders: (status, message). ``faults`` are what becomes of the next ones
-    that are accepted: no server, but one in state ERROR that says why; this is how OpenStack says that it has no host.
-    After ``lose`` the next order is carried out and its answer lost.
+    ``refusals`` are the answers to the next orders: (status, message). ``faults`` are for orders that are accepted:
+    instead of a running server there is one in state ERROR with the reason. OpenStack reports a lack of hosts in this
+    way. After ``lose`` the next order is carried out, but its answer is lost.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Stack:
         return server
 
     def found(self, path: str, query: dict[str, list[str]]) -> Any:
-        """Return what is there under a path, or None."""
+        """Return the object at a path, or None."""
         match path.removeprefix("/v2.1").strip("/").split("/"):
             case ["flavors", "detail"]:
                 about = {"ram": 8192, "disk": 20, "vcpus": 4, "swap": ""}

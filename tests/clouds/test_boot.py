@@ -1,4 +1,4 @@
-"""The user data: a script that a shell understands, tells the machine what it must know, and ends it if it fails."""
+"""The user data is a script that a shell can run. It gives the VM its settings, and ends the VM if it fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOLD = UserData(host="vm-1", ca_pem="-----BEGIN\nx'\"$(reboot)`y`\n-----END\n", 
 
 
 def run(script: str, tmp_path: Path, **stubs: str) -> tuple[int, str, list[str]]:
-    """Run a script with its folders below ``tmp_path`` and every outside command written down."""
+    """Run a script with its folders below ``tmp_path``, and record each external command instead of running it."""
     commands = ("apt-get", "systemctl", "shutdown", "curl", "sha256sum", "tar", "python3", "pip")
     tools = tmp_path / "tools"
     tools.mkdir()

@@ -1,4 +1,4 @@
-"""The bundle: equal content, equal bytes; a wheel that pip takes; the user's code and nothing else of theirs."""
+"""The bundle: equal content gives equal bytes; pip accepts its wheel; of the user's files it has only the code."""
 
 from __future__ import annotations
 

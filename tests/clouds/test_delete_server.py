@@ -1,4 +1,4 @@
-"""A server that shuts down deletes itself at a provider where it would cost on; the provider here is a few answers."""
+"""A server that shuts down deletes itself if the provider would still bill it; a few fixed answers are the provider."""
 
 from __future__ import annotations
 

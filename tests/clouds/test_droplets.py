@@ -1,4 +1,4 @@
-"""DigitalOcean through libcloud keeps the contract of clouds, and its refusals fall to the next size or region."""
+"""DigitalOcean through libcloud keeps the contract of clouds; after a refusal the next size or region is tried."""
 
 from __future__ import annotations
 

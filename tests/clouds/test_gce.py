@@ -1,4 +1,4 @@
-"""GCE through libcloud keeps the contract of clouds; what Google refuses falls to the next zone and the next size."""
+"""GCE through libcloud keeps the contract of clouds; after a refusal the next zone and then the next size is tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What listens is an engine host only if it says so."""
+"""A listening process counts as an engine host only if it identifies itself as one."""
 
 from __future__ import annotations
 

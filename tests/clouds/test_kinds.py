@@ -1,4 +1,4 @@
-"""Which kinds of machine were of no use is a hint: it is kept over restarts, and never in the way of anything."""
+"""The list of unusable machine types is a hint: it survives restarts, and no error in it stops anything."""
 
 from __future__ import annotations
 

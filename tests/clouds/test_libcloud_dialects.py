@@ -1,4 +1,4 @@
-"""What libcloud is told by the dialects, looked at without a server."""
+"""The arguments that the dialects pass to libcloud, checked without a server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def account(provider: Any, **changes: Any) -> Account:
 
 
 class Recording:
-    """A driver that writes down how it is called."""
+    """A driver that records how it is called."""
 
     def __init__(self, machines: list[Machine] | None = None) -> None:
         self.created: tuple[tuple[Any, ...], dict[str, Any]] | None = None

@@ -1,4 +1,4 @@
-"""One table: what libcloud raises, in our words."""
+"""One table translates libcloud's errors into ours."""
 
 from __future__ import annotations
 

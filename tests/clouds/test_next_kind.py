@@ -1,4 +1,4 @@
-"""A kind of machine that was of no use comes last the next time; what went wrong is told with the one that was had."""
+"""An unusable machine type is tried last the next time; its failure is reported with the VM launched instead."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ZONES = ("eu-west-1a", "eu-west-1b")
 
 
 class LeapingWallClock(LeapingClock):
-    """Its leaps count by the clock on the wall, too: by that one it is remembered what was of no use."""
+    """Its skipped sleeps also move the wall clock, by which unusable types are remembered."""
 
     def wall(self) -> float:
         return super().wall() + sum(self.leaps_s)

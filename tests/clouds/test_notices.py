@@ -1,4 +1,4 @@
-"""What a spare machine asks its metadata service, against one over real HTTP."""
+"""How a spot VM polls its metadata service, tested over real HTTP."""
 
 from __future__ import annotations
 

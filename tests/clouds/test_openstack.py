@@ -1,4 +1,4 @@
-"""OpenStack through libcloud keeps the contract of clouds, also when it finds no host for what it has accepted."""
+"""OpenStack through libcloud keeps the contract of clouds, also when it finds no host for an accepted order."""
 
 from __future__ import annotations
 

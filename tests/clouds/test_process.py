@@ -1,4 +1,4 @@
-"""Cold process VMs: how they are started, recognised again, and ended with all they started."""
+"""Cold process VMs: how they are started, recognised again, and ended together with all processes that they started."""
 
 from __future__ import annotations
 

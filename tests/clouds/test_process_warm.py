@@ -1,4 +1,4 @@
-"""Warm hosts: handed out after the emulated boot time, taken back alive, never lost."""
+"""Warm hosts: assigned after the emulated boot time, returned alive, never lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Workers = Callable[[], list[psutil.Process]]
 
 
 class Boot:
-    """An emulated boot that lasts until the test says so, however long the machine takes for what happens meanwhile."""
+    """An emulated boot that lasts until the test ends it, however long other work takes on a slow machine."""
 
     def __init__(self, clock: LeapingClock, monkeypatch: pytest.MonkeyPatch) -> None:
         self.began, self.over = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""What a provider may do to an order: each way ends in the next size, in an error of ours, and in no machine left."""
+"""Every way in which a provider may fail an order ends with the next size or one of our errors, and leaves no VM."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ queries:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Write the good config with replacements, beside an (empty) input file."""
+    """Write the valid config with replacements, beside an empty input file."""
     (tmp_path / "mail.jsonl.gz").touch()
     (tmp_path / "empty").mkdir()
 

@@ -27,7 +27,7 @@ queries:
 
 
 def write(path: Path, *, name: str = "q", source: str = "in.jsonl", sink: str = "out") -> Config:
-    """A config in a folder of its own, over the one state_dir."""
+    """A config in a separate folder, with the shared state_dir."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for each in (source, "in.jsonl"):
         (path.parent / each).touch()

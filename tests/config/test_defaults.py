@@ -1,4 +1,4 @@
-"""The promised defaults: whoever changes one changes this file and the changelog."""
+"""The promised defaults. A change of a default also changes this file and the changelog."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Each mistake is answered with its file, line, key and what to do."""
+"""The error for each mistake names its file, its line, its key and what to do."""
 
 from collections.abc import Callable
 from pathlib import Path

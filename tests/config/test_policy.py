@@ -1,4 +1,4 @@
-"""What the config says of a policy reaches the scheduler, with defaults that fit the cloud."""
+"""The policy settings of the config reach the scheduler, with defaults that fit the cloud."""
 
 from collections.abc import Callable
 from pathlib import Path

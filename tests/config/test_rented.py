@@ -1,4 +1,4 @@
-"""What the config says of machines that are rented: complete, and nothing that means nothing."""
+"""The config's settings for rented VMs are complete, and a setting that has no effect is refused."""
 
 import json
 import math
@@ -128,7 +128,7 @@ def test_what_the_provider_asks_is_known_where_it_is_not_said(write: Write) -> N
 
 
 def test_an_ec2_size_costs_what_is_listed_and_the_dearest_is_reserved(write: Write) -> None:
-    """The prices are Amazon's own in Virginia."""
+    """The prices are Amazon's own for Virginia."""
     cloud = billed(write, VIRGINIA, "{usd_per_gb_sent: 0.09}").cloud
     assert cloud.size_prices == {"c5.large": 0.085, "m6i.large": 0.096}
     assert cloud.terms.usd_per_hour == 0.096

@@ -1,4 +1,4 @@
-"""What the connectors' tests share: the real servers."""
+"""Fixtures for the connectors' tests: the real servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.connectors.s3_server import CREDENTIALS, S3Server
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A server that speaks S3 for the whole session: use buckets of your own, and leave it running."""
+    """A server that speaks S3 for the whole session: use your own buckets, and leave it running."""
     server = S3Server(tmp_path_factory.mktemp("s3"))
     yield server
     server.stop()

@@ -20,7 +20,7 @@ def rows(first: int, last: int, *, late: bool = False) -> ReleasedRows:
 
 
 def open_sink(folder: Path, *, ordered: bool = True, **kwargs: Any) -> FileSink:
-    """The sink of a folder, opened."""
+    """The opened sink of a folder."""
     return FileSink(folder, owner="me", format=kwargs.pop("format", "jsonl"), ordered=ordered)
 
 
@@ -30,5 +30,5 @@ def parts(folder: Path) -> list[str]:
 
 
 def seqs(folder: Path) -> list[int]:
-    """The rows as somebody reads them: parts by name, lines in order."""
+    """The rows as a reader sees them: parts by name, lines in order."""
     return [json.loads(line)["seq"] for name in parts(folder) for line in (folder / name).read_text().splitlines()]

@@ -28,7 +28,7 @@ from tests.connectors.source_contract import SCHEMA
 
 @dataclass
 class Site:
-    """An HTTP source that is open, and a client."""
+    """An opened HTTP source, and a client."""
 
     journal: Journal
     receiver: HttpReceiver
@@ -93,7 +93,7 @@ def server_certificate(folder: Path) -> tuple[Path, Path]:
 async def site(
     folder: Path, *, limit_bytes: int = LIMIT_BYTES, clock: Clock | None = None, body_s: float = 60.0, **said: Any
 ) -> AsyncIterator[Site]:
-    """An HTTP source that is open, with what the config says."""
+    """An opened HTTP source with these config settings."""
     journal, receiver, source = parts_of(folder, limit_bytes=limit_bytes, clock=clock, body_s=body_s, **said)
     await source.open(SCHEMA)
     try:

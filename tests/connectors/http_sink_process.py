@@ -1,4 +1,4 @@
-"""An HTTP sink in a process of its own, to be killed: python http_sink_process.py URL FOLDER."""
+"""An HTTP sink in a separate process that a test kills: python http_sink_process.py URL FOLDER."""
 
 from __future__ import annotations
 

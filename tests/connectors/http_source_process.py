@@ -1,4 +1,4 @@
-"""An HTTP source in a process of its own, to be killed; its argument is a folder, in which it writes its port."""
+"""An HTTP source in a separate process that a test kills. Its argument is a folder, to which it writes its port."""
 
 from __future__ import annotations
 

@@ -15,14 +15,14 @@ from infra.clock import Clock, SystemClock
 
 
 class Taker:
-    """Takes what is POSTed, and answers as the test wants.
+    """Accepts POST requests, and answers as the test says.
 
     Attributes:
         url: where to post.
-        bodies: what was taken.
-        keys: of each request, taken or not.
-        headers: of the last request.
-        answers: (status, headers, text) to give to the next requests, instead of 200; nothing of these is taken.
+        bodies: the accepted bodies.
+        keys: the key of each request, accepted or not.
+        headers: those of the last request.
+        answers: (status, headers, text) for the next requests, instead of 200; these requests are not accepted.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Taker:
 
 @asynccontextmanager
 async def taker(port: int = 0) -> AsyncIterator[Taker]:
-    """A receiver that listens."""
+    """A listening receiver."""
     server = Taker()
     app = web.Application(client_max_size=1 << 26)
     app.add_routes([web.post("/results", server.post)])

@@ -24,7 +24,7 @@ async def opened(
     remember_keys_s: float = 0.0,
     probe_s: float = 1.0,
 ) -> AsyncIterator[Journal]:
-    """A journal that is open."""
+    """An opened journal."""
     journal = Journal(
         folder,
         limit_bytes=limit_bytes,
@@ -51,7 +51,7 @@ async def everything(journal: Journal, position: Position | None = None, *, at_o
 
 
 class SetClock(SystemClock):
-    """A clock whose wall time is set."""
+    """A clock whose wall time the test sets."""
 
     def __init__(self, wall_s: float = 1_800_000_000.0) -> None:
         self.wall_s = wall_s

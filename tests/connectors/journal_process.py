@@ -1,7 +1,8 @@
-"""A journal in a process of its own, appended to and released until it is killed.
+"""A journal in a separate process, which appends and releases until it is killed.
 
-Usage: python journal_process.py FOLDER [check]. The file ``answered`` gets the number of each append that was answered,
-``released`` the number before which all may go. Each start compares the journal with them; ``check`` does only that.
+Usage: python journal_process.py FOLDER [check]. The file ``answered`` gets the number of each append that was
+answered. The file ``released`` gets the number before which all records may be removed. Each start compares the
+journal with these files; ``check`` does only that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NUMBER = struct.Struct("<Q")
 
 
 def verify(folder: Path, records: list[bytes], first_record: int) -> int:
-    """Return the number for the next append; each append has three records that carry its number."""
+    """Return the number of the next append; each append has three records that contain its number."""
     numbers = [_NUMBER.unpack_from(record)[0] for record in records]
     known = folder / "answered"
     answered = [int(line) for line in known.read_bytes().split(b"\n")[:-1]] if known.exists() else []

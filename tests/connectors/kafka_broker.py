@@ -1,4 +1,4 @@
-"""A real Kafka broker for tests: one KRaft node on loopback, started from the jars that ``.ci/broker`` fetched."""
+"""A real Kafka broker for tests: one KRaft node on loopback, started from the jars that ``.ci/broker`` downloaded."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ _HEAP = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "
 class Broker:
     """One broker; its ports and its data stay the same when it is restarted.
 
-    Its methods that start and stop block for seconds: call them with ``asyncio.to_thread`` where a loop runs.
+    The methods that start and stop it block for seconds: call them with ``asyncio.to_thread`` if an event loop runs.
 
     Attributes:
         brokers: host:port for clients without a login.
         sasl_brokers: host:port for clients that log in as ``USER`` (PLAIN or SCRAM).
-        tls_brokers: host:port for clients that show a certificate.
-        tls: what such a client needs, as in the config.
+        tls_brokers: host:port for clients with a certificate.
+        tls: the settings of such a client, as in the config.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -107,7 +107,7 @@ class Broker:
         self._format()
 
     def start(self) -> None:
-        """Start it; return when it takes connections."""
+        """Start it; return when it accepts connections."""
         assert self._process is None, "the broker runs already"
         with (self._folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -121,7 +121,7 @@ class Broker:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Stop it in order; nothing if it does not run."""
+        """Stop it in order; do nothing if it does not run."""
         if self._process is None:
             return
         self._process.terminate()
@@ -133,21 +133,21 @@ class Broker:
         self._process = None
 
     def kill(self) -> None:
-        """End it at once, as a power cut would (what the system has buffered stays)."""
+        """Kill it at once, like a power cut (but data that the system has buffered stays)."""
         assert self._process is not None, "the broker does not run"
         self._process.kill()
         self._process.wait()
         self._process = None
 
     def restart(self) -> None:
-        """Stop it if it runs, and start it over the same data."""
+        """Stop it if it runs, and start it with the same data."""
         self.stop()
         self.start()
 
     async def create_topic(
         self, name: str | None = None, *, partitions: int = 1, settings: dict[str, str] | None = None
     ) -> str:
-        """Create a topic and return its name: one that nobody else has, if none is given."""
+        """Create a topic and return its name; without a name, the topic gets a new one."""
         topic = name or f"t-{uuid.uuid4().hex[:12]}"
         new = NewTopic(topic, partitions, 1, topic_configs=settings or {})
         async with self.admin() as admin:
@@ -192,7 +192,7 @@ class Broker:
 
 
 def _certificate(folder: Path) -> dict[str, str]:
-    """Make one certificate, which the broker and its clients show and believe."""
+    """Create one certificate, which the broker and its clients present and trust."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
     now = datetime.now(UTC)

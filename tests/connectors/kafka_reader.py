@@ -1,4 +1,4 @@
-"""A program that reads a topic until it is killed, and writes down what each chunk was."""
+"""A program that reads a topic until it is killed, and records each chunk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.connectors.source_contract import SCHEMA
 
 
 async def main(brokers: str, topic: str, log: Path) -> None:
-    """Read with the owner that the tests have."""
+    """Read with the same owner as in the tests."""
     config = KafkaSourceConfig(type="kafka", brokers=brokers, topics=(topic,), group=topic)
     source = KafkaSource(config, query="q", owner="me", clock=SystemClock())
     await source.open(SCHEMA)

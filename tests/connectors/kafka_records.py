@@ -1,4 +1,4 @@
-"""Records of Kafka, made without a broker."""
+"""Kafka records that are made without a broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AVRO = {
 
 
 def record(value: bytes | None, *, offset: int = 0, **said: Any) -> ConsumerRecord[Any, Any]:
-    """A record as the consumer gives it."""
+    """A record as the consumer returns it."""
     parts: dict[str, Any] = {"timestamp": 1_700_000_000_123, "key": None, "headers": (), **said}
     return ConsumerRecord(
         topic="t",

@@ -1,4 +1,4 @@
-"""A broker that is reached through a relay, which can lose requests and answers."""
+"""A broker behind a relay that can lose requests and answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Mishap = Literal["lose request", "lose answer", "hold request"]
 
 
 class RelayedBroker(Broker):
-    """A broker with one more listener, to which clients come through the relay.
+    """A broker with one more listener, which clients reach through the relay.
 
     Attributes:
         relayed_brokers: host:port for clients that go through the relay.
@@ -39,17 +39,17 @@ class RelayedBroker(Broker):
 
 
 class Relay:
-    """Passes frames on, until it is told of a mishap.
+    """Passes frames on, until the test requests a fault.
 
     Args:
-        listen: its port.
-        target: the broker's.
+        listen: the relay's port.
+        target: the broker's port.
 
     Attributes:
         frames: how many requests it has passed on.
-        happened: set when the mishap that was asked for has happened.
-        release: lets a request go on that is held.
-        lose_each: every so-manieth request is lost with its connection; 0 for none.
+        happened: set when the requested fault has happened.
+        release: lets a held request continue.
+        lose_each: every ``lose_each``-th request is lost with its connection; 0 loses none.
     """
 
     def __init__(self, listen: int, target: int) -> None:
@@ -76,13 +76,13 @@ class Relay:
         await self._server.wait_closed()
 
     def arm(self, mishap: Mishap, api_key: int, *, then_down: bool = False) -> None:
-        """Let something happen to the next request of a kind, and be down afterwards."""
+        """Apply a fault to the next request of a kind; with ``then_down``, refuse connections afterwards."""
         self._mishap = (mishap, api_key, then_down)
         self.happened.clear()
         self.release.clear()
 
     def up(self) -> None:
-        """Take connections again."""
+        """Accept connections again."""
         self._down = False
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -146,7 +146,7 @@ class Relay:
 async def _pass_answers(
     broker: asyncio.StreamReader, client: asyncio.StreamWriter, swallow: asyncio.Queue[None]
 ) -> None:
-    """Pass answers on, but for the next one when there is something in ``swallow``."""
+    """Pass answers on, except the next one if ``swallow`` is not empty."""
     try:
         while True:
             frame = await _frame(broker)
@@ -160,6 +160,6 @@ async def _pass_answers(
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:
-    """Read one length-prefixed request or answer, its prefix included."""
+    """Read one length-prefixed request or answer, including its prefix."""
     head = await reader.readexactly(4)
     return head + await reader.readexactly(int.from_bytes(head, "big"))

@@ -1,7 +1,7 @@
-"""A process that commits into a Kafka sink, five events a run, from where the sink says it is, until it is killed.
+"""A process that commits to a Kafka sink until it is killed, five events a run, from the sink's own progress on.
 
-Arguments: brokers, topic, epoch, the number of events after which it ends. It says ``open`` when it begins to write,
-each watermark that it has committed, and why it stopped if it had to.
+Arguments: brokers, topic, epoch, the number of events after which it ends. It prints ``open`` when it begins to write,
+each watermark that it has committed, and the reason if it has to stop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of the Kafka sink share: sinks over a topic of the test, and a reader that is not ours."""
+"""Helpers of the Kafka sink's tests: sinks for a topic of the test, and an independent reader."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_sink(
     silence_s: float = 15.0,
     **settings: Any,
 ) -> KafkaSink:
-    """A sink over a topic, not opened."""
+    """A sink for a topic, not opened."""
     config = KafkaSinkConfig(type="kafka", brokers=brokers, topic=topic, **settings)
     return KafkaSink(
         config,
@@ -43,7 +43,7 @@ def make_sink(
 
 
 async def records(broker: Broker, topic: str, *, isolation: str = "read_committed") -> list[ConsumerRecord]:
-    """All records of a topic up to its end, by partition; waits for open transactions if it reads committed ones."""
+    """All records of a topic up to its end, by partition; with read_committed it waits for open transactions."""
     everything = AIOKafkaConsumer(topic, bootstrap_servers=broker.brokers)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=broker.brokers, isolation_level=isolation, auto_offset_reset="earliest"

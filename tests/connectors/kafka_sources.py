@@ -31,7 +31,7 @@ async def producer(broker: Broker, **settings: Any) -> AsyncIterator[AIOKafkaPro
 
 
 async def put(broker: Broker, topic: str, values: Sequence[bytes | None], partition: int | None = None) -> None:
-    """Write values, over all partitions in turn if none is given; return when they are there."""
+    """Write values, to all partitions in turn if none is given; return when the broker has them."""
     async with producer(broker) as client:
         partitions = sorted(await client.partitions_for(topic))
         sent = [
@@ -50,7 +50,7 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[bytes | None]:
 
 
 def make_source(broker: Broker, *topics: str, owner: str = "me", strict: bool = False, **said: Any) -> KafkaSource:
-    """A source, not opened; its group is its first topic's name."""
+    """A source, not opened; its group has the name of its first topic."""
     config = KafkaSourceConfig.model_validate(
         {"type": "kafka", "brokers": broker.brokers, "topics": topics, "group": topics[0], **said}
     )
@@ -58,11 +58,11 @@ def make_source(broker: Broker, *topics: str, owner: str = "me", strict: bool = 
 
 
 class Reading:
-    """A source that is read all the time, as the ingress does, by a task of its own.
+    """A source that a separate task reads all the time, like the ingress.
 
     Args:
-        source: opened.
-        acknowledges: whether each chunk is acknowledged as soon as it was read.
+        source: an opened source.
+        acknowledges: whether each chunk is acknowledged as soon as it is read.
     """
 
     def __init__(self, source: KafkaSource, *, acknowledges: bool = True) -> None:
@@ -90,7 +90,7 @@ class Reading:
         return [n for chunk in self.chunks for n in chunk.batch.column("n").to_pylist()]
 
     async def until(self, state: Callable[[], bool], what: str) -> None:
-        """Wait for a state; the error of the reading comes out here."""
+        """Wait for a state; an error of the reading task is raised here."""
         ends = time.monotonic() + DEADLINE_S
         while not state():
             if self._task.done():
@@ -99,7 +99,7 @@ class Reading:
             await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
-        """Read no more, and close the source."""
+        """Stop reading, and close the source."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self.source.close()
@@ -107,7 +107,7 @@ class Reading:
 
 @asynccontextmanager
 async def reading(source: KafkaSource, *, acknowledges: bool = True) -> AsyncIterator[Reading]:
-    """A ``Reading`` of a source that is opened here."""
+    """Open a source and return a ``Reading`` of it."""
     await source.open(SCHEMA)
     task = Reading(source, acknowledges=acknowledges)
     try:

@@ -1,4 +1,4 @@
-"""Topics that are made, deleted, and made anew."""
+"""Topics that are created, deleted, and created again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def config(broker: Broker, *topics: str) -> KafkaSourceConfig:
 
 
 async def until_there(broker: Broker, topic: str, *, there: bool) -> None:
-    """Wait until the broker says so."""
+    """Wait until the broker confirms it."""
     gives_up_s = time.monotonic() + DEADLINE_S
     while there != await is_there(broker, topic):
         assert time.monotonic() < gives_up_s
@@ -33,14 +33,14 @@ async def is_there(broker: Broker, topic: str) -> bool:
 
 
 async def made(broker: Broker, name: str | None = None) -> str:
-    """Create a topic, and return its name once all know it."""
+    """Create a topic, and return its name once all brokers know it."""
     topic = await broker.create_topic(name)
     await until_there(broker, topic, there=True)
     return topic
 
 
 async def made_anew(broker: Broker, topic: str) -> None:
-    """Delete a topic, and make it again once it is gone."""
+    """Delete a topic, and create it again once it is gone."""
     async with broker.admin() as admin:
         await admin.delete_topics([topic])
     await until_there(broker, topic, there=False)

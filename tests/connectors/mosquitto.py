@@ -1,4 +1,4 @@
-"""A real mosquitto for a test: a process on a free loopback port, that can be stopped, killed and started again."""
+"""A real mosquitto for a test: a process on a free loopback port that can be stopped, killed and started again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/
 
 
 def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Return once ``condition`` holds; fail the test when it does not in time."""
+    """Return once ``condition`` holds; fail the test if it does not hold in time."""
     ends = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < ends, f"not within {deadline_s:g} s: {what}"
@@ -44,9 +44,9 @@ class Mosquitto:
     """A broker that keeps its sessions on disk.
 
     Args:
-        folder: its own; config, log and sessions.
-        settings: further lines of its config file.
-        listener: lines of the config about its one listener (TLS, say).
+        folder: for its config, log and sessions.
+        settings: more lines for its config file.
+        listener: lines of the config for its only listener, for example TLS.
     """
 
     def __init__(self, folder: Path, settings: Iterable[str] = (), listener: Iterable[str] = ()) -> None:
@@ -85,16 +85,16 @@ class Mosquitto:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def log(self) -> str:
-        """Return what it said."""
+        """Return its output."""
         path = self._folder / "mosquitto.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def stop(self) -> None:
-        """End it in order: it saves its sessions."""
+        """Stop it in order: it saves its sessions."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it with SIGKILL: it comes back as it was at its last save."""
+        """Kill it with SIGKILL: it restarts in the state of its last save."""
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
@@ -105,7 +105,7 @@ class Mosquitto:
         self._process = None
 
     def save(self) -> None:
-        """Let it write its sessions to disk now."""
+        """Make it write its sessions to disk now."""
         assert self._process is not None
         path = self._folder / "mosquitto.db"
         before = path.stat().st_mtime_ns if path.exists() else 0
@@ -113,22 +113,22 @@ class Mosquitto:
         until(lambda: path.exists() and path.stat().st_mtime_ns != before, "mosquitto saved")
 
     def freeze(self) -> None:
-        """Let it stand still, its connections open."""
+        """Freeze it, with its connections open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
 
 class Peer:
-    """An independent client, paho alone: publishes, and keeps what it receives.
+    """An independent client, only paho: it publishes, and keeps the messages that it receives.
 
     Args:
         port: the broker's.
-        name: its client id; what it subscribed to is kept for it while it is away.
+        name: its client id; the broker keeps its messages while it is not connected.
     """
 
     def __init__(self, port: int, name: str = "", setup: Callable[[paho.Client], None] = lambda _: None) -> None:
@@ -161,7 +161,7 @@ class Peer:
         self._accepted -= ids
 
     def subscribe(self, topic: str, qos: int = 2) -> None:
-        """Subscribe, and return when the broker knows."""
+        """Subscribe, and return when the broker has confirmed it."""
         done = threading.Event()
 
         def heard(*_: Any) -> None:
@@ -172,12 +172,12 @@ class Peer:
         assert done.wait(DEADLINE_S), "the broker did not answer"
 
     def close(self) -> None:
-        """Go away."""
+        """Disconnect."""
         self._client.disconnect()
         self._client.loop_stop()
 
 
 def id_of(message: paho.MQTTMessage) -> str:
-    """Return the user property that names a result."""
+    """Return the user property that identifies a result."""
     properties: Any = message.properties
     return str(dict(properties.UserProperty)["spillway-id"])

@@ -1,8 +1,8 @@
-"""A source that notes what it reads, in a process of its own: to be killed.
+"""An MQTT source in a separate process that a test kills; it records what it reads.
 
-Usage: python mqtt_receiver_process.py FOLDER PORT CONFIG-JSON; it runs until it is killed, or until the file ``stop``
-is there. What it read is in FOLDER/read.jsonl, a line a chunk: the position behind it, and its numbers. The file
-``open`` is there once it had subscribed.
+Usage: python mqtt_receiver_process.py FOLDER PORT CONFIG-JSON. It runs until it is killed, or until the file ``stop``
+exists. FOLDER/read.jsonl has one line for each chunk: the position after it, and its numbers. The file ``open`` exists
+once it has subscribed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Line(msgspec.Struct):
 
 
 def read_lines(path: Path) -> list[Line]:
-    """What is noted for sure: a torn last line is not."""
+    """The records that are complete; a torn last line is left out."""
     if not path.exists():
         return []
     return [msgspec.json.decode(text, type=Line) for text in path.read_bytes().split(b"\n")[:-1]]

@@ -1,4 +1,4 @@
-"""An MQTT source over a real mosquitto, for tests."""
+"""An MQTT source with a real mosquitto, for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOPIC = "plant/power"
 
 
 def make_source(folder: Path, port: int, *, receive_max: int = RECEIVE_MAX, **said: Any) -> MqttSource:
-    """Return a source over a folder and a broker on this machine; ``said`` goes into its config."""
+    """Return a source with this folder and a broker on this machine; ``said`` is added to its config."""
     told = {"type": "mqtt", "host": "127.0.0.1", "port": port, "topics": ["plant/#"], **said}
     config = MqttSourceConfig.model_validate(told)
     return make_mqtt_source(
@@ -25,12 +25,12 @@ def make_source(folder: Path, port: int, *, receive_max: int = RECEIVE_MAX, **sa
 
 
 class TopicsSubject:
-    """Topics to which the source has subscribed before anything is put.
+    """Topics to which the source has subscribed before any message is published.
 
     Args:
-        folder: of journal and sessions.
-        mosquitto: runs.
-        said: goes into the source's config.
+        folder: for the journal and the sessions.
+        mosquitto: a running broker.
+        said: is added to the source's config.
     """
 
     finite = False
@@ -48,13 +48,13 @@ class TopicsSubject:
         return make_source(self.folder, self._mosquitto.port, **self._said)
 
     async def put(self, rows: list[dict[str, Any]]) -> None:
-        """Publish, and return when the broker has accepted."""
+        """Publish, and return when the broker has accepted the messages."""
         self._peer.publish(TOPIC, [json.dumps(row).encode() for row in rows], self._qos)
 
     async def put_undecodable(self, raw: bytes) -> None:
-        """Publish bytes that are no event."""
+        """Publish bytes that are not an event."""
         self._peer.publish(TOPIC, [raw], self._qos)
 
     def close(self) -> None:
-        """Go away."""
+        """Disconnect."""
         self._peer.close()

@@ -33,8 +33,8 @@ class TestAuthority:
     """An authority that signs for 127.0.0.1.
 
     Args:
-        folder: where its files go.
-        name: of it.
+        folder: for its files.
+        name: the authority's name.
     """
 
     __test__ = False
@@ -48,7 +48,7 @@ class TestAuthority:
         self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
     def sign(self, name: str) -> Signed:
-        """Make a certificate for somebody on this machine."""
+        """Create a certificate for a client or server on this machine."""
         key = ec.generate_private_key(ec.SECP256R1())
         signed = Signed(self._folder / f"{name}.crt", self._folder / f"{name}.key")
         signed.certificate.write_bytes(self._sign(name, key, ca=False).public_bytes(serialization.Encoding.PEM))
@@ -91,7 +91,7 @@ class TestAuthority:
 
 
 def tls_listener(authority: TestAuthority, server: Signed, *, ask: bool = False) -> list[str]:
-    """Return the lines of a listener with TLS; ``ask`` wants a certificate of clients too."""
+    """Return the lines of a TLS listener; with ``ask`` it requires a certificate of clients too."""
     return [
         f"cafile {authority.certificate}",
         f"certfile {server.certificate}",
@@ -109,10 +109,10 @@ def password_file(path: Path, users: dict[str, str]) -> Path:
 
 
 class OldBroker:
-    """Stands before a mosquitto and refuses MQTT 5, as a broker does that knows 3.1.1 only.
+    """Stands before a mosquitto and refuses MQTT 5, like a broker that knows only 3.1.1.
 
     Args:
-        port: the mosquitto's.
+        port: mosquitto's port.
     """
 
     _PROTOCOL_LEVEL_AT = 8

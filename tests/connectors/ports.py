@@ -1,4 +1,4 @@
-"""Ports of loopback that nobody listens on, for servers that cannot choose one by themselves."""
+"""Unused loopback ports, for servers that cannot choose one by themselves."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NEXT: Iterator[int] = cycle([*range(_BEGIN, _LAST), *range(_FIRST, _BEGIN)])
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on, each another one."""
+    """Different loopback ports on which nothing listens."""
     return [free_port() for _ in range(count)]
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
+    """A loopback port on which nothing listens."""
     for _ in range(_FIRST, _LAST):
         port = next(_NEXT)
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""A reader of what the S3 sink wrote, which knows only what the sink's documentation says."""
+"""A reader of the S3 sink's parts that knows only the sink's documentation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 
 def read_results(client: Any, bucket: str, prefix: str, form: str = "jsonl") -> list[dict[str, Any]]:
-    """Follow the manifest with boto3 alone, as a stranger would who read how."""
+    """Follow the manifest with only boto3, as a user would who has read the documentation."""
     listed = client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/manifest/").get("Contents", [])
     if not listed:
         return []

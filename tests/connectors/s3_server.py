@@ -1,4 +1,4 @@
-"""A real server that speaks S3 (moto) as a process of its own, and a proxy before it that makes trouble."""
+"""A real server that speaks S3 (moto) in a separate process, and a proxy before it that injects faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Fault = Literal["", "500", "503", "slow down", "late", "answer lost", "answer lo
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer that the proxy gives of its own."""
+    """An answer that the proxy gives itself."""
 
     status: int
     body: str
@@ -42,7 +42,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Request:
-    """A request to the proxy; ``count`` numbers them from 1."""
+    """A request to the proxy; ``count`` numbers requests from 1."""
 
     method: str
     path: str
@@ -79,7 +79,7 @@ class S3Server:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def client(self) -> Any:
-        """boto3 alone, for tests that look from outside."""
+        """Only boto3, for tests that look from outside."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -89,7 +89,7 @@ class S3Server:
         )
 
     def make_bucket(self) -> str:
-        """Make a bucket with a new name."""
+        """Create a bucket with a new name."""
         name = f"bucket-{os.urandom(6).hex()}"
         self.client().create_bucket(Bucket=name)
         return name
@@ -100,10 +100,11 @@ class S3Server:
 
 
 class FaultProxy:
-    """Stands before the server; ``fault`` says what happens to each request.
+    """Stands before the server; ``fault`` decides what happens to each request.
 
-    ``late`` answers after ``late_s``; ``answer lost`` forwards the request and then drops the connection, so that the
-    client never learns what came of it (and ``kill`` is called first); ``refused`` drops it before.
+    ``late`` answers after ``late_s``. ``answer lost`` forwards the request, calls ``kill`` and then drops the
+    connection, so that the client never learns the outcome. ``refused`` drops the connection without forwarding the
+    request.
     """
 
     def __init__(self, port: int, fault: Callable[[Request], Fault | Reply], late_s: float = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""A process that commits into an S3 sink, five events a run, from where the sink says it is, until it is killed.
+"""A process that commits to an S3 sink until it is killed, five events a run, from the sink's own progress on.
 
 Arguments: endpoint, bucket, epoch, the number of events after which it ends.
 """

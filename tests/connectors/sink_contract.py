@@ -1,6 +1,6 @@
-"""What every sink must do, whatever is behind it.
+"""The contract of all sinks.
 
-A connector's test module subclasses ``SinkContract`` and gives the fixture ``subject``.
+A connector's test module subclasses ``SinkContract`` and provides the fixture ``subject``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ SEED = 20261121
 
 
 class SinkSubject(Protocol):
-    """A place that a sink writes, in the hand of the test.
+    """A place that a sink writes, controlled by the test.
 
     Attributes:
-        exactly_once: nothing is there twice, even if the writer is killed; else nothing is missing.
+        exactly_once: no result is there twice, even if the writer is killed; otherwise no result is missing.
         fences: an older writer is refused once a newer one has opened the place.
     """
 
@@ -35,33 +35,33 @@ class SinkSubject(Protocol):
     fences: bool
 
     def make(self, *, owner: str = "me", epoch: int = 1) -> Sink:
-        """Return a sink over the same place and state, not opened; the one made before is closed, or was killed."""
+        """Return a new sink for the same place and state, not opened; the one before was closed or killed."""
         ...
 
     async def rows(self) -> list[dict[str, Any]]:
-        """Return what an independent reader sees, in the order in which it was released."""
+        """Return what an independent reader sees, in the order of release."""
         ...
 
 
 def row(seq: int) -> dict[str, Any]:
-    """The result of an event; every seventh has text that is hard to write down."""
+    """The result of an event; every seventh has text that is hard to encode."""
     text = f'line\n\u2028 "{seq}" \u00e9\U0001f600' if seq % 7 == 0 else None if seq % 5 == 0 else f"text {seq}"
     return {"id": seq, "text": text, "tags": [f"t{seq % 3}"] * (seq % 3)}
 
 
 def release(first: int, last: int, *, late: bool = False, keep: int = 1) -> ReleasedRows:
-    """Results of the events of a run; only each ``keep``-th has one."""
+    """Results of the events of a run; only every ``keep``-th event has one."""
     batch = pa.RecordBatch.from_pylist([row(n) for n in range(first, last + 1) if n % keep == 0], schema=RESULT)
     return Released(first, last, batch, late)
 
 
 def at(seq: int) -> Position:
-    """The source position after the event ``seq``, if each record is one."""
+    """The source position after event ``seq``, if each record is one event."""
     return Position(seq + 1)
 
 
 async def opened(subject: SinkSubject, *, owner: str = "me", epoch: int = 1) -> Sink:
-    """A sink that is open."""
+    """An opened sink."""
     sink = subject.make(owner=owner, epoch=epoch)
     await sink.open()
     return sink
@@ -112,7 +112,7 @@ class SinkContract:
         await again.close()
 
     async def test_closed_or_killed_and_opened_it_goes_on(self, subject: SinkSubject) -> None:
-        """A writer that is never closed is as good as killed: the next one finds what it committed."""
+        """A writer that is never closed is equivalent to a killed one: the next writer finds what it committed."""
         for epoch in range(1, 5):
             sink = await opened(subject, epoch=epoch)
             first = 10 * (epoch - 1)
@@ -184,7 +184,7 @@ class SinkContract:
         await sink.close()
 
     def _same(self, subject: SinkSubject, found: list[dict[str, Any]], seqs: Sequence[int]) -> None:
-        """Compare what is there after a commit whose outcome nobody heard."""
+        """Check the place after a commit whose outcome is unknown."""
         if subject.exactly_once:
             assert found == [row(n) for n in seqs]
         else:

@@ -1,6 +1,6 @@
-"""What every source must do, whatever is behind it.
+"""The contract of all sources.
 
-A connector's test module subclasses ``SourceContract`` and gives the fixture ``subject``.
+A connector's test module subclasses ``SourceContract`` and provides the fixture ``subject``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ DEADLINE_S = 60.0
 
 
 class SourceSubject(Protocol):
-    """A place that a source reads, in the hand of the test.
+    """A place that a source reads, controlled by the test.
 
     Attributes:
-        finite: the source ends by itself after what was put before it was opened.
+        finite: the source ends by itself after the records that were put before it was opened.
         ordered: records come in the order in which they were put (not so with several partitions or connections).
     """
 
@@ -32,15 +32,15 @@ class SourceSubject(Protocol):
     ordered: bool
 
     async def put(self, rows: list[dict[str, Any]]) -> None:
-        """Make events available, behind all earlier ones; return when they are there for good."""
+        """Add events after all earlier ones; return when they are stored for good."""
         ...
 
     async def put_undecodable(self, raw: bytes) -> None:
-        """Make a record available that is no event."""
+        """Add a record that is not an event."""
         ...
 
     def make(self) -> Source:
-        """Return a source over the same place and state, not opened; the one made before is closed or was killed."""
+        """Return a new source for the same place and state, not opened; the one before was closed or killed."""
         ...
 
 

@@ -23,7 +23,7 @@ _OPEN = partial(open_by_name, strict=False)
 
 
 class OneFile:
-    """A file that is there before it is read."""
+    """A file that exists before it is read."""
 
     finite = True
     ordered = True
@@ -57,7 +57,7 @@ class Csv(JsonLines):
 
 
 class Columnar(OneFile):
-    """A Parquet or Arrow file, small pieces; its ``id`` is bytes, so that one can be no text."""
+    """A Parquet or Arrow file in small pieces; its ``id`` is bytes, so that one can be invalid text."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -120,7 +120,7 @@ class TestColumnarFile(SourceContract):
         return Columnar(tmp_path / request.param)
 
     async def test_a_record_that_is_no_event_is_told_with_its_bytes(self, subject: SourceSubject) -> None:
-        """A row of columns has no bytes of its own: it is told as JSON text."""
+        """A row of columns has no bytes of its own, so the dead letter holds it as JSON text."""
         await subject.put(rows(0, 4))
         await subject.put_undecodable(b"this is \xff no event")
         await subject.put(rows(5, 9))

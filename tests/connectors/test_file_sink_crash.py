@@ -1,4 +1,4 @@
-"""The file sink dies, or its disk fails, at every single step; each time the folder says exactly what is in."""
+"""The file sink dies, or its disk fails, at every step; each time the folder holds exactly what was committed."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def watched(before: Callable[[str], None], after: Callable[[str], None]) -> Iter
 
 
 def check(folder: Path, committed: IntervalSet) -> None:
-    """The visible rows are those of ``committed``, once each."""
+    """Check that the visible rows are those of ``committed``, once each."""
     visible = sorted(seqs(folder))
     assert visible == [number for first, last in committed for number in range(first, last + 1)]
 
 
 def finish(folder: Path) -> None:
-    """Go on after a restart: everything is offered again, in a different cut, as after other completions."""
+    """Continue after a restart: everything is offered again, divided differently, as after other completions."""
     sink = open_sink(folder)
     check(folder, sink.committed)
     sink.commit([release for step in STEPS for release in step], Position())
@@ -111,7 +111,7 @@ def test_killed_again_at_any_step_of_the_recovery(tmp_path: Path) -> None:
 
 
 class Fault:
-    """Fails the n-th system call, before or after it has done its work, and each one after it while ``lasting``."""
+    """Fails the n-th system call, before or after it has done its work, and each later one while ``lasting``."""
 
     def __init__(self, at: int, *, done: bool, lasting: int) -> None:
         self.at, self.done, self.lasting = at, done, lasting
@@ -134,7 +134,7 @@ class Fault:
 
 
 def committed_with_faults(sink: FileSink, fault: Fault) -> None:
-    """Commit all steps as the delivery does: the same releases again until they are taken."""
+    """Commit all steps as the delivery does: the same releases again until they are accepted."""
     with watched(fault.before, fault.after):
         for step in STEPS:
             for _ in range(20):
@@ -213,7 +213,7 @@ def test_after_a_failure_the_next_commit_may_be_cut_otherwise(tmp_path: Path, do
 def test_each_step_is_on_the_disk_before_the_next_believes_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power cut keeps what was synced only: file, its entry in the folder, manifest, its entry, name, its entry."""
+    """A power cut keeps only what was synced, in this order: file, its entry, manifest, its entry, name, its entry."""
     sink = open_sink(tmp_path)
     steps: list[str] = []
     real_fsync, real_rename, real_replace = os.fsync, Path.rename, Path.replace

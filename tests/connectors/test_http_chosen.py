@@ -1,4 +1,4 @@
-"""From the config's words to HTTP connectors that work together: a sink that posts to a source."""
+"""HTTP connectors that are made from a config work together: a sink that posts to a source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP connectors, and the suites that every connector passes."""
+"""The HTTP connectors pass the suites of all connectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.connectors.source_contract import SCHEMA, SourceContract
 
 
 class ServerSubject:
-    """Posts to the source's server; when none is open, to one that is opened for it."""
+    """Posts to the source's server; if none is open, one is opened for the request."""
 
     finite = False
     ordered = True
@@ -65,7 +65,7 @@ class TestHttpSource(SourceContract):
 
 
 class ReceiverSubject:
-    """A server that notes what it takes."""
+    """A server that records what it accepts."""
 
     exactly_once = False
     fences = False

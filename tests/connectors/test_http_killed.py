@@ -1,4 +1,4 @@
-"""An HTTP source is killed again and again: what was answered is there, once, and a key says so after the restart."""
+"""An HTTP source is killed again and again: accepted records are there once, and its keys survive the restart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEADLINE_S = 60.0
 
 
 class Sender:
-    """Sends one request after the other, each with a key, and the same one again until it is answered with 200."""
+    """Sends one request after another, each with a key, and repeats each until it is answered with 200."""
 
     def __init__(self, name: int) -> None:
         self.name = name
@@ -55,7 +55,7 @@ class Sender:
 
 
 async def start(folder: Path) -> asyncio.subprocess.Process:
-    """Start a source in a process of its own; return once it listens."""
+    """Start a source in a separate process; return once it listens."""
     (folder / "port").unlink(missing_ok=True)
     script = Path(__file__).with_name("http_source_process.py")
     process = await asyncio.create_subprocess_exec(sys.executable, "-W", "error", str(script), str(folder))
@@ -93,7 +93,7 @@ async def test_every_answered_request_is_there_once(tmp_path: Path) -> None:
 
 
 async def ids_in(folder: Path) -> list[str]:
-    """What a source reads that is opened last."""
+    """Everything that a source reads which is opened last."""
     _, _, source = parts_of(folder, limit_bytes=1 << 26)
     await source.open(SCHEMA)
     await source.seek(Position())

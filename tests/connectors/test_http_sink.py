@@ -1,4 +1,4 @@
-"""What the HTTP sink sends, and what it makes of the answers."""
+"""What the HTTP sink sends, and how it handles the answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEADLINE_S = 60.0
 
 
 class HastyClock(SystemClock):
-    """Notes how long was to be waited, and goes on."""
+    """Records how long each wait would be, and continues at once."""
 
     def __init__(self) -> None:
         self.waited_s: list[float] = []
@@ -180,7 +180,7 @@ async def test_a_failure_at_a_named_place(
 
 
 async def deliver_in_process(server: Taker, folder: Path, rule: str) -> int:
-    """Commit runs 0 to 9 in a process of their own; return how it ended."""
+    """Commit runs 0 to 9 in a separate process; return how it ended."""
     script = Path(__file__).with_name("http_sink_process.py")
     environment = {**os.environ, "SPILLWAY_FAILPOINTS": rule}
     process = subprocess.Popen([sys.executable, "-W", "error", str(script), server.url, str(folder)], env=environment)

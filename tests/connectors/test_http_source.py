@@ -1,4 +1,4 @@
-"""What the HTTP source answers, and what is in the journal then."""
+"""The answers of the HTTP source, and what the journal then has."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ Answered = asyncio.Task[tuple[int, dict[str, Any], dict[str, str]]]
 
 
 async def held(at: Site, count: int, body: bytes = TWO) -> list[Answered]:
-    """Send the same keyed request several times while the disk is slow; return once all are in the receiver's hands."""
+    """Send the same keyed request several times while the disk is slow; return once the receiver has all of them."""
     tasks = [asyncio.create_task(at.post(body, Idempotency_Key="k")) for _ in range(count)]
     await until(lambda: at.receiver.keyed_count and at.receiver.request_count >= count)
     return tasks
@@ -163,7 +163,7 @@ async def held(at: Site, count: int, body: bytes = TWO) -> list[Answered]:
 
 @asynccontextmanager
 async def slow_disk(error: OSError | None = None) -> AsyncIterator[None]:
-    """A disk that answers no ``fsync`` before the end of the block, and then with ``error`` if there is one."""
+    """A disk whose ``fsync`` does not return before the end of the block, and then raises ``error`` if there is one."""
     asked, goes, real = threading.Event(), threading.Event(), os.fsync
 
     def fsync(handle: int) -> None:
@@ -312,7 +312,7 @@ async def test_an_encoding_that_is_not_known_is_refused(tmp_path: Path) -> None:
         status, answer, headers = await at.post(TWO, Content_Encoding="br")
         assert status == 415
         assert headers["Accept-Encoding"] == "identity, gzip, zstd"
-        assert "br is not understood" in answer["error"]
+        assert "br is not supported" in answer["error"]
 
 
 async def test_all_bodies_together_are_bounded(tmp_path: Path) -> None:
@@ -413,7 +413,7 @@ async def test_a_server_that_stopped_is_told_after_all_was_read(
         assert (await at.post(TWO))[0] == 200
         servers[0].close()
         assert len(events(await read(at.source, 2))) == 2
-        with pytest.raises(SourceError, match="does not listen any more"):
+        with pytest.raises(SourceError, match="no longer listens"):
             await at.source.read(1, HUGE)
 
 

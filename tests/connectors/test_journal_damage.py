@@ -1,4 +1,4 @@
-"""What a crash or a bad disk may leave of a journal: the exact prefix, or a report; never a silent loss."""
+"""After a crash or a disk fault a journal has the exact prefix, or reports the damage; it never loses data silently."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def put_all(folder: Path, groups: Sequence[Group], *, segment_bytes: int = SEGME
 
 
 def read_all(folder: Path, *, then: bytes | None = None) -> list[bytes]:
-    """Open the journal as after a crash, append ``then`` if there is such, and read everything."""
+    """Open the journal as after a crash, append ``then`` if it is given, and read everything."""
     files = JournalFiles(folder, SEGMENT_BYTES, None)
     reader = PositionReader(folder)
     try:
@@ -60,7 +60,7 @@ def read_all(folder: Path, *, then: bytes | None = None) -> list[bytes]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for one example; what is done to its files is no power cut, so nothing need wait for the disk."""
+    """A folder for one example; changes to its files simulate no power cut, so fsync is not needed."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield Path(name)
@@ -82,7 +82,7 @@ def frame_ends(path: Path) -> list[int]:
 
 
 def count_before(path: Path, end: int) -> int:
-    """How many records of an intact segment stand in frames that end before or at ``end``."""
+    """How many records of an intact segment are in frames that end before or at ``end``."""
     data, at, count = path.read_bytes(), SEGMENT_HEAD_BYTES, 0
     while at + HEAD_BYTES <= end:
         head = decode_head(data, at)
@@ -131,7 +131,7 @@ def test_a_bit_that_flips_anywhere_is_told(groups: list[Group], data: st.DataObj
 def test_sectors_that_were_not_written_at_the_end_are_a_torn_tail(
     groups: list[Group], last: list[bytes], data: st.DataObject
 ) -> None:
-    """A power cut may leave the length of a file without some of its sectors, which then read as zeros."""
+    """A power cut may keep the length of a file without some of its sectors, which then read as zeros."""
     with scratch() as folder:
         put_all(folder, groups, segment_bytes=1 << 20)
         (path,) = segments(folder)
@@ -171,7 +171,7 @@ def test_a_file_that_is_missing_is_told(tmp_path: Path) -> None:
 
 
 def test_what_a_failed_append_left_behind_is_not_read(tmp_path: Path) -> None:
-    """The cut failed too: the next file's first record says where this one ends."""
+    """If the truncation failed too, the next file's first record shows where this one ends."""
     put_all(tmp_path, [[[b"a"]], [[b"b"]]])
     whole = segments(tmp_path)[0].read_bytes()
     files = JournalFiles(tmp_path, SEGMENT_BYTES, None)
@@ -200,7 +200,7 @@ def test_a_damaged_release_mark_is_told(tmp_path: Path) -> None:
 
 
 def test_frames_end_where_they_say(tmp_path: Path) -> None:
-    """The helpers of this module judge the files, so they must agree with them."""
+    """The helpers of this module check the files, so their results must agree."""
     put_all(tmp_path, [[[b"a"], [b"b", b"c"]]], segment_bytes=1 << 20)
     (path,) = segments(tmp_path)
     ends = frame_ends(path)

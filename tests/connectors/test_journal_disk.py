@@ -1,4 +1,4 @@
-"""The journal on a disk that is full, fails, or whose process is killed: what was answered is there, and only that."""
+"""The journal with a full or failing disk, or a killed process: what was answered is there, and nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEED = 20261121
 
 
 class Fault:
-    """Fails the ``at``-th call of those that are watched, and the ``lasting`` - 1 after it."""
+    """Fails the ``at``-th of the watched calls, and the ``lasting`` - 1 calls after it."""
 
     def __init__(self, at: int, *, lasting: int = 1, after: bool = False) -> None:
         self.at, self.lasting, self.after = at, lasting, after
@@ -46,7 +46,7 @@ class Fault:
 
 @contextmanager
 def failing(fault: Fault, names: tuple[str, ...]) -> Iterator[None]:
-    """Let system calls of these names go through ``fault``."""
+    """Send system calls of these names through ``fault``."""
     with pytest.MonkeyPatch.context() as patch:
         for name in names:
             real = getattr(os, name)
@@ -203,7 +203,7 @@ def start(folder: Path, rule: str) -> subprocess.Popen[bytes]:
 
 
 def answered(folder: Path) -> list[int]:
-    """The numbers of the appends that were answered; a torn last line was not."""
+    """The numbers of the appends that were answered; a torn last line is left out."""
     path = folder / "answered"
     return [int(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 

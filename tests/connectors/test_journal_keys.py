@@ -1,4 +1,4 @@
-"""Idempotency keys: remembered for their time, through restarts, and after their records are gone."""
+"""Idempotency keys are remembered for their time, across restarts, and after their records were removed."""
 
 from __future__ import annotations
 

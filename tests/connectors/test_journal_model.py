@@ -1,4 +1,4 @@
-"""The journal against a list: whatever is appended, refused, released, killed or failed, both say the same."""
+"""The journal is compared with a list: both agree whatever is appended, refused, released, killed or failed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ STEP = st.one_of(
 
 
 class Pair:
-    """A journal and the list that it should be.
+    """A journal and the list that it should equal.
 
     Attributes:
-        records: all that were ever taken.
+        records: all records that were ever accepted.
         released: how many of them were released.
-        keys: when each key was taken, seconds since 1970.
+        keys: when each key was accepted, in seconds since 1970.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -96,7 +96,7 @@ class Pair:
         await self.open()
 
     async def kill(self, torn: bytes) -> None:
-        """As after a kill in the middle of a write; what is closed here has nothing left to write."""
+        """As after a kill in the middle of a write; everything that is closed here has nothing left to write."""
         await self.journal.close()
         last = max(self.folder.glob("*.journal"))
         with last.open("ab") as file:

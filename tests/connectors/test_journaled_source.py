@@ -1,4 +1,4 @@
-"""The source over a journal, with a receiver in the hand of the test."""
+"""The source over a journal, with a receiver that the test controls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HandSource(JournaledSource):
 
 
 class FolderSubject:
-    """Puts records by way of a journal of its own while no source is open, else through the source's."""
+    """Appends records to a journal of its own while no source is open, otherwise to the source's journal."""
 
     finite = False
     ordered = True
@@ -172,7 +172,7 @@ async def test_a_receiver_that_does_not_start_leaves_a_source_that_can_be_opened
 
 
 async def test_a_position_before_what_was_acknowledged_is_passed_over(tmp_path: Path) -> None:
-    """Records that were no events are acknowledged without the run log knowing: it names an earlier place."""
+    """Records that were not events are acknowledged without the run log, which names an earlier position."""
     source = await opened(tmp_path)
     for n in range(40):
         await source.journal.append([b'{"id": "%s", "n": %d}' % (b"x" * 100, n)])
@@ -188,7 +188,7 @@ async def test_a_position_before_what_was_acknowledged_is_passed_over(tmp_path: 
 
 
 async def test_records_that_are_no_events_do_not_fill_the_journal_for_good(tmp_path: Path) -> None:
-    """No run holds them, so nobody acknowledges them: they go when the next records are read."""
+    """No run holds these records, so nothing acknowledges them: they are removed when the next records are read."""
     source = await opened(tmp_path)
     good = b'{"id": "%s", "n": 1}' % (b"x" * 1000)
     await source.journal.append([good])

@@ -1,4 +1,4 @@
-"""The judge of lines: each request hears of its own lines, whoever else asks at the same time."""
+"""The check of lines: each request gets the result for its own lines, even with other requests at the same time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_request_hears_of_its_own_lines(requests: list[tuple[int, int]]) ->
 
 
 class Ticking(SystemClock):
-    """A clock by which each look takes a second."""
+    """A clock on which each reading takes a second."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

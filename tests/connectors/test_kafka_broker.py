@@ -1,4 +1,4 @@
-"""The broker that other tests rely on."""
+"""The broker that other tests use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may write about a Kafka source, and what is refused when the config is loaded."""
+"""Which settings of a Kafka source are valid, and which are refused when the config is loaded."""
 
 from __future__ import annotations
 

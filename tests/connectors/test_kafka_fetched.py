@@ -1,4 +1,4 @@
-"""The bounded shelf between a consumer and a source, over a consumer made of lists."""
+"""The bounded buffer between a consumer and a source, with a consumer that is made of lists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HUGE = 1 << 40
 
 
 class ListConsumer:
-    """Has all records at once, and gives of a partition what is asked for."""
+    """Has all records at once, and returns the requested ones of a partition."""
 
     def __init__(self, sizes: Sequence[Sequence[int]]) -> None:
         self.partitions = [TopicPartition("t", number) for number in range(len(sizes))]

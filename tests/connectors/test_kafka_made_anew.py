@@ -1,4 +1,4 @@
-"""A topic that was deleted and made anew has other records under the same offsets."""
+"""A topic that was deleted and created again has other records under the same offsets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_positions_in_a_topic_that_was_made_anew_begin_anew_and_others_go_
     assert not (await look(both, tmp_path, first.mark, position)).changed
     await made_anew(broker, goes)
     second = await look(both, tmp_path, first.mark, position)
-    assert f"{goes} was deleted and made anew" in second.changed
+    assert f"{goes} was deleted and created again" in second.changed
     assert second.kept(position) == Position(30, offsets={f"{stays}/0": 10}, replayed=3)
     assert not (await look(both, tmp_path, second.mark, position)).changed
 

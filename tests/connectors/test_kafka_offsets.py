@@ -1,4 +1,4 @@
-"""Who commits the offsets of a Kafka source: its sink's transactions where they can, else the source; never both."""
+"""Offsets of a Kafka source are committed by its sink's transactions if possible, else by the source; never by both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.connectors.source_contract import DEADLINE_S, HUGE, SCHEMA, rows
 
 
 async def commits(broker: Broker, group: str) -> list[int]:
-    """Return each offset that was committed to a group, in order: the broker's own records of that."""
+    """Return each offset that was committed to a group, in order, from the broker's own records."""
     found: list[int] = []
     consumer = AIOKafkaConsumer(
         "__consumer_offsets",

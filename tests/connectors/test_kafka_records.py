@@ -1,4 +1,4 @@
-"""What the records of Kafka become, without a broker."""
+"""How Kafka records become events, without a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Kafka sink does beyond the contract of all sinks, with a real broker."""
+"""The properties of the Kafka sink beyond the contract of all sinks, with a real broker."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ async def test_other_state_is_refused_and_fences_nobody(broker: Broker, monkeypa
 
 
 async def test_two_states_that_begin_at_once(broker: Broker) -> None:
-    """Neither finds the other in an empty topic; one is refused all the same."""
+    """In an empty topic neither finds the other, but one is still refused."""
     topic = await broker.create_topic()
     sinks = [make_sink(broker.brokers, topic, owner=owner) for owner in ("me", "somebody else")]
     said = await asyncio.gather(*(sink.open() for sink in sinks), return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Writers into Kafka that are killed, or stopped and overtaken: each result is there once, whatever happens."""
+"""Writers to Kafka are killed, or stopped and overtaken by others: each result is there once, whatever happens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Writer:
         )
 
     def says(self, word: str) -> str:
-        """Wait for a line that begins so, and return the rest of it."""
+        """Wait for a line that begins with this text, and return the rest of it."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith(f"{word} "):
@@ -47,7 +47,7 @@ class Writer:
         raise AssertionError(f'the writer ended with {self.process.wait()} and never said "{word}"')
 
     def ends(self) -> int:
-        """Wait for its end, and return its exit code."""
+        """Wait until it ends, and return its exit code."""
         assert self.process.stdout is not None
         self.process.stdout.read()
         return self.process.wait(PROCESS_S)
@@ -55,7 +55,7 @@ class Writer:
 
 @contextmanager
 def writer(broker: Broker, topic: str, epoch: int, count: int = ENDLESS, failpoints: str = "") -> Iterator[Writer]:
-    """A writer that does not outlive the test."""
+    """A writer that ends with the test at the latest."""
     made = Writer(broker, topic, epoch, count, failpoints)
     try:
         yield made
@@ -67,7 +67,7 @@ def writer(broker: Broker, topic: str, epoch: int, count: int = ENDLESS, failpoi
 
 
 async def finish(broker: Broker, topic: str, epoch: int, said: int) -> None:
-    """Let a last writer go on for a while, and look at everything that is there."""
+    """Let a last writer run for a while, and check everything in the topic."""
     with writer(broker, topic, epoch, count=said + 30) as last:
         found = int(last.says("open"))
         assert found >= said, "what was said to be committed is in"

@@ -1,4 +1,4 @@
-"""Brokers that restart, die, or whose answer never comes: the outcome is found out before anything is written again."""
+"""Brokers restart, die, or never answer: the sink finds out the outcome before it writes anything again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRIES_S = 150.0
 
 @pytest.fixture(scope="module")
 def relayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayedBroker]:
-    """A broker of this module's own: it is killed, and it has the relay's listener."""
+    """A broker only for this module: it is killed, and it has the relay's listener."""
     broker = RelayedBroker(tmp_path_factory.mktemp("relayed"))
     broker.start()
     yield broker
@@ -37,7 +37,7 @@ async def relay(relayed: RelayedBroker) -> AsyncIterator[Relay]:
 
 
 async def until_it_works(action: Callable[[], Awaitable[None]]) -> int:
-    """Do something as the delivery does it, again and again; return how often it failed."""
+    """Repeat an action as the delivery does; return how often it failed."""
     failures = 0
     async with asyncio.timeout(TRIES_S):
         while True:
@@ -51,7 +51,7 @@ async def until_it_works(action: Callable[[], Awaitable[None]]) -> int:
 
 
 async def commit_in_a_row(sink: KafkaSink, count: int, on_commit: Callable[[int], None] = lambda _: None) -> None:
-    """Commit runs of five events, each until it is in."""
+    """Commit runs of five events, each until it is committed."""
     for number in range(count):
         first = 5 * number
         await until_it_works(partial(sink.commit, [release(first, first + 4)], at(first + 4)))

@@ -1,4 +1,4 @@
-"""The pure parts of the Kafka sink: records, partitions, the cut into transactions, and what its config refuses."""
+"""The pure parts of the Kafka sink: records, partitions, the division into transactions, and its config's refusals."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_key_stays_in_its_partition(keys: list[bytes], count: int) -> None:
 
 
 def test_the_partitions_of_known_keys() -> None:
-    """From the tests of Kafka's Java client (murmur2)."""
+    """The expected values come from the tests of Kafka's Java client (murmur2)."""
     partitioner = Partitioner()
     for key, positive_hash in [(b"21", -973932308), (b"foobar", -790332482), (b"abc", 479470107)]:
         assert partitioner.choose(key, list(range(13))) == (positive_hash & 0x7FFFFFFF) % 13

@@ -1,4 +1,4 @@
-"""What the Kafka source reads, and how: order, shares, cuts, formats, logins."""
+"""What the Kafka source reads, and how: order, shares, chunks, formats, logins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that go away, records that are gone, and what is no record."""
+"""Brokers that become unavailable, records that were deleted, and bytes that are not a record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.connectors.source_contract import DEADLINE_S, HUGE, SCHEMA, events, r
 
 
 async def refused(source: KafkaSource, action: Callable[[], Awaitable[object]]) -> str:
-    """What a source says of its topic when it reads; what it says of the broker does not count."""
+    """The source's error about its topic when it reads; errors about the broker do not count."""
     ends = time.monotonic() + DEADLINE_S
     while time.monotonic() < ends:
         try:
@@ -66,7 +66,7 @@ async def test_without_a_broker_it_is_opened_and_says_so_when_it_is_read(broker:
 
 
 async def read_through(source: KafkaSource, count: int) -> list[Chunk]:
-    """Read while a broker comes up."""
+    """Read while a broker starts."""
     while True:
         try:
             return await read(source, count)
@@ -83,7 +83,7 @@ async def test_a_topic_that_is_not_there(broker: Broker) -> None:
 
 
 async def delete_before(broker: Broker, topic: str, offset: int) -> None:
-    """Let the retention take the records of partition 0 before an offset."""
+    """Make the retention delete the records of partition 0 before an offset."""
     async with broker.admin() as admin:
         await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset=offset)})
 
@@ -119,14 +119,14 @@ async def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(broker: B
     await put(broker, topic, lines(rows(0, 9)))
     again = make_source(broker, topic)
     await again.open(SCHEMA)
-    assert "made anew" in await refused(again, lambda: again.read_between(chunks[0].start, chunks[0].end))
+    assert "created again" in await refused(again, lambda: again.read_between(chunks[0].start, chunks[0].end))
     await again.seek(chunks[-1].end)
-    assert "made anew" in await refused(again, lambda: again.read(10, HUGE))
+    assert "created again" in await refused(again, lambda: again.read(10, HUGE))
     await again.close()
 
 
 async def created_again(broker: Broker, topic: str) -> None:
-    """Create a topic whose deletion may not be done yet."""
+    """Create a topic; the deletion of the earlier one may not have finished yet."""
     ends = time.monotonic() + DEADLINE_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Several members of a group, and one member that dies and comes back."""
+"""Several members of a group, and one member that dies and returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.connectors.source_contract import DEADLINE_S, SCHEMA, read, rows
 
 
 async def committed(broker: Broker, topic: str, partitions: int = 1) -> list[int | None]:
-    """What the group of a topic's name has committed."""
+    """The offsets that the group with this topic's name has committed."""
     consumer = AIOKafkaConsumer(bootstrap_servers=broker.brokers, group_id=topic, enable_auto_commit=False)
     consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
     await consumer.start()
@@ -131,7 +131,7 @@ async def test_latest_begins_at_the_end_even_if_nothing_was_read_before_a_crash(
 
 
 async def joined_again(broker: Broker, topic: str) -> KafkaSource:
-    """A source that has taken the place of an earlier one in the group, which began at the end of the topic."""
+    """A source that has replaced an earlier one in the group; that one began at the end of the topic."""
     source = make_source(broker, topic, start="latest")
     await source.open(SCHEMA)
     assert await source.read(10, 1 << 20) is None
@@ -145,7 +145,7 @@ async def joined_again(broker: Broker, topic: str) -> KafkaSource:
 
 
 class Watchful(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
-    """Looks for new partitions several times a second; others do so once a minute."""
+    """Looks for new partitions several times a second; other sources do so once a minute."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **{**named, "metadata_max_age_ms": 200})

@@ -1,4 +1,4 @@
-"""What holds between aiomqtt, paho and a real broker, and what is built on it."""
+"""The behaviour of aiomqtt and paho with a real broker, and of the code that is built on them."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_certificate_and_its_key_go_together(given: str, missing: str) -> None
 
 @given(filters(), filters(), LEVELS)
 def test_what_two_filters_match_is_an_overlap(one: str, other: str, levels: list[str]) -> None:
-    """Paho's own matching is the judge."""
+    """Paho's own matching is the reference."""
     topic = "/".join(levels)
     if topic_matches_sub(one, topic) and topic_matches_sub(other, topic):
         assert filters_overlap(one, other)

@@ -1,4 +1,4 @@
-"""Every message that the broker accepted arrives, whoever is killed when; at QoS 2 it arrives once."""
+"""Every message that the broker accepted arrives, whichever process is killed; at QoS 2 it arrives once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
 
 
 class Receiving:
-    """The source in a process of its own."""
+    """The source in a separate process."""
 
     def __init__(self, folder: Path, port: int, **said: Any) -> None:
         self._folder = folder
@@ -74,7 +74,7 @@ class Receiving:
             self._process.wait()
 
     def finish(self, count: int) -> Counter[int]:
-        """Let it receive ``count`` different numbers, end it in order, and return how often each came."""
+        """Let it receive ``count`` different numbers, end it in order, and return how often each number came."""
         process = self.start()
         until(lambda: process.poll() is not None or len(set(self.numbers())) >= count, f"{count} numbers came")
         (self._folder / "stop").touch()
@@ -87,7 +87,7 @@ Begun = Callable[..., Receiving]
 
 @pytest.fixture
 def begun(tmp_path: Path, mosquitto: Mosquitto) -> Iterator[Begun]:
-    """Gives a receiving process's place, whose sessions the broker knows; ends the process in the end."""
+    """Provides the folder of a receiving process whose sessions the broker knows; ends the process at the end."""
     made: list[Receiving] = []
 
     def begin(**said: Any) -> Receiving:
@@ -101,12 +101,12 @@ def begun(tmp_path: Path, mosquitto: Mosquitto) -> Iterator[Begun]:
 
 
 class Publishing:
-    """Publishes numbers until it is told to stop; counts what the broker accepted.
+    """Publishes numbers until the test stops it; counts the messages that the broker accepted.
 
     Args:
-        port: the broker's.
-        qos: to publish with.
-        read_count: when given, no more is published before so many numbers were read as were accepted.
+        port: the broker's port.
+        qos: the QoS of the messages.
+        read_count: if given, publishing waits until as many numbers were read as were accepted.
     """
 
     def __init__(self, port: int, qos: int, read_count: Callable[[], int] | None = None) -> None:
@@ -183,7 +183,7 @@ def test_killed_at_a_crash_point(begun: Begun, mosquitto: Mosquitto, qos: int, f
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_the_broker_restarts_and_the_receiver_is_killed_meanwhile(begun: Begun, mosquitto: Mosquitto, qos: int) -> None:
-    """With little in flight: what is beyond its ``max_inflight_messages``, mosquitto sends again though answered."""
+    """Few messages are in flight: mosquitto repeats answered messages beyond its ``max_inflight_messages``."""
     receiving = begun(qos=qos)
     chance = random.Random(SEED + qos)
     with Publishing(mosquitto.port, qos, lambda: len(set(receiving.numbers()))) as publishing:
@@ -205,7 +205,7 @@ def test_the_broker_restarts_and_the_receiver_is_killed_meanwhile(begun: Begun, 
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_broker_that_is_killed_comes_back_as_it_was_saved(begun: Begun, mosquitto: Mosquitto, qos: int) -> None:
-    """What it had saved arrives; what was acknowledged since its last save, it may send again."""
+    """The messages that it had saved arrive; it may repeat messages that were acknowledged since its last save."""
     receiving = begun(qos=qos)
     with Publishing(mosquitto.port, qos) as publishing:
         until(lambda: publishing.accepted >= 500, "numbers were accepted")

@@ -1,4 +1,4 @@
-"""The QoS 2 protocol between a model of a broker and the real connection, stopped dead at every step."""
+"""The QoS 2 protocol between a model of a broker and the real connection, which is killed at every step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DeathError(BaseException):
 
 
 class Fate:
-    """Kills at a step that is drawn anew after each death."""
+    """Kills at a step that is chosen again after each kill."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -40,7 +40,7 @@ class Fate:
 
 
 class Sender:
-    """A broker's half of QoS 2 towards one client: few ids, so that they are used again soon."""
+    """A broker's side of QoS 2 for one client, with few ids, so that they are reused soon."""
 
     def __init__(self, payloads: Sequence[bytes], fate: Fate) -> None:
         self._waiting = list(payloads)
@@ -54,7 +54,7 @@ class Sender:
         return not (self._waiting or self._published or self._released)
 
     def connect(self) -> None:
-        """All that is open is sent once more."""
+        """All open messages are sent once more."""
         self._unsent = list(self._published)
 
     def deliver(self) -> list[Arrival | MessageReleased]:
@@ -85,7 +85,7 @@ class Sender:
 
 
 class Kept:
-    """A journal in memory that dies before or after an append, and forgets what was released."""
+    """A journal in memory that dies before or after an append, and forgets released records."""
 
     def __init__(self, fate: Fate) -> None:
         self.records: list[bytes] = []
@@ -152,7 +152,7 @@ async def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 async def test_a_broker_without_the_session_begins_anew(tmp_path: Path) -> None:
-    """Ids of an old session mean other messages in a new one."""
+    """Ids of an old session mean other messages in a new session."""
     session = Session(tmp_path / "session.json")
     await session.open(lambda _: set())
     arrival = Arrival("t", b"x", 2, 7, again=True)

@@ -1,4 +1,4 @@
-"""An MQTT sink and its broker: ids, a broker that is away, one that refuses."""
+"""An MQTT sink and its broker: ids, an unavailable broker, and a broker that refuses."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_topic_that_may_not_be_written_is_told(tmp_path: Path, qos: int)
     mosquitto = Mosquitto(tmp_path / "mosquitto", [f"acl_file {tmp_path / 'rights'}"]).start()
     try:
         sink = await opened(tmp_path, mosquitto.port, qos=qos)
-        with pytest.raises(SinkUnavailableError, match=r"did not take a result for out \(.*\): see that this user"):
+        with pytest.raises(SinkUnavailableError, match=r"did not accept a result for out \(.*\): check that this user"):
             await sink.commit([release(0, 4)], at(4))
         assert list(sink.committed) == []
         await sink.close()
@@ -108,6 +108,6 @@ async def test_a_broker_that_can_never_take_it_is_told(tmp_path: Path, mosquitto
         small.kill()
     async with OldBroker(mosquitto.port) as old:
         sink = await opened(tmp_path / "b", old.port)
-        with pytest.raises(SinkError, match="does not speak MQTT 5"):
+        with pytest.raises(SinkError, match="does not support MQTT 5"):
             await sink.commit([release(0, 9)], at(9))
         await sink.close()

@@ -16,7 +16,7 @@ from tests.connectors.sink_contract import SinkContract
 
 
 class TopicSubject:
-    """A topic and somebody who subscribed to it before; each message counts once, by its id."""
+    """A topic and a client that subscribed to it before; each message counts once, by its id."""
 
     exactly_once = False
     fences = False

@@ -1,4 +1,4 @@
-"""An MQTT source and its broker: who is believed, what is subscribed, what is held back, what comes back."""
+"""An MQTT source and its broker: trust, subscriptions, backpressure, and messages that are sent again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def publish(mosquitto: Mosquitto, first: int, last: int, qos: int = 1, topic: st
 
 
 async def trouble(source: MqttSource) -> str:
-    """What the ingress hears."""
+    """What the ingress receives."""
     try:
         await source.read(1, HUGE)
     except SourceUnavailableError as error:
@@ -123,7 +123,7 @@ async def test_a_subscription_that_fails_while_messages_are_written_brings_none_
 async def test_a_restarted_broker_that_sends_what_it_had_released_brings_none_of_it_twice(
     tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mosquitto does so with all but 20 of the messages whose PUBCOMP it has not (docs/decisions/0078)."""
+    """Mosquitto does so with all but 20 of the messages whose PUBCOMP it lacks (docs/decisions/0078)."""
     complete, released, reaches = MqttClient.complete, [], True
 
     def complete_or_not(client: MqttClient, release: MessageReleased) -> None:
@@ -189,7 +189,7 @@ async def test_topics_that_are_no_longer_wanted_come_no_longer(tmp_path: Path, m
 
 
 async def test_fewer_clients_lose_nothing(tmp_path: Path, mosquitto: Mosquitto) -> None:
-    """The sessions of those that went hold messages, and get no new ones."""
+    """The sessions of removed clients hold messages, and get no new ones."""
     async with opened(tmp_path, mosquitto.port, clients=3):
         pass
     publish(mosquitto, 0, 29)
@@ -216,7 +216,7 @@ async def test_a_broker_that_goes_and_comes_is_told_and_lived_through(tmp_path: 
 
 
 async def test_a_full_journal_holds_the_broker_back(tmp_path: Path, mosquitto: Mosquitto) -> None:
-    """What is in memory stays bounded, the broker keeps the rest, and all of it comes once there is room."""
+    """Memory stays bounded, the broker keeps the other messages, and all of them arrive once there is room."""
     count, size_bytes = 400, 20_000
     async with opened(tmp_path, mosquitto.port, journal={"limit": "1MiB", "segment": "256KiB"}) as source:
         with Peer(mosquitto.port) as peer:
@@ -260,7 +260,7 @@ async def test_a_journal_that_cannot_be_written_is_told_and_lived_through(
 
 
 async def read_on(source: MqttSource, count: int) -> list[Any]:
-    """Read as the ingress does, which waits out what is wrong."""
+    """Read as the ingress does, which waits until an outage is over."""
     chunks: list[Chunk] = []
     async with asyncio.timeout(DEADLINE_S):
         while sum(chunk.end.record - chunk.start.record for chunk in chunks) < count:

@@ -1,4 +1,4 @@
-"""Both object stores keep the same promises; S3's against a real server, and one that makes trouble."""
+"""Both object stores keep the same promises; S3's is tested with a real server, and with one that injects faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MakeStore = Callable[[], ObjectStore]
 
 @pytest.fixture(params=["s3", "folder"])
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
-    """Makes stores over the same place, as two gateways would."""
+    """Creates stores for the same place, as two gateways would."""
     if request.param == "folder":
         return lambda: FolderStore(tmp_path / "store")
     server: S3Server = request.getfixturevalue("s3_server")
@@ -205,7 +205,7 @@ class TestTrouble:
     def test_a_conditional_write_whose_answer_was_lost_is_known_for_ones_own(
         self, s3_server: S3Server, bucket: str
     ) -> None:
-        """The client tries again by itself, and meets its own first try."""
+        """The client retries by itself, and finds the result of its own first try."""
         with faulty(s3_server, lambda _: "") as proxy:
             proxy.fault = lambda request: "answer lost" if request.method == "PUT" and proxy.faults == 0 else ""
             with pytest.raises(ConflictError):

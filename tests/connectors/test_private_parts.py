@@ -1,4 +1,4 @@
-"""The private parts of libraries that Spillway uses are those that docs/decisions/0093 lists, and they are there."""
+"""Spillway uses only the private parts of libraries that docs/decisions/0093 lists, and they all exist."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_no_class_of_an_object_is_swapped() -> None:
 
 
 def test_the_parts_of_aiokafka_are_there() -> None:
-    """Their effects are tested with a real broker; this says at once which one a new release has renamed."""
+    """Tests with a real broker check their effects; this test names the one that a new release has renamed."""
     assert callable(AIOKafkaAdminClient._send_request)  # noqa: SLF001 -- it is what this test is about
     assert callable(GroupCoordinator.request_rejoin)
     assert callable(TransactionManager.is_in_transaction)
@@ -54,7 +54,7 @@ def test_the_parts_of_aiokafka_are_there() -> None:
 
 
 def test_the_parts_of_aiomqtt_are_there() -> None:
-    """Their effects are tested with a real broker, too."""
+    """Tests with a real broker check the effects of these, too."""
     hooks = ("_on_connect", "_on_disconnect", "_on_message", "_on_publish")
     assert all(callable(getattr(aiomqtt.Client, name)) for name in hooks)
     made = inspect.getsource(aiomqtt.Client.__init__)

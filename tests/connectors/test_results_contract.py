@@ -1,4 +1,4 @@
-"""Another query's results, and the suite that every source passes."""
+"""The source that reads another query's results passes the suite of all sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.connectors.source_contract import SourceContract
 
 
 class Upstream:
-    """A query that goes on: it commits a part for each thing that is put."""
+    """A query that keeps running: it commits a part for each thing that is put."""
 
     finite = False
     ordered = True

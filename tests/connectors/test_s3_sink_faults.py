@@ -1,4 +1,4 @@
-"""An S3 sink whose process is killed, whose requests fail, and whose answers are lost: each result is there once."""
+"""An S3 sink is killed, its requests fail, and their answers are lost: each result is there once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Writer:
 
 @dataclass
 class Killer:
-    """Says what happens to the requests of the writer that runs now; kills it at one of them, if asked to."""
+    """Decides what happens to the requests of the current writer; may kill the writer at one of them."""
 
     chance: random.Random
     writer: Writer | None = None
@@ -134,7 +134,7 @@ def test_old_names_go_onto_pages_and_leftovers_go(tmp_path: Path) -> None:
 
 
 def test_a_lost_commit_that_is_cut_otherwise_counts_once(s3_server: S3Server, bucket: str) -> None:
-    """Every answer to the manifest's write is lost, then all fails; the next commit brings more releases."""
+    """Every answer to the write of the manifest is lost, then all requests fail; the next commit has more releases."""
 
     def store(endpoint: str) -> S3Store:
         return S3Store(bucket, prefix="cut", endpoint=endpoint)

@@ -1,4 +1,4 @@
-"""``spillway demo --wan``: what it understands, and what it says when there can be no WAN."""
+"""``spillway demo --wan``: which texts it accepts, and its error if there can be no WAN."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ EVENTS = 650
 
 
 def right_rows() -> list[MailAnswer]:
-    """The answers to ``EVENTS`` events of ``BASE`` played again and again, made the slow and obvious way."""
+    """The answers to ``EVENTS`` events of ``BASE``, replayed several times, computed in the slow and obvious way."""
     rows = []
     for number in range(EVENTS):
         mail = BASE[number % len(BASE)]

@@ -1,4 +1,4 @@
-"""What stands in docker/: the Dockerfile's last stage, and the compose file with its variables filled in."""
+"""The content of docker/: the Dockerfile's last stage, and the compose file with its variables filled in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOCKER = ROOT / "docker"
 
 @dataclass(frozen=True)
 class Image:
-    """What a container of the image is started with."""
+    """The settings with which a container of the image is started."""
 
     entrypoint: list[str]
     command: list[str]
@@ -42,7 +42,7 @@ def instructions() -> list[list[tuple[str, str]]]:
 
 
 def image() -> Image:
-    """Return what the last stage says."""
+    """Return the content of the last stage."""
     last = dict(instructions()[-1])
     pairs = (word.partition("=") for word in shlex.split(last["ENV"]))
     return Image(

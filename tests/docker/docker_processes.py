@@ -1,9 +1,9 @@
 """The services of the compose file as processes of this machine: the same commands, environment and mounted files.
 
-Each service has an address of its own in 127.0.0.0/8, which stands for its name wherever that is written, so that all
-ports stay as they are. What a container has in a volume or mounted lies in a folder of the test. What cannot be had
-without a container is replaced: tini is left out, Kafka's image by the broker of the other tests, which is configured
-by the image's rule (``KAFKA_LOG_DIRS`` is ``log.dirs``), and ``nc -z`` by the health check's own program.
+Each service has its own address in 127.0.0.0/8, which replaces its name everywhere, so that all ports stay the same.
+The volumes and mounted files of a container are in a folder of the test. Some parts cannot work without a container:
+tini is left out. The broker of the other tests replaces Kafka's image; it is configured by the image's rule
+(``KAFKA_LOG_DIRS`` is ``log.dirs``). The health check's own program replaces ``nc -z``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEPT = ("JAVA_HOME", "HOME", "CI")
 
 
 class Stack:
-    """Use it as a context; what was started ends with it.
+    """Use it as a context; everything that was started ends with it.
 
     Args:
         folder: for volumes, mounted files and logs.
@@ -66,7 +66,7 @@ class Stack:
         return list(TopologicalSorter({n: s.get("depends_on", {}) for n, s in self.services.items()}).static_order())
 
     def start(self, name: str) -> None:
-        """Start a service once those that it depends on are as it wants them."""
+        """Start a service once the services that it depends on are in the required state."""
         service = self.services[name]
         for other, how in service.get("depends_on", {}).items():
             if how["condition"] == "service_healthy":
@@ -96,7 +96,7 @@ class Stack:
         return done.returncode == 0
 
     def wait_healthy(self, name: str) -> None:
-        """Return when a service's health check succeeds; one that fails is started again as often as its file says."""
+        """Return when a service's health check succeeds; restart a failed service as often as its file says."""
         ends = time.monotonic() + DEADLINE_S
         restarts = self.services[name].get("deploy", {}).get("restart_policy", {}).get("max_attempts", 0)
         while not self.is_healthy(name):
@@ -109,15 +109,15 @@ class Stack:
 
     @property
     def stop_signal(self) -> str:
-        """What ends a container of ours."""
+        """The signal that stops our containers."""
         return self._image.stop_signal
 
     def log(self, name: str) -> str:
-        """Return the end of what a service said."""
+        """Return the end of a service's output."""
         return self._log(name).read_text(errors="replace")[-4000:]
 
     def environment(self, name: str) -> dict[str, str]:
-        """Return what a service's processes see."""
+        """Return the environment of a service's processes."""
         kept = {variable: os.environ[variable] for variable in _KEPT if variable in os.environ}
         own = self._image.environment if self._is_ours(name) else {"PATH": os.defpath}
         told = {**own, **self.services[name].get("environment", {})}
@@ -125,7 +125,7 @@ class Stack:
         return {**kept, **seen, "PATH": f"{seen['PATH']}:{os.environ['PATH']}"}
 
     def translate(self, name: str, text: str) -> str:
-        """Return a text as it must be here: names, addresses and paths."""
+        """Return a text with the names, addresses and paths that are valid here."""
         text = self._name.sub(lambda found: found[1] + self.addresses[found[2]], text)
         text = text.replace("0.0.0.0", self.addresses[name])
         for there, here in sorted(self._places(name).items(), reverse=True):
@@ -147,11 +147,11 @@ class Stack:
         return self._folder / f"{name}.log"
 
     def _volume(self, name: str) -> Path:
-        """Where a process of the service works: in the volume that its image has."""
+        """The working folder of a service's process: the volume that its image has."""
         return self._places(name)[self._image.volume] if self._is_ours(name) else self._folder
 
     def _places(self, name: str) -> dict[str, Path]:
-        """Return where the folders and files of a service's container are here."""
+        """Return where the folders and files of a service's container are on this machine."""
         places = {}
         if self._is_ours(name):
             places = {_VENV: Path(sys.prefix), self._image.volume: self.volume(f"of-{name}")}
@@ -209,5 +209,5 @@ class Stack:
         return [*java, "kafka.Kafka", str(path)]
 
     def translate_list(self, name: str, value: str) -> str:
-        """Translate each of the words that commas part."""
+        """Translate each of the words that commas separate."""
         return ",".join(self.translate(name, word) for word in value.split(","))

@@ -1,4 +1,4 @@
-"""The compose file's services run, as processes: events go in where people send them, results come out, all of them."""
+"""The compose file's services run as processes: events go in as users send them, and all results come out."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 
 
 async def send(stack: Stack) -> None:
-    """Send all events, with clients of their own."""
+    """Send all events, with separate clients."""
     async with AIOKafkaProducer(bootstrap_servers=f"{stack.addresses['kafka']}:9092") as producer:
         for order in ORDERS:
             await producer.send("orders", json.dumps(order).encode())
@@ -51,7 +51,7 @@ async def send(stack: Stack) -> None:
 
 
 async def committed(stack: Stack, count: int) -> list[tuple[str, dict[str, Any]]]:
-    """Return key and value of the results in the topic once there are so many."""
+    """Return key and value of the results in the topic once there are this many."""
     consumer = AIOKafkaConsumer(
         "large-orders",
         bootstrap_servers=f"{stack.addresses['kafka']}:9092",

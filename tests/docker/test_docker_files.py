@@ -1,4 +1,4 @@
-"""The image's and the compose file's rules that need no container engine: parsers, a linter, and rules of our own."""
+"""Checks of the image and the compose file that need no container engine: parsers, a linter, and our own rules."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def server() -> Iterator[int]:
     [
         ("http://127.0.0.1:{port}/well", 0, "the disk is full"),
         ("http://127.0.0.1:{port}/ready", 1, "503: the disk is full"),
-        ("tcp://127.0.0.1:{port}", 0, "takes connections"),
+        ("tcp://127.0.0.1:{port}", 0, "accepts connections"),
         ("tcp://127.0.0.1:1", 1, "refused"),
         ("http://127.0.0.1:1/ready", 1, "refused"),
         ("", 1, "write http://"),
@@ -218,7 +218,7 @@ def test_the_health_check_says_what_is_wrong(server: int, url: str, code: int, s
 
 
 def engine(folder: Path, name: str, *, works: bool) -> None:
-    """A program that is called like a container engine."""
+    """A program that has the name of a container engine."""
     program = folder / name
     program.write_text(f'#!/bin/bash\n[ "$1" != info ] || exit {0 if works else 1}\necho {name} "$@"\n')
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""A cloud image: the files it is baked with, what baking them gives, and the recipe for Packer."""
+"""A cloud image: the files that build it, the result of the build, and the recipe for Packer."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def files(config: Path, tmp_path: Path) -> Path:
 
 
 def bake(files: Path, root: Path) -> subprocess.CompletedProcess[str]:
-    """Run the script with its folder below ``root``, apt-get and cloud-init written down, and pip left to itself."""
+    """Run the script with its folder below ``root``, apt-get and cloud-init only recorded, and pip really run."""
     tools = root / "tools"
     tools.mkdir(parents=True)
     for name in ("apt-get", "cloud-init"):
@@ -126,7 +126,7 @@ def test_the_script_is_as_it_should_be_for_a_shell(files: Path) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Take the parser's quotation marks off."""
+    """Remove the parser's quotation marks."""
     if isinstance(value, dict):
         return {plain(key): plain(each) for key, each in value.items() if not key.startswith("__")}
     if isinstance(value, list):

@@ -17,7 +17,7 @@ SHARED_MAIL = Path(__file__).parents[3] / "shared" / "data" / "enron" / "2000-09
 
 @pytest.fixture(scope="session")
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The state_dir of all gateways; what runs below it is ended at the end."""
+    """The state_dir of all gateways; everything that runs below it is ended at the end."""
     folder = tmp_path_factory.mktemp("state")
     yield folder
     end_hosts(folder)
@@ -25,6 +25,6 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def mails() -> list[Mail]:
-    """Real mail where SPILLWAY_MAIL names some or it lies beside the checkout, else generated mail."""
+    """Real mail if SPILLWAY_MAIL names some or it is beside the checkout, else generated mail."""
     real = Path(os.environ.get("SPILLWAY_MAIL", SHARED_MAIL))
     return distinct_mails(read_mail(real))[:6000] if real.exists() else mail_fixture(5000)

@@ -33,7 +33,7 @@ def raises(events):
 
 
 class ReadOnly:
-    """A folder that can be made read-only, also for root: then it is a file system of its own."""
+    """A folder that can be made read-only, also for root: for root it is a separate file system."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,14 +43,14 @@ class ReadOnly:
             subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "spillway-test", str(folder)], check=True)
 
     def take_away(self) -> None:
-        """Let nobody write there from now on."""
+        """Make the folder read-only."""
         if self._is_mounted:
             subprocess.run(["mount", "-o", "remount,ro", str(self.folder)], check=True)
         else:
             self.folder.chmod(0o555)
 
     def end(self) -> None:
-        """Let the folder be removed."""
+        """Make the folder removable again."""
         if self._is_mounted:
             subprocess.run(["umount", str(self.folder)], check=True)
         else:
@@ -74,7 +74,7 @@ def query(folder: Path, name: str, events: int, **what: str) -> dict[str, Any]:
 
 
 def queries(folder: Path, seconds: int, *, with_bad: bool, restart: str) -> dict[str, Any]:
-    """Return the good queries, whose events come for so many seconds, and ``with_bad`` those that ``restart``."""
+    """Return the good queries, whose events come for so many seconds, and ``with_bad`` also those that ``restart``."""
     (folder / "failing_functions.py").write_text(FUNCTIONS)
     events = seconds * RATE_PER_S
     found = {
@@ -97,19 +97,22 @@ def with_one_that_ends_its_jvm(folder: Path, seconds: int) -> dict[str, Any]:
     events = seconds * RATE_PER_S
     return {
         GOOD[0]: query(folder, GOOD[0], events, sql=f"SELECT id, concat(text, ' of {GOOD[0]}') AS text FROM events"),
-        "exits": query(folder, "exits", events, sql=f"SELECT id, {exits} AS text FROM events"),
+        "exits": {
+            **query(folder, "exits", events, sql=f"SELECT id, {exits} AS text FROM events"),
+            "on_failure": {"restart": "1s..2s"},
+        },
     }
 
 
 def check_good(folder: Path, events: int, names: Sequence[str] = GOOD) -> None:
-    """See that each good query has exactly its results, in order."""
+    """Check that each good query has exactly its results, in order."""
     for name in names:
         wanted = [{"id": number, "text": f"event {number} of {name}"} for number in range(events)]
         assert rows_in(folder / "out" / name) == wanted, name
 
 
 def latencies_s(gateway: Gateway, name: str) -> list[float]:
-    """Return, for each event of a query, the time from when it was due until the part with its result was there."""
+    """Return, for each event of a query, the time from when it was due until the part with its result appeared."""
     log = gateway.state_dir / "queries" / name / "runs.log"
     head = json.loads(log.read_bytes().splitlines()[0].partition(b" ")[2])
     sink = gateway.folder / "out" / name

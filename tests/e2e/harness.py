@@ -1,4 +1,4 @@
-"""Runs real gateways as processes and reads what they left; every wait has a deadline."""
+"""Runs real gateways as processes and reads their output; every wait has a deadline."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EAGER = {
 
 
 def until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Return once ``condition`` holds; fail the test when it does not in time."""
+    """Return once ``condition`` holds; fail the test if it does not hold in time."""
     ends = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < ends, f"not within {deadline_s:g} s: {what}"
@@ -70,7 +70,7 @@ class Gateway:
     """A gateway process over one config.
 
     Args:
-        folder: of this test; holds config, sinks and logs.
+        folder: this test's folder for config, sinks and logs.
         state_dir: shared by the tests of a session, so that engine hosts are started once.
         queries: the ``queries`` part of the config.
         cloud: overrides of the ``cloud`` part.
@@ -108,7 +108,7 @@ class Gateway:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str) -> None:
-        """Start the process; the state_dir may be that of another test's config until now."""
+        """Start the process; until now another test's config may have owned the state_dir."""
         (self.state_dir / CLAIM_NAME).unlink(missing_ok=True)
         command = [sys.executable, "-m", "gateway", "run", str(self.config), "--keep-hosts"]
         with self.log.open("ab") as log:
@@ -126,13 +126,13 @@ class Gateway:
             raise AssertionError(f"the gateway did not end within {deadline_s:g} s:\n{self.tail()}") from None
 
     def run_until_drained(self) -> None:
-        """Run to the end, which must be a good one."""
+        """Run to the end, which must be successful."""
         self.start("--until-drained")
         code = self.wait()
         assert code == 0, f"exit code {code}:\n{self.tail()}"
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal to the gateway process alone."""
+        """Send a signal to only the gateway process."""
         assert self.process is not None
         self.process.send_signal(number)
         if number == signal.SIGKILL:

@@ -1,4 +1,4 @@
-"""Rows that fail their query: exactly they are dead letters, whatever the speed, and no VM is rented for them."""
+"""Only the rows that fail their query become dead letters, at any speed, and no VM is launched for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query or its source is changed over old state, with real engines: nothing is lost, nothing comes twice."""
+"""A query or its source is changed and keeps its state, with real engines: nothing is lost or repeated."""
 
 from __future__ import annotations
 

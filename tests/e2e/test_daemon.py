@@ -1,4 +1,4 @@
-"""What else a running gateway promises: dead letters, bounded memory, the other modes, refusals."""
+"""Other promises of a running gateway: dead letters, bounded memory, the other modes, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same rows as one site, once and in order, whatever is killed."""
+"""The same rows as at one site, once and in order, whichever process is killed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def sends_to_cloud(gateway: Gateway) -> bool:
 
 
 def plans_several_runs(checkpoint: Path) -> bool:
-    """Whether the micro-batch that Spark has planned and not committed holds more runs than a new lane has room for."""
+    """Whether the micro-batch that Spark has planned but not committed has more runs than a new lane has room for."""
     batches = [int(file.name) for file in (checkpoint / "offsets").glob("[0-9]*")]
     committed = [int(file.name) for file in (checkpoint / "commits").glob("[0-9]*")]
     if not committed or max(batches) == max(committed):

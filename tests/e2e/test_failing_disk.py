@@ -1,4 +1,4 @@
-"""A gateway whose disk fails: not ready while nothing can be kept, ready again by itself, the results as ever."""
+"""A gateway whose disk fails is not ready while it cannot write, and is ready again by itself; results are complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STANDS_S = 5.0
 
 
 def readiness(address: str) -> tuple[int, str]:
-    """Return what /ready says; (0, "") while nobody answers."""
+    """Return the answer of /ready; (0, "") while nothing answers."""
     try:
         with urllib.request.urlopen(f"http://{address}/ready", timeout=5) as answer:
             return answer.status, answer.read().decode()
@@ -44,7 +44,7 @@ def listening(gateway: Gateway) -> str:
 
 
 def events_taken(address: str, query: str) -> int:
-    """Return how many events the gateway has taken from the source of a query."""
+    """Return how many events the gateway has read from the source of a query."""
     with urllib.request.urlopen(f"http://{address}/status", timeout=60) as answer:
         return int(json.load(answer)["queries"][query]["events"])
 

@@ -1,7 +1,7 @@
-"""Real Spark under a policy that plans: it starts the VM, the answers stay exact, and the ledger says why.
+"""Real Spark under a policy that plans: it launches the VM, the results stay exact, and the ledger gives the reason.
 
-Each event takes its time asleep, so that an engine serves as many a second on any machine. ``start_vm_above`` is out of
-reach: equation 1 starts no VM. ``send_above`` is not, so that a VM is used.
+The query sleeps for each event, so that an engine serves the same rate on any machine. ``start_vm_above`` is too high
+to be reached, so equation 1 launches no VM. ``send_above`` is low enough that a VM is used.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def make(
     event_s: float,
     linger: str = "100ms",
 ) -> Gateway:
-    """Return a gateway, not started, to which events come that each take so long."""
+    """Return a gateway, not started; each of its events takes so long."""
     (folder / "slow.py").write_text(FUNCTION.replace("EVENT_S", str(event_s)))
     (folder / "in.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(events(count)))
     query = {
@@ -75,7 +75,7 @@ def make(
 
 
 def assert_exact(gateway: Gateway, name: str, count: int) -> None:
-    """See that the first ``count`` events were answered once each, in order, and that no VM is left."""
+    """Check that the first ``count`` events were answered once each, in order, and that no VM is left."""
     assert gateway.rows(name) == [{"id": event["id"], "length": len(event["text"])} for event in events(count)]
     assert gateway.vm_pids() == []
 
@@ -87,7 +87,7 @@ def ledger(state_dir: Path, query: str) -> list[dict[str, Any]]:
 
 
 def starts(lines: list[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
-    """Return the lines in which a VM was started, each with the reason."""
+    """Return the lines in which a VM was launched, each with its reason."""
     return [(line, action["why"]) for line in lines for action in line["actions"] if action["what"] == "StartVm"]
 
 
@@ -97,7 +97,7 @@ def told(gateway: Gateway, query: str, at: str) -> str:
 
 
 def assert_replays(state_dir: Path) -> None:
-    """See that a scheduler which is told what this gateway was told commands the same, the VM's start among it."""
+    """Check that a scheduler with this gateway's events returns the same commands, including the launch of the VM."""
     log = max((state_dir / "events").glob("*.jsonl"))  # each start of a gateway begins a file
     lines = [json.loads(line) for line in log.read_text().splitlines()[1:]]
     commands = [command["$"] for line in lines for command in line["commands"]]

@@ -54,7 +54,7 @@ def nasty_mails() -> list[Mail]:
 
 
 def real_or_generated() -> list[Mail]:
-    """Real mail where this machine has some, else more of the generated kind."""
+    """Real mail if this machine has some, else more generated mail."""
     named = os.environ.get("SPILLWAY_MAIL")
     path = Path(named) if named else SHARED_MAIL
     return list(read_mail(path)) if path.exists() else list(generate_mail(4_000, seed=11))
@@ -123,7 +123,7 @@ def metrics_rows(count: int) -> list[dict[str, object]]:
 
 
 def streamed_windows(spark: SparkSession, folder: Path, cuts: list[int]) -> Iterator[oracle.WindowAnswer]:
-    """Run Q5 as a stream with one micro-batch for each range between ``cuts``; a batch's rows come backwards."""
+    """Run Q5 as a stream with one micro-batch for each range between ``cuts``; a batch's rows are in reverse order."""
     rows = metrics_rows(cuts[-1])
     source = folder / "source"
     for number, (first, last) in enumerate(pairwise(cuts)):

@@ -1,4 +1,4 @@
-"""A real host process and a gateway's hold on it."""
+"""A real host process and the gateway's end of its link."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Gateway:
                 self.others.append(message)
 
     async def credit(self) -> int:
-        """Return the bytes of the next credit, which may have come already."""
+        """Return the bytes of the next credit, which may have arrived already."""
         kept = next((each for each in self.others if isinstance(each, Credit)), None)
         if kept is not None:
             self.others.remove(kept)

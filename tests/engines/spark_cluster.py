@@ -1,4 +1,4 @@
-"""Spark's own standalone master and worker, the worker blind to the driver's folder."""
+"""Spark's own standalone master and worker; the worker cannot see the driver's folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cluster(folder: Path, hidden: Sequence[Path]) -> Iterator[str]:
 
     Args:
         folder: for their own files.
-        hidden: folders executors must not see: as root, empty file systems lie over them in their mount namespace.
+        hidden: folders that executors must not see: as root, empty file systems cover them in their mount namespace.
     """
     port = free_port()
     env = os.environ | {

@@ -23,7 +23,7 @@ DEADLINE_S = 120.0
 
 
 class Collected:
-    """Answers as they come, from whatever thread."""
+    """Answers in the order in which they come, from any thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -57,9 +57,9 @@ class Collected:
 
 
 class Running:
-    """A stream and what came of it; of a stateful one every batch is committed at once, unless told otherwise.
+    """A stream and its outcome; if it is stateful, every batch is committed at once, unless the test disables this.
 
-    ``isolating`` are the runs that it looks at more closely, ``broken`` the reasons why the query is at fault.
+    ``isolating`` are the runs whose bad rows it isolates, ``broken`` the reasons why the query counts as broken.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Running:
         self.stream.put(pack(self.batch_of(rows)), tag, 0, 0)
 
     def put_seqs(self, first_seq: int, rows: Sequence[dict[str, Any]]) -> None:
-        """Put a run of consecutive seqs, one a row."""
+        """Put a run of consecutive seqs, one for each row."""
         end_seq = first_seq + len(rows)
         self.stream.put(pack(self.batch_of(rows)), (first_seq, end_seq), first_seq, end_seq)
 
@@ -93,7 +93,7 @@ class Running:
         return pa.RecordBatch.from_pylist(list(rows), self.schema)
 
     def results(self, count: int) -> dict[Any, list[dict[str, Any]]]:
-        """Return, once there are so many answers, the rows of each run by its tag."""
+        """Return, once there are this many answers, the rows of each run by its tag."""
         return {answer.items[0].tag: answer.rows.to_pylist() for answer in self.collected.wait(count)}
 
     def rows_until(self, end_seq: int) -> list[dict[str, Any]]:
@@ -141,7 +141,7 @@ class Bench:
     def batch(
         self, sql: str, rows: Sequence[dict[str, Any]], schema: str = "id INT, name STRING"
     ) -> list[dict[str, Any]]:
-        """Return what the query gives outside any stream."""
+        """Return the query's results outside any stream."""
         session = sibling(self.spark)
         session.createDataFrame(list(rows), schema).createOrReplaceTempView("events")
         return list(session.sql(sql).toArrow().to_pylist())

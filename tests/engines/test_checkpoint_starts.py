@@ -1,4 +1,4 @@
-"""Folders of starts that Spark filled in its own way; what a next start may read must be there."""
+"""Folders of starts that Spark filled; everything that a next start may read must be there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engines.streaming.checkpoints import new_start, progress_of
 
 
 def run_batch(start: Path, batch: int, *, commit: bool, first_of_start: bool) -> None:
-    """Write what Spark 4.3 writes for a batch of a query with a state store of its own (transformWithState)."""
+    """Write the files that Spark 4.3 writes for a batch of a query with its own state store (transformWithState)."""
     for log in ("offsets", "commits", "state/0/_metadata/v2", "state/0/_stateSchema/default", "state/0/1"):
         (start / log).mkdir(parents=True, exist_ok=True)
     (start / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"at": {10 * batch + 10}}}\n')
@@ -24,7 +24,7 @@ def run_batch(start: Path, batch: int, *, commit: bool, first_of_start: bool) ->
 
 
 def schemas_read_next(start: Path) -> list[Path]:
-    """The schema files that Spark opens when it goes on in ``start``: those of the metadata at the last commit."""
+    """The schema files that Spark opens when it continues in ``start``: those of the metadata at the last commit."""
     last = max(int(file.name) for file in (start / "commits").iterdir())
     log = start / "state/0/_metadata/v2"
     batch = max(int(file.name) for file in log.iterdir() if int(file.name) <= last)

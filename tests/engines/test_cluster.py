@@ -1,4 +1,4 @@
-"""The same host over a standalone cluster whose executors see neither the driver's disk nor this project."""
+"""The same host with a standalone cluster whose executors see neither the driver's disk nor this project."""
 
 from __future__ import annotations
 

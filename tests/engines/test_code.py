@@ -1,4 +1,4 @@
-"""The user's code is the same in both places, or it does not run."""
+"""The user's code is the same in both places; otherwise it does not run."""
 
 from __future__ import annotations
 

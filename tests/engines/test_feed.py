@@ -1,4 +1,4 @@
-"""The queue between link and Spark, and the socket Spark's source process asks over."""
+"""The queue between link and Spark, and the socket through which Spark's source process requests rows."""
 
 from __future__ import annotations
 

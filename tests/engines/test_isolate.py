@@ -1,4 +1,4 @@
-"""Which rows fail, found by judging slices: every bad row and no other, in few looks."""
+"""Isolation by slices finds every bad row and no other, in few evaluations."""
 
 from __future__ import annotations
 

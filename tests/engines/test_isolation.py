@@ -1,4 +1,4 @@
-"""Exactly the rows that fail by themselves are poison, found beside the query's next runs."""
+"""Exactly the rows that fail by themselves are found to be bad, while the query's next runs are processed."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_query_of_which_too_many_rows_fail_is_broken_soon_and_no_row_is_blamed
 
 
 class FailsAlways:
-    """Judges as of a query that nothing is right for any more."""
+    """Evaluates like a query for which every row now fails."""
 
     def __init__(self, *_: object) -> None:
         pass

@@ -15,7 +15,7 @@ SPEC = OpenQuery(query="q", epoch=1, schema_ddl="id STRING", sql="SELECT id FROM
 
 @pytest.fixture
 def analysed(monkeypatch: pytest.MonkeyPatch) -> list[OpenQuery]:
-    """The specs that were analysed anew."""
+    """The specs that were analysed again."""
     seen: list[OpenQuery] = []
 
     def understand(base: Any, spec: OpenQuery) -> KnownQuery:

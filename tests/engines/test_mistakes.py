@@ -1,4 +1,4 @@
-"""What is wrong with a query, in one sentence that says what to write; each mistake is Spark's own finding."""
+"""A mistake in a query gives one sentence that says what to write; each mistake is found by Spark."""
 
 from __future__ import annotations
 

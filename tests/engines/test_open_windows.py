@@ -1,4 +1,4 @@
-"""What becomes of windows that are open when a query's source has ended (docs/until-drained.md)."""
+"""What happens to windows that are open when a query's source has ended (docs/until-drained.md)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ DEADLINE_S = 120.0
 
 
 class Engine:
-    """Keeps what it is given."""
+    """Keeps what it receives."""
 
     progress = ResumePoint()
     can_change_owner = True
@@ -77,7 +77,7 @@ class Engine:
 
 
 class Link:
-    """Takes what is sent, until it is told that a session is gone."""
+    """Accepts what is sent, until it is notified that a session is gone."""
 
     def __init__(self) -> None:
         self.sent: asyncio.Queue[tuple[str, AnyMessage, bytes]] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""What plan analysis says of each kind of query."""
+"""The result of plan analysis for each kind of query."""
 
 from __future__ import annotations
 

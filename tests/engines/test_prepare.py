@@ -1,4 +1,4 @@
-"""A JVM starts from the archive that ``spillway prepare`` made, and without it when it is no good."""
+"""A JVM starts from the archive that ``spillway prepare`` made, and without it if the archive is unusable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*command: str, cache: Path) -> str:
 
 
 def is_mapped(archive: Path, workdir: Path, cache: Path) -> bool:
-    """Start Spark as an engine host does; return whether its JVM has the archive in its memory."""
+    """Start Spark as an engine host does; return whether its JVM has mapped the archive."""
     rows, maps = run(sys.executable, "-c", STARTED, str(workdir), archive.name, cache=cache).split()
     assert rows == "3"
     return int(maps) > 0

@@ -1,4 +1,4 @@
-"""What an engine host's Spark does to its Python workers, seen in a process of its own."""
+"""How an engine host's Spark treats its Python workers, observed in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders in memory go with the process that made them, however it ends."""
+"""Folders in memory are removed with the process that made them, however it ends."""
 
 from __future__ import annotations
 

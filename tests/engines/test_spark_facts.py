@@ -1,4 +1,4 @@
-"""What the host relies on in PySpark 4.3 and nothing documents."""
+"""Behaviour of PySpark 4.3 on which the host relies and which is not documented."""
 
 from __future__ import annotations
 

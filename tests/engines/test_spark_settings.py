@@ -1,4 +1,4 @@
-"""The user's own Spark settings: which may be set, and that they are in force on a real host."""
+"""The user's own Spark settings: which may be set, and that they apply on a real host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a text is layout; Spark's own parser is the judge."""
+"""Which parts of a text are layout; Spark's own parser is the reference."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_schemas_columns_keep_their_case() -> None:
 
 
 def parsed(spark: SparkSession, sql: str) -> str | None:
-    """What Spark's parser makes of a text, without the letter case of names; None if it is no SQL."""
+    """Spark's parse of a text, without the letter case of names; None if it is not SQL."""
     session = spark._jsparkSession  # noqa: SLF001 -- PySpark has no other way to the parser
     try:
         plan = session.sessionState().sqlParser().parsePlan(sql).toString()

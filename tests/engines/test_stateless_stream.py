@@ -1,4 +1,4 @@
-"""Each result row belongs to the run of its event, empty runs are answered, poison stops nobody."""
+"""Each result row belongs to the run of its event, empty runs are answered, and bad rows stop no other run."""
 
 from __future__ import annotations
 

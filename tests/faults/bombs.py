@@ -49,7 +49,7 @@ def _declaring(frame: bytes, size_bytes: int) -> bytes:
 
 
 def _copies(size_bytes: int, most: int = 1 << 30) -> bytes:
-    """A valid frame of at most ``most`` copies of three bytes, none of which takes a bit; the rest repeats a byte."""
+    """A valid frame of at most ``most`` copies of three bytes, each of which takes no bit; then one byte repeats."""
     block = b"\0\xff" + struct.pack("<H", _COPIES_A_BLOCK - 0x7F00) + b"\x54\0\0\0\1"  # RFC 8878, 3.1.1.3
     blocks = min(most // _COPIES_A_BLOCK, (size_bytes - 16) // (3 * _COPIES_A_BLOCK))
     parts = [(16 << 3).to_bytes(3, "little"), b"0123456789abcdef"]
@@ -75,7 +75,7 @@ def _gzip_zeros() -> bytes:
 
 
 def _text_with_offsets(*offsets: int) -> bytes:
-    """The body of a text column whose offsets point where they should not."""
+    """The body of a text column whose offsets point to invalid places."""
     honest = struct.pack(f"<{len(offsets)}i", *range(0, 11 * len(offsets), 11))
     column = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(honest), pa.py_buffer(bytes(200)))
     batch = pa.RecordBatch.from_arrays([column], names=[""])

@@ -1,4 +1,4 @@
-"""Fuzzes the link's frames: ``python tests/faults/fuzz.py [FRAMES] [SEED]``; what breaks is kept in the corpus."""
+"""Fuzzes the link's frames: ``python tests/faults/fuzz.py [FRAMES] [SEED]``; inputs that break it go to the corpus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.faults.fuzzing import CORPUS, Fuzzer
 
 
 def main(frames: int, seed: int) -> int:
-    """Run in steps, and say how far it is."""
+    """Run in steps, and print the progress."""
     print(f"{frames} frames, seed {seed}")
     fuzzer = Fuzzer(seed)
     started_s = time.monotonic()

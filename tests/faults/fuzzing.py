@@ -1,7 +1,8 @@
-"""Frames that no honest peer sends, made from honest ones by a seed, and what a decoder may do with them.
+"""Frames that no honest peer sends, made from honest ones by a seed, and the allowed reactions of a decoder.
 
-Two kinds: ``damaged`` (the checksums no longer fit: none may be accepted) and ``forged`` (somebody put right checksums
-around damaged content: refused, or exactly one message of this protocol whose payload is refused or a valid batch).
+There are two kinds. ``damaged`` frames have wrong checksums: none may be accepted. ``forged`` frames have right
+checksums around damaged content: they are refused, or give exactly one message of this protocol, whose payload is
+refused or is a valid batch.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _CODECS = ("none", "zstd", "gzip")
 
 
 def damaged(chance: random.Random, wire: bytes) -> bytes:
-    """Return ``wire`` changed in one to four places, or cut, or something else altogether."""
+    """Return ``wire`` changed in one to four places, or cut, or replaced by something else."""
     if chance.random() < 0.05:
         return chance.randbytes(chance.randint(1, 120))
     data = bytearray(wire)
@@ -96,7 +97,7 @@ def forged(chance: random.Random, message: AnyMessage, payload: bytes) -> bytes:
 
 @dataclass
 class Verdict:
-    """What came of a run of the fuzzer."""
+    """The outcome of a run of the fuzzer."""
 
     frames: int = 0
     refused: int = 0
@@ -121,7 +122,7 @@ class Fuzzer:
         self.verdict = Verdict()
 
     def run(self, frames: int) -> Verdict:
-        """Try so many frames; a group that takes long is tried again one by one, to find the one that hangs."""
+        """Try this many frames; a group that takes long is tried again one by one, to find the frame that hangs."""
         while self.verdict.frames < frames:
             group = [self._next() for _ in range(min(_GROUP, frames - self.verdict.frames))]
             for wire, is_forged in group:
@@ -160,7 +161,7 @@ class Fuzzer:
 
     @staticmethod
     def _fastest_s(wire: bytes) -> float:
-        """Return the least of three times: another process may have had the core."""
+        """Return the shortest of three times: another process may have had the core."""
         times = []
         for _ in range(3):
             started_s = time.perf_counter()
@@ -170,7 +171,7 @@ class Fuzzer:
 
 
 def offered(wire: bytes) -> None:
-    """Give bytes to a new decoder, and a payload that comes out of it to another; refusals are right."""
+    """Pass bytes to a new decoder, and a payload that it returns to another one; both may refuse."""
     try:
         frames = FrameDecoder().feed(wire)
     except FrameError:
@@ -180,7 +181,7 @@ def offered(wire: bytes) -> None:
 
 
 def decode_payload(payload: bytes) -> None:
-    """Decode a payload; it is refused, or a valid batch."""
+    """Decode a payload; it is refused, or it is a valid batch."""
     if not payload:
         return
     try:
@@ -191,5 +192,5 @@ def decode_payload(payload: bytes) -> None:
 
 
 def corpus() -> Iterator[Path]:
-    """Yield the kept inputs: each broke something once, or stands for a kind of attack."""
+    """Yield the stored inputs: each broke something once, or represents a kind of attack."""
     yield from sorted(CORPUS.glob("*.bin"))

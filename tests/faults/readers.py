@@ -1,4 +1,4 @@
-"""What readers find who know nothing of the gateway."""
+"""Independent readers of the results: they know nothing of the gateway."""
 
 from __future__ import annotations
 

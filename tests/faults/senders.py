@@ -1,4 +1,4 @@
-"""The outside world of the fault tests: it sends events, and keeps a ledger of what was taken from it."""
+"""The senders of the fault tests: they send events, and keep a ledger of what was accepted."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def event(n: int) -> bytes:
 
 
 def bad(bunch: int) -> bytes:
-    """A record that is no event."""
+    """A record that is not an event."""
     return b'{"n": "%d is no number of an event", "bad": \xff}' % bunch
 
 
 class Sender(threading.Thread):
-    """Sends bunch after bunch until ``stop``; what was not taken is sent again.
+    """Sends batch after batch until ``stop``; a batch that was not accepted is sent again.
 
     Args:
-        pause_s: time between two bunches.
+        pause_s: time between two batches.
 
     Attributes:
         pause_s: the same; it may be changed while it sends.
         taken: numbers of events that were acknowledged, in the order in which they were sent.
         unknown: numbers whose sending failed without an answer: each may be there once, or not.
-        bad_taken: bunches whose bad record was acknowledged.
+        bad_taken: batches whose bad record was acknowledged.
     """
 
     def __init__(self, pause_s: float = PAUSE_S) -> None:
@@ -59,7 +59,7 @@ class Sender(threading.Thread):
         self.pause_s = pause_s
 
     def run(self) -> None:
-        """Send; the first error that is no outage ends it and is kept."""
+        """Send; the first error that is not an outage ends the sender and is kept."""
         try:
             self._send_all()
         except BaseException as error:  # told to the test by ``stop``
@@ -75,11 +75,11 @@ class Sender(threading.Thread):
             yield bunch, [next(self._numbers) for _ in range(BUNCH)]
 
     def give_up(self) -> None:
-        """Send no more; what was begun need not be acknowledged."""
+        """Stop sending; batches in progress need not be acknowledged."""
         self._stopped.set()
 
     def stop(self) -> None:
-        """Send no more; return when what was begun is acknowledged."""
+        """Stop sending; return when batches in progress are acknowledged."""
         self._stopped.set()
         self.join(120)
         assert not self.is_alive(), f"{self.name} could not send its last bunch"
@@ -87,7 +87,7 @@ class Sender(threading.Thread):
 
 
 class HttpSender(Sender):
-    """POSTs each bunch with a key of its own, until the answer is 200."""
+    """POSTs each batch with its own key, until the answer is 200."""
 
     def __init__(self, port: int, pause_s: float = PAUSE_S) -> None:
         super().__init__(pause_s)
@@ -134,7 +134,7 @@ class FileSender(Sender):
 
 
 class KafkaSender(Sender):
-    """Produces with an idempotent producer; a bunch without an answer is given up, and counts as unknown."""
+    """Produces with an idempotent producer; a batch without an answer is given up, and counts as unknown."""
 
     def __init__(self, brokers: str, topic: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A query with state, as a user would write it: the sum of all numbers so far."""
+"""A stateful query as a user would write it: the sum of all numbers so far."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 
 def summed(events: DataFrame) -> DataFrame:
-    """Return nine events of ten, each with the sum of all ``n`` up to its own."""
+    """Return nine of ten events, each with the sum of all ``n`` up to its own."""
     return (
         events.withColumn("stream", lit(0))
         .groupBy("stream")

@@ -1,4 +1,4 @@
-"""Small inputs that decode to much are refused quickly, in little memory. Each test uses its own process."""
+"""Small inputs that decode to large ones are refused quickly, in little memory. Each test uses its own process."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ COLD_GOAL_S, STANDBY_GOAL_S = 30.0, 5.0
 
 
 class Site:
-    """A gateway that takes events by HTTP and writes files."""
+    """A gateway that receives events by HTTP and writes files."""
 
     def __init__(self, folder: Path, pause_s: float, *, cloud: dict[str, Any], private: dict[str, Any]) -> None:
         api_port, http_port = free_ports(2)
@@ -45,7 +45,7 @@ class Site:
         self.sender = HttpSender(http_port, pause_s)
 
     def settle(self) -> None:
-        """Compare what arrived with the ledger."""
+        """Compare the results with the ledger."""
         self.sender.stop()
         all_arrived({self.sender: lambda: file_rows(self.out)})
         self.gateway.drain()
@@ -59,7 +59,7 @@ class Site:
         return [(int(runs), int(took_ms)) for _, runs, took_ms in found]
 
     def driver(self) -> psutil.Process:
-        """The JVM of the private host that has the queries: the oldest one."""
+        """The JVM of the private host on which the queries are open: the oldest one."""
         home = str(self.gateway.state_dir / "home")
         drivers = [
             process
@@ -69,12 +69,12 @@ class Site:
         return min(drivers, key=lambda process: process.create_time())
 
     def newest(self) -> int:
-        """The highest number that the newest parts hold."""
+        """The highest number in the newest parts."""
         parts = [self.out / str(part) for part in parts_in(self.out)[-2:]]
         return max((json.loads(line)["n"] for part in parts for line in part.read_bytes().splitlines()), default=-1)
 
     def close(self) -> None:
-        """End all of it."""
+        """End all processes."""
         self.sender.give_up()
         if self.gateway.runs:
             self.gateway.kill()

@@ -1,4 +1,4 @@
-"""A query with state whose gateway is killed before its first event comes, and while they come."""
+"""A gateway with a stateful query is killed before the first event comes, and while events come."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ KILLS = 3
 
 
 def with_total(n: int) -> dict[str, Any]:
-    """The row of an event whose number is n: all numbers up to it came before."""
+    """The row of the event with number n: all numbers up to it came before."""
     return {"id": f"event {n}", "n": n, "total": n * (n + 1) // 2}
 
 
 def killed(gateway: TownGateway, chance: random.Random) -> None:
-    """Kill it at some moment, and start it again."""
+    """Kill the gateway at some moment, and start it again."""
     time.sleep(chance.uniform(0, 3))
     gateway.kill()
     gateway.start_ready()
 
 
 def lived(folder: Path, chance: random.Random) -> int:
-    """Let a gateway live from its first start on, and return how many events it took."""
+    """Let a gateway run from its first start on, and return how many events it processed."""
     api_port, http_port = free_ports(2)
     folder.mkdir()
     shutil.copy(Path(__file__).with_name("summing.py"), folder)

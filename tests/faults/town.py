@@ -56,12 +56,12 @@ ARRIVAL_DEADLINE_S = 180.0
 
 
 class TownGateway:
-    """The gateway process, started again and again over the same state.
+    """The gateway process, which is started again and again with the same state.
 
     Args:
         folder: state, log and config.
-        queries: the config's part.
-        api_port: where it answers.
+        queries: the ``queries`` part of the config.
+        api_port: the port of its API.
         cloud: overrides of the ``cloud`` part, which has no VMs.
         private: overrides of the ``private`` part.
     """
@@ -123,12 +123,12 @@ class TownGateway:
         self._begin.touch()
 
     def start_ready(self) -> float:
-        """Start it, and return how many seconds passed until it said that it was ready."""
+        """Start it, and return how many seconds passed until it printed that it was ready."""
         self.start()
         return self.wait_ready()
 
     def wait_ready(self) -> float:
-        """Return how many seconds pass until it says that it is ready."""
+        """Return how many seconds pass until it prints that it is ready."""
         begun_s = time.monotonic()
         while not self.ready():
             assert self.runs, f"the gateway ended instead of becoming ready:\n{self.tail()}"
@@ -137,7 +137,7 @@ class TownGateway:
         return time.monotonic() - begun_s
 
     def status(self) -> dict[str, Any]:
-        """Return what the gateway says of itself."""
+        """Return the gateway's status."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._api_port}/status", timeout=60) as answer:
             return dict(json.load(answer))
 
@@ -167,7 +167,7 @@ class TownGateway:
         return left + [path.name for path in folder.glob("vm-*.json")]
 
     def ready(self) -> bool:
-        """Return whether ``/ready`` says so."""
+        """Return whether ``/ready`` answers 200."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._api_port}/ready", timeout=5) as answer:
                 return bool(answer.status == 200)
@@ -176,11 +176,11 @@ class TownGateway:
 
     @property
     def runs(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
+        """Kill it with SIGKILL."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -194,7 +194,7 @@ class TownGateway:
             return False
 
     def ask_for_replay(self, query: str, deadline_s: float) -> None:
-        """Ask for the dead letters of a query to be replayed, again and again until the gateway dies of it."""
+        """Request a replay of a query's dead letters, again and again until the gateway dies from it."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._api_port}/queries/{query}/replay-dead-letters",
             b"{}",
@@ -208,12 +208,12 @@ class TownGateway:
                 time.sleep(0.1)  # not ready yet, or dying
 
     def stop(self) -> None:
-        """Tell it to end in order."""
+        """Request an orderly end."""
         assert self._process is not None
         self._process.terminate()
 
     def drain(self) -> None:
-        """Tell it to end in order, and see that it does."""
+        """Request an orderly end, and check that it succeeds."""
         assert self._process is not None
         self.stop()
         code = self._process.wait(READY_DEADLINE_S)
@@ -361,12 +361,12 @@ def file_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def doubled(n: int) -> dict[str, Any]:
-    """What ``SQL`` makes of an event."""
+    """The result of ``SQL`` for an event."""
     return {"id": f"event {n}", "n": n, "twice": 2 * n}
 
 
 def account(sender: Sender, rows: list[dict[str, Any]], answer: Callable[[int], dict[str, Any]] = doubled) -> str:
-    """Compare rows with a sender's ledger; return what is wrong, or nothing."""
+    """Compare rows with a sender's ledger; return what is wrong, or ""."""
     found = [int(row["n"]) for row in rows]
     wanted = {n for n in sender.taken if n % 10 != 3}
     lost = wanted - set(found)
@@ -383,19 +383,19 @@ def account(sender: Sender, rows: list[dict[str, Any]], answer: Callable[[int], 
 
 
 def arrived(sender: Sender, rows: Callable[[], list[dict[str, Any]]]) -> Callable[[], bool]:
-    """Return a condition: everything that was taken from the sender is there."""
+    """Return a condition: everything that was accepted from the sender is there."""
     wanted = {n for n in sender.taken if n % 10 != 3}
     return lambda: wanted <= {int(row["n"]) for row in rows()}
 
 
 def all_arrived(senders: dict[Sender, Callable[[], list[dict[str, Any]]]]) -> None:
-    """Wait until every ledger is fulfilled."""
+    """Wait until every ledger is complete."""
     for sender, rows in senders.items():
         until(arrived(sender, rows), f"all events of {sender.name} have arrived", ARRIVAL_DEADLINE_S)
 
 
 def dead_letters_account(sender: Sender, letters: list[dict[str, Any]]) -> str:
-    """Compare dead letters with the bad records that were sent; return what is wrong, or nothing."""
+    """Compare dead letters with the bad records that were sent; return what is wrong, or ""."""
     raws = [base64.b64decode(x["raw_base64"]) if "raw_base64" in x else x["raw"].encode() for x in letters]
     wanted = [bad(bunch) for bunch in sender.bad_taken]
     # Those that were replayed and failed again stand behind the others.

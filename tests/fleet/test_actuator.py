@@ -50,7 +50,7 @@ async def ready(fleet: Fleet) -> None:
 
 
 async def over(fleet: Fleet) -> None:
-    """Wait until it has settled, and see that nothing of any VM is left."""
+    """Wait until it has settled, and check that nothing of any VM is left."""
     await until(lambda: fleet.actuator.settled)
     assert fleet.cloud.nodes == {}
     assert all(query.lanes == set() for query in fleet.queries.values())

@@ -1,4 +1,4 @@
-"""Models are trained in another process: the same ones as here, and a training that fails is told of."""
+"""Models trained in another process equal those trained here, and a failed training is reported."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_what_is_trained_elsewhere_is_what_would_be_trained_here() -> None
 
 
 async def test_the_loop_goes_on_meanwhile() -> None:
-    """Steps of the loop while a training runs elsewhere: counted, not timed."""
+    """Steps of the event loop while a training runs in another process: they are counted, not timed."""
     heard = Heard()
     fitter = Fitter(heard)
     fitter.begin(order())
@@ -66,7 +66,7 @@ async def test_the_loop_goes_on_meanwhile() -> None:
 
 
 class Pondering:
-    """Policies that answer only once the loop has gone on."""
+    """Policies that answer only once the event loop has made a step."""
 
     def __init__(self) -> None:
         self.began, self.goes_on = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""The lease: pure decisions under any delays, then real contenders over a real folder."""
+"""The lease: pure decisions under any delays, then real contenders for a real folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEADLINE_S = 60.0
 
 @dataclass
 class Contender:
-    """A lease, its own monotonic clock, and a write whose request or answer is under way."""
+    """A lease, its own monotonic clock, and a write whose request or answer is in flight."""
 
     lease: Lease
     ahead_s: float
@@ -144,7 +144,7 @@ def test_what_was_given_back_is_free_at_once() -> None:
 
 
 class Cut(FolderStore):
-    """A folder that can be out of reach."""
+    """A folder that can be made unreachable."""
 
     cut = False
 

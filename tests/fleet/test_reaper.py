@@ -26,7 +26,7 @@ FAKE_WORKER = Path(__file__).parents[1] / "clouds" / "fake_worker.py"
 
 
 class ListingFails(MemoryCloud):
-    """A cloud whose first ``throttled`` lists are refused."""
+    """A cloud that refuses the first ``throttled`` list requests."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A spare machine is taken back: from its metadata service over a real link to the scheduler, and home again."""
+"""A spot VM is reclaimed: from its metadata service over a real link to the scheduler, and its runs go home."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SWITCHING = SwitchingSettings(
 
 
 class LinkedCloud(MemoryCloud):
-    """Machines are the engine host's end of a real link, in this process; each asks the metadata service."""
+    """The host's end of a real link stands for each VM, in this process; each polls the metadata service."""
 
     def __init__(self, metadata: str, clock: Clock) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a restarted gateway does with the VMs of the one before it: those that were paid for and answer go on."""
+"""A restarted gateway adopts the VMs of the one before it that are paid for and answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fleet(tmp_path: Path) -> Fleet:
 
 
 async def leave(fleet: Fleet, name: str = "vm-7", host: str = HOST) -> Node:
-    """Let an earlier gateway have rented a machine."""
+    """Rent a VM as an earlier gateway."""
     earlier = Reaper(fleet.cloud, TAGS, set, fleet.clock)
     told = UserData(host=host, ca_pem="none", token=new_token()).to_json()
     return await fleet.cloud.create(name, earlier.tags, told)
@@ -129,7 +129,7 @@ async def test_a_launch_waits_until_the_earlier_ones_are_dealt_with(fleet: Fleet
 
 
 class OneMachine(MemoryCloud):
-    """A cloud whose machine listens on a port that is known only later."""
+    """A cloud whose VM listens on a port that is known only later."""
 
     port = 0
 

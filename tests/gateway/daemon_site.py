@@ -119,7 +119,7 @@ class Query(FakeQuery):
 
 
 class Home:
-    """Home hosts: each ``connect`` is a new one; ``refusals`` are raised by the next ones."""
+    """Hosts at home: each ``connect`` returns a new one; the next ones raise ``refusals``."""
 
     def __init__(self, said: list[str]) -> None:
         self.said = said
@@ -155,7 +155,7 @@ class Home:
 
 
 class Site:
-    """A daemon, and what it did in order; ``cloud`` takes the place of the configured one."""
+    """A daemon, and its actions in order; ``cloud`` replaces the configured one."""
 
     def __init__(
         self,

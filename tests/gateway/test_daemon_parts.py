@@ -1,4 +1,4 @@
-"""The daemon's own decisions, with engine hosts and queries that the test holds in its hand."""
+"""The daemon's own decisions, with engine hosts and queries that the test controls."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_state_dir_that_cannot_be_is_a_sentence(tmp_path: Path, caplog: pytest
     (tmp_path / "file").touch()
     assert run(configured(tmp_path, state="file/state")) == 1
     (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert "file/state: Not a directory; see that this user may read and write there" in record.getMessage()
+    assert "file/state: Not a directory; check that this user may read and write there" in record.getMessage()
 
 
 def test_a_state_dir_of_another_gateway_is_bad_input(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""A running daemon with each policy: VMs start for it, its models are trained elsewhere, and the ledger says why."""
+"""A running daemon with each policy: VMs are launched, another process trains models, the ledger gives reasons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRAINED_WITHIN_S = 240.0
 
 
 def load_of(rates: list[float]) -> Any:
-    """Return an ``end_slot`` that tells of these rates in turn, and of an engine that serves 1000 events a second."""
+    """Return an ``end_slot`` that reports these rates in turn, and an engine that serves 1000 events a second."""
     turns = iter(range(10**9))
 
     def end_slot(*_: object, **__: object) -> tuple[QuerySlot, ...]:

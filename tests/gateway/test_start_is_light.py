@@ -1,4 +1,4 @@
-"""What the daemon imports before it is ready, since a killed gateway shall be back within seconds."""
+"""The daemon imports little before it is ready, since a killed gateway must be ready again within seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The private engine host and the one that stands by, on machines in memory."""
+"""The private engine host and its standby, on machines in memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Site:
         return (await self.keeper.ready()).link
 
     async def lose(self, links: KeptLinks, number: int, reason: str = "kill -9") -> None:
-        """Let a link be lost, and see that the keeper has noticed it."""
+        """Break a link, and wait until the keeper has noticed it."""
         link = links.all[number]
         link.lose(reason)
         await until(lambda: not self.keeper.available or cast("Any", self.keeper.connection.link) is not link)

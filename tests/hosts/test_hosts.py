@@ -21,7 +21,7 @@ TAGS = {"master": "local[1]", "cpus": ""}
 
 
 class Tokens(Dialler):
-    """Also notes who was dialled with a token; dialling a host in ``strange`` fails."""
+    """Also records which hosts were dialled with a token; dialling a host in ``strange`` fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def cloud() -> MemoryCloud:
 
 @pytest.fixture
 def home(tmp_path: Path, cloud: MemoryCloud, dialler: Tokens) -> Callable[[], HomeHost]:
-    """A gateway's view of the same machines, each time another gateway's."""
+    """A gateway's view of the same machines, each time that of another gateway."""
     authority = Authority.open(tmp_path / "trust")
     return lambda: HomeHost(cloud, authority, 60.0, LeapingClock(), set(), dial=dialler)
 
@@ -104,7 +104,7 @@ async def test_a_new_host_that_does_not_prove_itself_is_ended(
 ) -> None:
     dialler.refusal = TrustError("it holds another token")
     started = home()
-    with pytest.raises(CloudError, match="did not prove itself: it holds another token"):
+    with pytest.raises(CloudError, match="did not prove its identity: it holds another token"):
         await started.connect(TAGS)
     await started.end(None)
     assert cloud.nodes == {}

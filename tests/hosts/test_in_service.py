@@ -1,4 +1,4 @@
-"""Which engine hosts a gateway has, for whoever has to tell all of them something."""
+"""Which engine hosts a gateway has, for code that must notify all of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_host_at_home_is_there_while_its_link_is(home: Callable[[MemoryC
     assert host.in_service(connection).host == next(iter(cloud.nodes.values())).host
     connection.link.lose("kill -9")
     await until(lambda: not connection.alive)
-    with pytest.raises(NotSettledError, match="not linked up"):
+    with pytest.raises(NotSettledError, match="not linked to"):
         host.in_service(connection)
 
 

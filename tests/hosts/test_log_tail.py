@@ -1,4 +1,4 @@
-"""A private engine host that ends while it boots takes its log with it: the error says what stood there."""
+"""If a private engine host exits while it boots, the error contains the end of its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a Spark master answers is said quickly, by its key."""
+"""Spillway reports quickly, with the config key, whether a Spark master answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ queries:
 
 
 class Answering(socketserver.ThreadingTCPServer):
-    """Says ``answer`` to whoever has said something; hangs up at once if that is empty, and never if it is None."""
+    """Sends ``answer`` after it has received something; closes at once if that is empty, and never if it is None."""
 
     daemon_threads = True
     block_on_close = False
@@ -70,7 +70,7 @@ def listening() -> Iterator[int]:
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """A port that is not refused and takes no connection: what is before it in the queue is never taken out."""
+    """A port that refuses no connection and accepts none: the connections queued before are never accepted."""
     with socket.socket() as server, socket.socket() as first, socket.socket() as second:
         server.bind(("127.0.0.1", 0))
         server.listen(0)

@@ -1,4 +1,4 @@
-"""Tries that follow one another, in the time of a clock that leaps over the pauses."""
+"""Successive tries, in the time of a clock that skips the pauses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 
 class Leaping(ManualClock):
-    """Leaps over each sleep, and keeps when it began."""
+    """Skips each sleep, and records when it began."""
 
     async def sleep_until(self, at_s: float) -> None:
         self.advance(max(0.0, at_s - self.now()))

@@ -1,4 +1,4 @@
-"""What becomes of work whose caller is cancelled."""
+"""What happens to work whose caller is cancelled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.waiting import until
 
 
 class Work:
-    """Ends when it may, or when it is cancelled and does not ignore that."""
+    """Ends when the test allows it, or when it is cancelled and does not ignore that."""
 
     def __init__(self) -> None:
         self.begun, self.may_end = asyncio.Event(), asyncio.Event()
@@ -29,7 +29,7 @@ class Work:
 
 
 async def turns(count: int = 5) -> None:
-    """Let everything that can go on do so."""
+    """Let everything run that can."""
     for _ in range(count):
         await asyncio.sleep(0)
 

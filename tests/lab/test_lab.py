@@ -1,4 +1,4 @@
-"""The whole path in the lab: libcloud's call, user data, worker, TLS link, Spark's answers, the end of the bill."""
+"""The whole path in the lab: libcloud's call, user data, worker, TLS link, Spark's answers, the end of billing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``spillway lab``: what it says when the lab cannot be."""
+"""``spillway lab``: its error if there can be no lab."""
 
 from __future__ import annotations
 

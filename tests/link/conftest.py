@@ -23,6 +23,6 @@ async def site(authority: Authority) -> AsyncIterator[Site]:
 
 @pytest.fixture
 async def new_host(authority: Authority) -> AsyncIterator[Site]:
-    """A host that nobody has signed yet."""
+    """A host whose certificate nobody has signed yet."""
     async with new_site(authority, enrolled=False) as site:
         yield site

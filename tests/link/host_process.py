@@ -1,4 +1,4 @@
-"""A host in a process of its own, so that it can be stopped and killed; prints its port, then answers each run."""
+"""A host in a separate process that can be stopped and killed; prints its port, then answers each run."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Event = tuple[str, AnyMessage | SessionStarted | SessionEnded, bytes]
 
 
 async def within(work: Awaitable[T]) -> T:
-    """Wait, but not for ever."""
+    """Wait, with a deadline."""
     return await asyncio.wait_for(work, DEADLINE_S)
 
 
@@ -46,7 +46,7 @@ class Site:
         await within(enrol(self.address, self.authority, HOST, self.user_data.token, DEADLINE_S))
 
     async def link(self, session: str = "s1", *, beat_s: float = 0.05, timeout_s: float = 5.0) -> HostLink:
-        """Connect and let the host notice."""
+        """Connect, and wait until the host has noticed it."""
         link = await within(
             HostLink.connect(
                 self.address,
@@ -86,12 +86,12 @@ async def new_site(
 
 
 def ca_of(authority: Authority) -> Credential:
-    """What an authority signs with, as it lies on its disk."""
+    """The authority's keys as they are on its disk."""
     return Credential.from_pem((authority.folder / "ca.pem").read_bytes(), "ca.pem")
 
 
 async def lost_reason(link: HostLink) -> str:
-    """Read to the link's end and return why it ended."""
+    """Read until the link ends, and return the reason."""
     while True:
         try:
             await within(link.receive())
@@ -110,7 +110,7 @@ def completed(first_seq: int = 0) -> Completed:
 
 
 class Load:
-    """Runs that go to a host one after another and come back; what a lost link left unanswered is sent again."""
+    """Runs that go to a host one after another and come back; runs that a lost link left unanswered are sent again."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

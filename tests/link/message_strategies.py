@@ -24,7 +24,7 @@ _PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def values_of(annotation: Any, depth: int = 2) -> st.SearchStrategy[Any]:
-    """Return a strategy for a field's type; structs that hold themselves end after ``depth``."""
+    """Return a strategy for a field's type; structs that contain themselves end after ``depth``."""
     if annotation in _PLAIN:
         return _PLAIN[annotation]
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)

@@ -1,4 +1,4 @@
-"""Who is let in over real TLS, and who is not."""
+"""Which peers are admitted over real TLS, and which are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def dial(site: Site, context: ssl.SSLContext, name: str = HOST) -> Channel
 
 
 async def reason_of(channel: Channel) -> str:
-    """Read until the host ends the connection."""
+    """Read until the host closes the connection."""
     try:
         while True:
             await within(channel.receive())
@@ -38,7 +38,7 @@ async def reason_of(channel: Channel) -> str:
 
 
 async def is_cut_off(channel: Channel) -> bool:
-    """Greet, and say whether TLS ended the connection without a word; a client learns that only when it reads."""
+    """Send a greeting; return whether TLS closed the connection without a message, which only a read shows."""
     try:
         await channel.send(hello("s"))
         await within(channel.receive())

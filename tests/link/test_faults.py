@@ -1,4 +1,4 @@
-"""Links that break, stall, or are spoken to in another language."""
+"""Links that break, stall, or whose peer speaks another protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEGABYTE = bytes(1 << 20)
 
 
 async def ended_reason(site: Site, session: str = "s1") -> str:
-    """Read to the session's end and return why it ended."""
+    """Read until the session ends, and return the reason."""
     while True:
         name, message, _ = await within(site.server.receive())
         if isinstance(message, SessionEnded):
@@ -63,7 +63,7 @@ async def test_a_message_on_the_wrong_connection_ends_the_link(site: Site) -> No
 
 
 class StumblingClock(SystemClock):
-    """A clock in which there is a mistake, once it is told so."""
+    """A clock that raises an error once the test requests it."""
 
     stumbles = False
 
@@ -189,7 +189,7 @@ async def test_sessions_that_nobody_asked_for_are_not_kept(site: Site) -> None:
 
 
 class BeatlessClock(SystemClock):
-    """A clock by which the gateway's second heartbeat is never due."""
+    """A clock on which the gateway's second heartbeat is never due."""
 
     async def sleep_until(self, _: float) -> None:
         await asyncio.Event().wait()

@@ -39,7 +39,7 @@ def feed_in_pieces(decoder: FrameDecoder, data: bytes, cuts: list[int]) -> list[
 
 
 def raw_frame(message: bytes, payload: bytes = b"", **fields: int) -> bytes:
-    """A frame with right checksums around whatever it is given."""
+    """A frame with right checksums around any content."""
     given = {"version": PROTOCOL, "kind": 2 if payload else 1, "zero": 0} | fields
     lengths = fields.get("message_bytes", len(message)), fields.get("payload_bytes", len(payload))
     crc = zlib.crc32(message + payload)

@@ -1,4 +1,4 @@
-"""New certificates under load: nothing is lost, and the old ones are refused afterwards, whenever the gateway dies."""
+"""New certificates under load: nothing is lost, and old ones are refused afterwards, whenever the gateway dies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUNS = 10
 
 
 class Keeper:
-    """Has hosts in its care; ``unsettled`` are the answers before it has them all."""
+    """Knows some hosts; ``unsettled`` are its answers before it has all of them."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self.sites = list(sites)
@@ -50,7 +50,7 @@ def rotation(authority: Authority, sites: Sequence[Site]) -> Rotation:
 
 
 def as_it_is(authority: Authority, folder: Path) -> Authority:
-    """Keep what the gateway has now, as a thief would have it."""
+    """Keep the gateway's present keys, as a thief would have them."""
     shutil.copytree(authority.folder, folder)
     return Authority.open(folder)
 
@@ -62,7 +62,7 @@ async def refused(site: Site, authority: Authority) -> None:
 
 @pytest.fixture
 async def two(authority: Authority, tmp_path: Path) -> AsyncIterator[list[Site]]:
-    """Two hosts that keep what they are given."""
+    """Two hosts that store what they receive."""
     async with AsyncExitStack() as stack:
         opened = [new_site(authority, enrolled=True, directory=tmp_path / f"host-{n}") for n in range(2)]
         yield [await stack.enter_async_context(site) for site in opened]

@@ -87,7 +87,7 @@ async def test_the_rate_is_kept_and_the_bytes_are_intact(delay_s: float) -> None
 
 
 async def carried(delay_s: float, rate_bytes_per_s: int) -> float:
-    """See that bytes pass intact; return which share of the rate they had."""
+    """Check that bytes arrive intact; return which part of the rate they had."""
     payload = random.Random(7).randbytes(1_000_000)
     finished: asyncio.Future[tuple[str, float]] = asyncio.get_running_loop().create_future()
 

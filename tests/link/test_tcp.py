@@ -1,4 +1,4 @@
-"""What a link knows of its way: read from the kernel, summed up by hand."""
+"""What a link knows about its path: read from the kernel, and added up by hand."""
 
 from __future__ import annotations
 

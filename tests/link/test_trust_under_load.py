@@ -1,4 +1,4 @@
-"""Strangers, expired and replayed proofs, crowds and new certificates, while a link is in use."""
+"""Unknown peers, expired and replayed proofs, crowds and new certificates, while a link is in use."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def believed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Room for a crowd, both of whose ends are in this process."""
+    """Allows enough open files for a crowd of connections with both ends in this process."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * STRANGERS + 500
     if before[0] < wanted:
@@ -54,7 +54,7 @@ def many_files() -> Iterator[None]:
 
 
 def expired(authority: Authority, name: str, purpose: Purpose) -> Credential:
-    """A certificate that was right until yesterday."""
+    """A certificate that was valid until yesterday."""
     key, ca = new_key(), ca_of(authority)
     right = issue(ca, key.public_key(), name, purpose, NOW - dt.timedelta(days=9))
     builder = x509.CertificateBuilder(
@@ -75,7 +75,7 @@ def as_gateway(ca: Credential, gateway: Credential, file: Path) -> Authority:
 
 
 async def refused(site: Site, authority: Authority, session: str = "s9") -> str:
-    """Try to link up, and return why not; whether TLS can still say so before the connection is gone is chance."""
+    """Try to connect, and return why it failed; TLS can report the reason only if the connection lives long enough."""
     with pytest.raises((TrustError, LinkLost)) as refusal:
         await within(HostLink.connect(site.address, authority, HOST, session, clock=SystemClock()))
     return str(refusal.value)
@@ -159,7 +159,7 @@ async def test_a_thousand_silent_strangers_neither_lose_a_run_nor_shut_a_gateway
 
 
 async def test_a_gateway_far_away_gets_in_while_strangers_keep_coming(site: Site, many_files: None) -> None:
-    """Its handshakes take some 0.2 s, in which dozens of strangers come who each want a place."""
+    """Its handshake takes some 0.2 s; meanwhile dozens of unknown peers connect and each needs a place."""
     crowd: list[socket.socket] = []
     loop = asyncio.get_running_loop()
 

@@ -1,4 +1,4 @@
-"""Random schemas, batches and trimmings of the kinds Spark has, and an independent idea of what must come back."""
+"""Random schemas, batches and trimmings of Spark's kinds, and an independent computation of the expected result."""
 
 import datetime as dt
 import decimal
@@ -93,7 +93,7 @@ def values(kind: pa.DataType, *, nullable: bool = True) -> st.SearchStrategy[Any
 
 @st.composite
 def batches(draw: st.DrawFn, schema: pa.Schema, max_rows: int = 12) -> pa.RecordBatch:
-    """A batch, more often than not a slice out of a longer one."""
+    """A batch, usually a slice of a longer one."""
     rows = draw(st.integers(0, max_rows))
     columns = [pa.array(draw(st.lists(values(f.type), min_size=rows, max_size=rows)), f.type) for f in schema]
     offset = draw(st.integers(0, rows))
@@ -102,7 +102,7 @@ def batches(draw: st.DrawFn, schema: pa.Schema, max_rows: int = 12) -> pa.Record
 
 @st.composite
 def trimmed(draw: st.DrawFn, kind: pa.DataType) -> pa.DataType:
-    """The same type with members left out of the structs in it."""
+    """The same type, with members of its structs left out."""
     if pa.types.is_struct(kind):
         kept = [member for member in kind if draw(st.booleans())]
         return pa.struct([member.with_type(draw(trimmed(member.type))) for member in kept])
@@ -121,7 +121,7 @@ def needed(draw: st.DrawFn, schema: pa.Schema) -> pa.Schema:
 
 
 def project(value: Any, full: pa.DataType, part: pa.DataType) -> Any:
-    """What must come back of a value (as ``to_pylist`` gives it) when only ``part`` of its type is sent."""
+    """The expected value (as ``to_pylist`` returns it) when only ``part`` of its type is sent."""
     if value is None:
         return None
     if pa.types.is_struct(full):
@@ -150,7 +150,7 @@ def same(left: object, right: object) -> bool:
 
 
 def mails(count: int, seed: int = 1) -> list[str]:
-    """Text with the skewed words of mail, about 1.3 kB each."""
+    """Text with mail's skewed frequencies of words, about 1.3 kB each."""
     random = np.random.default_rng(seed)
     words = np.array([f"w{i:x}{'ing' * (i % 3)}" for i in range(4000)])
     weights = 1 / np.arange(1, len(words) + 1)

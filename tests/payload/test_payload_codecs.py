@@ -305,7 +305,7 @@ def test_sequences_are_counted_before_they_are_done(count: int) -> None:
 @pytest.mark.parametrize("size", [1, 31, 32, 700, 4095, 4096, 70_000])
 @pytest.mark.parametrize("letters", [1, 2, 60, 256])
 def test_literals_are_counted_before_they_are_unpacked(size: int, letters: int) -> None:
-    """Without a match all are literals: stored, one repeated, or packed in one of four ways."""
+    """Without a match all bytes are literals: stored, one repeated, or packed in one of four ways."""
     raw = np.random.default_rng(size).integers(0, letters, size, dtype=np.uint8).tobytes()
     options = zstandard.ZstdCompressionParameters.from_level(3, min_match=7, strategy=1, target_length=99_999)
     packed = memoryview(zstandard.ZstdCompressor(compression_params=options).compress(raw))
@@ -353,7 +353,7 @@ def test_blocks_that_hold_nothing_are_not_walked_without_end() -> None:
 
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "auto"])
 def test_what_packs_too_well_is_sent_with_ballast(codec: str) -> None:
-    """40 MB of one value pack into 4 kB: as few bytes as that would be refused, whoever sent them."""
+    """40 MB of one value pack into 4 kB; so few bytes without ballast would be refused from any sender."""
     batch = pa.record_batch({"a": np.zeros(5_000_000, np.int64)})
     encoded = Encoder(batch.schema, codecs=CodecPolicy.parse(codec)).encode(batch)
     assert len(encoded.payload) == pytest.approx((40_000_000 - (8 << 20)) / 64, rel=0.01)

@@ -46,7 +46,7 @@ def payload(schema: pa.Schema, body: bytes, *, rows: int = 1, raw_bytes: int | N
 
 
 def refused(data: bytes, schema: pa.Schema = TEXT, match: str = ".") -> int:
-    """Assert that a payload is refused; return the most bytes Python and Arrow held meanwhile."""
+    """Assert that a payload is refused; return the most bytes that Python and Arrow held meanwhile."""
     decoder = Decoder(schema, max_bytes=LIMIT)
     tracemalloc.start()
     try:

@@ -88,7 +88,7 @@ SIMPLE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def truth(row: dict[str, Any], predicate: Predicate) -> bool | None:
-    """SQL's three-valued logic written down once more, value by value."""
+    """An independent implementation of SQL's three-valued logic, value by value."""
     if predicate.op == "not":
         inner = truth(row, predicate.children[0])
         return None if inner is None else not inner

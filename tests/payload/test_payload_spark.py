@@ -1,4 +1,4 @@
-"""Spark itself as the judge of early predicates, and as the reader of decoded batches."""
+"""Spark itself is the reference for early predicates, and the reader of decoded batches."""
 
 import random
 from collections.abc import Sequence

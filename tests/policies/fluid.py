@@ -1,4 +1,4 @@
-"""A query's runs flowing through lanes of given rates, in small steps of virtual time; the real Profiler measures."""
+"""A query's runs flow through lanes of given rates, in small steps of virtual time; the real Profiler measures."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Run:
 
 @dataclass
 class Lane:
-    """Takes runs up to ``room_events``, completes ``per_s`` events a second in order, ``wan_s`` later than that.
+    """Takes runs up to ``room_events``, and completes ``per_s`` events a second in order, ``wan_s`` later.
 
-    ``engine_per_s`` is what its engine would do without the link in front of it.
+    ``engine_per_s`` is the rate of its engine without the link in front of it.
     """
 
     per_s: float
@@ -43,7 +43,7 @@ class Lane:
 
 
 class Fluid:
-    """One query ``q`` over lanes; the real Router deals its runs."""
+    """One query ``q`` over lanes; the real Router dispatches its runs."""
 
     def __init__(self, input_rate: Callable[[float], float], lanes: Mapping[str, Lane], *, slot_s: float = 1.0) -> None:
         self.input_rate = input_rate

@@ -1,4 +1,4 @@
-"""Small makers of settings and events, and a scheduler that is checked after each event."""
+"""Small helpers that make settings and events, and a scheduler that is checked after each event."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def scheduler_settings(*queries: QuerySettings, **changes: Any) -> SchedulerSett
 
 
 def plain(command: Command) -> tuple[object, ...]:
-    """Return a command without its cause, short enough to be written into a table."""
+    """Return a command without its cause, short enough for a table."""
     match command:
         case StartVm():
             return ("start", command.vm)
@@ -87,7 +87,7 @@ class Checked:
 
 
 def ledger_of(checked: Checked) -> Ledger:
-    """The ledger as it is now, to look at."""
+    """The ledger as it is now, for reading."""
     money = checked.scheduler.money(checked.now_s)
     return Ledger(money.budget, money.ledger)
 
@@ -118,7 +118,7 @@ def sending(**changes: Any) -> Checked:
 
 
 def draining(**changes: Any) -> Checked:
-    """The same, given back at 120 s."""
+    """The same, terminated at 120 s."""
     checked = sending(**changes)
     assert checked.slot(0.5) == [ALL_HOME]
     until(checked, 119.0, 0.5)
@@ -133,7 +133,7 @@ def ending(**changes: Any) -> Checked:
 
 
 def until(checked: Checked, at_s: float, latency_s: float) -> None:
-    """Let slots pass that must change nothing."""
+    """Pass slots that must change nothing."""
     while checked.now_s < at_s:
         assert checked.slot(latency_s) == []
 

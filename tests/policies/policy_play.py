@@ -1,4 +1,4 @@
-"""Any policy in a fluid: one query, the real profiler and scheduler, models trained at once."""
+"""Simulates any policy in a fluid: one query, the real profiler and scheduler, models trained at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BOOT_S = 6.0
 
 @dataclass
 class Played:
-    """What came of it; times in seconds."""
+    """The outcome; times in seconds."""
 
     started: list[tuple[float, str]] = field(default_factory=list)
     ended_s: list[float] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Played:
 
 
 class Play:
-    """A gateway in a fluid; ``fail_fits`` answers every training with trouble."""
+    """A gateway in a fluid; ``fail_fits`` makes every training fail."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ def bursts(*, every_s: float, for_s: float, low: float, high: float) -> Callable
 
 
 def noisy(mean: float, spread: float, seed: int) -> Callable[[float], float]:
-    """Return a rate that is drawn anew each second."""
+    """Return a rate that is drawn at random each second."""
     draw = random.Random(seed)
     drawn: dict[int, float] = {}
     return lambda at_s: drawn.setdefault(int(at_s), max(0.0, draw.gauss(mean, spread)))

@@ -1,4 +1,4 @@
-"""An oracle that shares no code with the formulas: a queue with c servers, event by event."""
+"""A reference that shares no code with the formulas: a queue with c servers, event by event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def system_sizes(between_s: np.ndarray, busy_s: np.ndarray, instances: int, rng: np.random.Generator) -> np.ndarray:
-    """Return how many events are in the system at random moments, after a fifth of the run has warmed it up.
+    """Return how many events are in the system at random moments, after a fifth of the run as warm-up.
 
     Args:
         between_s: times between arrivals, shape (n,).

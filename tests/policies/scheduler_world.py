@@ -1,4 +1,4 @@
-"""The outside of a scheduler, at random: clouds, lanes and queries, and books of their own."""
+"""The scheduler's surroundings, at random: clouds, lanes and queries, with separate books."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_VMS = 3
 
 
 class World(RuleBasedStateMachine):
-    """The outside, which keeps its own books of what was commanded and compares."""
+    """The surroundings: they keep their own books of all commands and compare."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class World(RuleBasedStateMachine):
                 self.check_period(name, length_s)
 
     def check_period(self, name: str, length_s: float) -> None:
-        """A period that began in this slot was decided for before, unless the VM was not ready in time for that."""
+        """A period that began in this slot was decided before, unless the VM was not ready in time for that."""
         periods_before = int((self.now_s - length_s - self.started_s[name]) // 20.0)
         periods_now = int((self.now_s - self.started_s[name]) // 20.0)
         if periods_now > periods_before and self.vms[name] in {"ready", "draining"}:

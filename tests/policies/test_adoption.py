@@ -1,4 +1,4 @@
-"""A VM of an earlier gateway goes on in this one: its states, its period and who pays."""
+"""A VM of an earlier gateway is adopted: its states, its period and who pays."""
 
 from __future__ import annotations
 

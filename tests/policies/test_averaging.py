@@ -1,4 +1,4 @@
-"""Which forecaster is believed, and how sure the average is."""
+"""Which forecaster is trusted, and how certain the average is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def says(mean: float, std: float, windows: int = LEAD) -> Forecast:
 
 
 def lived(values: Array, model: Forecast | None, cycles: tuple[int, ...] = ()) -> Averaged:
-    """Return forecasters that have seen the values, while the model always said the same."""
+    """Return forecasters that have seen the values; the model always forecast the same."""
     averaged = Averaged(history=500, cycles=cycles, lead=LEAD)
     for value in values:
         averaged.observe(float(value), model)
@@ -55,7 +55,7 @@ def test_a_model_that_is_wrong_is_left_for_what_is_now() -> None:
 
 
 def test_a_cycle_that_has_grown_is_foreseen_although_the_model_knows_nothing_of_it() -> None:
-    """A burst each 24 windows, at a level that rises: as a cycle ago, plus what has changed since."""
+    """A burst each 24 windows, at a level that rises: as a cycle ago, plus the change since then."""
     at = np.arange(24 * 8)
     load = np.asarray(400.0 + 1.0 * at + np.where(at % 24 >= 20, 900.0, 0.0), dtype=np.float64)
     before_burst = noisy(load)[: 24 * 8 - 5]

@@ -1,4 +1,4 @@
-"""What each VM cost, used and left unused, and what the status says of money."""
+"""What each VM cost, used and left unused, and what the status shows about money."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def slot(checked: Checked, latency_s: float, sent_bytes: int = 0) -> list[tuple[
 
 
 def rented(budget: Budget) -> Checked:
-    """A scheduler whose vm-1 is ordered at 102 s, ready at 107 s, and sent 1 MB."""
+    """A scheduler whose vm-1 is ordered at 102 s and ready at 107 s, and gets 1 MB."""
     checked = Checked(scheduler_settings(max_vms=1, budget=budget))
     slot(checked, 3.0)
     assert slot(checked, 3.0) == [("start", "vm-1")]
@@ -93,7 +93,7 @@ def test_without_a_limit_nothing_is_foretold() -> None:
 @pytest.mark.parametrize("egress_bytes", [0, 500_000])
 @pytest.mark.parametrize("periods", [2.5, 4.0, 7.3])
 def test_the_forecast_comes_true_but_for_the_last_period(egress_bytes: int, periods: float) -> None:
-    """A period that does not fit as a whole is not begun, so a VM ends up to one before the money does."""
+    """A period that does not fit into the budget as a whole is not begun, so a VM may end up to one period early."""
     checked = rented(Budget(usd_per_day=PERIOD_USD * periods + 100 * TERMS.egress_usd(egress_bytes)))
     for _ in range(5):
         slot(checked, 2.5, sent_bytes=egress_bytes)

@@ -1,4 +1,4 @@
-"""Who is suspected when an engine host ends."""
+"""Which queries are suspects when an engine host ends."""
 
 from __future__ import annotations
 

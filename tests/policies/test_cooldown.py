@@ -1,4 +1,4 @@
-"""Starts ahead of time: noise costs one change a billing period, a rise that was foreseen is one change."""
+"""Launches ahead of time: noise costs one change in a billing period; a rise that was forecast is one change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERIOD_S = 60.0
 
 
 def lived(wishes: list[int], to: int, every_s: float = 10.0) -> tuple[list[float], list[int]]:
-    """When VMs were started by who wants so many at each moment, and how many there were then; all of them stay."""
+    """When VMs were launched for a policy that wants this many at each moment, and how many there were; all stay."""
     rest, there, started_s = CoolDown(PERIOD_S), 0, []
     counts = []
     for at, wanted in enumerate(wishes):
@@ -70,7 +70,7 @@ def test_a_dip_that_was_foreseen_with_what_comes_after_it_holds_nothing_up() -> 
 
 
 def test_what_is_foreseen_for_a_query_that_stays_home_excuses_nobody() -> None:
-    """After a start at 0 s: who asked for one VM may come to the two that were foreseen, not to the other's nine."""
+    """After a launch at 0 s, a request for one VM may grow to the two that were forecast, but not to another's nine."""
     settings = [query_settings("q"), query_settings("home", mode="off")]
     site = Site(max_vms=9, terms=TERMS, boot_s=5.0, slot_s=1.0)
     demand = Demand({each.name: SwitchedQuery(each, site.slot_s) for each in settings}, site)

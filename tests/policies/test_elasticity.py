@@ -88,7 +88,7 @@ def test_a_model_worse_than_the_plain_rule_steps_back_and_says_so() -> None:
 
 
 def test_too_little_counts_as_often_as_late_events_cost_more() -> None:
-    """A model that has a fifth too much ready loses less than a plain rule that is a tenth too low."""
+    """A model that keeps a fifth too much ready loses less than a plain rule that is a tenth too low."""
     symmetric, judged = Trust(window=4), Trust(window=4, late_factor=19.0)
     for _ in range(4):
         for trust in (symmetric, judged):

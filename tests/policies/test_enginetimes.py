@@ -1,4 +1,4 @@
-"""What a batch costs and what an event costs, told apart from sums of slots; the truth is drawn, not computed."""
+"""The cost of a batch and of an event are separated from sums of slots; the true values are drawn, not computed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_noise_changes_little() -> None:
 
 
 def test_small_batches_do_not_make_an_engine_slow() -> None:
-    """At 60 events a batch each took 2.2 ms; loaded, the engine needs 0.55."""
+    """At 60 events a batch each event took 2.2 ms; under load the engine needs 0.55."""
     sizes = [40 + 2 * (at % 20) for at in range(100)]
     costs = told(0.1, 0.0005, sizes)
     assert costs.busy_s / costs.events > 0.002

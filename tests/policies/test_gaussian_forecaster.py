@@ -57,7 +57,7 @@ def test_a_daily_cycle_is_forecast_a_day_ahead_within_its_noise() -> None:
 
 
 def wandering_day(at_s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A day whose height and phase wander from day to day."""
+    """A day whose height and phase change from day to day."""
     days = (at_s - at_s[0]) / 86_400
     walks = np.zeros((2, int(days[-1]) + 2))
     for day in range(1, walks.shape[1]):
@@ -69,7 +69,7 @@ def wandering_day(at_s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def test_a_cycle_that_wandered_is_not_forgotten_within_days() -> None:
-    """The likelihood alone finds a memory of two days here, and forecasts next to no day at all after four."""
+    """The likelihood alone finds a memory of two days here, and after four days it forecasts almost no daily cycle."""
     at_s = START_S + 2 * HOUR_S * np.arange(12 * 12)
     forecaster, rng = Forecaster(200), np.random.default_rng(0)
     for moment, value in zip(at_s, np.maximum(wandering_day(at_s, rng), 0.0), strict=True):

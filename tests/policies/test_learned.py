@@ -1,4 +1,4 @@
-"""When models are trained, in a quiet moment if one comes, and which are believed."""
+"""When models are trained (in a quiet moment if there is one), and which models are trusted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from policies.planning.learned import Learned, LearningOptions
 
 
 def seen(windows: int) -> Learned:
-    """Return models that have seen so many windows."""
+    """Return models that have seen this many windows."""
     learned = Learned(LearningOptions(window_s=1.0, history=500, cycles_s=(), lead=2))
     observe(learned, 0, windows)
     return learned
@@ -47,7 +47,7 @@ def test_a_training_that_failed_is_tried_again_when_a_tenth_of_the_history_is_ne
 
 
 def calm(spare_engines: float) -> Learned:
-    """Return models that have learned 700 events/s with some noise, where an engine does 1,000."""
+    """Return models that have learned 700 events/s with some noise; an engine does 1,000."""
     rng = np.random.default_rng(1)
     options = LearningOptions(
         window_s=5.0, history=200, cycles_s=(), lead=3, late_factor=19.0, spare_engines=spare_engines
@@ -71,7 +71,7 @@ BUSY_LEAD = 8
 
 
 def observe_busy(learned: Learned, first: int, times: list[tuple[int, float]]) -> None:
-    """Show windows with so many engines, each busy so long with an event, and train whenever that is asked for."""
+    """Show windows with this many engines, each busy this long with an event, and train whenever requested."""
     rng = np.random.default_rng(first)
     for window, (engines, event_s) in enumerate(times, first):
         learned.observe(1e9 + window, 10.0 + window % 7, engines, event_s)
@@ -95,7 +95,7 @@ def busy_s(learned: Learned, window: int, event_s: float) -> list[float]:
 def test_first_batches_that_took_long_make_no_engine_look_useless_later(
     slower: float, fades: float, slow_windows: int
 ) -> None:
-    """A model that learned them said many times what was measured since, and no VM was worth its price."""
+    """A model that learned these values forecast a multiple of the later times, so no VM seemed worth its price."""
     slow = [(1, 0.01 * (1 + slower * fades**window)) for window in range(slow_windows)]
     learned = timed([*slow, *[(1, 0.01)] * (70 - slow_windows)])
     assert busy_s(learned, 70, 0.01)[0] == pytest.approx(0.01, rel=0.2)

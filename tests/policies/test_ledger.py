@@ -173,7 +173,7 @@ SPLITS = st.dictionaries(st.sampled_from(["a", "b"]), st.floats(0, 0.7), min_siz
 
 
 class Books(RuleBasedStateMachine):
-    """Second books that are kept apart: every grant stays granted in its hour and day until less was spent."""
+    """Separate books: every grant stays granted in its hour and day until less was spent."""
 
     @initialize(per_day=st.floats(0, 4), per_hour=st.none() | st.floats(0, 2), per_query=st.none() | st.floats(0, 2))
     def open(self, per_day: float, per_hour: float | None, per_query: float | None) -> None:

@@ -17,7 +17,7 @@ TERMS = BillingTerms(period_s=60.0, minimum_s=60.0, usd_per_hour=0.1, usd_per_gb
 
 
 class Trained:
-    """A planner that has learned 700 events/s, of which home does 1,000."""
+    """A planner that has learned 700 events/s, while home does 1,000."""
 
     def __init__(self) -> None:
         self._rng = np.random.default_rng(1)
@@ -78,7 +78,7 @@ def test_a_home_that_is_far_behind_gets_what_works_it_off_within_the_block_that_
 
 
 def test_the_plan_stays_while_home_is_behind(planner: Trained) -> None:
-    """It was forgotten in the window after: what was wanted, or kept, changed from window to window."""
+    """The backlog was forgotten in the next window: what was wanted, or kept, changed from window to window."""
     first = replanned(planner, 100_000.0)
     assert first.wanted is not None
     following = [planner.window(90_000.0 - 2_000.0 * at, booting(first.wanted)) for at in range(3)]
@@ -107,10 +107,11 @@ def bursty(window: int, first_s: float) -> QuerySlot:
 
 @pytest.mark.parametrize("first_s", [0.0, 0.5, 2.0, 20.0])
 def test_a_first_batch_that_took_long_keeps_no_planner_from_a_vm(first_s: float) -> None:
-    """What a batch costs is told from what an event costs only in the first burst: till then an event seems long.
+    """The cost of a batch can be separated from that of an event only in the first burst: before, an event seems long.
 
-    From half a second on no VM was ever wanted, however sure the burst: the model of an engine's time per event had
-    learned the start, and said for ever that an engine does next to nothing, with a VM beside it or without.
+    If the first batch took half a second longer, no VM was ever wanted, however certain the burst. The model of the
+    time per event had learned the start, and forecast for ever that an engine does almost nothing, with or without a
+    VM beside it.
     """
     terms = BillingTerms(period_s=10.0, minimum_s=10.0, usd_per_hour=0.1, usd_per_gb_sent=0.09)
     site = Site(max_vms=1, terms=terms, boot_s=1.0, slot_s=1.0)

@@ -1,4 +1,4 @@
-"""Policies that are asked on a thread decide what they decide when they are asked at once."""
+"""Policies that are asked on a thread decide the same as policies that are asked at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""So many bad rows that the query is broken: counted against a plain list of all rows."""
+"""The share of bad rows at which a query counts as broken, compared with a plain list of all rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every policy beside the real scheduler: when VMs start and end, what is said of it, and that nothing flutters."""
+"""Every policy with the real scheduler: when VMs start and end, the reported reasons, and steady decisions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PLANNER = PlannerOptions(window_s=WINDOW_S, windows=16, history=200, cycles_s=(C
 
 
 def next_burst_s(at_s: float) -> float:
-    """How long it is from a moment to the next burst's begin; 0 within one."""
+    """Time from a moment to the start of the next burst; 0 within a burst."""
     return max(0.0, CYCLE_S - BURST_S - at_s % CYCLE_S)
 
 
 def ahead(played: Played, name: str, from_s: float) -> list[float]:
-    """How long before a burst the VMs were started that a policy wanted."""
+    """How long before a burst those VMs were launched that a policy wanted."""
     return [next_burst_s(at_s) for at_s, why in played.started if at_s >= from_s and why.startswith(f"q: {name}:")]
 
 
@@ -105,7 +105,7 @@ def test_when_the_load_no_longer_repeats_the_planner_steps_back() -> None:
 
 
 def test_a_rise_that_is_foreseen_gets_its_vms_as_it_goes_on() -> None:
-    """Each VM comes when it is needed, though all of them are asked for within one billing period."""
+    """Each VM comes when it is needed, although all of them are requested within one billing period."""
 
     def rising(at_s: float) -> float:
         return 400.0 + max(0.0, at_s % CYCLE_S - BURST_S) / (CYCLE_S - BURST_S) * 3200.0
@@ -125,7 +125,7 @@ def test_a_rise_that_is_foreseen_gets_its_vms_as_it_goes_on() -> None:
     ids=["planner", "queueing", "cpu"],
 )
 def test_noise_starts_at_most_one_vm_in_a_billing_period(policy: PlannerOptions, seed: int) -> None:
-    """Around the point where one engine is just enough, unless the limit is really broken."""
+    """The load is around the point at which one engine is just enough, unless the limit is really broken."""
     played = Play(policy, noisy(0.72 * HOME_PER_S, 0.25 * HOME_PER_S, seed)).until(300.0)
     unforced = [at_s for at_s, why in played.started if "start_vm_above" not in why]
     switches = sorted([*unforced, *played.ended_s])
@@ -159,7 +159,7 @@ def test_naive_queueing_wants_a_vm_as_soon_as_the_burst_is_there(reactive: Playe
 
 
 def test_queueing_takes_a_cancellation_back_before_it_starts_anew() -> None:
-    """A dip shorter than the horizon gives nothing back."""
+    """A dip shorter than the horizon terminates no VM."""
 
     def rate(at_s: float) -> float:
         return 400.0 if 100 <= at_s < 104 or at_s < 20 else 1500.0

@@ -8,7 +8,7 @@ from policies.signals import HOME, QuerySlot
 
 
 class Told:
-    """A profiler of one query with short calls, and a list of what is open; runs hold 100 events each."""
+    """A profiler of one query with short calls, and a list of open runs; runs hold 100 events each."""
 
     def __init__(self, statistic: Any = "mean") -> None:
         self.profiler = Profiler(1.0, {"q": statistic})

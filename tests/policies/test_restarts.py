@@ -1,4 +1,4 @@
-"""Pauses between the restarts of what fails."""
+"""Pauses between the restarts of a failing query or host."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ def test_it_is_given_up_once_the_failures_have_gone_on_for_long_enough() -> None
     assert restarts.failed(300.0) == 5.0, "it had run for longer than a minute"
 
 
-def test_what_took_long_to_judge_pauses_nine_times_as_long() -> None:
+def test_what_took_long_to_judge_pauses_nineteen_times_as_long_and_no_shorter_afterwards() -> None:
     restarts = Restarts(RestartTerms(first_s=5.0, most_s=60.0))
-    assert [restarts.failed(0.0, 1.0), restarts.failed(1.0, 5.0), restarts.failed(2.0, 100.0)] == [9.0, 45.0, 60.0]
+    assert [restarts.failed(0.0, 2.0), restarts.failed(1.0, 1.0)] == [38.0, 38.0]
+    restarts = Restarts(RestartTerms(first_s=5.0, most_s=60.0))
+    assert [restarts.failed(0.0, 1.0), restarts.failed(1.0, 5.0), restarts.failed(2.0, 100.0)] == [19.0, 60.0, 60.0]
 
 
 def test_time_in_which_it_is_judged_is_no_time_that_it_ran() -> None:

@@ -79,7 +79,7 @@ def test_ds2_says_why() -> None:
 def played(
     rule: Rule, rates: list[float], *, slot_s: float = 1.0, broken: frozenset[int] = frozenset()
 ) -> list[RuleVerdict]:
-    """Let a rule decide slot by slot, obeying it at once."""
+    """Let a rule decide slot by slot, and carry out its decision at once."""
     engines, verdicts = 1, []
     for slot, rate in enumerate(rates):
         verdict = rule.decide(seen(at_s=float(slot), engines=engines, input_rate=rate, limit_broken=slot in broken))
@@ -127,7 +127,7 @@ def test_damping_never_leaves_what_the_rule_wants_further_behind(rate: float, en
 
 
 def brute_force(miss: np.ndarray, blocks: Blocks) -> float:
-    """Try every course of every single VM."""
+    """Try every possible course of every single VM."""
     most = miss.shape[1] - 1
 
     def best(window: int, paid_until: tuple[int, ...], before: int) -> float:

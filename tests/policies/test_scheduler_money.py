@@ -1,4 +1,4 @@
-"""What the budget and the billing periods do to the VMs."""
+"""How the budget and the billing periods affect the VMs."""
 
 import pytest
 
@@ -131,7 +131,7 @@ def test_stop_decisions_fall_in_the_last_boot_and_drain_seconds_of_what_is_paid(
 
 @pytest.mark.parametrize("hours", [0.0, 5.0, 48.0])
 def test_days_are_counted_on_the_wall_clock_however_long_the_machine_is_up(hours: float) -> None:
-    """A machine that booted at any time of the day has one midnight, and that is UTC's."""
+    """A day ends at midnight in UTC, at whatever time of day the machine booted."""
     midnight_s = 20_000 * DAY_S
     checked = Checked(scheduler_settings(budget=Budget(PERIOD_USD * 1.5)))
     checked.now_s = hours * 3600.0

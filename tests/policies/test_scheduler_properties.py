@@ -1,4 +1,4 @@
-"""Random worlds: whatever the clouds, lanes and queries do, the scheduler keeps its promises."""
+"""Random worlds: whatever clouds, lanes and queries do, the scheduler keeps its promises."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ rates = st.dictionaries(st.sampled_from([HOME, "vm-1", "vm-2", "vm-3", "vm-4"]),
 
 
 def settled_share(input_per_s: float, home: Lane, cloud: Lane, *, slots: int = 120) -> tuple[float, list[QuerySlot]]:
-    """Run the feedback on two lanes and return the mean share it ends with, and all slots."""
+    """Run the feedback on two lanes and return the mean share at the end, and all slots."""
     fluid = Fluid(lambda _: input_per_s, {HOME: home, "vm-1": cloud})
     controller, shares, seen = AutoShare(1.0), [], []
     for at in range(slots):

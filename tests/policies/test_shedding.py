@@ -68,7 +68,7 @@ OVERLOAD: dict[str, Any] = {"latency_s": 5.0, "input_rate": 400.0, "rates": {HOM
 
 
 def test_in_the_end_the_target_is_met_and_no_more_is_shed_than_is_too_much() -> None:
-    """A home of 100 events/s gets 400/s: a queue in numbers, which the decisions steer."""
+    """A home of 100 events/s gets 400/s: a queue in numbers, controlled by the decisions."""
     checked, waiting, share, taken, shed = without_money(), 0.0, 0.0, 0.0, 0.0
     for second in range(300):
         waiting += 400.0 * (1 - share)

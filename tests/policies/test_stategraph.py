@@ -44,7 +44,7 @@ def horizon(rates: list[float], most_vms: int = 3, *, std: float = 0.0, busy_s: 
 
 
 def random_costs(seed: int, windows: int, states: int) -> Costs:
-    """Costs in eighths, so that sums are exact and some paths cost the same; some windows let few VMs come."""
+    """Costs in eighths, so that sums are exact and some paths cost the same; some windows allow few VMs."""
     rng = np.random.default_rng(seed)
 
     def eighths(most: int) -> Array:

@@ -1,4 +1,4 @@
-"""Several queries on one fleet: loads that meet add up, loads that never meet do not, and one query is as it was."""
+"""Several queries on one fleet: loads at the same time add up, others do not, and one query alone is unaffected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOADS = st.floats(0.0, 8.0).map(lambda load: round(load, 3))
 
 @st.composite
 def said(draw: st.DrawFn) -> Advice:
-    """What a policy says that wants enough VMs for its load, at times more, or leaves it to equation 1."""
+    """The answers of a policy that wants enough VMs for its load, at times more, or leaves it to equation 1."""
     ahead, later = draw(LOADS), draw(LOADS)
     load = Load(ahead, max(ahead, later), 1.0)
     if draw(st.integers(0, 4)) == 0:
@@ -57,7 +57,7 @@ def test_one_query_gets_what_its_policy_says(advice: Advice, static: int) -> Non
 
 @given(said(), st.floats(0.0, 0.049))
 def test_a_query_that_does_next_to_nothing_changes_nothing(advice: Advice, load: float) -> None:
-    """A VM is wanted beside the others' for a twentieth of its work, not for less; here at the edge of a whole VM."""
+    """Another VM is wanted for a twentieth of its work, not for less; here at the edge of a whole VM."""
     alone = replace(advice, load=Load(float(round(advice.load.ahead)), 8.0, 1.0)) if advice.load else advice
     small = wants(load, 0)
     got = asked({"q": alone, "small": small})
@@ -190,7 +190,7 @@ def bursts(phase_s: float, low: float = LOW, high: float = HIGH) -> RecordedRate
 
 
 class Lived:
-    """A world of queries; home does 1,000 events a second of each of ``cores`` batches at a time, and so does a VM."""
+    """A world of queries; home does 1,000 events a second in each of ``cores`` batches at a time, and so does a VM."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class Lived:
         self.lines = world.trace.lines
 
     def starts_s(self, from_s: float, to_s: float) -> list[float]:
-        """When VMs were started between two moments."""
+        """When VMs were launched between two moments."""
         starts_s = [float(line.split()[0]) for line in self.lines if re.match(r"\S+ StartVm\(", line)]
         return [at_s for at_s in starts_s if from_s <= at_s < to_s]
 
@@ -231,7 +231,7 @@ class Lived:
 
 @pytest.fixture
 def each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each policy's own word counts, as if nothing were added up."""
+    """Each policy's own answer counts, as if nothing were added up."""
     monkeypatch.setattr(policies.demand, "together", lambda advice, *_, **__: advice)
 
 
@@ -241,7 +241,7 @@ def coinciding() -> Lived:
 
 
 def test_bursts_that_coincide_have_enough_vms(coinciding: Lived) -> None:
-    """2 x 1,400 events a second at 1,000 an engine, home among them: two VMs, ahead of each burst of a known cycle."""
+    """2 x 1,400 events a second at 1,000 per engine, home included: two VMs, ahead of each burst of a known cycle."""
     for begin_s in (20.0 + CYCLE_S, 20.0 + 2 * CYCLE_S):
         assert len(coinciding.starts_s(begin_s - 8.0, begin_s)) == 2
     assert any("StartVm" in line and "all queries together" in line for line in coinciding.lines)

@@ -39,7 +39,7 @@ def table_source(count: int, times: list[int | None] | None = None) -> BlockingS
 
 
 class Trickle(TableSource):
-    """Never has more at the moment than what was read."""
+    """Never has more events available than were read."""
 
     def read(self, max_records: int, max_bytes: int) -> Chunk | None:
         chunk = super().read(max_records, max_bytes)
@@ -47,7 +47,7 @@ class Trickle(TableSource):
 
 
 class Site:
-    """A query's ingress on a disk; ``started`` may be called again, as after a kill."""
+    """A query's ingress with files on disk; ``started`` may be called again, as after a kill."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

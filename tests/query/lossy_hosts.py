@@ -41,7 +41,7 @@ class Hosts:
         self.connections: list[Connection] = []
 
     async def start(self, lane: str, part: float) -> Connection:
-        """Start a host that misbehaves in ``part`` of its answers, enrol it and link up."""
+        """Start a host that misbehaves in ``part`` of its answers, enrol it and connect."""
         folder = self.folder / lane
         folder.mkdir()
         token = new_token()
@@ -109,7 +109,7 @@ ORACLE = [{"id": i, "lane": f"event {i}"} for i in range(EVENTS)]
 
 
 async def deliver(query: RunningQuery) -> None:
-    """Let slots pass until everything is in the sink."""
+    """Pass slots until everything is in the sink."""
 
     def drained() -> bool:
         query.pipeline.end_slot(None, 0)

@@ -28,7 +28,7 @@ from tests.support.waiting import until
 
 
 class Query:
-    """A pipeline with hosts in the test's hand, its sink and log on a disk."""
+    """A pipeline with hosts that the test controls, and its sink and log on disk."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Query:
         return host
 
     def offer(self, first: int, last: int, *, disordered: bool = False) -> None:
-        """What the ingress does with a run."""
+        """The ingress's action for a run."""
         batch = events(first, last)
         run = Run(first, last, batch, self.clock.now(), batch.nbytes, disordered=disordered)
         if first >= self.log.next_seq:
@@ -104,14 +104,14 @@ class Query:
         self.pipeline.offer(run)
 
     def offer_unlogged(self, first: int, last: int) -> None:
-        """The same on a disk that takes nothing."""
+        """The same, with a disk that accepts no write."""
         batch = events(first, last)
         run = Run(first, last, batch, self.clock.now(), batch.nbytes)
         self.gate.take(run.raw_bytes)
         self.pipeline.offer(run)
 
     async def pass_time(self, seconds: float) -> None:
-        """Let the pipeline tick through so much time."""
+        """Let the pipeline tick for this much time."""
         end_s = self.clock.now() + seconds
         await until(lambda: self.clock.now() >= end_s, self.clock, 0.1)
 

@@ -20,7 +20,7 @@ from tests.support.waiting import until
 
 
 class Desk:
-    """A delivery with its sink on a disk."""
+    """A delivery with its sink on disk."""
 
     def __init__(self, folder: Path, *, ordered: bool = True, part_bytes: int = PART_BYTES) -> None:
         self.folder = folder / "out"
@@ -49,7 +49,7 @@ class Desk:
 
     @property
     def empty(self) -> bool:
-        """Whether the exchange was told that all was committed."""
+        """Whether the exchange was notified that all was committed."""
         return sorted(self.committed) == sorted(self._taken)
 
     def release(self, first: int, last: int, letters: tuple[DeadLetter, ...] = (), *, late: bool = False) -> None:
@@ -67,7 +67,7 @@ class Desk:
             await asyncio.gather(task, return_exceptions=True)
 
     async def pass_time(self, seconds: float) -> None:
-        """Let the delivery tick through so much time."""
+        """Let the delivery tick for this much time."""
         end_s = self.clock.now() + seconds
         await until(lambda: self.clock.now() >= end_s, self.clock, 0.1)
 
@@ -119,7 +119,7 @@ async def test_it_is_not_empty_before_what_was_released_is_on_the_disk(
 def hold_up(
     monkeypatch: pytest.MonkeyPatch, loop: asyncio.AbstractEventLoop, writing: asyncio.Event, go_on: asyncio.Event
 ) -> None:
-    """Let a commit stand between its manifest and its name until ``go_on``."""
+    """Make a commit wait between its manifest and its name until ``go_on``."""
     real: Callable[..., Any] = Path.rename
 
     def rename(self: Path, target: Path) -> Any:

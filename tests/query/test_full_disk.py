@@ -1,4 +1,4 @@
-"""A disk that really is full, under the gateway's half of a query: it waits, says why, goes on once there is room."""
+"""On a disk that really is full, the gateway's half of a query waits, says why, and continues once there is room."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ disk="$1"; shift 2; "$@" "$disk" </dev/null; echo "ended $?"; read -r line
 
 
 def in_namespace() -> list[str]:
-    """Return the command that gives a process mounts of its own, or fail."""
+    """Return the command that runs a process with its own mounts, or fail."""
     command = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
     tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
     assert tried.returncode == 0, f"no private mounts here: {tried.stderr}"
@@ -36,7 +36,7 @@ def in_namespace() -> list[str]:
 
 
 class Starved:
-    """The process over a disk of its own."""
+    """The process with a separate disk."""
 
     def __init__(self, folder: Path, failpoints: str = "") -> None:
         disk = folder / "disk"
@@ -68,13 +68,13 @@ class Starved:
             time.sleep(0.005)
 
     def say(self) -> None:
-        """Let the shell go on."""
+        """Let the shell continue."""
         assert self._shell.stdin is not None
         self._shell.stdin.write("\n")
         self._shell.stdin.flush()
 
     def fill(self) -> None:
-        """Leave no byte."""
+        """Fill the disk to the last byte."""
         with (self.disk / "ballast").open("ab", buffering=0) as file:
             for size_bytes in (1 << 16, 1 << 12, 1):
                 try:
@@ -105,7 +105,7 @@ class Starved:
 
 @pytest.fixture
 def lines(tmp_path: Path) -> list[str]:
-    """The input: events and some lines that are none."""
+    """The input: events, and some lines that are not events."""
     lines = []
     for i in range(EVENTS):
         lines.append(json.dumps({"id": i, "text": "x" * (i % 50)}))
@@ -129,7 +129,7 @@ def starve(tmp_path: Path) -> Iterator[Callable[..., Starved]]:
 
 
 def assert_exact(starved: Starved, lines: list[str]) -> None:
-    """Both passes over the input are in the sink, or among the dead letters, once."""
+    """Check that both passes over the input are in the sink, or among the dead letters, once."""
     out = starved.disk / "out"
     ids = [json.loads(text)["id"] for name in parts(out) for text in (out / name).read_text().splitlines()]
     assert sorted(ids) == sorted([*range(EVENTS), *range(EVENTS)])

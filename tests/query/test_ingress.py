@@ -319,7 +319,7 @@ async def test_a_stateful_query_gets_runs_again_although_their_results_are_in(
 
 
 class WatchedGate(ByteGate):
-    """Says whether somebody waits for room."""
+    """Reports whether somebody waits for room."""
 
     waits = False
 

@@ -1,4 +1,4 @@
-"""What the ingress sheds: an even sample, counted in the run log as durably as the runs themselves."""
+"""The ingress sheds an even sample, and counts it in the run log as durably as the runs themselves."""
 
 from __future__ import annotations
 

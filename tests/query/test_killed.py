@@ -1,4 +1,4 @@
-"""The gateway's half of a query, killed with SIGKILL again and again, at moments of its own making."""
+"""The gateway's half of a query is killed with SIGKILL again and again, at moments that depend on its own progress."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def kill_after(process: subprocess.Popen[bytes], folder: Path, new_parts: int) -> bool:
-    """Kill the process once it has made so many parts; return False if it ended by itself before."""
+    """Kill the process once it has written this many parts; return False if it ended by itself before."""
     before = len(parts(folder / "out")) if (folder / "out").exists() else 0
     give_up_s = time.monotonic() + DEADLINE_S
     while process.poll() is None:

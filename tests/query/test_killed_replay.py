@@ -1,4 +1,4 @@
-"""The gateway's half of a query, killed at every step of giving dead letters back."""
+"""The gateway's half of a query is killed at every step of a replay of dead letters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ids(folder: Path) -> list[int]:
 
 
 def dead(folder: Path) -> Counter[str]:
-    """Return the contents of the dead letters, wherever they are."""
+    """Return the contents of the dead letters, in whichever file they are."""
     files = [folder / "dead.jsonl", *(folder / "replay").glob("*.jsonl")]
     return Counter(
         json.loads(text)["raw"] for file in files if file.exists() for text in file.read_bytes().splitlines()
@@ -43,7 +43,7 @@ def dead(folder: Path) -> Counter[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A query that has ended with every tenth event poisoned, and some lines that are no events."""
+    """A query that has ended; every tenth event was bad, and some lines were not events."""
     lines = [json.dumps({"id": i, "text": "x"}) for i in range(EVENTS)]
     lines[100:100] = BAD
     (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))

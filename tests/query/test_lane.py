@@ -21,7 +21,7 @@ SETTINGS = ExchangeSettings(patience=Patience(), flush_s=None, held_bytes_max=1 
 
 
 class Owner:
-    """An exchange with one lane, and what it hears."""
+    """An exchange with one lane, and the events that it receives."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []

@@ -1,4 +1,4 @@
-"""New dead letters are counted, and the log hears of them at most once a minute."""
+"""New dead letters are counted, and logged at most once a minute."""
 
 from __future__ import annotations
 

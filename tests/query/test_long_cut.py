@@ -1,6 +1,6 @@
-"""A WAN that is away for ten minutes, in virtual time: 0 lost, 0 twice, in order, and late replies are fenced.
+"""A WAN outage of ten minutes, in virtual time: 0 lost, 0 twice, in order, and late answers are fenced.
 
-What becomes of the VM meanwhile is in test_actuator.py; shorter cuts of a real WAN are in tests/wan.
+test_actuator.py tests what happens to the VM meanwhile; tests/wan has shorter outages of a real WAN.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RUN_EVENTS = 10
 
 
 class Events:
-    """Runs that come whatever the WAN does."""
+    """Runs that come even during the WAN outage."""
 
     def __init__(self, query: Query) -> None:
         self._query = query

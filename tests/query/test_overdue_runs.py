@@ -1,4 +1,4 @@
-"""Answers that are lost, doubled and reordered, and lanes that answer nothing: every run counts once, in order."""
+"""Answers are lost, doubled and reordered, and some lanes answer nothing: every run counts once, in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["query"]
 
 
 async def misbehave(host: FakeHost, chance: random.Random, part: float) -> None:
-    """Answer each run, but lose, double or hold back a part of the answers."""
+    """Answer each run, but lose, double or delay a part of the answers."""
     served = 0
     held: list[tuple[int, int]] = []
     while True:

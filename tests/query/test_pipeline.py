@@ -386,7 +386,7 @@ async def test_a_slot_tells_the_profiler_what_waits(query: Query) -> None:
 async def test_whatever_lanes_do_each_result_comes_once_and_inversions_are_marked(
     tmp_path: Path, seed: int, ordered: bool
 ) -> None:
-    """Lanes come, answer in any order, twice, late, and are lost, while shares change."""
+    """Lanes are added, answer in any order, twice, late, and are lost, while shares change."""
     dice = random.Random(seed)
     query = Query(tmp_path, flush_s=2.0 if ordered else None, ordered=ordered)
     answered: set[tuple[int, int]] = set()

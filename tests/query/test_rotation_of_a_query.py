@@ -1,4 +1,4 @@
-"""Certificates are renewed while a query is answered by host processes over real links: its results are the same."""
+"""Certificates are renewed while host processes answer a query over real links: its results are the same."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def hosts(tmp_path: Path) -> AsyncIterator[Hosts]:
 
 
 class Linked:
-    """The hosts' keeper: where each connection goes."""
+    """Stands for the keeper of the hosts: it lists the host and address of each connection."""
 
     def __init__(self, connections: list[Connection]) -> None:
         self._hosts = []

@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def killed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Close the files of logs that a test leaves as a killed process would, which ``close`` does not do."""
+    """Close the files of logs that a test leaves like a killed process would; ``close`` does not do that."""
     opened: list[RunLog] = []
     real = RunLog.__init__
 

@@ -33,7 +33,7 @@ def config(tmp_path: Path) -> Config:
 
 
 class Made:
-    """The query, made in several ways; all that were made are stopped after the test."""
+    """The query, created in several ways; all instances are stopped after the test."""
 
     def __init__(self, config: Config, folder: Path) -> None:
         self._config, self._folder = config, folder

@@ -1,4 +1,4 @@
-"""What the report counts."""
+"""The counts in the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a query that fails: set aside, opened again, tried alone; with hosts that the test holds in its hand."""
+"""The life of a query that fails: stopped, opened again, run alone; with hosts that the test controls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TERMS = RestartTerms(first_s=5.0, most_s=40.0)
 
 
 class Query:
-    """A query as its supervisor sees it: ``said`` is what was done to it, ``on`` the link that it is open on."""
+    """A query as its supervisor sees it: ``said`` lists the calls, ``on`` is the link that it is open on."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -193,7 +193,7 @@ async def test_a_query_whose_rows_took_long_to_judge_pauses_for_longer(site: Sit
     site.a.isolating_s = 2.0
     site.a.error = BrokenQueryError("more than 20 of 1,000 rows fail")
     supervisor = await site.state("a", "failed")
-    assert supervisor.retry_in_s == pytest.approx(18.0)
+    assert supervisor.retry_in_s == pytest.approx(38.0)
     assert supervisor.hopeless, "what runs until drained does not wait for its long pauses"
 
 
@@ -262,7 +262,7 @@ async def test_a_host_that_answers_no_query_is_replaced_and_one_that_answers_ano
 
 async def test_the_guilty_one_is_found_alone_and_the_other_suspect_is_cleared(site: Site) -> None:
     (connection,) = {lane.connection for query in site.queries.values() for lane in query.lanes.values()}
-    connection.accused = ("a", "b")
+    connection.suspects = ("a", "b")
     site.links.all[0].lose("Spark's JVM ended")
     await until(lambda: ("a", True) in site.opened)
     alone = site.a.on
@@ -292,7 +292,7 @@ def _looked(site: Site) -> bool:
 
 async def test_suspects_that_do_no_harm_run_with_the_others_again(site: Site) -> None:
     (connection,) = {lane.connection for query in site.queries.values() for lane in query.lanes.values()}
-    connection.accused = ("a", "b")
+    connection.suspects = ("a", "b")
     site.a.committed_before = site.b.committed_before = 10
     site.links.all[0].lose("Spark's JVM ended")
     await until(lambda: _looked(site) and site.opened.count(("b", False)) == 2)

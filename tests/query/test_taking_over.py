@@ -1,4 +1,4 @@
-"""State of an earlier start under another definition or another source: gone on with, or refused; never skipped."""
+"""State of an earlier start with another definition or source: continued or refused; events are never skipped."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ async def test_from_a_file_to_a_folder_and_back_nothing_is_skipped(site: Site) -
 
 
 class KilledError(Exception):
-    """What nobody waits out, unlike a disk that fails."""
+    """Stands for a kill: an error that nothing retries, unlike a disk failure."""
 
 
 @pytest.mark.parametrize("where", ["begin_source", "note_source", "redefine", "claim", "remove_old_checkpoints"])

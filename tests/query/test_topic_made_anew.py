@@ -1,4 +1,4 @@
-"""A running query over a topic that was deleted and made anew between two starts."""
+"""A running query over a topic that was deleted and created again between two starts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_it_is_begun_at_its_start_or_refused(
     await made_anew(broker, topic)
     await deliver(range(100, 140), 60)
     assert site.ids() == [*range(20), *range(100, 140)]
-    assert f"({topic} was deleted and made anew)" in caplog.text
+    assert f"({topic} was deleted and created again)" in caplog.text
     assert "as seq 20" in caplog.text
 
     await put(broker, topic, lines([{"id": 200, "text": "x"}]))

@@ -1,4 +1,4 @@
-"""Random worlds without faults, lived through with single runs and as a fluid, on the very same events."""
+"""Random worlds without faults, simulated with single runs and as a fluid, with exactly the same events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AMPLE_BYTES = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What one world came to in both models."""
+    """The outcome of one world in both models."""
 
     options: WorldOptions
     runs: WorldOutcome
@@ -35,10 +35,10 @@ class Pair:
 
 
 def calm(seed: int, load_s: float = 120.0, life: int = 0) -> WorldOptions:
-    """A world as ``drawn`` draws it, where nothing fails and each boot takes as long as is expected.
+    """A world as ``drawn`` draws it, in which nothing fails and each boot takes its expected time.
 
     Events are drawn beforehand, so that both models get the same ones at the same time; each ``life`` of a world gets
-    others. There is room for all bytes that are sent or held: the fluid model does not simulate these limits.
+    other events. There is room for all bytes that are sent or held: the fluid model does not simulate these limits.
     """
     options = drawn(seed, load_s=load_s)
     queries = tuple(
@@ -56,7 +56,7 @@ def calm(seed: int, load_s: float = 120.0, life: int = 0) -> WorldOptions:
 
 
 def always_rented(options: WorldOptions) -> WorldOptions:
-    """Return a world in which all VMs are there from the beginning to the end: no budget, nothing is shed."""
+    """Return a world in which all VMs are there from the beginning to the end: no budget, and nothing is shed."""
     policy = StaticOptions(options.scheduler.max_vms)
     queries = tuple(replace(query, settings=replace(query.settings, policy=policy)) for query in options.queries)
     settings = tuple(query.settings for query in queries)
@@ -84,5 +84,5 @@ def _counted(query: QueryOptions, seed: list[int], load_s: float) -> RecordedRat
 
 
 def both(options: WorldOptions) -> Pair:
-    """Live through a world in both models."""
+    """Simulate a world in both models."""
     return Pair(options, World(options).run(), FluidWorld(fluid_world(options)).run())

@@ -1,4 +1,4 @@
-"""Fluid worlds for the simulator's tests: drawn at random, and made for one purpose."""
+"""Fluid worlds for the simulator's tests: drawn at random, or made for one purpose."""
 
 from __future__ import annotations
 
@@ -104,12 +104,12 @@ def day(seed: int = 1) -> FluidOptions:
 
 
 class Steps:
-    """A load of one query that is told slot by slot.
+    """A load of one query that the test specifies slot by slot.
 
     Args:
-        at: for each part in turn, until which slot it lasts, and how many events come in each slot of it; the last one
-            lasts for ever.
-        bump: so many events come instead in the slots 12 to 15 of each 20, after the last part has begun.
+        at: for each part in turn, the slot until which it lasts, and how many events come in each slot of it; the last
+            part lasts for ever.
+        bump: this many events come instead in slots 12 to 15 of each 20, after the last part has begun.
     """
 
     def __init__(self, *at: tuple[float, float], bump: float | None = None) -> None:

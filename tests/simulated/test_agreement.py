@@ -1,4 +1,4 @@
-"""Both models of the simulator come to the same: the worlds of ``options.drawn`` without faults, on the same events."""
+"""Both models of the simulator give the same results: worlds of ``options.drawn`` without faults, same events."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Latency (eq. 2-6) and throughput (eq. 7-10) of small graphs, worked out by hand.
 
-Ticks last 1 s. Events that are generated in a tick come in its middle; what has instructions passes through all its
-vertices at the end of the tick.
+Ticks last 1 s. Events that are generated in a tick come in its middle. At the end of the tick, events for which there
+are instructions pass through all vertices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What bench/cepsim_on_spark.py calculates, without Spark."""
+"""The computations of bench/cepsim_on_spark.py, without Spark."""
 
 from __future__ import annotations
 

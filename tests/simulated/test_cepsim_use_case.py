@@ -1,4 +1,4 @@
-"""The paper's use case, against what its settings say on paper; bench/reproduce_cepsim.py has the whole curve."""
+"""The paper's use case, compared with a computation from its settings; bench/reproduce_cepsim.py has the curve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of ``spillway simulate --html``: what they show, and that it can be read."""
+"""The figures of ``spillway simulate --html``: what they show, and that they are readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fluid worlds: calls of schedulers that are left out change nothing, and the fluid does what queues do."""
+"""Fluid worlds: leaving out scheduler calls changes nothing, and the fluid behaves like queues."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_vm_boots_for_as_long_as_was_measured() -> None:
 
 
 def rates_told(options: FluidOptions) -> list[Mapping[str, float]]:
-    """What the scheduler is told of each slot in which it is asked."""
+    """What the scheduler receives about each slot in which it is called."""
     rates: list[Mapping[str, float]] = []
 
     class Watched(Scheduler):

@@ -1,4 +1,4 @@
-"""Calls of schedulers that are left out change nothing; and a guard that forgot something would be found out."""
+"""Leaving out scheduler calls changes nothing, and a guard that forgot something would be detected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.simulated.fluid_worlds import Steps, again, day, one_query, worlds
 
 
 def without_ids(outcome: FluidOutcome) -> list[object]:
-    """Commands without the names of their events: those count calls."""
+    """Commands without the ids of their events, since these count calls."""
     return [
         (one.at_s, one.site, type(one.command).__name__, getattr(one.command, "vm", ""), one.command.cause.why)
         for one in outcome.commands
@@ -29,13 +29,13 @@ def without_ids(outcome: FluidOutcome) -> list[object]:
 
 
 def compared(options: FluidOptions) -> tuple[FluidOutcome, FluidOutcome]:
-    """The same world with guards and without: where a scheduler is called in each slot, with whole records."""
+    """The same world with and without guards; without them every slot has calls, with complete records."""
     few, all_ = (FluidWorld(again(options, every_slot=every)).run() for every in (False, True))
     return few, all_
 
 
 def changed(few: FluidOutcome, all_: FluidOutcome) -> bool:
-    """Whether the calls that were left out changed any command, or the outcome in any bit."""
+    """Whether leaving out calls changed any command, or the outcome in any bit."""
     same_commands = without_ids(few) == without_ids(all_)
     return not same_commands or replace(few, calls=0, commands=()) != replace(all_, calls=0, commands=())
 
@@ -70,7 +70,7 @@ def a_second_burst_meets_an_idle_vm() -> FluidOptions:
 
 
 def an_idle_vm_uses_up_the_budget() -> FluidOptions:
-    """A VM is kept, idle, until in one of its periods there is no money for what a bump of the input could cost."""
+    """A VM is kept, idle, until in one of its periods there is no money for what a bump of input could cost."""
     load = Steps((20, 300.0), (40, 1500.0), (60, 300.0), bump=600.0)
     return one_query(load, 700, keep_s=0.1, terms=SHORT, usd=0.6315)
 
@@ -88,7 +88,7 @@ def a_link_carries_less_than_its_share() -> FluidOptions:
 
 
 def forget(broken: Callable[[guards.Guards, int], None]) -> type[guards.Guards]:
-    """Guards that forget something each time they have looked at a scheduler."""
+    """Guards that forget something each time they have examined a scheduler."""
 
     class Broken(guards.Guards):
         def called(
@@ -101,7 +101,7 @@ def forget(broken: Callable[[guards.Guards, int], None]) -> type[guards.Guards]:
 
 
 class NoRest(guards.Guards):
-    """Guards that do not wait for a scheduler to come to rest."""
+    """Guards that do not wait until a scheduler comes to rest."""
 
     def fired(self, at_s: float, latency_s: Array, input_bytes_per_s: Array) -> IntArray:
         self._hot[:] = False

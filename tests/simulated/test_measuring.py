@@ -1,4 +1,4 @@
-"""What is measured of a query on real Spark, and the line through it."""
+"""The measurements of a query on real Spark, and the line that is fitted to them."""
 
 from __future__ import annotations
 

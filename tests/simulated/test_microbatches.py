@@ -1,4 +1,4 @@
-"""Queries in micro-batches with event time, and a gateway before them, against what can be worked out by hand."""
+"""Queries in micro-batches with event time, and a gateway before them, compared with results computed by hand."""
 
 from __future__ import annotations
 

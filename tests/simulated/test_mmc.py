@@ -1,4 +1,4 @@
-"""The simulated server against Erlang C."""
+"""The simulated server compared with Erlang C."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_waits_agree_with_erlang_c(cores: int, utilisation: float) -> None:
 
 
 def test_a_server_that_is_a_little_slower_is_noticed() -> None:
-    """The interval is narrow enough to tell 80 % from 83 % of utilisation."""
+    """The interval is narrow enough to distinguish 80 % from 83 % of utilisation."""
     expected = erlang_c(4, 0.8 * 4) / (4 - 0.8 * 4)
     samples = [waits(4, 0.83, seed)[0] for seed in SEEDS]
     assert abs(fmean(samples) - expected) > T_99 * stdev(samples) / math.sqrt(len(SEEDS))

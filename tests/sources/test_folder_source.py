@@ -61,7 +61,7 @@ class Place:
             source.close()
 
     def numbers(self, source: PassesSource) -> list[int]:
-        """Look again, and return what is there."""
+        """Look again, and return the files that are there."""
         self.clock.at_s += 60
         found: list[int] = []
         while (chunk := source.read(1000, HUGE)) is not None:
@@ -165,7 +165,7 @@ def test_a_done_file_may_be_removed_and_is_then_forgotten_but_never_taken_twice(
     again.seek(Position(6, 2, 0))
     assert place.numbers(again) == [20, 21, 22]
     again.seek(Position(0, 0, 0))
-    with pytest.raises(SourceError, match="done and is forgotten"):
+    with pytest.raises(SourceError, match="no longer in the list of files"):
         again.read(1, HUGE)
 
 

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files: the same tests for each, as only the pieces differ."""
+"""Parquet and Arrow files: the same tests for each, since only the pieces differ."""
 
 from __future__ import annotations
 

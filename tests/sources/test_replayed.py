@@ -36,7 +36,7 @@ class Place:
         return source
 
     def replay(self, *raws: bytes, first: int = 100) -> int:
-        """Let these become dead letters, and ask for their replay."""
+        """Add these dead letters, and request their replay."""
         self.letters.add([dead_letter("why", raw, 1.0, record=first + i, offset=7) for i, raw in enumerate(raws)])
         return self.letters.move_out(self.folder / "replay", 0)
 

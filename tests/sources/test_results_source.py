@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("text", pa.string()), ("_seq", pa.int64()), ("n", pa.int64(
 
 
 class Upstream:
-    """A query whose sink fills while it is read."""
+    """A query whose sink gets results while it is read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,7 +28,7 @@ class Upstream:
         self._reorderer: Reorderer[pa.RecordBatch] = Reorderer(flush_s=0.0)
 
     def complete(self, first: int, last: int, keep: int = 1) -> None:
-        """Results of a run: one row for each ``keep``-th event, released at once even when earlier runs are missing."""
+        """Results of a run: one row for each ``keep``-th event, released at once even if earlier runs are missing."""
         kept = [{"n": i, "text": f"line {i}\u2028"} for i in range(first, last + 1) if i % keep == 0]
         batch = pa.RecordBatch.from_pylist(kept, RESULTS)
         self._sink.commit(
@@ -51,7 +51,7 @@ def upstream(tmp_path: Path) -> Upstream:
 
 
 def drain(source: ResultsSource, max_records: int = 1000) -> list[dict[str, Any]]:
-    """What comes now."""
+    """The rows that come now."""
     found = []
     while (chunk := source.read(max_records, HUGE)) is not None:
         found += chunk.batch.to_pylist()

@@ -1,7 +1,7 @@
-"""An engine host without Spark, in a process of its own: it opens a query and sends each run back, or loses it.
+"""An engine host without Spark, in a separate process: it opens a query and sends each run back, or loses it.
 
-Usage: python echo_host.py USER_DATA IDENTITY_FOLDER SEED PART; a PART of its answers each is lost, doubled and held
-back. Prints its port.
+Usage: python echo_host.py USER_DATA IDENTITY_FOLDER SEED PART; it loses a PART of its answers, doubles a PART and
+delays a PART. Prints its port.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLAN = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
 
 
 class EchoHost:
-    """Answers over a real link, as badly as it is told to."""
+    """Answers over a real link, with the faults that the arguments request."""
 
     def __init__(self, server: HostServer, chance: random.Random, part: float) -> None:
         self._server = server

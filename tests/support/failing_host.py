@@ -1,4 +1,4 @@
-"""An engine host that enrols, is linked up with, and then finds that it cannot work.
+"""An engine host that enrols and gets a link, and then finds that it cannot work.
 
 Usage: as ``engines.worker``: ``--user-data FILE --workdir FOLDER --master MASTER``.
 """

@@ -1,4 +1,4 @@
-"""What a file sink has written, by name."""
+"""The parts that a file sink has written, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cloud in memory and VMs without processes, for the tests of what rents and ends them."""
+"""A cloud in memory and VMs without processes, for the tests of the code that launches and terminates them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ TAGS = {"gateway": "g1"}
 
 
 class MemoryCloud(Cloud):
-    """Machines that are nothing but their nodes.
+    """VMs that consist only of their nodes.
 
-    ``refusals`` are raised by the next orders, ``stubborn`` counts the destroys that fail; cleared, ``boots`` keeps
-    orders waiting. ``given_up`` are the names of those that were of no use.
+    The next orders raise ``refusals``. ``stubborn`` counts the terminations that fail. While ``boots`` is cleared,
+    orders wait. ``given_up`` are the names of unusable VMs.
     """
 
     def __init__(self) -> None:
@@ -220,12 +220,12 @@ class Fleet:
         self.listener(event)
 
     def kinds(self, vm: str) -> list[str]:
-        """What was said of a VM, in order."""
+        """The events about a VM, in order."""
         return [type(event).__name__ for event in self.events if getattr(event, "vm", "") == vm]
 
 
 def nobody_there() -> LinkLost:
-    """What a dial says of a machine on which no engine host listens any more."""
+    """The error of a dial to a VM on which no engine host listens any more."""
     refusal = LinkLost("cannot reach it: Connection refused")
     refusal.__cause__ = ConnectionRefusedError(111, "Connection refused")
     return refusal

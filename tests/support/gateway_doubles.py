@@ -1,4 +1,4 @@
-"""Stand-ins of the gateway's tests: a clock that moves when told to, and a link whose far end is the test."""
+"""Stand-ins for the gateway's tests: a clock that the test moves, and a link whose far end is the test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.waiting import until
 
 
 class ManualClock:
-    """A clock that stands until ``advance``; whoever sleeps past the new time goes on."""
+    """A clock that stands until ``advance``; a task that sleeps until before the new time continues."""
 
     def __init__(self, now_s: float = 1000.0, wall_s: float = 1_700_000_000.0) -> None:
         self._now_s = now_s
@@ -48,7 +48,7 @@ class ManualClock:
 
     @property
     def sleeper_count(self) -> int:
-        """How many sleep; tests wait for one before they move time."""
+        """How many tasks sleep; tests wait for one before they move time."""
         return sum(not sleeper.done() for _, sleeper in self._sleepers)
 
     @property
@@ -72,7 +72,7 @@ class ManualClock:
 
 
 class FakeLink:
-    """The gateway's end of a link whose other end is the test: ``sent`` is what came, ``say`` answers."""
+    """The gateway's end of a link whose other end is the test: ``sent`` holds its messages, ``say`` answers."""
 
     def __init__(self, *, ready: bool = True) -> None:
         self.hello = SimpleNamespace(ready=ready, reclaimed_in_s=None)
@@ -112,10 +112,10 @@ class FakeLink:
 
 
 async def all_heard(connection: Connection, link: FakeLink) -> None:
-    """Return once all that the far end has said by now is dealt with: what it says after that is heard."""
+    """Return once everything that the far end has sent so far is processed; later messages arrive normally."""
     last = (f"word {next(_LAST_WORDS)}",)
     link.say(HostEnding(suspects=last))
-    await until(lambda: connection.accused == last, what=f"{connection.name} is heard")
+    await until(lambda: connection.suspects == last, what=f"{connection.name} is heard")
 
 
 _LAST_WORDS = count(1)
@@ -134,12 +134,12 @@ def results(ids: Sequence[int], lane: str) -> pa.RecordBatch:
 
 
 def opened(sink: BlockingSink) -> ThreadedSink:
-    """A sink that was opened before, so that a test may look at it too."""
+    """A sink that was opened before, so that a test may examine it too."""
     return ThreadedSink(lambda: sink, opened=sink)
 
 
 class FakeHost:
-    """An engine host in the test's hand: sees decoded runs, answers when told to."""
+    """An engine host that the test controls: sees decoded runs, answers when the test says so."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class FakeHost:
     ) -> None:
         """Complete the run (or runs) of these seqs with one row for each of ``ids``, by default all.
 
-        ``payload`` stands in for what is encoded of them.
+        ``payload`` replaces the encoded rows.
         """
         batch = results(range(first, last + 1) if ids is None else ids, self.name)
         self._batches += 1
@@ -232,5 +232,5 @@ class FakeHost:
         self.link.say(message, encoded if payload is None else payload)
 
     def consume(self, run: RunMessage) -> None:
-        """Give back the credit of a run."""
+        """Return the credit of a run."""
         self.link.say(Credit(query="q", epoch=run.epoch, bytes=len(self.payload_of(run))))

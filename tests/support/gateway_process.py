@@ -1,8 +1,8 @@
-"""A query from file to sink in a process of its own, with a host that answers at once: to be killed, or to be starved.
+"""A query from file to sink in a separate process, with a host that answers at once; tests kill or starve it.
 
-Usage: python gateway_process.py FOLDER [poison|replay]; it ends by itself once all is committed, and prints when it
-begins and ceases to be in trouble. With ``poison`` every tenth event fails its query; with ``replay`` the dead letters
-are replayed, once, when all else is done.
+Usage: python gateway_process.py FOLDER [poison|replay]; it ends by itself once all is committed, and prints when an
+outage begins and ends. With ``poison`` every tenth event fails its query. With ``replay`` the dead letters are
+replayed, once, when everything else is done.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SmallLog(RunLog):
 
 
 async def answer_all(host: FakeHost, *, poison: bool) -> None:
-    """Answer runs in bunches, each bunch in another order."""
+    """Answer runs in groups, each group in another order."""
     answered = 0
     while True:
         await asyncio.sleep(0.002)
@@ -70,7 +70,7 @@ async def tell_trouble(ingress: Ingress, pipeline: Pipeline) -> None:
 
 
 async def replay(folder: Path, letters: DeadLetterFile, source: WithReplays, pipeline: Pipeline) -> None:
-    """Ask for the dead letters once all else is committed, unless that was done before."""
+    """Request a replay of the dead letters once everything else is committed, unless that was done before."""
     while not pipeline.idle:
         await asyncio.sleep(0.01)
     if not (folder / "asked").exists():

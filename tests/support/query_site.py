@@ -1,4 +1,4 @@
-"""A query with its source, state and sink in one folder, and a host that answers: to be started over and over."""
+"""A query with its source, state and sink in one folder, and a host that answers; it can be started repeatedly."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ WHOLE = QueryPlan(switch_class="whole", switchable=False, narrow=False, reason="
 class Engine:
     """A host that answers each run with its rows, each with the SQL of the query that it was sent to.
 
-    A query is stateful if its SQL begins with "COUNT"; it forgets all that it knew with the host. ``silent``: runs are
-    not answered.
+    A query is stateful if its SQL begins with "COUNT"; its state is lost with the host. ``silent``: runs are not
+    answered.
     """
 
     def __init__(self, *, silent: bool = False) -> None:
@@ -166,7 +166,7 @@ class Site:
             await engine.close()
 
     async def drain(self, **said: Any) -> dict[int, OpenQuery]:
-        """Run until all is in the sink; return what was opened."""
+        """Run until everything is in the sink; return what was opened."""
         engine = Engine()
         async with self.started(engine, **said) as query:
             await until(lambda: query.drained or query.failure() is not None)
@@ -175,7 +175,7 @@ class Site:
         return engine.opened
 
     async def read_only(self, **said: Any) -> None:
-        """Log all events, and let no result come back."""
+        """Log all events, but let no result come back."""
         async with self.started(Engine(silent=True), **said) as query:
             await until(lambda: query.ingress.finished)
 

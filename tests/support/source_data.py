@@ -38,7 +38,7 @@ def line(number: int) -> bytes:
 
 
 def write(path: Path, content: bytes) -> Path:
-    """Write ``content`` packed as the name says, a .zst in two frames."""
+    """Write ``content`` packed as the name says; a .zst gets two frames."""
     if path.suffix == ".gz":
         content = gzip.compress(content)
     elif path.suffix == ".zst":
@@ -65,7 +65,7 @@ def dead(chunks: list[Chunk]) -> list[DeadRecord]:
 
 
 def assert_consecutive(chunks: list[Chunk]) -> None:
-    """Each chunk goes on where the one before ended, and counts every record."""
+    """Check that each chunk begins where the one before ended, and counts every record."""
     records = 0
     for chunk in chunks:
         assert chunk.start.record == records
@@ -75,7 +75,7 @@ def assert_consecutive(chunks: list[Chunk]) -> None:
 
 
 def assert_seekable(source: BlockingSource, chunks: list[Chunk]) -> None:
-    """From the start of every chunk the very same records come again, in whatever order it is asked."""
+    """Check that the same records come again from the start of every chunk, in whatever order they are requested."""
     order = [*range(len(chunks)), *reversed(range(len(chunks))), *range(0, len(chunks), 2)]
     for at in order:
         chunk = chunks[at]

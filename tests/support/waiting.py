@@ -1,4 +1,4 @@
-"""The one way in which tests on an event loop wait for what nobody announces."""
+"""The only way in which tests on an event loop wait for a state that is not announced."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ async def until(
     what: str = "the state that the test waits for",
     deadline_s: float = DEADLINE_S,
 ) -> None:
-    """Wait for a state, while threads and tasks work; ``clock`` moves by ``step_s`` each time it does not hold.
+    """Wait for a state while threads and tasks work; ``clock`` moves by ``step_s`` each time the state is not there.
 
     Args:
-        condition: true once the state has come.
-        clock: moved meanwhile; None moves none.
+        condition: true once the state is reached.
+        clock: is moved meanwhile; None moves no clock.
         step_s: how far it moves each time.
-        what: the state, for the message when it does not come.
+        what: the state, for the message if it is not reached.
         deadline_s: how long it may take.
     """
     give_up_s = time.monotonic() + deadline_s

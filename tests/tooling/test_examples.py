@@ -1,4 +1,4 @@
-"""What the repository shows people works as it stands there."""
+"""The examples that the repository shows work as they are."""
 
 from __future__ import annotations
 

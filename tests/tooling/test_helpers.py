@@ -1,4 +1,4 @@
-"""How tests may be built: what they share lies in helper modules, and what they change has a public name."""
+"""Rules for tests: shared code is in helper modules, and tests change only public names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def imports_of_test_modules(tree: ast.AST) -> list[int]:
 
 
 def replaced_private_names(tree: ast.AST) -> list[int]:
-    """The lines in which ``setattr`` or ``delattr`` is given a name that begins with an underscore, but no dunder."""
+    """The lines in which ``setattr`` or ``delattr`` gets a name that begins with an underscore but is no dunder."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _called(node.func) in {"setattr", "delattr"}:

@@ -1,4 +1,4 @@
-"""The two commands on a fresh clone: what they run, what they find missing, and what is locked."""
+"""The two commands on a fresh clone: what they run, what they report as missing, and what is locked."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_ci_runs_what_people_run() -> None:
 
 
 def java_check(tmp_path: Path, java: str | None, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run the check with only the tools it needs and, if one is given, a program called java that says this."""
+    """Run the check with only the tools that it needs and, if ``java`` is given, a java that prints it."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("bash", "env", "sed", "grep", "head"):

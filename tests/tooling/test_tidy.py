@@ -1,4 +1,4 @@
-"""The rules of the house that a machine can check: sizes, leftovers, and paths of some machine."""
+"""House rules that a machine can check: sizes, leftovers, and paths of a particular machine."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ async def test_status_and_ready_in_each_phase(api: ApiConfig) -> None:
         ("q", 200, '{"replayed": 7}'),
         ("else", 404, "there is no query else"),
         ("busy", 409, "on their way already"),
-        ("broken", 503, "No space left on device: ask again"),
+        ("broken", 503, "No space left on device: try again"),
     ],
 )
 async def test_a_replay_is_asked_for_by_name(api: ApiConfig, query: str, code: int, says: str) -> None:

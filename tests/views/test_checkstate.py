@@ -1,4 +1,4 @@
-"""What check says of a state, against what a start does with it."""
+"""What ``spillway check`` reports about a state equals what a start does with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def files(site: Site) -> dict[Path, bytes]:
 
 
 async def checked(site: Site, **said: Any) -> Found:
-    """What check says, which must be what a start does; check changes nothing."""
+    """The report of check, which must be what a start does; check changes nothing."""
     before = files(site)
     found = look_at_state(site.config(**said), "q")
     assert files(site) == before
@@ -81,7 +81,7 @@ UP: dict[str, Any] = {"source": {"type": "query", "name": "up"}}
 
 
 def upstream(site: Site, owner: str) -> None:
-    """Let another query have ten results."""
+    """Commit ten results of another query."""
     state, out = site.folder / "state/queries/up", site.folder / "up"
     state.mkdir(parents=True, exist_ok=True)
     (state / "query.json").write_text(json.dumps({"owner": owner, "code_hash": "", "epoch": 1}))
@@ -91,7 +91,7 @@ def upstream(site: Site, owner: str) -> None:
 
 
 async def test_another_querys_results_are_known_by_their_owner(site: Site) -> None:
-    for owner, said in (("one", ""), ("two", "it was begun anew")):
+    for owner, said in (("one", ""), ("two", "its state is new")):
         upstream(site, owner)
         assert said in (await checked(site, **UP)).text
     assert site.ids() == [*range(10), *range(10)]

@@ -1,4 +1,4 @@
-"""The ledger of decisions: what is worth a line, that it stays small, and that a time is found again."""
+"""The ledger of decisions: which slots get a line, that it stays small, and that a time is found again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of events: lossless as JSON, replayed to the same commands, and a difference is found and told."""
+"""The event log: lossless as JSON, replayed to the same commands, and a difference is found and reported."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_what_is_no_plain_value_is_refused() -> None:
 
 
 def reachable(value: object) -> Iterator[object]:
-    """All objects that can be reached from a value by looking."""
+    """All objects that can be reached from a value through its attributes and items."""
     yield value
     if isinstance(value, Mapping):
         parts: list[object] = [*value.keys(), *value.values()]
@@ -202,7 +202,7 @@ def reachable(value: object) -> Iterator[object]:
 
 
 def spoil(value: object) -> int:
-    """Change all that can be changed in a value; return how much that was."""
+    """Change everything that can be changed in a value; return how many changes that was."""
     changed = 0
     for each in list(reachable(value)):
         if isinstance(each, dict | list | set):
@@ -234,7 +234,7 @@ VIEWS: Sequence[Callable[[Scheduler, float], object]] = (
 def test_nothing_that_the_scheduler_gives_away_changes_it(
     worlds: dict[int, tuple[WorldOptions, Told]], kind: type[Command]
 ) -> None:
-    """In the first world with such a command: whatever is given away is spoilt at once, and all goes on as before."""
+    """In the first world with such a command, each value is changed as soon as it is returned, and nothing changes."""
     options, told = next(
         (options, told)
         for options, told in worlds.values()
@@ -250,7 +250,7 @@ def test_nothing_that_the_scheduler_gives_away_changes_it(
 
 
 def copied(event: Event) -> Event:
-    """An event that nobody else holds, whose mappings could be changed, as those of the profiler."""
+    """An event to which nothing else refers, with mappings that could be changed, like those of the profiler."""
     return copy.deepcopy(event) if not isinstance(event, SlotAnswered | Fitted) else loads(dumps(event))
 
 
@@ -267,7 +267,7 @@ async def written(folder: Path, told: Told, options: SchedulerSettings, file_byt
 
 
 def started() -> Told:
-    """A VM is started upon the second slot."""
+    """A VM is launched upon the second slot."""
     scheduler, told = Scheduler(settings()), []
     for at in range(1, 6):
         event = SlotEnded(event_id=f"e{at}", at_s=float(at), queries=(QuerySlot(query="q", latency_s=4.0),))
@@ -353,7 +353,7 @@ def test_a_restored_ledger_counts_and_a_frozen_one_reserves_nothing() -> None:
 
 
 def test_policies_that_are_asked_the_same_again_answer_the_same(worlds: dict[int, tuple[WorldOptions, Told]]) -> None:
-    """A policy is what it was asked and nothing else: what it learned is in its questions, models included."""
+    """A policy depends only on its questions: everything that it learned is in them, including models."""
     asked = learned = held = 0
     for options, told in worlds.values():
         policies = Policies(options.scheduler.queries, options.scheduler.site)

@@ -30,7 +30,7 @@ SWITCHING = SwitchingSettings(
 
 
 class Site:
-    """A scheduler, an actuator and a ledger, as the daemon joins them."""
+    """A scheduler, an actuator and a ledger, connected as in the daemon."""
 
     def __init__(self, folder: Path, boot_within_s: float = 0.0) -> None:
         self.clock = ManualClock()

@@ -10,7 +10,7 @@ from tests.wan.wan_site import IMAGE, not_run
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def started_wan() -> AsyncIterator[Wan]:
-    """A WAN of whichever kind this machine has, for all tests of a module: a small machine boots in 3 to 15 s."""
+    """A WAN of the kind that this machine supports, for all tests of a module: a small machine boots in 3 to 15 s."""
     wan = Wan(image=IMAGE)
     try:
         await wan.start()
@@ -23,7 +23,7 @@ async def started_wan() -> AsyncIterator[Wan]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def wan(started_wan: Wan) -> AsyncIterator[Wan]:
-    """That WAN as it was when it was new."""
+    """That WAN in its initial state."""
     yield started_wan
     for name in [name for name in started_wan.sites if name != started_wan.home.name]:
         await started_wan.remove(name)

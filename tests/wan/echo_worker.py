@@ -1,7 +1,7 @@
-"""A process cloud's worker without Spark: an engine host that sends each run back as its answer, quickly and rightly.
+"""A process cloud's worker without Spark: an engine host that quickly sends each run back as its answer.
 
-Takes what ``python -m engines.worker`` takes. With ``ECHO_EVENTS_PER_S`` it serves no more than that, and each answer
-says where and when it was made (the monotonic clock, which is one for all processes of a machine).
+It has the arguments of ``python -m engines.worker``. With ``ECHO_EVENTS_PER_S`` it serves at most that rate, and each
+answer says where and when it was made (by the monotonic clock, which all processes of a machine share).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class TimedHost(EchoHost):
     """Serves at a rate.
 
     Args:
-        server: as ``EchoHost``.
+        server: as in ``EchoHost``.
         events_per_s: the rate.
-        name: what answers bear.
+        name: is contained in each answer.
     """
 
     def __init__(self, server: HostServer, events_per_s: float, name: str) -> None:

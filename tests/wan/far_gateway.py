@@ -1,4 +1,4 @@
-"""A whole gateway whose engine hosts are without Spark: python far_gateway.py CONFIG REPORT; ends once drained."""
+"""A whole gateway with engine hosts without Spark: python far_gateway.py CONFIG REPORT; ends once drained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole gateway at home and its VM behind a WAN, with what was sent and delivered as ledgers."""
+"""A whole gateway at home and its VM behind a WAN, with ledgers of everything sent and delivered."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TALLIES = re.compile(r"q: (\{.*?\}) events by lane")
 
 @dataclass
 class FarGateway:
-    """A gateway process at home whose log is read as it comes; ``said`` are its lines with when they came."""
+    """A gateway process at home whose log is read as it comes; ``said`` has its lines with their times."""
 
     process: Process
     folder: Path
@@ -53,7 +53,7 @@ class FarGateway:
             await self._read()
 
     async def drained(self) -> None:
-        """Wait for a good end."""
+        """Wait for a successful end."""
         assert self.process.stdout is not None
         async with asyncio.timeout(LINKED_S + DEADLINE_S):
             while not self.process.stdout.at_eof():
@@ -73,7 +73,7 @@ class FarGateway:
 
     @property
     def events_by_lane(self) -> dict[str, int]:
-        """As the gateway counts them, which is said at its end."""
+        """The gateway's own counts, which it prints at its end."""
         (found,) = [match[1] for _, line in self.said if (match := TALLIES.search(line))]
         counts: dict[str, int] = json.loads(found.replace("'", '"'))
         return counts
@@ -98,20 +98,20 @@ async def far_gateway(
     warm: bool = False,
     **more: Any,
 ) -> FarGateway:
-    """Start a gateway over ``events`` events, its VMs at sites of their own.
+    """Start a gateway over ``events`` events, with its VMs at separate sites.
 
     Args:
         wan: without VMs.
         folder: for all of its files.
-        events: how many.
+        events: how many events.
         rate_per_s: how many a second.
-        text: what the event of a number says.
-        slot: the gateway's.
-        environment: for all its processes, beside what there is.
-        spark: its engine hosts are real ones, started before it takes events.
-        vms: at most so many.
-        warm: their hosts are started before it takes events, also without Spark.
-        more: of the query.
+        text: the text of the event with a number.
+        slot: the gateway's slot.
+        environment: for all its processes, in addition to the present one.
+        spark: whether its engine hosts are real ones, started before it accepts events.
+        vms: the largest number of VMs.
+        warm: whether the VMs' hosts are started before it accepts events, also without Spark.
+        more: other settings of the query.
     """
     sites = [await wan.add(f"vm-{number + 1}") for number in range(max(1, vms))]
     lines = [json.dumps({"id": number, "text": text(number)}) for number in range(events)]
@@ -159,5 +159,5 @@ async def far_gateway(
 
 
 async def gone(gateway: FarGateway) -> None:
-    """End the process, however far it is."""
+    """Kill the process, whatever it is doing."""
     await ended(gateway.process)

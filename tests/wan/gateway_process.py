@@ -1,6 +1,6 @@
-"""A gateway's end of the link, at home: sends runs one after another and links anew whenever the link is lost.
+"""The gateway's end of the link, at home: sends runs one after another and reconnects whenever the link is lost.
 
-Prints what happens as JSON lines. A run that was not answered is sent again over the next link.
+It prints what happens as JSON lines. A run that was not answered is sent again over the next link.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every backend of the WAN does."""
+"""The contract of every backend of the WAN."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_seventy_milliseconds_are_seventy_milliseconds(wan: Wan, cloud: Wa
 async def well_pinged(
     near: WanSite, far: WanSite, count: int, *, enough_s: float = 9.0, every_s: float = 0.005
 ) -> Pings:
-    """Ping; a machine that is busy with other work, whose WAN loses some packets then, has more than one try."""
+    """Ping, with more than one try: a machine that is busy with other work loses some packets of its WAN."""
     for _ in range(TRIES):
         pings = await pinged(near, far, count, every_s=every_s)
         if pings.received == count and (pings.quickest_s or 0.0) <= enough_s:
@@ -74,7 +74,7 @@ async def well_pinged(
 
 
 async def asked_quickly(talk: Conversation, enough_s: float) -> Ways:
-    """Ask over TCP, with as much patience."""
+    """Send a request over TCP, with as many tries."""
     for _ in range(TRIES):
         ways = await talk.quickest(20)
         if ways.round_trip_s <= enough_s:
@@ -116,7 +116,7 @@ async def test_the_rate_is_kept(wan: Wan, cloud: WanSite, limited: Direction) ->
 
 
 async def best_share(sender: WanSite, receiver: WanSite, enough: float) -> float:
-    """Return the most that a stream got of the rate; a machine that is busy with other work has more than one try."""
+    """Return the highest part of the rate that a stream got in several tries: the machine may be busy."""
     best = 0.0
     for _ in range(TRIES):
         best = max(best, await goodput_bits_per_s(sender, receiver) / RATE_BITS_PER_S)

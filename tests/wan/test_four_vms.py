@@ -1,6 +1,6 @@
-"""More VMs, less latency (ESM, section 7.5 and Figure 11), where waiting bounds what an engine serves.
+"""More VMs give less latency (ESM, section 7.5 and Figure 11), if waiting limits the rate of an engine.
 
-Engine hosts are without Spark, so that five of them fit on two cores; ``bench/reproduce_esm.py vms`` is with Spark.
+Engine hosts run without Spark, so that five of them fit on two cores; ``bench/reproduce_esm.py vms`` uses Spark.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IDEAL_GOAL = 0.9
 
 @dataclass
 class Outcome:
-    """Mean latency beside the quickest event's, and events served a second with all lanes in use."""
+    """Mean latency above that of the fastest event, and events served a second while all lanes are in use."""
 
     latency_s: float
     capacity_per_s: float

@@ -1,6 +1,6 @@
-"""A whole gateway with a queue of events, its VM behind a WAN that is cut: 0 lost, 0 twice, and how fast it heals.
+"""A whole gateway with a query, and its VM behind a WAN that is cut: 0 lost, 0 twice, and how soon it reconnects.
 
-``SPILLWAY_FAULTS=full`` cuts for the times that docs/results/wan.md tells of.
+With ``SPILLWAY_FAULTS=full`` the cuts are as long as in docs/results/wan.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOTICED_GOAL_S, HEALED_GOAL_S = 3.0, 5.0
 
 
 def settled(gateway: FarGateway, events: int) -> None:
-    """See that each event was answered once, and in order unless it was said to be late."""
+    """Check that each event was answered once, and in order unless it was marked as late."""
     rows = gateway.rows
     assert sorted(row["id"] for row in rows) == list(range(events))
     assert all(row["lane"] == f"event {row['id']}" for row in rows)

@@ -55,7 +55,7 @@ async def until(gateway: Process, event: str) -> dict[str, Any]:
 
 
 async def answered_since(gateway: Process, since_s: float, seq: int) -> int:
-    """Read until an answer after ``since_s``; check that none is missing or twice, and return the last seq."""
+    """Read until an answer after ``since_s``; check that none is missing or doubled, and return the last seq."""
     while True:
         answer = await until(gateway, "answered")
         assert answer["seq"] == seq + 1

@@ -1,4 +1,4 @@
-"""A WAN that becomes slow: the share falls, and those who stay home notice nothing."""
+"""A WAN becomes slow: the share falls, and events that stay home are not affected."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def incompressible(number: int) -> str:
 
 
 def shares(gateway: FarGateway) -> list[tuple[float, float]]:
-    """(when, the cloud's share) as the scheduler ordered them."""
+    """(time, the cloud's share) as the scheduler commanded them."""
     found = [(at_s, match) for at_s, line in gateway.said if (match := ROUTE.search(line))]
     return [(at_s, float(match[2] or 0.0)) for at_s, match in found]
 
 
 async def played(wan: Wan, folder: Path, switching: dict[str, str]) -> tuple[FarGateway, float, list[float]]:
-    """Play one load, the WAN slow after a while; return also when, and home's latencies from then on.
+    """Run one load, with a WAN that becomes slow after a while; return also when, and home's latencies from then on.
 
-    Latencies are beside the quickest, since when the load began is not known to the microsecond.
+    The shortest latency is subtracted, since the start of the load is not known to the microsecond.
     """
     folder.mkdir()
     await wan.set(FAST)

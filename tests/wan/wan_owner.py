@@ -1,4 +1,4 @@
-"""A process that makes a WAN, prints its namespaces' names and their processes' numbers, and waits to be killed."""
+"""A process that creates a WAN, prints its namespaces' names and their process numbers, and waits to be killed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The programs at both ends of the WAN in its tests. All share one monotonic clock, so each way can be timed.
+"""The programs at both ends of the WAN in its tests. All share one monotonic clock, so each direction can be timed.
 
-``echo`` answers each line with the time it came, and prints it; ``ask`` sends a line for each line of its input and
-prints when it was sent, heard and answered. ``sink`` measures what ``flood`` sends.
-``count`` and ``burst`` do datagrams.
+``echo`` answers each line with its time of arrival, and prints the line. ``ask`` sends a line for each line of its
+input and prints when it was sent, received and answered. ``sink`` measures what ``flood`` sends. ``count`` and
+``burst`` do the same with datagrams.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ async def ended(*processes: Process) -> None:
 
 @dataclass
 class Ways:
-    """How long a line took each way."""
+    """How long a line took in each direction."""
 
     up_s: float
     down_s: float
@@ -84,14 +84,14 @@ class Conversation:
         self._asks.stdin.write(f"{text}\n".encode())
 
     async def heard(self) -> str:
-        """Return what the far site hears next."""
+        """Return what the far site receives next."""
         return await said(self._answers)
 
     async def answered(self) -> Ways:
         return Ways(**json.loads(await said(self._asks)))
 
     async def quickest(self, times: int = 10) -> Ways:
-        """Ask some times and return the quickest of each way: what the machine's other work adds is left out."""
+        """Ask several times and return the fastest of each direction, without the effect of other work here."""
         ways = []
         for number in range(times):
             self.ask(str(number))
@@ -114,14 +114,14 @@ async def goodput_bits_per_s(sender: WanSite, receiver: WanSite) -> float:
 
 @dataclass
 class Pings:
-    """What ``ping`` reports."""
+    """The report of ``ping``."""
 
     received: int
     quickest_s: float | None
 
 
 async def pinged(near: WanSite, far: WanSite, count: int, *, every_s: float = 0.005, wait_s: float = 5.0) -> Pings:
-    """Ping often, as root may."""
+    """Ping often, which only root may do."""
     command = ("ping", "-n", "-q", "-c", str(count), "-i", str(every_s), "-W", str(wait_s), far.address)
     process = await near.run(*command, stdout=PIPE)
     async with asyncio.timeout(DEADLINE_S + (0.05 + every_s) * count):

@@ -1,4 +1,4 @@
-"""The mistakes that are put into the core to see that they are found: in which module, and which text becomes which."""
+"""The mistakes that are put into the core to check that they are found: each replaces one text of a module."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Mistake:
     """One mistake.
 
     Attributes:
-        name: what it does.
-        module: where it is put.
+        name: its effect.
+        module: the module that gets it.
         old: the text there, exactly once.
-        new: what it becomes.
+        new: the text that replaces it.
         check: the check that finds it at the least cost; see ``sabotage.CHECKS``.
         after: the world or life that finds it.
     """
@@ -48,11 +48,11 @@ class Mistake:
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """The checks that are played against it."""
+        """The checks that are run against it."""
         return ("worlds", "lives") if self.module.startswith(CORE + "exchange") else ("worlds", "scheduler", "periods")
 
     def path(self, root: Path) -> Path:
-        """Return where the module is."""
+        """Return the path of the module."""
         return root.joinpath(*self.module.split(".")).with_suffix(".py")
 
     def applied(self, root: Path) -> str:
@@ -70,7 +70,7 @@ class Mistake:
 MISTAKES = (
     # The worst that hours of killing found (docs/reliability.md), put back.
     Mistake(
-        "a batch that runs again whole has room for two runs only (it was so)",
+        "a batch that runs again as a whole has room for only two runs (a real defect, since fixed)",
         LANE,
         "waited_for = attempt > 0 or first_seq < self._planned_end_seq",
         "waited_for = False",
@@ -78,7 +78,7 @@ MISTAKES = (
         after=6,
     ),
     Mistake(
-        "home's share is not given to VMs while home is lost (it was so)",
+        "home's share is not passed on to VMs while home is lost (a real defect, since fixed)",
         SHARES,
         "if HOME not in there and in_cloud > 0:",
         "if HOME not in there and in_cloud > 1:",
@@ -86,7 +86,7 @@ MISTAKES = (
         after=9,
     ),
     Mistake(
-        "runs of a lost lane go home only (it was so)",
+        "runs of a lost lane go home only (a real defect, since fixed)",
         EXCHANGE,
         "home_only = self._settings.home_only or entry.held_run.disordered",
         "home_only = self._settings.home_only or entry.held_run.disordered or entry.move is not None",
@@ -94,7 +94,7 @@ MISTAKES = (
         after=9,
     ),
     Mistake(
-        "a whole query on several VMs starves (it was so)",
+        "a whole query on several VMs starves (a real defect, since fixed)",
         ROUTING,
         "        if self._shares.get(HOME, 0.0) == 0:\n",
         "        if self._shares.get(HOME, 0.0) < 0:\n",
@@ -102,7 +102,7 @@ MISTAKES = (
         after=9,
     ),
     Mistake(
-        "results that wait have no bound (it was so)",
+        "waiting results have no bound (a real defect, since fixed)",
         OUTBOX,
         "if self._held_bytes < self._held_bytes_max or first_seq < next_seq:",
         "if self._held_bytes >= 0 or first_seq < next_seq:",
@@ -130,7 +130,7 @@ MISTAKES = (
         "        for each in released + released[1:]:\n            late = each.late\n",
     ),
     Mistake(
-        "a run ends a seq too early",
+        "a run ends one seq too early",
         ENTRY,
         "return self.last_seq - self.first_seq + 1",
         "return self.last_seq - self.first_seq",
@@ -138,7 +138,7 @@ MISTAKES = (
         after=1,
     ),
     Mistake(
-        "the next release is looked for a seq too late",
+        "the next release is expected one seq too late",
         REORDER,
         "self._horizon = max(self._horizon, last_seq + 1)",
         "self._horizon = max(self._horizon, last_seq + 2)",
@@ -151,7 +151,10 @@ MISTAKES = (
         after=2,
     ),
     Mistake(
-        "duplicates are not told", EXCHANGE, "self._duplicate_count += not counts", "self._duplicate_count += counts"
+        "duplicates are not reported",
+        EXCHANGE,
+        "self._duplicate_count += not counts",
+        "self._duplicate_count += counts",
     ),
     Mistake(
         "runs wait in the wrong order",
@@ -191,14 +194,14 @@ MISTAKES = (
         after=15,
     ),
     Mistake(
-        "credit is given twice",
+        "credit is returned twice",
         CREDIT,
         "self.in_flight_bytes -= consumed_bytes",
         "self.in_flight_bytes -= min(self.in_flight_bytes, 2 * consumed_bytes)",
         after=2,
     ),
     Mistake(
-        "credit never comes back",
+        "credit is never returned",
         EXCHANGE,
         "lane.outlet.credit.give(event.consumed_bytes)",
         "pass",
@@ -206,7 +209,7 @@ MISTAKES = (
         after=21,
     ),
     Mistake(
-        "a payload larger than the window never goes",
+        "a payload larger than the window is never sent",
         CREDIT,
         "if self.in_flight_bytes and payload_bytes > self.available_bytes:",
         "if payload_bytes > self.available_bytes:",
@@ -226,7 +229,7 @@ MISTAKES = (
         "shares of a lost lane are kept", SHARES, "if lane in there and lane != HOME}", "if lane != HOME}", after=8
     ),
     Mistake(
-        "new shares are not followed",
+        "new shares are ignored",
         EXCHANGE,
         "                self._named = dict(event.shares)\n",
         "                pass\n",
@@ -241,7 +244,7 @@ MISTAKES = (
         check="tests",
     ),
     Mistake(
-        "a lane is not stopped from taking all that waits",
+        "a lane may take all waiting runs",
         LANE,
         "events < self.rate.per_s(now_s) * HORIZON_S",
         "events >= 0",
@@ -270,16 +273,16 @@ MISTAKES = (
         check="tests",
     ),
     Mistake(
-        "a run that is dropped is sent nevertheless",
+        "a run that was dropped is sent nevertheless",
         OUTLET,
         "        self._queue.pop(first_seq, None)\n        out = self._outgoing\n",
         "        out = self._outgoing\n",
         after=2,
     ),
     # Time.
-    Mistake("overdue runs are never seen", LANE, "> limit_s:", "> 1e9 * limit_s:", check="tests"),
+    Mistake("overdue runs are never detected", LANE, "> limit_s:", "> 1e9 * limit_s:", check="tests"),
     Mistake(
-        "overdue runs are not asked for again",
+        "overdue runs are not dispatched again",
         EXCHANGE,
         "            self._runs.wait(entry)\n            self._out.append(AskedAgain(lane.name, copy.first_seq))",
         "            self._out.append(AskedAgain(lane.name, copy.first_seq))",
@@ -289,7 +292,7 @@ MISTAKES = (
         "the lanes in which a run was overdue are forgotten", LANE, "                first.tried = True\n", "", after=15
     ),
     Mistake(
-        "an overdue run of a query with state is not told",
+        "an overdue run of a stateful query is not reported",
         EXCHANGE,
         "if late and silence_s is None and self._settings.home_only:",
         "if False:",
@@ -297,7 +300,7 @@ MISTAKES = (
         after=6,
     ),
     Mistake(
-        "a lane that is silent for ever is kept",
+        "a lane that stays silent is never given up",
         WATCH,
         "return silent_s if silent_s > run_s * self._patience.silences else None",
         "return None",
@@ -341,14 +344,14 @@ MISTAKES = (
         after=4,
     ),
     Mistake(
-        "a VM is not ended before its next period",
+        "a VM is not terminated before its next period",
         FLEET,
         "- (1 + _LATE) * self._slot_s\n",
         "+ 30 * self._slot_s\n",
         check="periods",
     ),
     Mistake(
-        "a VM is kept though nobody wants it",
+        "a VM is kept although no query wants it",
         VMLIFE,
         "            if self._demand.keeps(name, others, machine.block_raw_bytes[name], event.at_s)\n",
         "",
@@ -369,7 +372,7 @@ MISTAKES = (
         check="periods",
     ),
     Mistake(
-        "a VM is started without money",
+        "a VM is launched without money",
         FLEET,
         "if not payers or not self._reserve(machine, usd, event.at_s, event.at_s + block_s):",
         "if not payers:",
@@ -377,7 +380,7 @@ MISTAKES = (
         after=5,
     ),
     Mistake(
-        "the budget is not looked at",
+        "the budget is not checked",
         LEDGER,
         "if new and (self.frozen or math.fsum(part.usd for part in new) > self.left_usd(at_s) + _ROUNDING_USD):",
         "if new and self.frozen:",
@@ -399,7 +402,7 @@ MISTAKES = (
         check="periods",
     ),
     Mistake(
-        "a VM that failed is not given back",
+        "a VM that failed is not terminated",
         VMLIFE,
         "if machine.state in (VmState.ENDING, VmState.FAILED, VmState.LOST):",
         "if machine.state in (VmState.ENDING, VmState.LOST):",

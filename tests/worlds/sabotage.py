@@ -4,8 +4,8 @@ python tests/worlds/sabotage.py --table [FILE]         every mistake against eve
 python tests/worlds/sabotage.py --cheapest [NAME]      each mistake (with NAME in its name) against the check known
                                                        to find it at the least cost; prints a line of JSON each
 
-Each mistake is tried in a forked process of its own, into which no module of ours was loaded before: its source is
-changed as it is imported. A mistake whose text is no longer there fails loudly.
+Each mistake is tried in a separate forked process into which no module of ours was loaded before: the module's source
+is changed as it is imported. If the text of a mistake is no longer there, an error is raised.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CPU_MOST_S = 600
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Which check found a mistake, after how many worlds, lives or examples, at what cost, and what it said."""
+    """Which check found a mistake, after how many worlds, lives or examples, at what cost, and with which message."""
 
     mistake: str
     check: str
@@ -78,7 +78,7 @@ def _worlds(most: int, first: int = 1) -> tuple[int, str]:
 
 
 def _lives(most: int, first: int = 1) -> tuple[int, str]:
-    """Live through lives of the exchange, as its property test does, from seeds that stay the same."""
+    """Run lives of the exchange, as its property test does, from seeds that stay the same."""
     from tests.core.exchange.exchange_lives import Life
 
     for seed in range(first, first + most):
@@ -92,7 +92,7 @@ def _lives(most: int, first: int = 1) -> tuple[int, str]:
 
 
 def _periods(most: int, first: int = 1) -> tuple[int, str]:
-    """Live through lives of a scheduler with a simple fleet, as their test does."""
+    """Run lives of a scheduler with a simple fleet, as their test does."""
     from tests.worlds.vm_periods import Life
 
     for seed in range(first, first + most):
@@ -104,7 +104,7 @@ def _periods(most: int, first: int = 1) -> tuple[int, str]:
 
 
 def _scheduler(most: int, first: int = 1) -> tuple[int, str]:  # Hypothesis has no first example
-    """Play the scheduler's property test, always with the same examples."""
+    """Run the scheduler's property test, always with the same examples."""
     from hypothesis import Phase, settings
     from hypothesis.stateful import run_state_machine_as_test
 
@@ -181,7 +181,7 @@ def _said(error: BaseException) -> str:
 
 
 def _prepare() -> None:
-    """Load what is heavy and not ours once, before any process is forked."""
+    """Load heavy third-party modules once, before any process is forked."""
     sys.path.insert(0, str(ROOT))
     for name in (
         "numpy",
@@ -199,7 +199,7 @@ def _prepare() -> None:
 
 
 def _try(mistake: Mistake | None, check: str, most: int, first: int) -> Finding:
-    """Play one check against a mistake (None: against the code as it is), in this process."""
+    """Run one check against a mistake (None: against the code as it is), in this process."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_MOST_S, CPU_MOST_S + 5))
@@ -218,7 +218,7 @@ def _try(mistake: Mistake | None, check: str, most: int, first: int) -> Finding:
 
 
 def tried(mistake: Mistake | None, check: str, *, most: int | None = None, first: int = 1) -> Finding:
-    """Play a check against a mistake in a forked process of its own."""
+    """Run a check against a mistake in a separate forked process."""
     context = get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
 
@@ -238,7 +238,7 @@ def tried(mistake: Mistake | None, check: str, *, most: int | None = None, first
 
 
 def cheapest(named: str = "") -> None:
-    """Print, as JSON, what the known check says of each mistake, and of the code as it is."""
+    """Print, as JSON, the result of the known check for each mistake, and for the code as it is."""
     mistakes = [mistake for mistake in MISTAKES if named in mistake.name]
     for mistake in mistakes:
         # The check ends where it finds something; the scheduler's examples have no first one to begin with.
@@ -253,7 +253,7 @@ def cheapest(named: str = "") -> None:
 
 
 def table(path: Path) -> int:
-    """Try every mistake with every check that loads its module; write the table; return how many nobody found."""
+    """Try every mistake with every check that loads its module; write the table; return how many no check found."""
     rows = []
     for mistake in MISTAKES:
         found = [tried(mistake, check) for check in mistake.checks]
@@ -271,21 +271,21 @@ def _document(rows: list[tuple[Mistake, list[Finding]]]) -> str:
     by_any = sum(any(each.found for each in found) for _, found in rows)
     head = f"{by_any} of {len(rows)} mistakes are found, {by_worlds} of them by simulated worlds."
     lines = [
-        "# Proof by sabotage",
+        "# Which known mistakes the checks find",
         "",
-        f"Each mistake is put into the code alone, and checks are played against it: {head}",
-        "`make sabotage` writes this table. `tests/worlds/test_sabotage.py` plays the check that costs least against",
+        f"Each mistake is put into the code alone, and then the checks run: {head}",
+        "`make sabotage` writes this table. `tests/worlds/test_sabotage.py` runs the cheapest check that finds",
         "each mistake in every test run. `tests/worlds/mistakes.py` lists the mistakes.",
         "",
         f"- `worlds`: `make worlds`, up to {WORLDS_MOST:,} worlds;",
         f"- `lives`: random lives of an exchange (`exchange_lives.py`), up to {LIVES_MOST};",
         f"- `scheduler`: examples of `scheduler_world.py`, up to {MACHINES_MOST};",
         f"- `periods`: lives of a scheduler with a simple fleet (`vm_periods.py`), up to {PERIODS_MOST};",
-        "- `tests`: the example tests of the exchange, where the others find nothing; the number is that of the test.",
+        "- `tests`: the example tests of the exchange, if the others find nothing; the number is that of the test.",
         "",
-        "The check that needs the least CPU time is bold; the columns after it are that check's.",
+        "The check that needs the least CPU time is bold. The columns after it show the figures of that check.",
         "",
-        "| mistake | in | found by, after how many | CPU s | what it says |",
+        "| mistake | in | found by, after how many | CPU s | its message |",
         "| --- | --- | --- | ---: | --- |",
     ]
     return "\n".join([*lines, *(_row(*row) for row in rows), ""])
@@ -303,7 +303,7 @@ def _row(mistake: Mistake, found: list[Finding]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the arguments say."""
+    """Run the command that the arguments name."""
     _prepare()
     if arguments[:1] == ["--cheapest"]:
         cheapest(*arguments[1:2])

@@ -1,4 +1,4 @@
-"""A scheduler with a simple fleet: no VM comes into a billing period that is not wanted, or not reserved before."""
+"""A scheduler with a simple fleet: no VM enters a billing period that is not wanted or was not reserved before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated worlds keep every promise, whatever goes wrong; one seed gives one world, to the byte."""
+"""Simulated worlds keep every promise, whatever fails; the same seed gives the same world, to the byte."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_the_worlds_are_worth_living_in(worlds: dict[int, tuple[World, WorldOutc
     happened = "".join(line for world, _ in worlds.values() for line in world.trace.lines)
     for fault in (
         "lost the reply",
-        "cannot be had",
+        "cannot be launched",
         "never be ready",
-        "not taken back",
+        "is not terminated",
         "dies",
         "hangs",
-        "takes vm",
-        "will take vm",
+        "reclaims vm",
+        "will reclaim vm",
         "finds bad rows",
         "is opened again",
     ):
@@ -84,7 +84,7 @@ def test_another_seed_is_another_world(worlds: dict[int, tuple[World, WorldOutco
 
 
 def calm(**changes: object) -> WorldOptions:
-    """A world with one query, twice as many events as home can serve, and nothing that goes wrong."""
+    """A world with one query, twice as many events as home can serve, and no faults."""
     world = drawn(1, load_s=90.0)
     settings = replace(world.queries[0].settings, mode="auto", share=None, switchable=True)
     query = replace(world.queries[0], settings=settings, load=ConstantRate(1000.0), run_s=0.5, event_bytes=100)

@@ -1,4 +1,4 @@
-"""Random lives of a scheduler with a simple fleet, which refuse a billing period not wanted, or not reserved before."""
+"""Random lives of a scheduler with a simple fleet; each billing period must be wanted, and reserved before."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ THRESHOLDS = SwitchingSettings(
 
 @dataclass(slots=True)
 class Rented:
-    """A machine as the cloud sees it."""
+    """A VM as the cloud sees it."""
 
     name: str
     since_s: float
@@ -56,7 +56,7 @@ class Rented:
     used_s: float = float("-inf")
 
     def period(self, at_s: float) -> int:
-        """Return which billing period this is; its very end belongs to it."""
+        """Return the number of this billing period; its very end belongs to it."""
         return max(0, -int(-(at_s - self.since_s - 1e-9) // PERIOD_S) - 1)
 
 
@@ -82,7 +82,7 @@ class Life:
         self.renewals = 0
 
     def live(self) -> None:
-        """Let busy and calm times pass, then stop."""
+        """Pass busy and calm times, then stop."""
         slots = 0
         while slots < SLOTS:
             latency_s, raw_bytes = self._draw.choice([(5.0, 10_000), (2.5, 0), (0.5, 0), (0.5, 0)])

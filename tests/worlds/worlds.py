@@ -1,7 +1,7 @@
-"""Live through many simulated worlds; a broken promise prints the line that repeats it.
+"""Simulates many worlds; for a broken promise it prints the command that repeats the world.
 
 python tests/worlds/worlds.py [COUNT] [FIRST_SEED]      COUNT worlds (1000) from FIRST_SEED (1) on
-python tests/worlds/worlds.py --trace SEED              one world, with all that happened in it
+python tests/worlds/worlds.py --trace SEED              one world, with everything that happened in it
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.simulate.runs.world import World, WorldOutcome
 
 
 def live(seed: int, *, keep_trace: bool = False, thorough: bool = False) -> tuple[World, WorldOutcome | str]:
-    """Live through a world; return it with its outcome, or with what went wrong."""
+    """Simulate a world; return it with its outcome, or with its error."""
     world = World(drawn(seed), keep_trace=keep_trace, thorough=thorough)
     try:
         return world, world.run()
@@ -30,14 +30,14 @@ def live(seed: int, *, keep_trace: bool = False, thorough: bool = False) -> tupl
 
 
 def outcome_of(seed: int) -> tuple[int, WorldOutcome | str, float]:
-    """Live through a world; return its seed, what came of it, and the CPU seconds that it took."""
+    """Simulate a world; return its seed, its outcome, and the CPU seconds that it took."""
     begun_s = time.process_time()
     _, outcome = live(seed)
     return seed, outcome, time.process_time() - begun_s
 
 
 def live_through(seeds: range) -> int:
-    """Live through worlds, one on each core at a time; return how many broke a promise."""
+    """Simulate worlds, one on each core at a time; return how many broke a promise."""
     begun_s, cpu_s, steps, events, broken = time.monotonic(), 0.0, 0, 0, 0
     with ProcessPoolExecutor() as pool:
         for seed, outcome, took_s in pool.map(outcome_of, seeds, chunksize=5):
@@ -57,7 +57,7 @@ def live_through(seeds: range) -> int:
 
 
 def show(seed: int) -> int:
-    """Print all that happened in a world; return 1 if it broke a promise."""
+    """Print everything that happened in a world; return 1 if it broke a promise."""
     world, outcome = live(seed, keep_trace=True)
     sys.stdout.writelines(world.trace.lines)
     print(outcome)
@@ -65,7 +65,7 @@ def show(seed: int) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the arguments say."""
+    """Run the command that the arguments name."""
     if arguments[:1] == ["--trace"]:
         return show(int(arguments[1]))
     count = int(arguments[0]) if arguments else 1000

@@ -152,7 +152,7 @@ def _matching(pattern: str, otherwise: str) -> AfterValidator:
 
     def check(text: str) -> str:
         if regex.fullmatch(text) is None:
-            raise ValueError(f'"{text}" is not right; {otherwise}')
+            raise ValueError(f'"{text}" is not valid; {otherwise}')
         return text
 
     return AfterValidator(check)

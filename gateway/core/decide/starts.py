@@ -53,7 +53,10 @@ class Starts:
         if not ahead:
             return [], note
         if (left_s := self._demand.cool_down_left_s(there, event.at_s)) > 0:
-            return [], f"the last start or end was less than a billing period ago: {left_s:.0f} s of cool-down left"
+            return (
+                [],
+                f"the last launch or termination was less than a billing period ago: {left_s:.0f} s of cool-down left",
+            )
         first = ahead[0]
         if self._fleet.next.state is VmState.ABSENT:
             self._fleet.step(self._fleet.next, VmInput.AHEAD, event, f"{first.settings.name} wants it ahead of time")
@@ -90,7 +93,7 @@ class Starts:
             for query in asking
             if query.vm_is_due(event.at_s - self._demand.patience_s(query.settings.name, ready))
         ]
-        return tolerated, f"{waiting.name} is started if L stays there"
+        return tolerated, f"{waiting.name} is launched if L stays there"
 
     def _start(self, event: Event, payers: Collection[SwitchedQuery], why: str) -> Started:
         if (wait_s := self._backoff.retry_at_s - event.at_s) > 0:
@@ -102,7 +105,7 @@ class Starts:
         self._demand.started(len(self._fleet.wanted), event.at_s)
         for query in self._queries.values():
             query.high_since_s = None  # tau begins again for the VM after this one
-        return [StartVm(vm=started.name, cause=Cause(event.event_id, why))], f"{started.name} is started"
+        return [StartVm(vm=started.name, cause=Cause(event.event_id, why))], f"{started.name} is launched"
 
     def _why_never(self) -> str:
         """Return what forbids another VM for any query; empty if nothing does."""

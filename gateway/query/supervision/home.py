@@ -256,21 +256,21 @@ class Home:
                 waiting[name] = WaitingQuery(waited_s, query.committed_before, query.read_before)
         if any(keeper.connection is connection for keeper in self._own.values()):
             return tuple(waiting)
-        suspects = self._blame.suspects(HostLoss(now_s, waiting, connection.accused))
-        self._trial.accuse(suspects)
+        suspects = self._blame.suspects(HostLoss(now_s, waiting, connection.suspects))
+        self._trial.enqueue(suspects)
         return suspects
 
-    def accuse(self, query: str) -> None:
+    def run_alone(self, query: str) -> None:
         """Run a query alone again, because it ended its host while it ran alone."""
-        self._trial.accuse([query])
+        self._trial.enqueue([query])
 
-    async def acquit(self, query: str) -> None:
+    async def clear(self, query: str) -> None:
         """Clear a suspect that did no harm: it runs with the others again."""
-        await self._trial.acquit(query)
+        await self._trial.clear(query)
 
-    async def convict(self, query: str) -> None:
+    async def confirm(self, query: str) -> None:
         """Note that a query ended the host on which it ran alone: the other suspects are cleared."""
-        await self._trial.convict(query)
+        await self._trial.confirm(query)
 
     # ------------------------------------------------------------------------------------------------------ the rest
 

@@ -97,7 +97,7 @@ class Supervisor:
         self._restarts = Restarts(terms)
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._convicted = False
+        self._at_fault = False
         self._broken = False
         self._on_trial = False
         self._tried_before_seq = 0
@@ -176,8 +176,8 @@ class Supervisor:
                 seat = await self._home.seat(self._name)
             except (CloudError, LinkLost, TimeoutError) as error:
                 # Only the suspects' host can fail here. Without it a suspect runs with the others again.
-                await self._home.acquit(self._name)
-                if self._convicted:
+                await self._home.clear(self._name)
+                if self._at_fault:
                     return HostEndedError(f"it cannot be run alone: {error}")
                 _LOG.warning("query %s cannot be run alone (%s): it runs with the others", self._name, error)
                 continue
@@ -268,8 +268,8 @@ class Supervisor:
         self._profiler.lane_closed(HOME, self._name)
         alone = seat.on_trial or self._home.has_own_host(self._name)
         if seat.on_trial:
-            self._convicted = True
-            await self._home.convict(self._name)
+            self._at_fault = True
+            await self._home.confirm(self._name)
         if alone and (seat.on_trial or self._name in suspects):
             return HostEndedError(f"it ended the engine host on which it ran alone: {reason}")
         if self._name not in suspects:
@@ -293,10 +293,10 @@ class Supervisor:
 
     async def _leave_trial(self) -> None:
         _LOG.info("query %s ran alone without a failure: it runs with the others again", self._name)
-        self._convicted = False
+        self._at_fault = False
         await self.query.close_on_hosts()
         await self.query.lose_home()
-        await self._home.acquit(self._name)
+        await self._home.clear(self._name)
 
     # ------------------------------------------------------------------------------------------------------- failures
 
@@ -319,8 +319,8 @@ class Supervisor:
         await self._clock.sleep_until(self._retry_s)
         self._retry_s = None
         self.state = "opening"
-        if self._convicted:
-            self._home.accuse(self._name)
+        if self._at_fault:
+            self._home.run_alone(self._name)
         return True
 
     async def _stop_query(self) -> None:
@@ -331,4 +331,4 @@ class Supervisor:
             _LOG.exception("query %s could not be stopped cleanly", self._name, exc_info=error)
         self._overdue = ""
         self._profiler.query_closed(self._name)
-        await self._home.acquit(self._name)
+        await self._home.clear(self._name)

@@ -42,7 +42,7 @@ class Trial:
         """The queries that run alone or wait for that, in order."""
         return tuple(self._suspects)
 
-    def accuse(self, names: Sequence[str]) -> None:
+    def enqueue(self, names: Sequence[str]) -> None:
         """Queue suspects, the most suspicious first."""
         self._suspects += [name for name in names if name not in self._suspects]
 
@@ -66,11 +66,11 @@ class Trial:
             self._connection = connection
         return self._connection
 
-    async def acquit(self, name: str) -> None:
+    async def clear(self, name: str) -> None:
         """Remove a suspect that did no harm from the queue."""
         await self._leave([name])
 
-    async def convict(self, name: str) -> None:
+    async def confirm(self, name: str) -> None:
         """Remove the suspect that ended the host alone from the queue, and clear all others."""
         cleared = [other for other in self._suspects if other != name]
         if cleared:

@@ -153,4 +153,4 @@ class FluidVms:
         vm.ready = False
         if what == "failed":
             return VmFailed(event_id=self.event_id(), at_s=at_s, vm=name, reason="no capacity"), ""
-        return VmLost(event_id=self.event_id(), at_s=at_s, vm=name, reason="taken by the cloud"), name
+        return VmLost(event_id=self.event_id(), at_s=at_s, vm=name, reason="reclaimed by the cloud"), name

@@ -34,7 +34,7 @@ class CloudBooks:
 
     def created(self, name: str, at_s: float) -> None:
         """Note that a VM exists from now on."""
-        promise(name not in self._bills, f"a second machine {name} was created")
+        promise(name not in self._bills, f"a second VM {name} was created")
         self._bills[name] = _Bill(at_s)
 
     def ended(self, name: str, at_s: float) -> None:
@@ -135,7 +135,7 @@ class SimulatedFleet:
 
     def _failed(self, vm: _Vm) -> None:
         if not vm.ending:
-            self._trace.note(f"fault: {vm.name} cannot be had")
+            self._trace.note(f"fault: {vm.name} cannot be launched")
             self._tell(lambda event_id, at_s: VmFailed(event_id=event_id, at_s=at_s, vm=vm.name, reason="no capacity"))
 
     def _ready(self, vm: _Vm) -> None:
@@ -158,12 +158,12 @@ class SimulatedFleet:
 
     def _give_notice(self, vm: _Vm, ends_s: float) -> None:
         if not vm.ending and not vm.lost:
-            self._trace.note(f"the cloud says that it will take {vm.name} back")
+            self._trace.note(f"the cloud gives notice that it will reclaim {vm.name}")
             self._tell(lambda event_id, at_s: VmReclaimed(event_id=event_id, at_s=at_s, vm=vm.name, ends_s=ends_s))
 
     def _reclaim(self, vm: _Vm) -> None:
         if vm.host is not None and vm.name in self.books.machines and not vm.ending:
-            self._trace.note(f"fault: the cloud takes {vm.name} away")
+            self._trace.note(f"fault: the cloud reclaims {vm.name}")
             vm.host.alive = False
             self.books.ended(vm.name, self._agenda.now_s)
             self._agenda.after(self._options.machines.detect_s, lambda: self.lose(vm.name, "reclaimed"))
@@ -207,7 +207,7 @@ class SimulatedFleet:
 
     def _give_back(self, name: str, asked_s: float, tries: int) -> None:
         if tries <= _REFUSED_MOST and self._draw.random() < self._options.faults.refused_end:
-            self._trace.note(f"fault: {name} is not taken back (try {tries})")
+            self._trace.note(f"fault: {name} is not terminated (try {tries})")
             self._refused.add(name)
             self._agenda.after(_RETRY_S * tries, lambda: self._give_back(name, asked_s, tries + 1))
             return

@@ -99,7 +99,7 @@ def visible_parts(store: ObjectStore) -> list[str]:
     while name:
         stored = store.get(f"{PAGES}/{name}", bytes_max=_PAGE_BYTES_MAX)
         if stored is None:
-            raise StateError(f"{store}: {PAGES}/{name} is gone: restore it, or the results before it are lost")
+            raise StateError(f"{store}: {PAGES}/{name} is missing: restore it, or the results before it are lost")
         page = msgspec.json.decode(stored.data, type=Page)
         groups.append(page.parts)
         name = page.previous

@@ -117,7 +117,7 @@ class S3Sink:
             except OvertakenError:
                 continue
             return number + 1, claim
-        raise SinkUnavailableError(f"{self._store}: others write there all the time")
+        raise SinkUnavailableError(f"{self._store}: other gateways write there all the time")
 
     def _check_claim(self, found: S3Manifest) -> None:
         if found.owner != self._owner:

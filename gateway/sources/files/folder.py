@@ -143,7 +143,9 @@ class FolderFiles:
         looped = not self._follow and number < self.count_of_all()
         index = (number % self.per_loop if looped else number) - self._notes.first
         if index < 0:
-            raise SourceError(f"file {number} of {self._folder} was done and is forgotten: restore {self._path}")
+            raise SourceError(
+                f"file {number} of {self._folder} is no longer in the list of files: restore {self._path}"
+            )
         return self._unchanged(self._notes.taken[index]) if index < len(self._notes.taken) else None
 
     def _unchanged(self, file: NotedFile) -> Path:
@@ -151,7 +153,7 @@ class FolderFiles:
         try:
             other = file.is_other(path)
         except FileNotFoundError as error:
-            raise SourceError(f"{path} was removed before all of it was done: restore it") from error
+            raise SourceError(f"{path} was removed before all of it was processed: restore it") from error
         if other:
             raise SourceError(
                 f"{path} {other}: restore it; a file must be complete when it appears (write it elsewhere and rename "
@@ -195,7 +197,7 @@ class FolderFiles:
             notes = self._pruned(present.keys())
             if len(notes.taken) + len(notes.done) + len(new) > self._files_max:
                 raise SourceError(
-                    f"{self._folder} holds more than {self._files_max} files: move away those that are done"
+                    f"{self._folder} holds more than {self._files_max} files: move away those that are processed"
                 )
             notes = msgspec.structs.replace(notes, taken=(*notes.taken, *new))
             write_notes(self._path, notes)

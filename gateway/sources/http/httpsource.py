@@ -37,9 +37,9 @@ _DISK_RETRY_S: Final = 5
 _DIGEST_BYTES: Final = 16
 _HELP = (
     "POST JSON lines here, one object in each line. Content-Encoding may be gzip or zstd.\n"
-    'The answer is 200 once all of them are on disk: {{"records": 2, "duplicate": false}}.\n'
+    'The answer is 200 once all lines are on disk: {{"records": 2, "duplicate": false}}.\n'
     "Lines that do not match the query's schema become dead letters, and the answer reports them: taken and\n"
-    "dead_lettered (their numbers), first_reason, dead_letters (the file).\n"
+    "dead_lettered (numbers of lines), first_reason, dead_letters (the file).\n"
     "With an Idempotency-Key header (up to {key_chars} characters) a request may be sent again for {keep_s:g} s.\n"
     "429 and 503: nothing was accepted; retry after Retry-After seconds.\n"
 )
@@ -147,7 +147,7 @@ class HttpReceiver:
     def failure(self) -> SourceError | SourceUnavailableError | None:
         """See ``Receiver.failure``."""
         if self._server is not None and not self.listening:
-            return SourceError(f"the HTTP server on {self._config.listen} does not listen any more")
+            return SourceError(f"the HTTP server on {self._config.listen} no longer listens")
         return None
 
     async def start(self) -> None:
@@ -202,7 +202,7 @@ class HttpReceiver:
             why = f"the query does not keep up ({error}); send it again later"
             return _json({"error": why}, HTTPStatus.TOO_MANY_REQUESTS, {"Retry-After": str(_FULL_RETRY_S)})
         except OSError as error:
-            why = f"the disk does not take it ({error.strerror or error}); send it again later"
+            why = f"it cannot be written to disk ({error.strerror or error}); send it again later"
             return _json({"error": why}, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": str(_DISK_RETRY_S)})
         return _json(answer, HTTPStatus.OK)
 
@@ -292,7 +292,7 @@ class HttpReceiver:
 
     async def _parts_of(self, request: web.Request, share: _Share) -> AsyncIterator[bytes]:
         limit_bytes = self._config.max_body_bytes
-        too_large = BodyTooLargeError(f"the body is larger than {limit_bytes} bytes; send it in pieces")
+        too_large = BodyTooLargeError(f"the body is larger than {limit_bytes} bytes; split it into several requests")
         declared_bytes = request.content_length
         if declared_bytes is not None:
             if declared_bytes > limit_bytes:
@@ -325,7 +325,7 @@ def _encoding_of(request: web.Request) -> str:
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ENCODINGS:
         known = ", ".join(ENCODINGS)
-        why = f"Content-Encoding {encoding} is not understood; send one of {known}"
+        why = f"Content-Encoding {encoding} is not supported; send one of {known}"
         raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why, Accept_Encoding=known)
     return encoding
 

@@ -46,8 +46,8 @@ def gone(offsets: Mapping[TopicPartition, int]) -> SourceError:
     places = ", ".join(f"{partition.topic}/{partition.partition}@{offset}" for partition, offset in offsets.items())
     return SourceError(
         f"the topic does not hold the records at {places} any more: its retention deleted them before they were read, "
-        "or it was deleted and made anew. Restore them; or, to go on without them, give the query a new state_dir and "
-        "another group (and make the topic's retention longer than the gateway may be down)"
+        "or it was deleted and created again. Restore them; or, to continue without them, give the query a new "
+        "state_dir and another group (and make the topic's retention longer than the gateway may be down)"
     )
 
 

@@ -163,8 +163,8 @@ class KafkaSource:
         if len(records) != end.record - start.record:
             raise SourceError(
                 f"records {start.record} to {end.record - 1} were read from {', '.join(sorted(changed))}, but there "
-                f"are {len(records)} now: the topic was compacted or made anew. Restore it; or, to go on without them, "
-                "give the query a new state_dir and another group"
+                f"are {len(records)} now: the topic was compacted or created again. Restore it; or, to continue "
+                "without them, give the query a new state_dir and another group"
             )
         batch, dead = await asyncio.to_thread(self._decoder.decode, records, start.record)
         return Chunk(batch, start, end, dead, _mean_wall_s(records))

@@ -293,7 +293,7 @@ class _Connection:
         granted = answer.value if isinstance(answer, ReasonCode) else answer
         if granted >= _REFUSED:
             raise BrokerError(
-                f"{self._broker} refuses the subscription to {topic} ({answer}): see that this user may read it"
+                f"{self._broker} refuses the subscription to {topic} ({answer}): check that this user may read it"
             )
         if granted < self._filters[topic]:
             raise BrokerError(

@@ -113,7 +113,7 @@ class Session:
         except msgspec.DecodeError as error:
             raise StateError(
                 f"{self._path} cannot be read ({error}): restore it from a backup, or remove it: then messages of "
-                "QoS 2 that were under way may come twice"
+                "QoS 2 that were in flight may arrive twice"
             ) from error
 
     def is_known(self, arrival: Arrival) -> bool:

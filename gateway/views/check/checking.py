@@ -202,7 +202,7 @@ def thresholds_text(limits: ThresholdsConfig) -> str:
     """Return when VMs are launched, used and terminated."""
     spell = units.DURATION.format
     return (
-        f"start a VM above {spell(limits.start_vm_above_s)}, send above {spell(limits.send_above_s)}, "
+        f"launch a VM above {spell(limits.start_vm_above_s)}, send above {spell(limits.send_above_s)}, "
         f"keep a VM above {spell(limits.keep_vm_above_s)} or if it was sent more than "
         f"{units.SIZE.format(limits.keep_vm_bytes)}; tolerance {spell(limits.tolerance_s)}"
     )

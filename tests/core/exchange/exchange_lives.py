@@ -1,4 +1,4 @@
-"""Random lives of an exchange: what shells and hosts may do, in any order, beside the oracle."""
+"""Random lives of an exchange: everything that shells and hosts may do, in any order, checked by the oracle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEP_S = 0.05
 
 
 class Life:
-    """Random events, of which the answers are those that hosts may give; the oracle follows what is told."""
+    """Random events; answers are those that hosts may give, and the oracle receives every event."""
 
     def __init__(self, seed: int) -> None:
         self.chance = chance = random.Random(seed)
@@ -51,7 +51,7 @@ class Life:
             self.next_seq = SIZE * (at + 1)
 
     def live(self, steps: int) -> None:
-        """Do what the shell, hosts, cloud and scheduler may do, the common things more often."""
+        """Do what the shell, hosts, cloud and scheduler may do, the common actions more often."""
         common = (self.log, self.pack, self.pack, self.end_send, self.end_send, self.answer, self.answer, self.credit)
         some = (self.commit, self.tick, self.open, self.share, self.isolate)
         rare = (self.lose, self.drain, self.hold_or_resume, self.slot_passed, self.answer_a_part_of_a_run)
@@ -165,7 +165,7 @@ class Life:
     # ------------------------------------------------------------------------------------------------ what hosts say
 
     def _some_sent(self) -> tuple[str, int] | None:
-        """A run that a host has; seldom one that is done."""
+        """A run that a host has; rarely one that is done."""
         sent = [(lane, first) for lane, host in sorted(self.oracle.hosts.items()) for first in sorted(host.sent_s)]
         undone = [each for each in sent if each[1] in self.oracle.undone]
         return self.chance.choice(undone if undone and self.chance.random() < 0.8 else sent) if sent else None
@@ -181,7 +181,7 @@ class Life:
         self._answer(lane, first, last)
 
     def _goes_on(self, host: Host, first: int) -> bool:
-        """Whether an answer may cover this run as well as those before it, which are all undone."""
+        """Whether an answer may cover this run together with those before it, which are all undone."""
         return first in host.sent_s and first in self.oracle.undone and first not in self.oracle.before
 
     def _answer(self, lane: str, first: int, last: int) -> None:
@@ -228,7 +228,7 @@ class Life:
     # ---------------------------------------------------------------------------------------------------- at the end
 
     def end(self) -> None:
-        """Let all lanes but one go, and that one behave, until nothing is left."""
+        """Lose all lanes but one, and let that one work properly until nothing is left."""
         self.tell(ev.Resumed)
         for lane in list(self.oracle.hosts):
             del self.oracle.hosts[lane]
@@ -246,7 +246,7 @@ class Life:
         assert self.exchange.is_done(0, self.next_seq - 1)
 
     def _behave(self) -> None:
-        """Let home do one thing that is its turn."""
+        """Let home do its next step."""
         host = self.oracle.hosts[HOME]
         if self.oracle.uncommitted:
             ranges = tuple(sorted(self.oracle.uncommitted))

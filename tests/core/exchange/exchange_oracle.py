@@ -1,4 +1,4 @@
-"""What must be true of an exchange's instructions, told apart from how it comes to them."""
+"""What must be true of an exchange's instructions, independent of how the exchange finds them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.core.exchange.exchange_shell import FakeRun
 
 @dataclass
 class Host:
-    """One lane while it is open: what the shell does for it now, what its host has, and its credit."""
+    """One lane while it is open: the shell's current work for it, the runs at its host, and its credit."""
 
     credit_bytes: int
     in_flight_bytes: int = 0
@@ -39,7 +39,7 @@ class Order:
         self.held: dict[int, tuple[int, float]] = {}
 
     def due(self, now_s: float, *, ticks: bool) -> list[tuple[int, int, bool]]:
-        """Take out, in order, what may go now: (first, last, late)."""
+        """Remove and return, in order, the results that may be released now: (first, last, late)."""
         released: list[tuple[int, int, bool]] = []
         while self.held:
             while self.start in self.out:
@@ -59,7 +59,7 @@ class Order:
 
 
 class Oracle:
-    """Follows what an exchange says. It knows nothing of rooms, queues and shares: only what nobody may ever see."""
+    """Follows the exchange's instructions. It knows no room, queues or shares, only what must never happen."""
 
     def __init__(self, *, ordered: bool, flush_s: float | None, home_only: bool, before: set[int]) -> None:
         self.home_only = home_only
@@ -141,6 +141,6 @@ class Oracle:
                 host.doing = None
 
     def answered(self, now_s: float, first: int, last: int, results: str) -> None:
-        """An answer that is to count is about to be told."""
+        """An answer that is to count will be passed to the exchange next."""
         self.done[first] = results
         self.order.held[first] = (last, now_s)

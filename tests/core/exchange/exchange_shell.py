@@ -1,4 +1,4 @@
-"""An exchange with hosts in the test's hand; every invariant is checked after each event."""
+"""An exchange with hosts that the test controls; every invariant is checked after each event."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class FakeRun:
 
 
 class Shell:
-    """Carries out what an exchange wants, on a clock that the test moves.
+    """Carries out the exchange's instructions, on a clock that the test moves.
 
-    A run has a payload of one byte an event. ``passes`` says how many of a run's rows are sent; ``slow`` lanes do not
-    end a send before the test says so, and ``packs`` False leaves packing to it.
+    A run has a payload of one byte an event. ``passes`` says how many of a run's rows are sent. ``slow`` lanes do not
+    finish a send before the test does it. If ``packs`` is False, the test packs.
     """
 
     def __init__(self, *, committed: Iterable[tuple[int, int]] = (), flush_s: float | None = 30.0, **kw: Any) -> None:
@@ -51,7 +51,7 @@ class Shell:
         self._attempts: dict[tuple[str, int], int] = {}
 
     def tell(self, kind: Any, **fields: Any) -> list[Any]:
-        """Let the exchange handle an event of now, and do what it wants; return what was wanted and told."""
+        """Let the exchange handle an event now, carry out its instructions, and return them."""
         out: list[Any] = []
         events = deque([kind(at_s=self.now_s, **fields)])
         while events:

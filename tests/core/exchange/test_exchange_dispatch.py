@@ -1,4 +1,4 @@
-"""Who gets the next run: shares, home, draining lanes, holding, and results that wait."""
+"""Which lane gets the next run: shares, home, draining lanes, holding, and waiting results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.core.exchange.exchange_shell import Shell, of
 
 
 def serve(shell: Shell, lane: str) -> None:
-    """Answer all that is open in a lane, till nothing is."""
+    """Answer all open runs of a lane, until there are none."""
     while open_now := shell.exchange.lane(lane).first_seqs:
         for first in open_now:
             shell.answer(lane, first, shell.runs[first].last_seq)

@@ -1,4 +1,4 @@
-"""Packing, sending and credit; a lane's room and rate; runs in which bad rows are looked for."""
+"""Packing, sending and credit; a lane's room and rate; runs whose bad rows are being isolated."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_whatever_happens_each_run_is_released_once_and_in_order(seed: int, step
 
 
 def test_such_lives_have_everything_in_them() -> None:
-    """Else the test above would show little."""
+    """Otherwise the test above would show little."""
     told: list[Any] = []
     for seed in range(60):
         life = Life(seed)

@@ -28,7 +28,7 @@ def shuffled_runs(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 def marked_inversions(releases: list[Released[str]]) -> None:
-    """Fail on a release that comes after a later one and does not say so, or says so without need."""
+    """Fail on a release that comes after a later one and is not marked, or is marked without need."""
     highest = -1
     for release in releases:
         assert release.late == (release.first_seq < highest)

@@ -28,7 +28,7 @@ def with_overdue_runs() -> Shell:
 
 
 def change_home(shell: Shell, credit_bytes: int = 1 << 20) -> None:
-    """Home is lost and back before any run could go elsewhere."""
+    """Home is lost and returns before any run could go elsewhere."""
     shell.tell(ev.Held)
     shell.lose(HOME)
     shell.open(HOME, credit_bytes)

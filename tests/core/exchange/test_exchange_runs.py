@@ -1,4 +1,4 @@
-"""Where a run is from logged to committed: answers, duplicates, commits, and its story."""
+"""Where a run is from logged to committed: answers, duplicates, commits, and its history."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from tests.core.exchange.exchange_shell import PATIENCE
 
 
 def watch(usual_s: float | None = None) -> LaneWatch:
-    """A lane with work at time 0, that usually takes ``usual_s``."""
+    """A lane with work at time 0 that usually takes ``usual_s``."""
     new = LaneWatch(PATIENCE)
     if usual_s is not None:
         new.answered(0.0, -usual_s)

@@ -1,4 +1,4 @@
-"""What users would write: functions of a frame of events."""
+"""Functions as users write them: functions of a frame of events."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def totals(events: DataFrame) -> DataFrame:
 
 
 def told(events: DataFrame) -> DataFrame:
-    """Return with each event what the session and its JVM were told: a setting, and the bytes of heap."""
+    """Return with each event the session's settings: a Spark setting, and the bytes of heap."""
     session = events.sparkSession
     jvm = session.sparkContext._jvm  # noqa: SLF001 -- PySpark has no other way to its JVM
     heap_bytes = jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
@@ -91,6 +91,6 @@ class _Totals(StatefulProcessor):
 
 
 def counted(events: DataFrame) -> DataFrame:
-    """Return how many events each window of ten seconds has, once no more can come into it."""
+    """Return how many events each window of ten seconds has, once no more events can come into it."""
     windows = events.withWatermark("at", "5 seconds").groupBy(window("at", "10 seconds")).count()
     return windows.select("window.start", "count")

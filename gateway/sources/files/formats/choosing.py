@@ -35,4 +35,4 @@ def open_by_name(path: Path, schema: pa.Schema, *, strict: bool) -> FileReader:
             case _:
                 raise SourceError(f"{path} has an unsupported type")
     except FileNotFoundError as error:
-        raise SourceError(f"{path} is not there any more: restore the file") from error
+        raise SourceError(f"{path} no longer exists: restore the file") from error

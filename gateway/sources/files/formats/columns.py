@@ -30,7 +30,7 @@ class Conformer:
 
     def __init__(self, path: Path, found: pa.Schema, schema: pa.Schema, *, strict: bool) -> None:
         if len(set(found.names)) < len(found.names):
-            raise SourceError(f"{path}: two columns have one name; rename one")
+            raise SourceError(f"{path}: two columns have the same name; rename one")
         check_columns(path, found.names, schema, strict=strict)
         self.wanted = [name for name in schema.names if name in found.names]
         self._schema = schema
