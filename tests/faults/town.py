@@ -51,6 +51,8 @@ ONE_VM = {
 }
 READY_DEADLINE_S = 120.0
 FEW_PAUSE_S = 0.5
+# A VM on which Spark cannot open four queries in time, since the machine is busy, is given up, and another one launched.
+LAUNCHED_S = 600.0
 # What is sent must have arrived so long after the last fault; generous, since the machine is noisy.
 ARRIVAL_DEADLINE_S = 180.0
 
@@ -299,7 +301,7 @@ class Town:
         """
         self._posted.pause_s = FEW_PAUSE_S
         self._posted.start()
-        until(lambda: self.gateway.look() > 0, "runs are under way on a VM")
+        until(lambda: self.gateway.look() > 0, "runs are under way on a VM", LAUNCHED_S)
         self._posted.pause_s = PAUSE_S
         for sender in self.senders:
             if sender is not self._posted:
