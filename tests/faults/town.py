@@ -51,7 +51,7 @@ ONE_VM = {
 }
 READY_DEADLINE_S = 120.0
 FEW_PAUSE_S = 0.5
-# A VM on which Spark cannot open four queries in time, since the machine is busy, is given up, and another one launched.
+# On a busy machine Spark may fail to open four queries in time: that VM is terminated, and another one launched.
 LAUNCHED_S = 600.0
 # What is sent must have arrived so long after the last fault; generous, since the machine is noisy.
 ARRIVAL_DEADLINE_S = 180.0
