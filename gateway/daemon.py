@@ -23,6 +23,7 @@ from gateway.hosts.enrol import Dial, dial, prepare_warm
 from gateway.hosts.mastercheck import see_master
 from gateway.hosts.rotation import Rotation, RotationRefusedError
 from gateway.journal.deadletters import ReplayRefusedError
+from gateway.query.flow.memory import MemoryPool
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import make_home
 from gateway.query.supervision.supervision import Supervision
@@ -40,7 +41,6 @@ from infra.together import all_or_none, end_tasks
 from policies.signals import Command, DrainAll, Event, QueryOpened, SlotEnded, StopAll
 
 _LOG = logging.getLogger(__name__)
-_HELD_BYTES = 128_000_000
 _POLL_S = 0.1
 _LAUNCHES_UNTIL_DRAINED = 5
 """After this many failed launches of an engine host in a row, a gateway that runs until drained gives up."""
@@ -87,6 +87,7 @@ class Daemon:
             clock=clock,
         )
         self._cloud = make_cloud(config, clock)
+        self._memory = MemoryPool(config.gateway.memory_bytes)
         self._queries = {name: self._make_query(name) for name in config.upstream_first}
         for folder in queries_without_config(self._state_dir / "queries", config.queries):
             _LOG.warning(
@@ -284,7 +285,7 @@ class Daemon:
             query,
             folder=self._state_dir / "queries" / name,
             code_path=code_path_for(query.function, self._config.folder),
-            held_bytes=_HELD_BYTES // len(self._config.queries),
+            memory=self._memory.share(),
             profiler=self._profiler,
             clock=self._clock,
             upstream=self._upstream,
@@ -369,4 +370,4 @@ class Daemon:
         running = self.phase in ("running", "stopping")
         spent = money(self._scheduler, self._clock.now(), self._clock.wall())
         supervisors = self._supervision.of if running else {}
-        return status_text(self.phase, self._scheduler.vms, supervisors, self._latencies, spent)
+        return status_text(self.phase, self._scheduler.vms, supervisors, self._latencies, spent, self._memory)

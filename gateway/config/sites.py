@@ -24,6 +24,7 @@ from gateway.config.words.fields import (
     Master,
     QueryName,
     Section,
+    Size,
     SparkSetting,
     SparkValue,
     refuse,
@@ -55,6 +56,7 @@ class GatewayConfig(Section):
         state_dir: run logs, keys and the records of hosts; one gateway at a time uses it.
         slot_s: time step of the switching functions.
         orphan_after_s: an engine host without a gateway exits after this long.
+        memory_bytes: bound on the events and results that all queries hold in memory together.
         fleet: a name that one gateway at a time owns, on any machine; another one waits until the owner stops.
         object_store: where the lease of the fleet is stored.
     """
@@ -63,6 +65,7 @@ class GatewayConfig(Section):
     slot_s: LongerThanZero = Field(default=1.0, alias="slot")
     api: ApiConfig = ApiConfig()
     orphan_after_s: LongerThanZero = Field(default=60.0, alias="orphan_after")
+    memory_bytes: Annotated[Size, Field(ge=2**24)] = Field(default=2**29, alias="memory")
     fleet: QueryName | None = None
     object_store: BucketConfig | BucketFolderConfig | None = None
 

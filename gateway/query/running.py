@@ -22,6 +22,7 @@ from gateway.query.endpoints import Endpoints
 from gateway.query.flow.delivery import PACE, Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.letters import LetterLog
+from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.moves import Loss
 from gateway.query.flow.pipeline import PATIENCE, Pipeline
 from gateway.query.flow.run import Run
@@ -35,7 +36,6 @@ from gateway.sinks.base import Sink
 from gateway.sources.base import SourceUnavailableError
 from infra.clock import Clock
 from infra.failpoints import reached
-from infra.gate import ByteGate
 from infra.link.channel import LinkLost
 from infra.messages import QueryPlan
 from infra.threads import run_to_end
@@ -57,7 +57,7 @@ class RunningQuery(QueryState):
         config: the query's config.
         folder: its part of the state_dir.
         code_path: the folder of the user's functions, or empty.
-        held_bytes: bound on input bytes in memory.
+        memory: what the query may hold.
         profiler: measures it.
         clock: time.
         upstream: see ``SourceContext``.
@@ -75,7 +75,7 @@ class RunningQuery(QueryState):
         *,
         folder: Path,
         code_path: str,
-        held_bytes: int,
+        memory: MemoryShare,
         profiler: Profiler,
         clock: Clock,
         upstream: Callable[[str], tuple[Path, Callable[[], bool]]],
@@ -94,7 +94,7 @@ class RunningQuery(QueryState):
         self._clock = clock
         self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write)
         self._on_failed, self._on_overdue = on_failed, on_overdue
-        self._held_bytes, self._patience, self._pace = held_bytes, patience, pace
+        self._memory, self._patience, self._pace = memory, patience, pace
         self._tasks: list[asyncio.Task[None]] = []
         self._news = CommitNews(name)
         self._reading: asyncio.Task[None] | None = None
@@ -140,8 +140,7 @@ class RunningQuery(QueryState):
         """See ``Deliverer.begin``. If it fails, everything of the query is closed again."""
         self._home, self._identity, self._only_finishes = home, identity, only_finish
         self._error = None
-        # The bytes that an earlier start held are gone with its pipeline.
-        self._gate = ByteGate(self._held_bytes)
+        self._memory = self._memory.renewed()
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._close_on, home)
             await self._open_all(await opener.open_at(home, identity), undo)
@@ -184,7 +183,7 @@ class RunningQuery(QueryState):
             bad_rows=self._bad_rows,
             flush_s=None if order is None else order.flush_s,
             ordered=order is not None,
-            gate=self._gate,
+            memory=self._memory,
             profiler=self._profiler,
             tally=self.tally,
             clock=self._clock,
@@ -209,7 +208,7 @@ class RunningQuery(QueryState):
             # The remaining runs of an old definition are not read by a schedule.
             schedule=None if self._only_finishes else schedule,
             limits=RunLimits(runs.max_events, runs.max_bytes, runs.linger_s),
-            gate=self._gate,
+            memory=self._memory,
             clock=self._clock,
             order_column=order.by if order is not None and order.by != "arrival" else None,
             on_run=self._take,
@@ -286,6 +285,7 @@ class RunningQuery(QueryState):
         self._started = False
         await end_tasks(*self._tasks)
         await self._news.stop()
+        self._memory.close()
         await self.pipeline.close()
         await self._source.close()
 

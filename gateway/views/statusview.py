@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from gateway.query.flow.memory import MemoryPool
 from gateway.query.supervision.supervisor import Supervisor
 from infra.link.client import LinkStats
 
@@ -16,6 +17,7 @@ def status_text(
     supervisors: Mapping[str, Supervisor],
     latencies: Mapping[str, float],
     money: Mapping[str, object],
+    memory: MemoryPool,
 ) -> str:
     """Return it as JSON.
 
@@ -25,12 +27,14 @@ def status_text(
         supervisors: of the queries, by name; none before the gateway runs.
         latencies: of the slot that ended last, in s, by query.
         money: see ``gateway.views.moneyview``.
+        memory: what all queries hold.
     """
     return json.dumps(
         {
             "phase": phase,
             "vms": {name: str(state) for name, state in vms.items()},
             "money": money,
+            "memory": {"held_bytes": memory.held_bytes, "limit_bytes": memory.limit_bytes},
             "links": {
                 name: _link(lane.link)
                 for supervisor in supervisors.values()

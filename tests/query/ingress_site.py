@@ -15,13 +15,13 @@ import pytest
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.ingress import Ingress, RunLimits
+from gateway.query.flow.memory import MemoryPool
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.sources.base import BlockingSource, Chunk
 from gateway.sources.files.table import TableSource
 from gateway.sources.schedule import Schedule
 from gateway.sources.threaded import ThreadedSource
-from infra.gate import ByteGate
 from tests.support.gateway_doubles import ManualClock
 
 SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
@@ -52,7 +52,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clock = ManualClock()
-        self.gate = ByteGate(1 << 30)
+        self.memory = MemoryPool(1 << 31).share()
         self.runs: list[Run] = []
         self.waiting_runs, self.served_per_s = 0, 0.0
         self.dead_letters = DeadLetterFile(folder / "dead.jsonl")
@@ -77,7 +77,7 @@ class Site:
             dead_letters=self.dead_letters,
             schedule=None if rate is None else Schedule([(1.0, rate)]),
             limits=limits,
-            gate=self.gate,
+            memory=self.memory,
             clock=self.clock,
             order_column=order_column,
             on_run=on_run or self.runs.append,

@@ -17,6 +17,7 @@ from gateway.config import load
 from gateway.core.decide.profiler import Profiler
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import dial
+from gateway.query.flow.memory import MemoryPool
 from gateway.query.flow.pipeline import PATIENCE
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
@@ -85,7 +86,7 @@ async def running(folder: Path, home: Connection, patience: Patience = PATIENCE)
         load(folder / "config.yaml").queries["q"],
         folder=folder / "state" / "queries" / "q",
         code_path="",
-        held_bytes=1 << 24,
+        memory=MemoryPool(1 << 25).share(),
         profiler=Profiler(1.0, {"q": "mean"}),
         clock=CLOCK,
         upstream=lambda _: pytest.fail("no query is read"),

@@ -15,12 +15,12 @@ from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
 from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.delivery import HELD_BYTES_MAX
+from gateway.query.flow.memory import MemoryPool, MemoryShare
 from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from gateway.query.flow.statistics import Tally
 from gateway.sinks.parts.filesink import FileSink
-from infra.gate import ByteGate
 from policies.failures.poison import BadRows
 from tests.support.file_parts import parts
 from tests.support.gateway_doubles import FakeHost, ManualClock, events, opened
@@ -38,10 +38,11 @@ class Query:
         flush_s: float | None = 30.0,
         ordered: bool = True,
         held_bytes_max: int = HELD_BYTES_MAX,
+        memory: MemoryShare | None = None,
     ) -> None:
         self.folder = folder
         self.clock = ManualClock()
-        self.gate = ByteGate(1 << 30)
+        self.memory = memory or MemoryPool(1 << 31).share()
         self.log = RunLog(folder / "runs.log", LogHead("me", self.clock.wall()))
         self.sink = FileSink(folder / "out", owner="me", format="jsonl", ordered=ordered)
         self.letters = DeadLetterFile(folder / "dead.jsonl")
@@ -61,7 +62,7 @@ class Query:
             bad_rows=BadRows(0.2),
             flush_s=flush_s,
             ordered=ordered,
-            gate=self.gate,
+            memory=self.memory,
             profiler=self.profiler,
             tally=Tally(),
             clock=self.clock,
@@ -100,14 +101,14 @@ class Query:
         run = Run(first, last, batch, self.clock.now(), batch.nbytes, disordered=disordered)
         if first >= self.log.next_seq:
             self.log.append([RunRecord(first, last, Position(first), Position(last + 1), self.clock.wall())])
-        self.gate.take(run.raw_bytes)
+        self.memory.take(run.raw_bytes)
         self.pipeline.offer(run)
 
     def offer_unlogged(self, first: int, last: int) -> None:
         """The same, with a disk that accepts no write."""
         batch = events(first, last)
         run = Run(first, last, batch, self.clock.now(), batch.nbytes)
-        self.gate.take(run.raw_bytes)
+        self.memory.take(run.raw_bytes)
         self.pipeline.offer(run)
 
     async def pass_time(self, seconds: float) -> None:

@@ -16,10 +16,10 @@ from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile
 from gateway.query.flow.ingress import RunLimits
+from gateway.query.flow.memory import MemoryPool, MemoryShare
 from gateway.query.flow.run import BATCH_RUNS_MAX, Run
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from gateway.sources.base import SourceError
-from infra.gate import ByteGate
 from tests.query.ingress_site import ROW_BYTES, SCHEMA, Site, Trickle, site, table_source
 from tests.support.gateway_doubles import ManualClock
 from tests.support.source_data import LinesSource
@@ -105,25 +105,25 @@ def test_at_the_time_a_run_closes_it_can_be_read_whatever_the_rounding(
 
 
 async def test_back_pressure_cannot_hide_a_backlog(site: Site) -> None:
-    site.gate = ByteGate(10 * ROW_BYTES)
+    site.memory = MemoryPool(20 * ROW_BYTES).share()
     async with site.started(table_source(1000), limits=RunLimits(10, 1 << 30, 0.1), rate=100.0) as ingress:
         await until(lambda: site.clock.sleeper_count == 1)
         assert ingress.oldest_unread_s() == 1000.0
         site.clock.advance(5.0)
         await until(lambda: len(site.runs) == 1)
-        # The gate is full: nothing more is read, but what is due is known, and how old it is.
+        # The memory is in use: nothing more is read, but what is due is known, and how old it is.
         assert ingress.due_unread_count() == 501 - 10
         assert ingress.oldest_unread_s() == pytest.approx(1000.1)
         assert site.runs[0].arrival_s == pytest.approx(1000.045)
         site.clock.advance(2.0)
         assert ingress.due_unread_count() == 701 - 10
-        site.gate.give(site.runs[0].raw_bytes)
+        site.memory.give(site.runs[0].raw_bytes)
         await until(lambda: len(site.runs) == 2)
         assert site.runs[1].arrival_s == pytest.approx(1000.145), "late reading does not make an event younger"
 
 
 async def test_what_does_not_exist_is_never_due(site: Site) -> None:
-    site.gate = ByteGate(1)
+    site.memory = MemoryPool(2).share()
     async with site.started(table_source(10), limits=RunLimits(10, 1 << 30, 0.1), rate=100.0) as ingress:
         await until(lambda: site.clock.sleeper_count == 1)
         site.clock.advance(60.0)
@@ -131,18 +131,18 @@ async def test_what_does_not_exist_is_never_due(site: Site) -> None:
         assert (ingress.due_unread_count(), ingress.oldest_unread_s()) == (0, None)
 
 
-async def test_the_gate_bounds_what_is_held(site: Site) -> None:
-    site.gate = ByteGate(35 * ROW_BYTES)
+async def test_the_memory_bounds_what_is_held(site: Site) -> None:
+    site.memory = MemoryPool(70 * ROW_BYTES).share()
     async with site.started(table_source(500), limits=RunLimits(10, 1 << 30, 0.1)) as ingress:
         given = 0
         while not ingress.finished:
-            await until(lambda: ingress.finished or site.gate.held_bytes >= 35 * ROW_BYTES)
-            assert site.gate.held_bytes <= 45 * ROW_BYTES
+            await until(lambda: ingress.finished or site.memory.held_bytes >= 35 * ROW_BYTES)
+            assert site.memory.held_bytes <= 45 * ROW_BYTES
             while given < len(site.runs):
-                site.gate.give(site.runs[given].raw_bytes)
+                site.memory.give(site.runs[given].raw_bytes)
                 given += 1
     assert site.cut()[-1][1] == 499
-    assert site.gate.held_bytes == 0
+    assert site.memory.held_bytes == 0
 
 
 async def test_a_run_is_logged_before_it_is_handed_over(site: Site) -> None:
@@ -254,13 +254,13 @@ async def test_recovery_waits_for_room(site: Site) -> None:
     async with site.started(table_source(100), limits=RunLimits(10, 1 << 30, 0.1)) as ingress:
         await until(lambda: ingress.finished)
     before, site.runs = site.cut(), []
-    site.gate = ByteGate(20 * ROW_BYTES)
+    site.memory = MemoryPool(40 * ROW_BYTES).share()
 
     async def give() -> None:
         for at in range(10):
             await until(lambda at=at: len(site.runs) > at)  # type: ignore[misc]
-            assert site.gate.held_bytes <= 20 * ROW_BYTES
-            site.gate.give(site.runs[at].raw_bytes)
+            assert site.memory.held_bytes <= 20 * ROW_BYTES
+            site.memory.give(site.runs[at].raw_bytes)
 
     giving = asyncio.create_task(give())
     async with site.started(table_source(100)):
@@ -318,7 +318,7 @@ async def test_a_stateful_query_gets_runs_again_although_their_results_are_in(
     assert [run.first_seq for run in site.runs] == again
 
 
-class WatchedGate(ByteGate):
+class WatchedShare(MemoryShare):
     """Reports whether somebody waits for room."""
 
     waits = False
@@ -333,11 +333,11 @@ async def test_runs_of_a_micro_batch_that_runs_again_are_held_all_at_once(site: 
     async with site.started(table_source(30), limits=RunLimits(10, 1 << 30, 0.1)) as ingress:
         await until(lambda: ingress.finished)
     everything = IntervalSet([(0, 29)])
-    site.gate = gate = WatchedGate(0)
+    site.memory = memory = WatchedShare(MemoryPool(0))
     site.runs = []
     async with site.started(table_source(30), done=everything, run=False) as ingress:
         recovery = asyncio.create_task(ingress.recover(everything, 0, 20))
-        await until(lambda: gate.waits)
+        await until(lambda: memory.waits)
         assert site.cut() == [(0, 9), (10, 19)], "what comes after the batch waits for room"
         recovery.cancel()
         await asyncio.gather(recovery, return_exceptions=True)

@@ -67,7 +67,7 @@ async def test_a_cut_of_ten_minutes_loses_nothing_and_doubles_nothing(query: Que
             await query.all_committed()
         assert again.runs, "the next VM serves"
         assert far.link.closed_with is None, "an answer that comes late is no offence"
-        assert query.gate.held_bytes == 0
+        assert query.memory.held_bytes == 0
     rows = query.rows()
     assert [row["id"] for row in rows] == [*range(events.count)], "each once, in order"
     assert {row["lane"] for row in rows if row["id"] in under_way} == {HOME}

@@ -71,7 +71,7 @@ async def test_answers_that_are_lost_doubled_and_reordered_leave_every_result_on
         for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
-        assert query.gate.held_bytes == 0
+        assert query.memory.held_bytes == 0
         assert query.pipeline.idle
         assert max(run.attempt for host in query.all_hosts for run in host.runs) > 1
     assert query.ids() == [*range(1000)]
@@ -111,7 +111,7 @@ async def test_an_overdue_run_goes_to_another_lane_and_a_late_answer_with_a_row_
         await home.all_heard()
         await cloud.all_heard()
         assert [host.link.closed_with for host in (home, cloud)] == [None, None]
-        assert query.gate.held_bytes == 0
+        assert query.memory.held_bytes == 0
     assert query.ids() == [i for i in range(30) if i != 25]
     assert [row["lane"] for row in query.rows()] == ["vm1"] * 10 + [HOME] * 10 + ["vm1"] * 9
     assert b"boom" in (query.folder / "dead.jsonl").read_bytes()

@@ -26,7 +26,7 @@ async def test_from_offer_to_sink_at_home(query: Query) -> None:
             query.offer(first, first + 9)
         await query.all_committed()
         assert query.ids() == [*range(50)]
-        assert query.gate.held_bytes == 0
+        assert query.memory.held_bytes == 0
         assert query.committed[-1] == 49
         assert query.log.runs == []
         assert (query.pipeline.tally.events, query.pipeline.tally.results) == (50, 50)
@@ -73,7 +73,7 @@ async def test_runs_of_a_lane_that_is_taken_out_go_elsewhere_and_its_late_answer
         query.offer(10, 19)
         await until(lambda: len(cloud.runs) == 2)
         cloud.answer(0, 9)
-        await until(lambda: query.gate.held_bytes < events(0, 19).nbytes)
+        await until(lambda: query.memory.held_bytes < events(0, 19).nbytes)
         await query.pipeline.remove_lane("vm1")
         assert query.pipeline.lane_idle("vm1")
         cloud.answer(10, 19)
@@ -87,7 +87,7 @@ async def test_runs_of_a_lane_that_is_taken_out_go_elsewhere_and_its_late_answer
         home.answer(10, 19)
         await query.all_committed()
         assert cloud.link.closed_with is None, "an answer that comes late is no offence"
-        assert query.gate.held_bytes == 0
+        assert query.memory.held_bytes == 0
     assert [row["lane"] for row in query.rows()] == ["vm1"] * 10 + [HOME] * 10
     assert query.ids() == [*range(20)]
 
@@ -102,7 +102,7 @@ async def test_an_answer_that_comes_twice_is_dropped(query: Query) -> None:
         home.answer(0, 9)
         home.answer(10, 19)
         await query.all_committed()
-        assert query.gate.held_bytes == 0
+        assert query.memory.held_bytes == 0
     assert query.ids() == [*range(20)]
     assert query.pipeline.tally.results == 20
 
@@ -193,7 +193,7 @@ async def test_one_answer_may_complete_several_runs_of_a_stateful_query(tmp_path
         home.answer(0, 19, [7])
         await query.all_committed()
         assert query.ids() == [7]
-        assert query.gate.held_bytes == 0
+        assert query.memory.held_bytes == 0
         assert query.committed == [19]
         assert [run.first_seq for run in query.log.runs] == [0, 10], "the last batch may have to run again"
         query.offer(20, 29)
@@ -219,7 +219,7 @@ async def test_a_batch_that_runs_again_after_a_restart_is_dropped_and_its_commit
         home.answer(0, 9, [3])
         await query.all_committed()
         assert query.committed == [9]
-        assert query.gate.held_bytes == 0
+        assert query.memory.held_bytes == 0
     assert query.ids() == [3]
 
 
@@ -429,7 +429,7 @@ async def test_whatever_lanes_do_each_result_comes_once_and_inversions_are_marke
         query.pipeline.set_shares({HOME: 1.0})
         async with serving(query.add_host(HOME)):
             await query.all_committed()
-        assert query.gate.held_bytes == 0
+        assert query.memory.held_bytes == 0
     assert query.failed == []
     assert sorted(query.ids()) == [*range(next_seq)]
     if ordered:

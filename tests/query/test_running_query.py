@@ -11,6 +11,7 @@ import pytest
 from gateway.config import Config, load
 from gateway.core.decide.profiler import Profiler
 from gateway.journal.deadletters import ReplayRefusedError, dead_letter
+from gateway.query.flow.memory import MemoryPool
 from gateway.query.flow.pipeline import PATIENCE
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
@@ -42,7 +43,7 @@ class Made:
     def __call__(
         self,
         *,
-        held_bytes: int = 1,  # so that one run fills it
+        memory_bytes: int = 2,  # so that one run fills its share
         on_overdue: Callable[[str, str], None] = lambda *_: None,
         patience: Patience = PATIENCE,
     ) -> RunningQuery:
@@ -54,7 +55,7 @@ class Made:
             self._config.queries["q"],
             folder=self._folder / "state" / "queries" / "q",
             code_path="",
-            held_bytes=held_bytes,
+            memory=MemoryPool(memory_bytes).share(),
             profiler=Profiler(1.0, {"q": "mean"}),
             clock=SystemClock(),
             upstream=no_upstream,  # type: ignore[arg-type]
@@ -124,7 +125,7 @@ async def test_a_stateful_query_that_is_told_to_stop_reads_no_more_on_a_new_home
 
 
 async def test_dead_letters_come_back_although_the_source_has_ended(made: Made, tmp_path: Path) -> None:
-    query = made(held_bytes=1 << 20)
+    query = made(memory_bytes=1 << 21)
     with pytest.raises(ReplayRefusedError, match="accepts no events now"):
         await query.replay_dead_letters()
     with (tmp_path / "in.jsonl").open("a") as file:

@@ -18,6 +18,7 @@ from gateway.core.decide.profiler import Profiler
 from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.delivery import Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
+from gateway.query.flow.memory import MemoryPool
 from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.query.flow.statistics import Tally
@@ -25,7 +26,6 @@ from gateway.sinks.parts.filesink import FileSink
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.threaded import ThreadedSource
 from infra.clock import SystemClock
-from infra.gate import ByteGate
 from infra.messages import Poison
 from policies.failures.poison import BadRows
 from policies.signals import HOME
@@ -84,7 +84,7 @@ async def main(folder: Path, mode: str) -> None:
     letters = DeadLetterFile(folder / "dead.jsonl")
     log = SmallLog(folder / "runs.log", LogHead("me", clock.wall()))
     sink = FileSink(folder / "out", owner="me", format="jsonl", ordered=True)
-    gate = ByteGate(20_000)
+    memory = MemoryPool(40_000).share()
     pipeline = Pipeline(
         "q",
         stateful=False,
@@ -94,7 +94,7 @@ async def main(folder: Path, mode: str) -> None:
         bad_rows=BadRows(0.2),
         flush_s=0.02,
         ordered=True,
-        gate=gate,
+        memory=memory,
         profiler=Profiler(1.0, {"q": "mean"}),
         tally=Tally(),
         clock=clock,
@@ -113,7 +113,7 @@ async def main(folder: Path, mode: str) -> None:
         dead_letters=letters,
         schedule=None,
         limits=RunLimits(7, 1 << 20, 1.0),
-        gate=gate,
+        memory=memory,
         clock=clock,
         order_column=None,
         on_run=pipeline.offer,

@@ -15,6 +15,7 @@ import pyarrow as pa
 from gateway.config import Config, load
 from gateway.core.decide.profiler import Profiler
 from gateway.query.flow.delivery import Pace
+from gateway.query.flow.memory import MemoryPool
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import Completed, Credit, OpenQuery, QueryPlan, QueryReady, QueryRefused, RunMessage
@@ -150,7 +151,7 @@ class Site:
             self.config(**said).queries["q"],
             folder=self.folder / "state" / "queries" / "q",
             code_path=str(self.folder) if "function" in said else "",
-            held_bytes=1 << 20,
+            memory=MemoryPool(1 << 21).share(),
             profiler=Profiler(1.0, {"q": "mean"}),
             clock=SystemClock(),
             upstream=lambda name: (self.folder / name, lambda: True),

@@ -151,6 +151,13 @@ class Resumed(_At):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsBounded(_At):
+    """From now on dispatch stops at this many bytes of uncommitted results (at least 1), or at ``held_bytes_max``."""
+
+    bound_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Committed(_At):
     """The sink has committed these closed ranges of seq, all released before. A range may span several releases."""
 
@@ -180,6 +187,7 @@ ExchangeEvent: TypeAlias = (
     | Credited
     | Held
     | Resumed
+    | ResultsBounded
     | Committed
     | Tick
     | SlotPassed

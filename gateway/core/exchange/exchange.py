@@ -18,6 +18,7 @@ from gateway.core.exchange.events import (
     LaneLost,
     LaneOpened,
     Packed,
+    ResultsBounded,
     Resumed,
     RunLogged,
     Sent,
@@ -95,6 +96,10 @@ class Exchange(ExchangeViews[R, A]):
                 self._held = True
             case Resumed():
                 self._held = False
+            case ResultsBounded():
+                if event.bound_bytes < 1:
+                    raise ValueError(f"a query without results must be able to go on: {event}")
+                self._outbox.bound_bytes = event.bound_bytes
             case Committed():
                 for first_seq, last_seq in self._outbox.commit(event.ranges):
                     self._runs.forget(first_seq, last_seq)

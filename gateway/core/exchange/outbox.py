@@ -29,25 +29,30 @@ class Outbox(Generic[A]):
 
     Args:
         reorderer: puts them in order.
-        held_bytes_max: with more bytes than this, only runs are dispatched that results wait for.
+        held_bytes_max: with at least so many bytes, only runs are dispatched that results wait for.
+
+    Attributes:
+        held_bytes: bytes of results from answered to committed.
+        bound_bytes: a second such limit, which changes with the memory that other queries leave.
     """
 
     def __init__(self, reorderer: Reorderer[Outcome[A]], held_bytes_max: int) -> None:
         self._reorderer = reorderer
         self._held_bytes_max = held_bytes_max
-        self._held_bytes = 0
+        self.held_bytes = 0
+        self.bound_bytes = held_bytes_max
         self._uncommitted: dict[int, tuple[int, int]] = {}
 
     def takes(self, first_seq: int) -> bool:
         """Return whether a run may be dispatched: when full, only one that is late, or that held results wait for."""
         next_seq = self._reorderer.next_seq
-        if self._held_bytes < self._held_bytes_max or first_seq < next_seq:
+        if self.held_bytes < min(self._held_bytes_max, self.bound_bytes) or first_seq < next_seq:
             return True
         return first_seq == next_seq and self._reorderer.held_count > 0
 
     def complete(self, first_seq: int, last_seq: int, outcome: Outcome[A], now_s: float) -> list[Released[Outcome[A]]]:
         """Add results that are not a duplicate; return what may be released because of them."""
-        self._held_bytes += outcome.result_bytes
+        self.held_bytes += outcome.result_bytes
         return self._note(self._reorderer.complete(first_seq, last_seq, outcome, now_s))
 
     def flush(self, now_s: float) -> list[Released[Outcome[A]]]:
@@ -70,7 +75,7 @@ class Outbox(Generic[A]):
             raise ValueError(f"{released} are committed, some of them twice")
         for first_seq, _ in released:
             _, result_bytes = self._uncommitted.pop(first_seq)
-            self._held_bytes -= result_bytes
+            self.held_bytes -= result_bytes
         return released
 
     def _releases_in(self, first_seq: int, last_seq: int) -> list[tuple[int, int]]:
@@ -110,7 +115,7 @@ class Outbox(Generic[A]):
         _assert_same(((first, last) for first, last, _ in kept), held)
         _assert_same(((first, last) for first, (last, _) in self._uncommitted.items()), released)
         summed = sum(item.result_bytes for *_, item in kept) + sum(size for _, size in self._uncommitted.values())
-        assert self._held_bytes == summed, f"{self._held_bytes} bytes of results are counted, {summed} are here"
+        assert self.held_bytes == summed, f"{self.held_bytes} bytes of results are counted, {summed} are here"
         next_seq = self._reorderer.next_seq
         stuck = [first for first, *_ in kept if first <= next_seq]
         assert not stuck, f"{stuck} are held, and {next_seq} is waited for"

@@ -207,6 +207,11 @@ class ExchangeViews(Generic[R, A]):
         return self._outbox.held_count
 
     @property
+    def result_bytes(self) -> int:
+        """Bytes of results that are not committed yet."""
+        return self._outbox.held_bytes
+
+    @property
     def late_count(self) -> int:
         """Answers that were released after later ones, and marked so."""
         return self._outbox.late_count

@@ -11,17 +11,17 @@ import pyarrow.compute as pc
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetter, DeadLetterFile, dead_letter
 from gateway.query.flow.linger import Linger
+from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog, RunRecord
 from gateway.sources.base import Chunk, DeadRecord, Source, SourceError, SourceUnavailableError
 from gateway.sources.schedule import DueTimes
 from infra.clock import Clock
-from infra.gate import ByteGate
 from infra.retries import Outage
 from infra.threads import run_to_end
 from policies.switching.shedding import Sampler
 
-# How often to look again at a source without new records, or at a full gate.
+# How often to look again at a source without new records, or at memory that is in use.
 _POLL_S = 0.05
 
 
@@ -43,7 +43,7 @@ class Ingress:
         dead_letters: the file for undecodable records.
         schedule: when records are due; None for a source that is read as fast as possible.
         limits: when a run is closed.
-        gate: the bound on bytes in memory; the owner of a run releases its bytes.
+        memory: what the query holds, and may hold; the owner of a run releases its bytes.
         clock: time.
         order_column: the event-time column; an event that is older than an earlier one is out of order. Or None.
         on_run: receives each run, in order of seq.
@@ -62,7 +62,7 @@ class Ingress:
         dead_letters: DeadLetterFile,
         schedule: DueTimes | None,
         limits: RunLimits,
-        gate: ByteGate,
+        memory: MemoryShare,
         clock: Clock,
         order_column: str | None,
         on_run: Callable[[Run], None],
@@ -73,7 +73,7 @@ class Ingress:
         self._dead_letters = dead_letters
         self._schedule = schedule
         self._limits = limits
-        self._gate = gate
+        self._memory = memory
         self._clock = clock
         self._order_column = order_column
         self._on_run = on_run
@@ -127,7 +127,7 @@ class Ingress:
             done: what the sink holds.
             from_seq: where a stateful query continues; runs from there on are cut again although their results exist.
             planned_end_seq: the end of the micro-batch that Spark will run again: its runs are in memory together, even
-                if the gate is smaller now.
+                if the query's share of it is smaller now.
 
         Raises:
             SourceError: the source has changed.
@@ -137,7 +137,7 @@ class Ingress:
             if done.covers(record.first_seq, record.last_seq) and not wanted_again:
                 continue
             if record.first_seq >= planned_end_seq:
-                await self._gate.wait()
+                await self._memory.wait()
             chunk = await self._read_again(record)
             events = record.last_seq - record.first_seq + 1
             if chunk.batch.num_rows != events + record.shed:
@@ -158,7 +158,7 @@ class Ingress:
         """Read until the source has finished; then ``finished`` is true. Call it again if there is more."""
         self.finished = False
         while not await self._source.finished():
-            await self._gate.wait()
+            await self._memory.wait()
             wanted = await self._wait_until_due()
             chunk = await self._read(wanted)
             if chunk is not None:
@@ -230,7 +230,7 @@ class Ingress:
             disordered=record.disordered,
             shed=record.shed + record.shed_before,
         )
-        self._gate.take(run.raw_bytes)
+        self._memory.take(run.raw_bytes)
         self._on_run(run)
 
     def _arrival_s(self, chunk: Chunk) -> float:

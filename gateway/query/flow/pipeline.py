@@ -28,6 +28,7 @@ from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Delivery, Pace, Re
 from gateway.query.flow.lane import Answer, Lane, LaneEvent
 from gateway.query.flow.letters import letters_of
 from gateway.query.flow.measures import Measures
+from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.moves import Loss
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog
@@ -35,7 +36,6 @@ from gateway.query.flow.statistics import Tally
 from gateway.sinks.base import Sink
 from infra.badrows import too_many_bad_rows
 from infra.clock import Clock
-from infra.gate import ByteGate
 from infra.threads import run_to_end
 from infra.together import end_tasks
 from policies.failures.overdue import Patience
@@ -58,7 +58,7 @@ class Pipeline:
         bad_rows: decides when so many rows fail that the query is broken.
         flush_s: how long to wait for a gap.
         ordered: False releases on completion.
-        gate: the bound on bytes in memory.
+        memory: what the query holds, and may hold.
         profiler: notified of every dispatch and completion.
         tally: counts for the report.
         clock: time.
@@ -84,7 +84,7 @@ class Pipeline:
         bad_rows: BadRows,
         flush_s: float | None,
         ordered: bool,
-        gate: ByteGate,
+        memory: MemoryShare,
         profiler: Profiler,
         tally: Tally,
         clock: Clock,
@@ -101,7 +101,7 @@ class Pipeline:
         self._stateful = stateful
         self._log = log
         self._sink = sink
-        self._gate = gate
+        self._memory = memory
         self._profiler = profiler
         self._clock = clock
         self._on_acknowledge = on_acknowledge
@@ -128,7 +128,7 @@ class Pipeline:
             dead_letters,
             clock,
             position_after=lambda committed: log.position_before(self._done_before(committed)),
-            on_tick=lambda: self._handle(ev.Tick(at_s=clock.now())),
+            on_tick=self._tick,
             on_commit=self._committed,
             pace=pace,
         )
@@ -138,6 +138,12 @@ class Pipeline:
     def _handle(self, event: ev.ExchangeEvent[Run, Results]) -> None:
         for instruction in self._exchange.handle(event):
             self._carry_out(instruction)
+        self._memory.hold_results(self._exchange.result_bytes)
+
+    def _tick(self) -> None:
+        now_s = self._clock.now()
+        self._handle(ev.ResultsBounded(at_s=now_s, bound_bytes=self._memory.results_bound_bytes))
+        self._handle(ev.Tick(at_s=now_s))
 
     def _carry_out(self, what: Instruction[Run, Results]) -> None:
         match what:
@@ -298,7 +304,7 @@ class Pipeline:
 
     def _done(self, done: Done[Run]) -> None:
         for run in done.runs:
-            self._gate.give(run.raw_bytes)
+            self._memory.give(run.raw_bytes)
         if not done.counts:
             if self._stateful and self._sink.committed.covers(done.first_seq, done.last_seq):
                 self._on_commit(done.last_seq)
@@ -335,8 +341,8 @@ class Pipeline:
 
     def end_slot(self, oldest_unread_s: float | None, unread_events: int) -> None:
         """Report to the profiler, before a slot ends, what waits."""
+        self._tick()
         now_s, exchange = self._clock.now(), self._exchange
-        self._handle(ev.Tick(at_s=now_s))
         self._handle(ev.SlotPassed(at_s=now_s))
         for lane in exchange.open_lanes:
             if exchange.waiting_events and not exchange.lane(lane).has_room:

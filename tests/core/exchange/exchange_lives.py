@@ -53,7 +53,7 @@ class Life:
     def live(self, steps: int) -> None:
         """Do what the shell, hosts, cloud and scheduler may do, the common actions more often."""
         common = (self.log, self.pack, self.pack, self.end_send, self.end_send, self.answer, self.answer, self.credit)
-        some = (self.commit, self.tick, self.open, self.share, self.isolate)
+        some = (self.commit, self.tick, self.open, self.share, self.isolate, self.bound)
         rare = (self.lose, self.drain, self.hold_or_resume, self.slot_passed, self.answer_a_part_of_a_run)
         for lane in LANES:
             self._open(lane, 200)
@@ -69,7 +69,7 @@ class Life:
         self.exchange.validate()
 
     def refused(self, kind: Any, **fields: Any) -> None:
-        with pytest.raises(ValueError, match=r"lane|bytes|committed"):
+        with pytest.raises(ValueError, match=r"lane|bytes|committed|must be able to go on"):
             self.exchange.handle(kind(at_s=self.now_s, **fields))
         self.exchange.validate()
 
@@ -79,6 +79,10 @@ class Life:
         self.oracle.undone.add(run.first_seq)
         self.next_seq += size
         self.tell(ev.RunLogged, run=run)
+
+    def bound(self) -> None:
+        self.refused(ev.ResultsBounded, bound_bytes=0)
+        self.tell(ev.ResultsBounded, bound_bytes=self.chance.choice([1, 8, 1 << 20]))
 
     # ----------------------------------------------------------------------------------------------- runs and lanes
 
