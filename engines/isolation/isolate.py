@@ -23,8 +23,9 @@ JOB_SPANS_LEAST = 20
 WINDOW_ROWS = 1000
 """``most_bad`` counts within this many consecutive rows."""
 
-OUT_OF_MEMORY = "OutOfMemoryError"
-"""Part of the reason why a row fails that needs more memory than the engine host has."""
+OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
+"""The reason why a row fails begins with it if the row needs more memory than the engine host has. Elsewhere in a
+reason it may be data: a value that cannot be cast is part of its error."""
 
 OUT_OF_MEMORY_MOST = 3
 """So many rows of a run may exhaust the host's memory. For each, the JVM collects its whole heap twice and drops its
@@ -77,7 +78,7 @@ def _slices_that_fail(span: Span, judge: JudgeSpans, search: _Search) -> list[Sp
         cut, failed = _cut(spans, sizes.pop(0)), []
         for part in _jobs(cut):
             reasons = judge(part)
-            search.exhausts |= any(OUT_OF_MEMORY in reason for reason in reasons)
+            search.exhausts |= any(reason.startswith(OUT_OF_MEMORY) for reason in reasons)
             failed += [each for each, reason in zip(part, reasons, strict=True) if reason]
         spans = failed
         if search.exhausts or 2 * len(spans) > len(cut):
@@ -109,7 +110,7 @@ class _Search:
         if reason:
             self.bad[row] = reason
             self._recent.append(row)
-        if OUT_OF_MEMORY in reason:
+        if reason.startswith(OUT_OF_MEMORY):
             self._exhausting.append(reason)
             self.exhausts = True
         while self._recent and self._recent[0] <= row - WINDOW_ROWS:

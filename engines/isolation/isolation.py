@@ -207,6 +207,7 @@ class Isolation:
         except EVALUATION_ERRORS as error:
             with self._changed:
                 self._failed_alone += 1
+                # Where data only names the error, this makes the search slower, and changes nothing else.
                 held.exhausts = OUT_OF_MEMORY in str(error)
                 if held in self._untried:
                     self._untried.remove(held)

@@ -74,10 +74,17 @@ class Gateway:
         state_dir: shared by the tests of a session, so that engine hosts are started once.
         queries: the ``queries`` part of the config.
         cloud: overrides of the ``cloud`` part.
+        memory: what all queries may hold.
     """
 
     def __init__(
-        self, folder: Path, state_dir: Path, queries: Mapping[str, Any], cloud: Mapping[str, Any] | None = None
+        self,
+        folder: Path,
+        state_dir: Path,
+        queries: Mapping[str, Any],
+        cloud: Mapping[str, Any] | None = None,
+        *,
+        memory: str = "512MiB",
     ) -> None:
         self.folder = folder
         self.state_dir = state_dir
@@ -90,6 +97,7 @@ class Gateway:
                 "slot": "500ms",
                 "api": {"listen": "127.0.0.1:0"},
                 "orphan_after": "120s",
+                "memory": memory,
             },
             "private": {"spark": {"master": "local[1]"}},
             "cloud": {

@@ -96,7 +96,8 @@ def test_memory_is_bounded_while_the_sink_takes_nothing_and_then_all_of_it_comes
         "qos": {"latency": "2s"},
         "switching": {"mode": "off"},
     }
-    gateway = Gateway(tmp_path, state_dir, {"stalled": query})
+    # One query may hold half of it: 96 MiB. Before the process has a single event it takes about 150 MiB.
+    gateway = Gateway(tmp_path, state_dir, {"stalled": query}, memory="192MiB")
     address = listening(gateway)
     monkeypatch.setenv("SPILLWAY_FAILPOINTS", "sink.commit.prepared=enospc@1-1000000")
     gateway.start()

@@ -74,6 +74,13 @@ def test_rows_that_exhaust_memory_are_evaluated_rarely(count: int, data: st.Data
         assert query.failures <= 2 * (OUT_OF_MEMORY_MOST + 1)
 
 
+@pytest.mark.parametrize("exhausts", [False, True])
+def test_rows_whose_data_names_the_error_do_not_exhaust_memory(exhausts: bool) -> None:
+    bad = set(range(0, 200, 9))
+    query = Query(bad, "[CAST_INVALID_INPUT] The value 'java.lang.OutOfMemoryError' cannot be cast")
+    assert set(isolate(200, query, exhausts=exhausts)) == bad
+
+
 def test_a_slice_that_fails_only_once_blames_no_row() -> None:
     query = Query({40})
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.file_parts import parts
 
-EVENTS = 6_000
+EVENTS = 3_000
 BAD_EVERY = 500
 DEADLINE_S = 120.0
 # A mount of its own that nobody else sees, and that goes with the shell. The input is put there before the disk is

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -41,16 +42,23 @@ def dead(folder: Path) -> Counter[str]:
     )
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A query that has ended; every tenth event was bad, and some lines were not events."""
+    place = tmp_path_factory.mktemp("poisoned")
     lines = [json.dumps({"id": i, "text": "x"}) for i in range(EVENTS)]
     lines[100:100] = BAD
-    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    assert ended(tmp_path, "poison") == 0
-    assert ids(tmp_path) == sorted(2 * [i for i in range(EVENTS) if i % 10 != 5])
-    assert dead(tmp_path).total() == 2 * (EVENTS // 10 + len(BAD))
-    return tmp_path
+    (place / "in.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    assert ended(place, "poison") == 0
+    assert ids(place) == sorted(2 * [i for i in range(EVENTS) if i % 10 != 5])
+    assert dead(place).total() == 2 * (EVENTS // 10 + len(BAD))
+    return place
+
+
+@pytest.fixture
+def folder(poisoned: Path, tmp_path: Path) -> Path:
+    """A copy of that query, for one test."""
+    return shutil.copytree(poisoned, tmp_path / "query")
 
 
 @pytest.mark.parametrize(

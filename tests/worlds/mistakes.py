@@ -104,8 +104,8 @@ MISTAKES = (
     Mistake(
         "waiting results have no bound (a real defect, since fixed)",
         OUTBOX,
-        "if self._held_bytes < self._held_bytes_max or first_seq < next_seq:",
-        "if self._held_bytes >= 0 or first_seq < next_seq:",
+        "if self.held_bytes < min(self._held_bytes_max, self.bound_bytes) or first_seq < next_seq:",
+        "if self.held_bytes >= 0 or first_seq < next_seq:",
         check="worlds",
         after=1,
     ),
@@ -327,7 +327,7 @@ MISTAKES = (
         "        while self._held and self._held[0][0] == self._next_seq:\n",
         "        while self._held and self._held[0][0] >= self._next_seq:\n",
     ),
-    Mistake("a commit frees nothing", OUTBOX, "self._held_bytes -= result_bytes", "pass"),
+    Mistake("a commit frees nothing", OUTBOX, "self.held_bytes -= result_bytes", "pass"),
     Mistake(
         "committed runs are kept",
         EXCHANGE,

@@ -50,15 +50,20 @@ class Life:
                 self._log(SIZE, disordered=False)
             self.next_seq = SIZE * (at + 1)
 
-    def live(self, steps: int) -> None:
-        """Do what the shell, hosts, cloud and scheduler may do, the common actions more often."""
+    def live(self, steps: int, *, bounded: bool = False) -> None:
+        """Do what the shell, hosts, cloud and scheduler may do, the common actions more often.
+
+        Args:
+            steps: how many things happen.
+            bounded: the bound on results changes, too. Sabotage has its seeds from lives in which it does not.
+        """
         common = (self.log, self.pack, self.pack, self.end_send, self.end_send, self.answer, self.answer, self.credit)
-        some = (self.commit, self.tick, self.open, self.share, self.isolate, self.bound)
+        some = (self.commit, self.tick, self.open, self.share, self.isolate)
         rare = (self.lose, self.drain, self.hold_or_resume, self.slot_passed, self.answer_a_part_of_a_run)
         for lane in LANES:
             self._open(lane, 200)
         self.share()
-        for action in self.chance.choices(common * 12 + some * 8 + rare, k=steps):
+        for action in self.chance.choices(common * 12 + some * 8 + rare + (self.bound,) * 8 * bounded, k=steps):
             action()
 
     def tell(self, kind: Any, **fields: Any) -> None:

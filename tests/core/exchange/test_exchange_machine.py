@@ -12,10 +12,10 @@ from tests.core.exchange.exchange_lives import LANES, Life
 
 
 @settings(max_examples=300)
-@given(seed=st.integers(0, 1 << 32), steps=st.integers(0, 250))
-def test_whatever_happens_each_run_is_released_once_and_in_order(seed: int, steps: int) -> None:
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(0, 250), bounded=st.booleans())
+def test_whatever_happens_each_run_is_released_once_and_in_order(seed: int, steps: int, bounded: bool) -> None:
     life = Life(seed)
-    life.live(steps)
+    life.live(steps, bounded=bounded)
     life.end()
 
 
