@@ -19,10 +19,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 BUNCH = 20
-PAUSE_S = 0.05
-FILE_PAUSE_S = 0.2
+PAUSE_S = 0.2
 # Each so-many-th bunch holds a record that is no event.
-BAD_EACH = 20
+BAD_EACH = 5
 
 
 def event(n: int) -> bytes:
@@ -121,7 +120,7 @@ class FileSender(Sender):
     """Puts files into a folder, one for each bunch, complete when they appear."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(FILE_PAUSE_S)
+        super().__init__()
         self._folder = folder
         folder.mkdir()
 
