@@ -41,7 +41,7 @@ class Sender(threading.Thread):
         pause_s: time between two batches.
 
     Attributes:
-        pause_s: the same; it may be changed while it sends.
+        rests: whether it sends nothing for now.
         taken: numbers of events that were acknowledged, in the order in which they were sent.
         unknown: numbers whose sending failed without an answer: each may be there once, or not.
         bad_taken: batches whose bad record was acknowledged.
@@ -55,7 +55,8 @@ class Sender(threading.Thread):
         self.error: BaseException | None = None
         self._stopped = threading.Event()
         self._numbers = count()
-        self.pause_s = pause_s
+        self._pause_s = pause_s
+        self.rests = False
 
     def run(self) -> None:
         """Send; the first error that is not an outage ends the sender and is kept."""
@@ -68,10 +69,10 @@ class Sender(threading.Thread):
         raise AssertionError("a sender says how it sends")
 
     def _bunches(self) -> Iterator[tuple[int, list[int]]]:
-        for bunch in count():
-            if self._stopped.wait(self.pause_s):
-                return
-            yield bunch, [next(self._numbers) for _ in range(BUNCH)]
+        bunches = count()
+        while not self._stopped.wait(self._pause_s):
+            if not self.rests:
+                yield next(bunches), [next(self._numbers) for _ in range(BUNCH)]
 
     def give_up(self) -> None:
         """Stop sending; batches in progress need not be acknowledged."""

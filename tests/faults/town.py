@@ -29,11 +29,11 @@ from tests.connectors.s3_reader import read_results
 from tests.connectors.s3_server import CREDENTIALS, Fault, FaultProxy, S3Server
 from tests.e2e.harness import end_hosts, parts_in, processes_with, until
 from tests.faults.readers import topic_rows
-from tests.faults.senders import PAUSE_S, FileSender, HttpSender, KafkaSender, MqttSender, Sender, bad
+from tests.faults.senders import FileSender, HttpSender, KafkaSender, MqttSender, Sender, bad
 
 SCHEMA = "id STRING, n BIGINT"
 SQL = "SELECT id, n, n * 2 AS twice FROM events WHERE n % 10 <> 3"
-ELSEWHERE = re.compile(r"lane (vm-\d+) lost .*?(\d+) runs go elsewhere after (\d+) ms")
+ELSEWHERE = re.compile(r"lane (vm-[\w-]+) lost .*?(\d+) runs go elsewhere after (\d+) ms")
 # Most events go to the VM while there is one, however idle home is.
 EAGER = {
     "share": "80%",
@@ -54,7 +54,8 @@ ONE_VM = {
 # Few micro-batches, which are what costs: a test may have two cores for two Sparks and all else.
 LINGER = "500ms"
 READY_DEADLINE_S = 120.0
-FEW_PAUSE_S = 2.0
+# How long a gateway may take to switch its queries; how often, and how long, it is stopped so that it does.
+SWITCHED_S, SPREADS, STILL_S = 3.0, 5, 2.0
 # On a busy machine Spark may fail to open four queries in time: that VM is terminated, and another one launched.
 LAUNCHED_S = 600.0
 # What is sent must have arrived so long after the last fault; generous, since the machine is noisy.
@@ -147,6 +148,14 @@ class TownGateway:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._api_port}/status", timeout=60) as answer:
             return dict(json.load(answer))
 
+    def has_vm(self, *states: str) -> bool:
+        """Return whether a VM is in one of these states."""
+        return not set(states).isdisjoint(self.status()["vms"].values())
+
+    def switched(self) -> list[str]:
+        """Return the queries that send events to a VM."""
+        return [name for name, each in self.status()["queries"].items() if each["share_to_cloud"]]
+
     def look(self) -> int:
         """Note which site has answered how many events; return how many runs are under way on VMs."""
         queries = self.status()["queries"]
@@ -203,6 +212,13 @@ class TownGateway:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+
+    def stand_still(self, for_s: float) -> None:
+        """Stop it with SIGSTOP for a while, as when its machine is suspended."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        time.sleep(for_s)
+        self._process.send_signal(signal.SIGCONT)
 
     def wait_killed(self, deadline_s: float) -> bool:
         """Return whether the process ended by SIGKILL in time."""
@@ -325,20 +341,47 @@ class Town:
     def until_the_cloud_holds(self, part: float) -> None:
         """Wait until runs are under way on a VM, and VMs have answered this part of all events so far.
 
-        Until a VM works, the senders send little: home answers all of it, and a second Spark starts beside it.
+        While a VM starts, the senders rest: home would answer all of it, and a second Spark starts beside it.
         """
-        self._send_each(FEW_PAUSE_S)
-        until(lambda: self.gateway.look() > 0, "runs are under way on a VM", LAUNCHED_S)
-        self._send_each(PAUSE_S)
+        until(lambda: self.gateway.has_vm("starting", "idle", "sending"), "a VM is launched")
+        self._rest(rests=True)
+        until(lambda: self.gateway.has_vm("idle", "sending"), "a VM is ready", LAUNCHED_S)
+        self._rest(rests=False)
+        for _ in range(SPREADS):
+            if self._are_most_switched():
+                break
+            self._spread()
 
         def holds() -> bool:
             return self.gateway.look() > 0 and self.gateway.answered_by_vms.total() >= part * self.taken
 
         until(holds, f"runs are under way on a VM, and VMs have answered {part:.0%} of all events")
 
-    def _send_each(self, pause_s: float) -> None:
+    def _spread(self) -> None:
+        """Make the gateway begin anew with switching.
+
+        It switches one query after another, as long as all together miss their targets by less than at the last switch.
+        So it gets a backlog, which then shrinks: the gateway stands still for a while.
+        """
+        self._rest(rests=True)
+        until(lambda: not self.gateway.switched(), "no query is switched while nothing is sent")
+        self._rest(rests=False)
+        self.gateway.stand_still(STILL_S)
+
+    def _are_most_switched(self) -> bool:
+        """Return whether the events of most queries go to a VM, or do so soon: of all, until each one did so once."""
+        ends = time.monotonic() + SWITCHED_S
+        while time.monotonic() < ends:
+            self.gateway.look()
+            all_did = len(self.gateway.answered_by_vms) == len(self.senders)
+            if len(self.gateway.switched()) >= len(self.senders) - 1 * all_did:
+                return True
+            time.sleep(0.1)
+        return False
+
+    def _rest(self, *, rests: bool) -> None:
         for sender in self.senders:
-            sender.pause_s = pause_s
+            sender.rests = rests
 
     def settle(self) -> None:
         """Let the senders end, wait for what they sent, drain, and compare everything with the ledgers."""
