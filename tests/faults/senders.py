@@ -18,10 +18,11 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-BUNCH = 20
-PAUSE_S = 0.2
+# Large and rare: each small micro-batch of Spark costs as much as a large one.
+BUNCH = 40
+PAUSE_S = 0.4
 # Each so-many-th bunch holds a record that is no event.
-BAD_EACH = 5
+BAD_EACH = 3
 
 
 def event(n: int) -> bytes:
