@@ -197,7 +197,7 @@ def killed_at_every_place(ground: Ground) -> Seen:
     # Those at the end come last: a gateway that ends in order terminates the VM.
     names = sorted(NAMES, key=lambda name: (name in AT_END, name))
     places = [name for name in names for _ in range(ground.scale.times(1, 5))]
-    # In the short form most gateways are killed while they recover, and link up the VM; not the last one before the end.
+    # In the short form most gateways are killed while they recover, and link up the VM; not the last before the end.
     between, last = ground.scale.times(8, 1), sum(name not in AT_END for name in places) - 1
     for number, name in enumerate(places):
         first = name in AT_END or name.startswith(REPLAY)
