@@ -338,12 +338,9 @@ class Host:
         return _ready(query, spec, engine.progress)
 
     def _engine(self, query: KnownQuery, opened: Opened) -> Engine:
-        parts = query, self._feeds, self._clock, opened.answer, partial(self._died, opened)
-        engine: StatelessStream | StatefulStream
-        if query.plan.switch_class == "stateless":
-            engine = StatelessStream(*parts, opened.isolating, opened.broken)
-        else:
-            engine = StatefulStream(*parts)
+        kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
+        died = partial(self._died, opened)
+        engine = kind(query, self._feeds, self._clock, opened.answer, died, opened.isolating, opened.broken)
         engine.open()
         return engine
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from engines.isolation.batchisolation import BATCH_S, BatchIsolation, StoppedError
+from engines.isolation.isolate import OUT_OF_MEMORY, BrokenError
+from engines.isolation.verdicts import EVALUATION_ERRORS
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.scratch import scratch_folder
@@ -17,13 +21,16 @@ from engines.spark.session import is_local
 from engines.stateless import FEED_BYTES
 from engines.streaming import checkpoints
 from engines.streaming.activity import Activity
-from engines.streaming.answers import OnAnswers, RunOutcome
+from engines.streaming.answers import OnAnswers, OnItems, RunOutcome
 from engines.streaming.checkpoints import CheckpointError, ResumePoint
-from engines.streaming.feed import Feed, FeedServer
+from engines.streaming.feed import Feed, FeedServer, Item
 from engines.streaming.stream import OnDeath, Stream, Warmth, put_warm_up
-from engines.streaming.tables import one_batch
+from engines.streaming.tables import one_batch, without
 from infra.clock import Clock
-from infra.messages import QueryPlan
+from infra.messages import Poison, QueryPlan
+
+_SEARCHES_MOST = 3
+"""If a micro-batch fails again after so many searches, the query is broken."""
 
 
 def why_no_state_there(master: str, query: str, plan: QueryPlan) -> str:
@@ -36,6 +43,23 @@ def why_no_state_there(master: str, query: str, plan: QueryPlan) -> str:
     )
 
 
+@dataclass
+class _Failing:
+    """A micro-batch that fails.
+
+    Attributes:
+        items: its runs as they came.
+        reason: why it failed last.
+        poison: the rows that are left out when it runs again.
+        searches: how often its bad rows were looked for.
+    """
+
+    items: tuple[Item, ...]
+    reason: str
+    poison: tuple[Poison, ...] = ()
+    searches: int = 0
+
+
 class StatefulStream:
     """A stateful query, open, for one gateway session.
 
@@ -45,6 +69,9 @@ class StatefulStream:
         clock: measures micro-batches.
         on_answers: called with one answer for each micro-batch.
         on_death: called with the reason when the query has failed.
+        on_isolating: called with the runs of a micro-batch that failed, before the search for its bad rows.
+        on_broken: called with the reason when the query itself is at fault; None: as ``on_death``.
+        batch_s: how long the search in one micro-batch may take.
 
     Attributes:
         activity: the record of Spark's work for it.
@@ -55,7 +82,15 @@ class StatefulStream:
     """
 
     def __init__(
-        self, query: KnownQuery, server: FeedServer, clock: Clock, on_answers: OnAnswers, on_death: OnDeath
+        self,
+        query: KnownQuery,
+        server: FeedServer,
+        clock: Clock,
+        on_answers: OnAnswers,
+        on_death: OnDeath,
+        on_isolating: OnItems = lambda _: None,
+        on_broken: OnDeath | None = None,
+        batch_s: float = BATCH_S,
     ) -> None:
         self.query = query
         self.activity = Activity(clock)
@@ -63,12 +98,21 @@ class StatefulStream:
         self._clock = clock
         self._on_answers = on_answers
         self._on_death = on_death
+        self._on_isolating = on_isolating
+        self._on_broken = on_broken or on_death
+        self._broken = ""
         self._committed = threading.Condition()
         self._committed_seq = -1
         self._abandoned = False
-        folder = self._new_start()
+        self._closing = threading.Event()
+        self._failing: _Failing | None = None
+        self._failed_now = False
+        self._isolation = BatchIsolation(query, server, clock, self.activity, self._closing.is_set, batch_s)
+        self._isolating = threading.Lock()
+        self._checkpoint = self._new_start()
+        self.progress = self._progress()
         self.feed = Feed(self.progress.resume_seq, query.spec.max_batch_runs, FEED_BYTES, clock)
-        self._stream = Stream(query, server, self.feed, folder, self._batch, on_death)
+        self._stream = self._new_stream()
 
     def open(self) -> None:
         """Start; if it never ran on this host, first run an empty micro-batch over a temporary checkpoint.
@@ -98,7 +142,7 @@ class StatefulStream:
     @property
     def death(self) -> str:
         """Return why it ended; empty while it lives."""
-        return self._stream.death
+        return self._stream.death or self._broken
 
     @property
     def can_change_owner(self) -> bool:
@@ -119,8 +163,14 @@ class StatefulStream:
 
     def close(self) -> None:
         """Stop; a micro-batch whose results the sink does not hold is not committed and will run again."""
+        self._closing.set()
         self.drop_waiting()
-        self._stream.stop()
+        with self._isolating:
+            self._stream.stop()
+        self.feed.close("the query was stopped")
+
+    def _new_stream(self) -> Stream:
+        return Stream(self.query, self._server, self.feed, self._checkpoint, self._batch, self._on_death, self._goes_on)
 
     def _new_start(self) -> Path:
         spec = self.query.spec
@@ -132,11 +182,16 @@ class StatefulStream:
         if no := why_no_state_there(master, spec.query, self.query.plan):
             raise RefusedError(no)
         try:
-            folder = checkpoints.new_start(Path(spec.checkpoint_dir))
-            self.progress: ResumePoint = checkpoints.progress_of(folder, spec.begin_seq)
+            return checkpoints.new_start(Path(spec.checkpoint_dir))
+        except OSError as error:
+            raise RefusedError(f"query {spec.query}: {why(error)}") from error
+
+    def _progress(self) -> ResumePoint:
+        spec = self.query.spec
+        try:
+            return checkpoints.progress_of(self._checkpoint, spec.begin_seq)
         except (CheckpointError, OSError) as error:
             raise RefusedError(f"query {spec.query}: {why(error)}") from error
-        return folder
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         items = self.feed.planned
@@ -144,11 +199,57 @@ class StatefulStream:
             # Spark plans a first micro-batch even without runs; the second needs the state that this one makes.
             frame.toArrow()
             return
-        with self.activity.running():
-            rows = one_batch(frame.toArrow(), self.query.result_schema)
-        self._on_answers([RunOutcome(items, rows, (), batch_id, self._clock.now() - self.feed.planned_at_s)])
+        try:
+            with self.activity.running():
+                rows = one_batch(frame.toArrow(), self.query.result_schema)
+        except EVALUATION_ERRORS as error:
+            self._failing = self._failing or _Failing(items, "")
+            self._failing.reason, self._failed_now = why(error), True
+            raise
+        batch_s = self._clock.now() - self.feed.planned_at_s
+        poison = self._failing.poison if self._failing else ()
+        self._on_answers([RunOutcome(items, rows, poison, batch_id, batch_s)])
         self._wait_for_sink(items[-1].end - 1)
+        self._failing = None
         self.feed.release(items[-1].end)
+
+    def _goes_on(self) -> bool:
+        """Run the micro-batch that ended Spark's stream again without its bad rows; return False if no row ended it."""
+        failed, self._failed_now = self._failed_now, False
+        with self._isolating:
+            if self._closing.is_set():
+                return True
+            if not failed or self._failing is None:
+                return False
+            try:
+                self._run_without_bad_rows(self._failing)
+            except StoppedError:
+                pass
+            except BrokenError as error:
+                self._end(self._on_broken, str(error))
+            except Exception as error:
+                self._end(self._on_death, f"looking for rows that fail: {why(error)}")
+        return True
+
+    def _run_without_bad_rows(self, failing: _Failing) -> None:
+        if failing.searches == _SEARCHES_MOST:
+            raise BrokenError(f"rows that pass over a copy of the state fail in the query: {failing.reason}")
+        failing.searches += 1
+        self._on_isolating(failing.items)
+        # Where data only names the error, this makes the search slower, and changes nothing else.
+        exhausts = OUT_OF_MEMORY in failing.reason
+        bad = self._isolation.bad_rows(failing.items, self._checkpoint, exhausts=exhausts)
+        failing.poison = tuple(Poison(row=row, reason=reason) for row, reason in bad.items())
+        self.feed.replace(without(failing.items, bad, self.query.input_schema))
+        # The new stream plans the same micro-batch: its limits are in the checkpoint.
+        self._checkpoint = self._new_start()
+        self._stream = self._new_stream()
+        self._stream.start()
+
+    def _end(self, report: OnDeath, reason: str) -> None:
+        self._broken = reason
+        self.feed.close(reason)
+        report(reason)
 
     def _wait_for_sink(self, last_seq: int) -> None:
         with self._committed:

@@ -128,7 +128,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         begin_seq: the seq at which a stateful query without a checkpoint begins.
         max_batch_runs: at most this many runs in one micro-batch.
         result_codec: how results are packed: ``none`` or ``zstd``.
-        bad_rows_most: a stateless query is broken as soon as more of 1,000 consecutive rows fail; 0: never.
+        bad_rows_most: the query is broken as soon as more of 1,000 consecutive rows fail; 0: never.
         analyse_only: only plan and schemas are wanted; no query is started.
     """
 
@@ -215,7 +215,10 @@ class RunMessage(Message, frozen=True, kw_only=True, tag="Run"):
 
 
 class Poison(msgspec.Struct, frozen=True, kw_only=True):
-    """A row (index into the payload's rows) that fails the query by itself, and Spark's reason."""
+    """A row that fails the query, and Spark's reason.
+
+    ``row`` is an index into the rows that were sent with the run or, for a stateful query, with all runs of the answer.
+    """
 
     row: int
     reason: str

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from infra.badrows import too_many_bad_rows
 
 Span = tuple[int, int]
 """Consecutive rows, the end exclusive."""
@@ -42,6 +45,20 @@ class TooManyBadError(Exception):
 
 class OutOfMemoryRowsError(Exception):
     """More rows exhaust the host's memory than are allowed; the message is the reason of the first."""
+
+
+@contextmanager
+def broken_by_too_many(most_bad: int) -> Iterator[None]:
+    """Raise ``BrokenError`` where a search ends because too many rows fail, or exhaust the host's memory."""
+    try:
+        yield
+    except TooManyBadError as error:
+        raise BrokenError(too_many_bad_rows(most_bad, str(error))) from error
+    except OutOfMemoryRowsError as error:
+        raise BrokenError(
+            f"more than {OUT_OF_MEMORY_MOST} rows of a run need more memory than the engine host has, and its other "
+            f"queries wait each time: {error}. Fix the query or its data, or raise private.spark.memory"
+        ) from error
 
 
 def isolate(count: int, judge: JudgeSpans, most_bad: int = 0, *, exhausts: bool = False) -> dict[int, str]:

@@ -11,15 +11,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from engines.isolation.isolate import (
-    OUT_OF_MEMORY,
-    OUT_OF_MEMORY_MOST,
-    BrokenError,
-    OutOfMemoryRowsError,
-    Span,
-    TooManyBadError,
-    isolate,
-)
+from engines.isolation.isolate import OUT_OF_MEMORY, BrokenError, Span, broken_by_too_many, isolate
 from engines.isolation.verdicts import EVALUATION_ERRORS, Verdicts
 from engines.query.known import KnownQuery
 from engines.query.reasons import why
@@ -29,7 +21,6 @@ from engines.streaming.answers import OnAnswers, RunOutcome
 from engines.streaming.feed import Item
 from engines.streaming.stream import OnDeath
 from engines.streaming.tables import one_batch, unpack
-from infra.badrows import too_many_bad_rows
 from infra.clock import Clock
 from infra.messages import Poison
 
@@ -253,15 +244,8 @@ class Isolation:
             return self._asked(held, lambda: self._verdicts.of(rows, spans))
 
         most = self._query.spec.bad_rows_most
-        try:
+        with broken_by_too_many(most):
             return isolate(rows.num_rows, judge, most, exhausts=held.exhausts)
-        except TooManyBadError as error:
-            raise BrokenError(too_many_bad_rows(most, str(error))) from error
-        except OutOfMemoryRowsError as error:
-            raise BrokenError(
-                f"more than {OUT_OF_MEMORY_MOST} rows of a run need more memory than the engine host has, and its "
-                f"other queries wait each time: {error}. Fix the query or its data, or raise private.spark.memory"
-            ) from error
 
     def _rest(self, held: _Held, worked_s: float) -> None:
         """Leave the CPUs to others for a while; planning and new Python workers do not obey pools."""

@@ -104,15 +104,24 @@ class Verdicts:
         return ""
 
     def _together(self, parts: Sequence[pa.RecordBatch]) -> list[str]:
-        context = self._session.sparkContext
-        jvm: Any = context._jvm  # noqa: SLF001 - PySpark itself runs jobs on some partitions in this way
         results = self._frame(parts)._jdf.toArrowBatchRdd().toJavaRDD()  # noqa: SLF001
-        verdicts = results.mapPartitionsWithIndex(_verdict(context), True)
-        if verdicts.getNumPartitions() != len(parts):
-            raise RuntimeError(f"Spark made {verdicts.getNumPartitions()} partitions of {len(parts)} slices")
-        served = jvm.PythonRDD.runJob(context._jsc.sc(), verdicts, list(range(len(parts))))  # noqa: SLF001
-        with _load_from_socket(served, _Bytes()) as stream:
-            return [why_in(each.decode()) if each else "" for each in stream]
+        return reasons_of(self._session, results, len(parts))
+
+
+def reasons_of(session: SparkSession, rdd: Any, count: int) -> list[str]:
+    """Compute each partition of a Java RDD, and return for each why that fails, or nothing.
+
+    Raises:
+        RuntimeError: it has not ``count`` partitions.
+    """
+    context = session.sparkContext
+    jvm: Any = context._jvm  # noqa: SLF001 - PySpark itself runs jobs on some partitions in this way
+    verdicts = rdd.mapPartitionsWithIndex(_verdict(context), True)
+    if verdicts.getNumPartitions() != count:
+        raise RuntimeError(f"Spark made {verdicts.getNumPartitions()} partitions of {count} slices")
+    served = jvm.PythonRDD.runJob(context._jsc.sc(), verdicts, list(range(count)))  # noqa: SLF001
+    with _load_from_socket(served, _Bytes()) as stream:
+        return [why_in(each.decode()) if each else "" for each in stream]
 
 
 class _Bytes(FramedSerializer):

@@ -18,7 +18,7 @@ class RunOutcome:
     Attributes:
         items: the runs, at least one.
         rows: their results.
-        poison: the rows of a single run that have no result.
+        poison: the rows that have no result, counted over all the runs.
         batch_id: the micro-batch.
         batch_s: how long that took, with its planning.
     """

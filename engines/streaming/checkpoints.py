@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
@@ -60,6 +61,13 @@ def new_start(base: Path) -> Path:
         else:
             shutil.rmtree(base / str(old))
     return new
+
+
+def copy_for_trial(folder: Path) -> Path:
+    """Copy the folder of a start whose stream has ended; the caller removes the copy, or else the next start does."""
+    copy = folder.parent / f"{_COPYING}{folder.name}-{uuid.uuid4().hex[:8]}"
+    _copy(folder, copy)
+    return copy
 
 
 def _starts_named_in(folder: Path) -> set[int]:

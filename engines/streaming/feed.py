@@ -143,6 +143,14 @@ class Feed:
             self.planned_at_s = self._clock.now()
             return found
 
+    def replace(self, wanted: Sequence[Item]) -> None:
+        """Replace runs by others with the same limits; the next micro-batch gets these."""
+        with self._changed:
+            by_start = {item.start: item for item in wanted}
+            self._items = deque(by_start.get(item.start, item) for item in self._items)
+            self._held_bytes = sum(item.size_bytes for item in self._items)
+            self._changed.notify_all()
+
     def release(self, end: int) -> None:
         """Drop every run before ``end``."""
         with self._changed:
@@ -218,6 +226,10 @@ class FeedServer:
         feed = self._feeds.pop(name, None)
         if feed is not None:
             feed.close(reason)
+
+    def forget(self, name: str) -> None:
+        """Forget a feed, which stays open: another stream goes on with it under another name."""
+        self._feeds.pop(name, None)
 
     def close(self) -> None:
         """Close all feeds and the socket."""

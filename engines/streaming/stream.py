@@ -39,6 +39,8 @@ class Stream:
         checkpoint: Spark's folder for this start.
         on_batch: called for each micro-batch on a thread of the bridge to Java; an error in it ends the stream.
         on_death: called with the reason, on a thread of its own, when the stream ends without `stop`.
+        resume: called first, on that thread. It may go on with the feed in another stream: if it returns True, this
+            end is no death.
 
     Attributes:
         stopping: whether `stop` was called.
@@ -53,6 +55,7 @@ class Stream:
         checkpoint: Path,
         on_batch: OnBatch,
         on_death: OnDeath,
+        resume: Callable[[], bool] = lambda: False,
     ) -> None:
         self._query = query
         self._server = server
@@ -60,6 +63,7 @@ class Stream:
         self._checkpoint = checkpoint
         self._on_batch = on_batch
         self._on_death = on_death
+        self._resume = resume
         self._name = f"{query.spec.query}-{uuid.uuid4().hex[:8]}"
         self._running: StreamingQuery | None = None
         self.stopping = False
@@ -109,9 +113,12 @@ class Stream:
             self._running.awaitTermination()
         except Exception as error:
             reason = why(error)
-        if not self.stopping:
+        if self.stopping:
+            return
+        self._server.forget(self._name)
+        if not self._resume():
+            self._feed.close(reason)
             self.death = reason
-            self._server.remove(self._name, reason)
             self._on_death(reason)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
+
+from engines.streaming.feed import Item, pack
 
 
 def one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
@@ -25,3 +28,14 @@ def unpack(parts: Sequence[pa.Buffer], schema: pa.Schema) -> pa.RecordBatch:
         with pa.ipc.open_stream(part) as stream:
             batches += list(stream)
     return one_batch(pa.Table.from_batches(batches, schema), schema)
+
+
+def without(items: Sequence[Item], bad: Collection[int], schema: pa.Schema) -> list[Item]:
+    """Return runs without some of their rows; ``bad`` counts over all of them."""
+    good, first = [], 0
+    for item in items:
+        rows = unpack(item.parts, schema)
+        kept = [row for row in range(rows.num_rows) if first + row not in bad]
+        first += rows.num_rows
+        good.append(replace(item, parts=pack(rows.take(pa.array(kept, pa.int64())))))
+    return good

@@ -45,9 +45,7 @@ def _more_parts(gateway: Gateway, count: int) -> bool:
 
 def both_queries(folder: Path, name: str, mails: list[Mail], replay: dict[str, str] = REPLAY) -> dict[str, Any]:
     write_mail(folder / "mail.jsonl", mails)
-    # A busy machine may need longer than the default to start Spark again, and then results would rightly come late.
-    order = {"flush": "240s"}
-    first = email_query(folder, folder / "mail.jsonl", name, replay=replay, switching=EAGER, order=order)
+    first = email_query(folder, folder / "mail.jsonl", name, replay=replay, switching=EAGER)
     return {name: first, f"{name}-metrics": metrics_query(folder, name, f"{name}-metrics")}
 
 

@@ -68,8 +68,6 @@ def make(
         "switching": ONLY_AHEAD,
         "policy": policy,
         "runs": {"linger": linger},
-        # A busy machine may need long for a batch; then results would rightly come late.
-        "order": {"flush": "240s"},
     }
     return Gateway(folder, state_dir, {name: query})
 

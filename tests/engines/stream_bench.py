@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from engines.isolation.isolation import RUN_S
-from engines.query.known import understand
+from engines.query.known import KnownQueries, KnownQuery
 from engines.spark.session import sibling
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
@@ -62,21 +62,20 @@ class Running:
     ``isolating`` are the runs whose bad rows it isolates, ``broken`` the reasons why the query counts as broken.
     """
 
-    def __init__(
-        self, spark: SparkSession, feeds: FeedServer, spec: OpenQuery, *, commits: bool = True, run_s: float = RUN_S
-    ) -> None:
+    def __init__(self, query: KnownQuery, feeds: FeedServer, *, commits: bool = True, run_s: float = RUN_S) -> None:
         self.collected = Collected()
         self.isolating: list[object] = []
         self.broken: list[str] = []
         self.told_broken = threading.Event()
-        query = understand(spark, spec)
         self.stream: StatelessStream | StatefulStream
         if query.plan.switch_class == "stateless":
             self.stream = StatelessStream(
                 query, feeds, SystemClock(), self._take, self.collected.died, self._isolates, self._breaks, run_s
             )
         else:
-            self.stream = StatefulStream(query, feeds, SystemClock(), self._take, self.collected.died)
+            self.stream = StatefulStream(
+                query, feeds, SystemClock(), self._take, self.collected.died, self._isolates, self._breaks, run_s
+            )
         self.schema = query.input_schema
         self.commits = commits
         self.stream.open()
@@ -122,6 +121,7 @@ class Bench:
     def __init__(self, spark: SparkSession, feeds: FeedServer) -> None:
         self.spark = spark
         self.feeds = feeds
+        self._known = KnownQueries()
         self._running: list[Running] = []
 
     def open(
@@ -134,7 +134,9 @@ class Bench:
         **spec: Any,
     ) -> Running:
         asked = OpenQuery(query="q", epoch=1, schema_ddl=schema, sql=sql, **spec)
-        running = Running(self.spark, self.feeds, asked, commits=commits, run_s=run_s)
+        query = self._known.understand(self.spark, asked)
+        running = Running(query, self.feeds, commits=commits, run_s=run_s)
+        self._known.ran(query)
         self._running.append(running)
         return running
 

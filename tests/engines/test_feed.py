@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 
 from engines.streaming.feed import Feed, FeedClosed, FeedServer, pack, stream_of
 from engines.streaming.source import RunReader
-from engines.streaming.tables import unpack
+from engines.streaming.tables import unpack, without
 from infra.clock import SystemClock
 
 SCHEMA = pa.schema([("n", pa.int32()), ("text", pa.string())])
@@ -48,6 +48,21 @@ def test_parts_hold_exactly_the_rows(count: int) -> None:
 def test_a_slice_of_a_large_batch_is_packed_by_its_own_size() -> None:
     parts = pack(batch(1_000).slice(10, 5))
     assert sum(part.size for part in parts) < 5_000
+
+
+def test_runs_without_some_of_their_rows_take_the_place_of_those_that_were_planned() -> None:
+    queue = feed()
+    for count in (3, 0, 4):
+        queue.put(pack(batch(count)), tag=f"{count} rows", length=max(1, count))
+    planned = queue.batch(0, 8)
+    queue.replace(without(planned, {1, 3, 6}, SCHEMA))
+    again = queue.batch(0, 8)
+    assert [unpack(item.parts, SCHEMA).column("n").to_pylist() for item in again] == [[0, 2], [], [1, 2]]
+    assert [(item.start, item.end, item.tag) for item in again] == [
+        (0, 3, "3 rows"),
+        (3, 4, "0 rows"),
+        (4, 8, "4 rows"),
+    ]
 
 
 def test_a_micro_batch_takes_no_more_runs_than_allowed() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from infra.messages import IsolatingMessage, Poison, QueryFailed
 from policies.signals import HOME
 from tests.query.pipeline_site import Query, query
@@ -54,3 +57,22 @@ async def test_a_run_that_is_isolated_is_no_latency_by_which_a_vm_is_rented_but_
         assert (slot.latency_s, after.latency_s) == (0.0, 0.0)
         assert query.pipeline.tally.latency.mean_s >= 50.0
         assert query.pipeline.tally.delivery.mean_s >= 50.0
+
+
+async def test_bad_rows_of_a_stateful_query_are_counted_over_all_runs_of_the_answer(tmp_path: Path) -> None:
+    query = Query(tmp_path, stateful=True)
+    async with query.running():
+        home = query.add_host(HOME)
+        query.offer(0, 9)
+        query.offer(10, 29)
+        await until(lambda: len(home.runs) == 2)
+        home.answer(
+            0,
+            29,
+            [seq for seq in range(30) if seq not in {3, 10, 29}],
+            poison=[Poison(row=row, reason=f"bad {row}") for row in (3, 10, 29)],
+        )
+        await query.all_committed()
+    assert query.ids() == [seq for seq in range(30) if seq not in {3, 10, 29}]
+    letters = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
+    assert [(letter["seq"], letter["reason"]) for letter in letters] == [(3, "bad 3"), (10, "bad 10"), (29, "bad 29")]

@@ -138,8 +138,10 @@ class Exchange(ExchangeViews[R, A]):
     def _open_lane(self, event: LaneOpened) -> None:
         if event.lane in self._lanes:
             raise ValueError(f"lane {event.lane} is open already: it has to be lost first")
-        patience = self._settings.patience
-        self._lanes[event.lane] = LaneState(event.lane, event.credit_bytes, event.planned_end_seq, patience)
+        patience, in_order = self._settings.patience, self._settings.home_only
+        self._lanes[event.lane] = LaneState(
+            event.lane, event.credit_bytes, event.planned_end_seq, patience, in_order=in_order
+        )
         self._follow_shares()
 
     def _lose_lane(self, event: LaneLost) -> None:

@@ -247,7 +247,7 @@ class Lane:
         runs = self._owner.asked(self.name, message.first_seq, message.last_seq) if message.poison else ()
         if not runs:
             return ()
-        kept = kept_rows(runs[0].batch, self._predicates)
+        kept = [run.first_seq + int(row) for run in runs for row in kept_rows(run.batch, self._predicates)]
         if any(not 0 <= bad.row < len(kept) for bad in message.poison):
-            raise ValueError(f"a row at fault is not among the {len(kept)} rows of run {message.first_seq}")
-        return tuple((runs[0].first_seq + int(kept[bad.row]), bad.reason) for bad in message.poison)
+            raise ValueError(f"a row at fault is not among the {len(kept)} rows of the runs from {message.first_seq}")
+        return tuple((kept[bad.row], bad.reason) for bad in message.poison)

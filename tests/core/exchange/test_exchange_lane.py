@@ -291,3 +291,18 @@ def test_a_run_that_came_back_waits_for_credit() -> None:
     assert shell.exchange.waiting_runs == 1
     shell.credit(HOME, 1)
     assert shell.exchange.waiting_runs == 0
+
+
+def test_runs_of_a_stateful_query_behind_one_that_is_isolated_are_overdue_only_after_it() -> None:
+    shell = at_home(flush_s=None, home_only=True)
+    shell.log_tens(0, 10)
+    shell.now_s = 1.0
+    shell.answer(HOME, 0, 9)
+    shell.log_tens(10, 40)
+    shell.isolate(HOME, 10)
+    assert {first for first, _ in shell.sent[HOME]} >= {10, 20}
+    assert shell.exchange.lane(HOME).waiting_s(200.0) is None
+    assert shell.tick(280.0) == []
+    shell.answer(HOME, 10, 19)
+    assert shell.tick(10.0) == []
+    assert of(ins.Reopen, shell.tick(0.5)) == [ins.Reopen(20)]

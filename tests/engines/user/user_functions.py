@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql.functions import lit, udf, window
+from pyspark.sql.functions import expr, lit, udf, window
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, ValueState
 
 SIGN = "+"
@@ -94,3 +94,45 @@ def counted(events: DataFrame) -> DataFrame:
     """Return how many events each window of ten seconds has, once no more events can come into it."""
     windows = events.withWatermark("at", "5 seconds").groupBy(window("at", "10 seconds")).count()
     return windows.select("window.start", "count")
+
+
+def summed(events: DataFrame) -> DataFrame:
+    """Return for each name and window of ten seconds the sum of its texts, which are to be numbers."""
+    keyed = events.withWatermark("at", "0 seconds").groupBy(window("at", "10 seconds"), "name")
+    return keyed.agg(expr("sum(CAST(text AS INT))").alias("total")).select("window.start", "name", "total")
+
+
+def purses(events: DataFrame) -> DataFrame:
+    """Return for each name how much it has so far; nobody may owe anything."""
+    return events.groupBy("name").transformWithState(
+        statefulProcessor=_Purse(), outputStructType="name STRING, total BIGINT", outputMode="append", timeMode="None"
+    )
+
+
+def pairs(events: DataFrame) -> DataFrame:
+    """Return for each question and its answer, which have the same name, the number that their texts make."""
+    timed = events.withWatermark("at", "1 hour")
+    asked = timed.where("kind = 'ask'").selectExpr("name AS asked", "at AS asked_at", "text AS question")
+    answered = timed.where("kind = 'answer'")
+    joined = asked.join(answered, expr("asked = name AND at BETWEEN asked_at AND asked_at + INTERVAL 1 HOUR"))
+    return joined.select("name", expr("CAST(concat(question, text) AS INT)").alias("number"))
+
+
+class _Purse(StatefulProcessor):
+    _held: ValueState
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._held = handle.getValueState("held", "total BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        found = self._held.get()
+        total = found[0] if found else 0
+        for row in sorted(rows, key=lambda row: int(row["id"])):
+            total += row["amount"]
+            if total < 0:
+                raise ValueError(f"{key[0]} owes {-total}")
+        self._held.update((total,))
+        yield Row(name=key[0], total=total)
+
+    def close(self) -> None:
+        pass

@@ -24,9 +24,12 @@ class LaneState:
         credit_bytes: how many payload bytes may be in flight.
         planned_end_seq: see ``LaneOpened``.
         patience: how long to wait for answers.
+        in_order: the host answers no run before those that were sent earlier.
     """
 
-    def __init__(self, name: str, credit_bytes: int, planned_end_seq: int, patience: Patience) -> None:
+    def __init__(
+        self, name: str, credit_bytes: int, planned_end_seq: int, patience: Patience, *, in_order: bool = False
+    ) -> None:
         self.name = name
         self.outlet = Outlet(name, credit_bytes)
         self.rate = ServiceRate()
@@ -39,6 +42,7 @@ class LaneState:
         self._isolating_since_s: float | None = None
         self._isolated_s = 0.0
         self._planned_end_seq = planned_end_seq
+        self._in_order = in_order
         # Sent runs that wait for an answer, by how often their time was doubled: each in order of sending.
         self._sent: tuple[OrderedDict[int, Copy], ...] = tuple(OrderedDict() for _ in range(DOUBLINGS_MAX + 1))
 
@@ -109,6 +113,8 @@ class LaneState:
     def see_overdue(self, now_s: float) -> list[Copy]:
         """Return the runs that were sent too long ago, by seq; from now on they take no room."""
         late: list[Copy] = []
+        if self._stands_still:
+            return late
         for doublings, sent in enumerate(self._sent):
             limit_s = self.watch.overdue_after_s(doublings)
             while sent and _since_s(first := next(iter(sent.values())), now_s) > limit_s:
@@ -137,7 +143,7 @@ class LaneState:
             self._isolating_events -= copy.events
 
     def _see_work(self, now_s: float) -> None:
-        works = self.open_runs > self._isolating_runs
+        works = self.open_runs > self._isolating_runs and not self._stands_still
         self.watch.works(works, now_s)
         self.rate.works(works, now_s)
         if self._isolating_runs and self._isolating_since_s is None:
@@ -145,6 +151,19 @@ class LaneState:
         elif not self._isolating_runs and self._isolating_since_s is not None:
             self._isolated_s += now_s - self._isolating_since_s
             self._isolating_since_s = None
+            if self._in_order:
+                self._wait_anew(now_s)
+
+    @property
+    def _stands_still(self) -> bool:
+        """Whether all runs wait until the host has found the bad rows of one."""
+        return self._in_order and self._isolating_runs > 0
+
+    def _wait_anew(self, now_s: float) -> None:
+        """Count the time of the runs that were sent from now on: until now the host could not answer them."""
+        for sent in self._sent:
+            for copy in sent.values():
+                copy.sent_at_s = now_s
 
     def validate(self) -> None:
         """Assert that the counters match the runs here, and that each run is being sent or waited for."""
