@@ -38,6 +38,8 @@ RUNS_ON_VM = 2
 REACHED_S = 60.0
 S3_FAULTS: tuple[Fault, ...] = ("500", "503", "slow down", "late", "answer lost", "refused")
 REPLAY = "deadletters.replay."
+# A journal deletes one of its files every ten seconds or so.
+SELDOM = (REPLAY, "journal.unlink.")
 # Places that are reached when a gateway ends in order (or after hours of growth).
 AT_END = {"runlog.rewrite.before", "runlog.rewrite.after"}
 
@@ -200,7 +202,7 @@ def killed_at_every_place(ground: Ground) -> Seen:
     # In the short form most gateways are killed while they recover, and link up the VM; not the last before the end.
     between, last = ground.scale.times(8, 1), sum(name not in AT_END for name in places) - 1
     for number, name in enumerate(places):
-        first = name in AT_END or name.startswith(REPLAY)
+        first = name in AT_END or name.startswith(SELDOM)
         recovered = (last - number) % between == 0
         gateway.start(f"{name}=kill@{1 if first else ground.chance.randint(1, 4)}", armed=not recovered)
         if recovered:
