@@ -183,9 +183,12 @@ class Daemon:
             query.end_slot()
         slots = self._profiler.end_slot(now_s, load1=os.getloadavg()[0])
         self._latencies = {slot.query: slot.latency_s for slot in slots}
-        wall_s, cpu = self._clock.wall(), self._cpu_by_lane()
+        wall_s, cpu, traffic = self._clock.wall(), self._cpu_by_lane(), self._actuator.traffic()
         await self._deciding.end_slot(
-            lambda event_id, _: SlotEnded(event_id=event_id, at_s=now_s, queries=slots, wall_s=wall_s, cpu=cpu), wall_s
+            lambda event_id, _: SlotEnded(
+                event_id=event_id, at_s=now_s, queries=slots, wall_s=wall_s, cpu=cpu, traffic=traffic
+            ),
+            wall_s,
         )
         self._books.save_soon()
         if self._recorder is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from policies.advice import Advice, PolicyAnswer, Question
+from policies.money.billing import NO_TRAFFIC, Traffic
 from policies.money.ledger import LedgerState
 from policies.slot import HOME as HOME
 from policies.slot import QuerySlot as QuerySlot
@@ -36,12 +37,14 @@ class SlotEnded(Event):
     If a query has a policy, the only command is ``Ask``, and the slot is evaluated upon ``SlotAnswered``.
 
     ``wall_s`` is seconds since 1970, for the budget's hours and days; None if ``at_s`` is that already. ``cpu`` is the
-    CPU use of each lane's engine host, in [0, 1]; a host that does not report it is absent.
+    CPU use of each lane's engine host, in [0, 1]; a host that does not report it is absent. ``traffic`` is that of each
+    VM's links since the last slot; where it is absent, as in simulations, the payloads of the queries count.
     """
 
     queries: tuple[QuerySlot, ...]
     wall_s: float | None = None
     cpu: Mapping[str, float] = field(default_factory=dict)
+    traffic: Mapping[str, Traffic] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,9 +175,10 @@ class VmDrained(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmGone(Event):
-    """The cloud has terminated a VM: the answer to every ``TerminateVm``."""
+    """The cloud has terminated a VM: the answer to every ``TerminateVm``; ``traffic`` is that since the last slot."""
 
     vm: str
+    traffic: Traffic = NO_TRAFFIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

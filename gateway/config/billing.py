@@ -14,19 +14,21 @@ from policies.money.billing import BillingTerms
 
 
 class BillingConfig(Section):
-    """The provider's prices: whole periods, at least ``minimum``, and traffic sent to a VM.
+    """The provider's prices: whole periods, at least ``minimum``, and traffic to and from a VM.
 
     Attributes:
         period_s: the billing period; default: the provider's; required for process.
         minimum_s: the shortest time that is billed; default and requirement as for ``period_s``.
         usd_per_hour: ec2: default is each size's list price from libcloud; some are a tenth too high.
         usd_per_gb_sent: the price of traffic to a VM; it has no default.
+        usd_per_gb_received: the price of traffic from a VM, mostly results.
     """
 
     period_s: LongerThanZero | None = Field(default=None, alias="period")
     minimum_s: Duration | None = Field(default=None, alias="minimum")
     usd_per_hour: Usd | None = None
     usd_per_gb_sent: Usd
+    usd_per_gb_received: Usd = 0.0
 
 
 class BudgetConfig(Section):
@@ -97,4 +99,4 @@ def billing_terms(provider: Provider, billing: BillingConfig, rented: RentedConf
         minimum_s = habits.billing_minimum_s if minimum_s is None else minimum_s
     assert period_s is not None, "the config refuses processes without a period"
     assert minimum_s is not None, "the config refuses processes without a minimum"
-    return BillingTerms(period_s, minimum_s, usd_per_hour, billing.usd_per_gb_sent)
+    return BillingTerms(period_s, minimum_s, usd_per_hour, billing.usd_per_gb_sent, billing.usd_per_gb_received)

@@ -32,6 +32,7 @@ from infra.link.keys.trust import Authority, TrustError, new_token
 from infra.link.shaper import ShapedRelay
 from infra.runtime import Runtime
 from infra.together import end_tasks
+from policies.money.billing import NO_TRAFFIC, Traffic
 from policies.signals import (
     Command,
     DrainVm,
@@ -314,10 +315,9 @@ class Actuator:
             if self._shape is not None:
                 vm.relay = ShapedRelay(vm.address, *self._shape, self._clock)
                 vm.address = await vm.relay.start()
-        vm.connection = await self._link_up(
-            vm.name, node.host, vm.address, self._authority, token, self._clock, within_s
-        )
-        return vm.connection
+        connection = await self._link_up(vm.name, node.host, vm.address, self._authority, token, self._clock, within_s)
+        vm.connect(connection)
+        return connection
 
     async def _open_queries(self, vm: Vm, connection: Connection) -> None:
         await connection.wait_ready(READY_DEADLINE_S)
@@ -342,7 +342,8 @@ class Actuator:
         vm = self._vms.pop(name, None)
         if vm is not None:
             await self._end(vm)
-        self._emit(lambda event_id, at_s: VmGone(event_id=event_id, at_s=at_s, vm=name))
+        traffic = NO_TRAFFIC if vm is None else vm.traffic()
+        self._emit(lambda event_id, at_s: VmGone(event_id=event_id, at_s=at_s, vm=name, traffic=traffic))
 
     async def _end(self, vm: Vm) -> None:
         """Release a VM in any state, and terminate it whatever else fails."""
@@ -367,6 +368,10 @@ class Actuator:
     async def _detach(self, vm: Vm, loss: Loss | None = None) -> None:
         await self._on_vms.take_out(vm.name, loss)
         self._profiler.lane_closed(vm.name)
+
+    def traffic(self) -> dict[str, Traffic]:
+        """Return by VM the traffic since the last call."""
+        return {vm.name: vm.traffic() for vm in self._vms.values()}
 
     def in_service(self) -> list[InService]:
         """Return the VMs' hosts, without those that are being terminated.

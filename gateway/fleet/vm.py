@@ -9,6 +9,7 @@ from gateway.hosts.connection import Connection
 from infra.clouds.base import Node
 from infra.link.client import Address
 from infra.link.shaper import ShapedRelay
+from policies.money.billing import NO_TRAFFIC, Traffic
 
 
 @dataclass(slots=True)
@@ -28,3 +29,22 @@ class Vm:
     listening: asyncio.Task[None] | None = None
     draining: asyncio.Task[None] | None = None
     relinking: asyncio.Task[Connection | None] | None = None
+    _earlier: Traffic = NO_TRAFFIC
+    _told: Traffic = NO_TRAFFIC
+
+    def connect(self, connection: Connection) -> None:
+        """Use a connection from now on; an earlier one is closed or lost."""
+        self._earlier = self._traffic
+        self.connection = connection
+
+    def traffic(self) -> Traffic:
+        """Return the traffic over all its links since the last call."""
+        found, self._told = self._traffic - self._told, self._traffic
+        return found
+
+    @property
+    def _traffic(self) -> Traffic:
+        if self.connection is None:
+            return self._earlier
+        stats = self.connection.link.stats
+        return self._earlier + Traffic(stats.wire_sent_bytes, stats.wire_received_bytes)

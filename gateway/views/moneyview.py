@@ -38,6 +38,7 @@ def money(scheduler: Scheduler, at_s: float, wall_s: float) -> dict[str, object]
         "used_s": totals.used_s,
         "unused_s": totals.billed_s - totals.used_s,
         "sent_bytes": totals.sent_bytes,
+        "received_bytes": totals.received_bytes,
         "usd": totals.usd,
         "vms": [asdict(bill) for bill in totals.bills],
     }
@@ -51,16 +52,18 @@ def log_bill(scheduler: Scheduler, event: Event) -> None:
     bill = next((bill for bill in reversed(totals.bills) if bill.vm == event.vm), None)
     if bill is not None:
         _LOG.info(
-            "%s was billed for %.0f s (%.0f s used, %.0f s unused); %.1f MB were sent to it: %.4f USD. "
-            "All VMs so far: %.0f s billed, %.0f s used, %.1f MB sent, %.4f USD",
+            "%s was billed for %.0f s (%.0f s used, %.0f s unused); %.1f MB were sent to it, and %.1f MB came back: "
+            "%.4f USD. All VMs so far: %.0f s billed, %.0f s used, %.1f MB sent, %.1f MB received, %.4f USD",
             bill.vm,
             bill.billed_s,
             bill.used_s,
             bill.unused_s,
             bill.sent_bytes / _MB,
+            bill.received_bytes / _MB,
             bill.usd,
             totals.billed_s,
             totals.used_s,
             totals.sent_bytes / _MB,
+            totals.received_bytes / _MB,
             totals.usd,
         )

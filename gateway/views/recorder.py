@@ -101,6 +101,7 @@ class Recorder:
                 used_s=fleet.used_s,
                 unused_s=fleet.billed_s - fleet.used_s,
                 sent_bytes=fleet.sent_bytes,
+                received_bytes=fleet.received_bytes,
                 bills=fleet.bills,
             ),
         )

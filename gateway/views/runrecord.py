@@ -33,16 +33,17 @@ class WanBytes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VmTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """VMs started and stopped, the seconds they were billed for, and the cost of these and of the egress.
+    """VMs started and stopped, the seconds they were billed for, and the cost of these and of their traffic.
 
     Attributes:
         started: how many.
         stopped: how many.
         billed_s: time that is paid for.
-        usd: time and egress.
+        usd: time and traffic.
         used_s: the part of that time in which they could take events or still worked on some.
         unused_s: the rest of it.
-        sent_bytes: egress.
+        sent_bytes: over the links to them, with frames and heartbeats.
+        received_bytes: over the links from them.
         bills: the same for each of the last VMs.
     """
 
@@ -53,6 +54,7 @@ class VmTotals(msgspec.Struct, frozen=True, kw_only=True):
     used_s: float = 0.0
     unused_s: float = 0.0
     sent_bytes: int = 0
+    received_bytes: int = 0
     bills: tuple[VmBill, ...] = ()
 
 

@@ -78,6 +78,7 @@ class Channel:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: messages.ChannelName) -> None:
         self.sent_bytes = 0
         self.received_bytes = 0
+        self._wire = 0, 0
         self._name = name
         self._reader = reader
         self._writer = writer
@@ -104,8 +105,21 @@ class Channel:
         return tls.getpeercert(binary_form=True) or b""
 
     def tcp_counts(self) -> TcpCounts | None:
-        """Return the kernel's counters of the connection; None if the kernel has none."""
+        """Return the kernel's counters of the connection; None if it is closed, or the kernel has none."""
+        if self._writer.transport.is_closing():
+            return None
         return tcp_counts(self._writer.get_extra_info("socket"))
+
+    @property
+    def wire_bytes(self) -> tuple[int, int]:
+        """Bytes sent and received as the kernel counts them, with TLS; of a closed connection, those last seen.
+
+        At least the bytes of the frames, where the kernel has no counters.
+        """
+        if counts := self.tcp_counts():
+            self._wire = counts.sent_bytes, counts.received_bytes
+        sent_bytes, received_bytes = self._wire
+        return max(sent_bytes, self.sent_bytes), max(received_bytes, self.received_bytes)
 
     async def send(self, message: AnyMessage, payload: Buffer = b"") -> None:
         """Write a frame and wait until the buffers have room again.
@@ -165,6 +179,7 @@ class Channel:
             with contextlib.suppress(LinkLost, OSError, TimeoutError):
                 async with asyncio.timeout(_FAREWELL_S):
                     await self._read_to_end()
+        self._wire = self.wire_bytes  # a closed socket has no counters
         self._writer.close()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_S):

@@ -55,6 +55,8 @@ class LinkStats:
         rtt_s: smoothed round trip of heartbeats; None before the first.
         sent_bytes: frames sent on both connections, with headers and payloads, without TLS.
         received_bytes: likewise received.
+        wire_sent_bytes: with TLS and retransmissions, where this kernel counts them.
+        wire_received_bytes: with TLS.
         load1: the host's one-minute load average.
         cpu: use of the CPUs that the host may use, in [0, 1]; None while it has not reported it.
         rss_bytes: memory of the host's process.
@@ -66,6 +68,8 @@ class LinkStats:
     rtt_s: float | None = None
     sent_bytes: int = 0
     received_bytes: int = 0
+    wire_sent_bytes: int = 0
+    wire_received_bytes: int = 0
     load1: float = 0.0
     cpu: float | None = None
     rss_bytes: int = 0
@@ -218,6 +222,9 @@ class HostLink:
         channels = (self._pair.control, self._pair.data)
         self._stats.sent_bytes = sum(channel.sent_bytes for channel in channels)
         self._stats.received_bytes = sum(channel.received_bytes for channel in channels)
+        wires = [channel.wire_bytes for channel in channels]
+        self._stats.wire_sent_bytes = sum(sent_bytes for sent_bytes, _ in wires)
+        self._stats.wire_received_bytes = sum(received_bytes for _, received_bytes in wires)
         self._stats.goodput_bytes_per_s = self._meter.goodput_bytes_per_s
         self._stats.loss = self._meter.loss
         return self._stats

@@ -1,6 +1,6 @@
 """The kernel's counters of a TCP connection, and the goodput and loss that they show.
 
-Linux's ``struct tcp_info`` only grows at its end, so a prefix of fixed size is safe since Linux 4.6.
+Linux's ``struct tcp_info`` only grows at its end, so a prefix of fixed size is safe since Linux 4.19.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-# tcpi_total_retrans, tcpi_bytes_acked, tcpi_data_segs_out by their places in the struct.
-_INFO: Final = struct.Struct("=100xI16xQ28xI")
+# tcpi_total_retrans, tcpi_bytes_acked, tcpi_bytes_received, tcpi_data_segs_out, tcpi_bytes_sent by their places in the
+# struct.
+_INFO: Final = struct.Struct("=100xI16xQQ20xI40xQ")
 _HELD: Final = 21
 
 
@@ -27,17 +28,21 @@ class Socket(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TcpCounts:
-    """What a connection has sent since it was opened.
+    """What a connection has carried since it was opened, TLS included, without the headers of TCP and IP.
 
     Attributes:
         acked_bytes: bytes that the other end has acknowledged.
         segments: segments with data, retransmissions included.
         again: retransmitted segments.
+        sent_bytes: bytes sent, retransmissions included.
+        received_bytes: bytes received in order.
     """
 
     acked_bytes: int
     segments: int
     again: int
+    sent_bytes: int = 0
+    received_bytes: int = 0
 
 
 def tcp_counts(connection: Socket) -> TcpCounts | None:
@@ -50,8 +55,8 @@ def tcp_counts(connection: Socket) -> TcpCounts | None:
         return None  # it is closed
     if len(info) < _INFO.size:
         return None
-    again, acked_bytes, segments = _INFO.unpack(info)
-    return TcpCounts(acked_bytes, segments, again)
+    again, acked_bytes, received_bytes, segments, sent_bytes = _INFO.unpack(info)
+    return TcpCounts(acked_bytes, segments, again, sent_bytes, received_bytes)
 
 
 class TcpMeter:

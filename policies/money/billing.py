@@ -9,6 +9,25 @@ _BYTES_PER_GB = 1e9
 
 
 @dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes over the links of a VM, in both directions."""
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        """Return the sum in each direction."""
+        return Traffic(self.sent_bytes + other.sent_bytes, self.received_bytes + other.received_bytes)
+
+    def __sub__(self, other: Traffic) -> Traffic:
+        """Return the difference in each direction."""
+        return Traffic(self.sent_bytes - other.sent_bytes, self.received_bytes - other.received_bytes)
+
+
+NO_TRAFFIC = Traffic()
+
+
+@dataclass(frozen=True, slots=True)
 class BillingTerms:
     """The cloud's prices and billing rules.
 
@@ -23,11 +42,12 @@ class BillingTerms:
     minimum_s: float
     usd_per_hour: float
     usd_per_gb_sent: float
+    usd_per_gb_received: float = 0.0
 
     def __post_init__(self) -> None:
         if self.period_s <= 0:
             raise ValueError(f"a billing period must be longer than {self.period_s!r} s")
-        if min(self.minimum_s, self.usd_per_hour, self.usd_per_gb_sent) < 0:
+        if min(self.minimum_s, self.usd_per_hour, self.usd_per_gb_sent, self.usd_per_gb_received) < 0:
             raise ValueError(f"billing terms must not be negative: {self}")
 
     def at_price(self, usd_per_hour: float | None) -> BillingTerms:
@@ -56,6 +76,10 @@ class BillingTerms:
     def egress_usd(self, sent_bytes: float) -> float:
         """Return the price of bytes sent to the cloud."""
         return sent_bytes / _BYTES_PER_GB * self.usd_per_gb_sent
+
+    def traffic_usd(self, traffic: Traffic) -> float:
+        """Return the price of bytes in both directions."""
+        return self.egress_usd(traffic.sent_bytes) + traffic.received_bytes / _BYTES_PER_GB * self.usd_per_gb_received
 
 
 def decision_due_s(period_end_s: float, *, slot_s: float, drain_s: float, block_s: float) -> float:

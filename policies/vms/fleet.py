@@ -1,4 +1,4 @@
-"""The rented VMs: the state of each, the bytes sent to it in its billing period, and its cost.
+"""The rented VMs: the state of each, its traffic in its billing period, and its cost.
 
 Only the budget is decided here; the scheduler decides which VMs start and stop.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from policies.money.billing import BillingTerms, decision_due_s
 from policies.money.ledger import Budget, Ledger, LimitForecast
-from policies.signals import Event, SlotEnded, VmAdopted, VmReady
+from policies.signals import Event, SlotEnded, VmAdopted, VmGone, VmReady
 from policies.vms.machine import VmAccount, VmBill, costs
 from policies.vms.vm import LIVE_STATES, READY_STATES, WANTED_STATES, VmInput, VmState, step
 
@@ -51,6 +51,7 @@ class FleetTotals:
     usd: float
     used_s: float = 0.0
     sent_bytes: int = 0
+    received_bytes: int = 0
     bills: tuple[VmBill, ...] = ()
 
 
@@ -99,6 +100,7 @@ class Fleet:
             self._gone.usd + math.fsum(bill.usd for bill in live),
             self._gone.used_s + math.fsum(bill.used_s for bill in live),
             self._gone.sent_bytes + sum(bill.sent_bytes for bill in live),
+            self._gone.received_bytes + sum(bill.received_bytes for bill in live),
             (*self._bills, *live),
         )
 
@@ -120,11 +122,11 @@ class Fleet:
         usd_per_s: defaultdict[str, float] = defaultdict(float)
         ahead_usd: defaultdict[str, float] = defaultdict(float)
         for machine in self.live.values():
-            rates = {query: sent / self._slot_s for query, sent in machine.slot_sent_bytes.items()}
-            for query, usd in costs(machine.terms, machine.terms.time_usd(1.0), machine.payers, rates).items():
+            rates = {query: usd / self._slot_s for query, usd in machine.slot_traffic_usd.items()}
+            for query, usd in costs(machine.terms.time_usd(1.0), machine.payers, rates).items():
                 usd_per_s[query] += usd
             left_s = max(0.0, machine.block_end_s - at_s)
-            for query, usd in costs(machine.terms, machine.terms.time_usd(left_s), machine.payers, {}).items():
+            for query, usd in costs(machine.terms.time_usd(left_s), machine.payers, {}).items():
                 ahead_usd[query] += usd
         wall_s = self.wall_s(at_s)
         hits = [self.ledger.query_forecast(query, wall_s, usd, ahead_usd[query]) for query, usd in usd_per_s.items()]
@@ -156,8 +158,7 @@ class Fleet:
             why: the reason, for its story.
         """
         machine, block_s = self.next, self._terms.first_block_s
-        sent_bytes = {query: rate * block_s for query, rate in expected_bytes_per_s.items()}
-        payers, usd = self._payers(sent_bytes, self._terms.time_usd(block_s), sent_bytes, event.at_s)
+        payers, usd = self._first_block(expected_bytes_per_s, event.at_s)
         if not payers or not self._reserve(machine, usd, event.at_s, event.at_s + block_s):
             return None
         machine.payers = payers
@@ -170,9 +171,7 @@ class Fleet:
 
     def affords(self, expected_bytes_per_s: Mapping[str, float], at_s: float) -> bool:
         """Return whether the first block of one more VM, with the expected egress, would fit into the budget now."""
-        block_s = self._terms.first_block_s
-        sent_bytes = {query: rate * block_s for query, rate in expected_bytes_per_s.items()}
-        payers, usd = self._payers(sent_bytes, self._terms.time_usd(block_s), sent_bytes, at_s)
+        payers, usd = self._first_block(expected_bytes_per_s, at_s)
         return bool(payers) and math.fsum(usd.values()) <= self.ledger.left_usd(self.wall_s(at_s)) + _SAME_USD
 
     def became_ready(self, machine: VmAccount, event: VmReady) -> None:
@@ -210,8 +209,9 @@ class Fleet:
         self._started += 1
         return ""
 
-    def gone(self, machine: VmAccount, event: Event, *, billed: bool) -> None:
+    def gone(self, machine: VmAccount, event: VmGone, *, billed: bool) -> None:
         """Book a VM's last block and forget the VM."""
+        machine.meter({}, event.traffic)
         self.step(machine, VmInput.GONE, event)
         del self.live[machine.name]
         bill = machine.bill(event.at_s, billed=billed)
@@ -227,6 +227,7 @@ class Fleet:
             gone.usd + bill.usd,
             gone.used_s + bill.used_s,
             gone.sent_bytes + bill.sent_bytes,
+            gone.received_bytes + bill.received_bytes,
         )
 
     def mark_sending(self, routed: Iterable[str], event: Event) -> None:
@@ -241,18 +242,14 @@ class Fleet:
     # --------------------------------------------------------------------------------------------------------- money
 
     def meter(self, event: SlotEnded) -> None:
-        """Count the bytes sent to each VM in the slot that ended, and update the wall clock."""
+        """Count the traffic of each VM in the slot that ended, and update the wall clock."""
         self._wall_ahead_s = 0.0 if event.wall_s is None else event.wall_s - event.at_s
         for name, machine in self.live.items():
-            machine.slot_sent_bytes.clear()
             for slot in event.queries:
                 if name in slot.raw_bytes:
                     machine.block_raw_bytes[slot.query] += slot.raw_bytes[name]
-                if name in slot.sent_bytes:
-                    sent = slot.sent_bytes[name]
-                    machine.slot_sent_bytes[slot.query] += sent
-                    machine.block_sent_bytes[slot.query] += sent
-                    machine.sent_bytes += sent
+            payload_bytes = {slot.query: slot.sent_bytes[name] for slot in event.queries if name in slot.sent_bytes}
+            machine.meter(payload_bytes, event.traffic.get(name))
 
     def within_budget(self, machine: VmAccount, at_s: float, forecast_bytes: Mapping[str, float]) -> bool:
         """Return whether the cost of a VM, and one more slot of egress, is reserved; reserves more if possible.
@@ -306,7 +303,7 @@ class Fleet:
         """
         end_s = self._terms.boundary_s(machine.billing_since_s, machine.block_end_s + 4 * self._slot_s)
         next_s, last_s = end_s - machine.block_end_s, machine.block_end_s - machine.block_since_s
-        again = {query: sent * next_s / last_s for query, sent in machine.block_sent_bytes.items()}
+        again = {query: usd * next_s / last_s for query, usd in machine.block_traffic_usd.items()}
         payers, next_usd = self._payers(keepers, machine.terms.time_usd(next_s), again, machine.block_end_s)
         both_usd = machine.owed_usd(event.at_s)
         for query, usd in next_usd.items():
@@ -321,21 +318,29 @@ class Fleet:
         self.step(machine, VmInput.KEEP, event, f"kept for {', '.join(keepers)}")
         return True
 
-    def _payers(
-        self, wanted_by: Iterable[str], time_usd: float, sent_bytes: Mapping[str, float], at_s: float
+    def _first_block(
+        self, expected_bytes_per_s: Mapping[str, float], at_s: float
     ) -> tuple[tuple[str, ...], dict[str, float]]:
-        """Return which of ``wanted_by`` pay for a block, and the cost of each query's time and egress.
+        """Return which queries pay for a first block, and what each pays for its time and the expected egress."""
+        block_s = self._terms.first_block_s
+        usd = {query: self._terms.egress_usd(rate * block_s) for query, rate in expected_bytes_per_s.items()}
+        return self._payers(usd, self._terms.time_usd(block_s), usd, at_s)
+
+    def _payers(
+        self, wanted_by: Iterable[str], time_usd: float, traffic_usd: Mapping[str, float], at_s: float
+    ) -> tuple[tuple[str, ...], dict[str, float]]:
+        """Return which of ``wanted_by`` pay for a block, and the cost of each query's time and traffic.
 
         A query whose own limit has no room for its part pays nothing, and sends nothing.
         """
-        payers, sent_bytes = tuple(wanted_by), dict(sent_bytes)
+        payers, traffic_usd = tuple(wanted_by), dict(traffic_usd)
         while payers:
-            usd = costs(self._terms, time_usd, payers, sent_bytes)
+            usd = costs(time_usd, payers, traffic_usd)
             poor = {query for query in usd if usd[query] > self.ledger.query_left_usd(query, self.wall_s(at_s))}
             if not poor:
                 return payers, usd
             payers = tuple(query for query in payers if query not in poor)
-            sent_bytes = {query: sent for query, sent in sent_bytes.items() if query not in poor}
+            traffic_usd = {query: part_usd for query, part_usd in traffic_usd.items() if query not in poor}
         return (), {}
 
     def _enters_a_block(self, machine: VmAccount, at_s: float) -> bool:
@@ -356,11 +361,11 @@ class Fleet:
 
     def _needed_usd(self, machine: VmAccount, at_s: float, forecast_bytes: Mapping[str, float]) -> dict[str, float]:
         needed_usd = machine.owed_usd(at_s + self._ahead_s(machine))
-        most_bytes = dict(forecast_bytes)
-        for query, sent in machine.slot_sent_bytes.items():
-            most_bytes[query] = max(sent, most_bytes.get(query, 0.0))
-        for query, expected in most_bytes.items():
-            needed_usd[query] = needed_usd.get(query, 0.0) + self._terms.egress_usd(expected)
+        most_usd = {query: self._terms.egress_usd(expected) for query, expected in forecast_bytes.items()}
+        for query, usd in machine.slot_traffic_usd.items():
+            most_usd[query] = max(usd, most_usd.get(query, 0.0))
+        for query, usd in most_usd.items():
+            needed_usd[query] = needed_usd.get(query, 0.0) + usd
         return needed_usd
 
     def _reserve(self, machine: VmAccount, usd: Mapping[str, float], at_s: float, until_s: float) -> bool:

@@ -92,6 +92,8 @@ def test_two_sites_give_the_rows_of_one(tmp_path: Path, state_dir: Path, mails: 
     assert totals["vms"]["started"] >= 1
     assert totals["vms"]["stopped"] == totals["vms"]["started"]
     assert 0 < totals["wan_bytes"]["sent"] < 0.6 * totals["wan_bytes"]["raw"]
+    assert totals["vms"]["sent_bytes"] > totals["wan_bytes"]["sent"], "frames and heartbeats cost too"
+    assert totals["vms"]["received_bytes"] > 0
     assert_exact(gateway, "plain", mails)
 
 

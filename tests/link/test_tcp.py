@@ -31,6 +31,10 @@ def test_the_kernel_counts_what_the_other_end_has() -> None:
             assert after.acked_bytes == before.acked_bytes + 100_000
             assert after.segments > before.segments
             assert after.again == 0
+            assert after.sent_bytes == before.sent_bytes + 100_000
+            there = tcp_counts(far)
+            assert there is not None
+            assert there.received_bytes == 100_000
 
 
 def test_a_closed_socket_and_an_older_kernel_say_nothing() -> None:

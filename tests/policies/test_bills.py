@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.views.moneyview import log_bill, money
+from policies.money.billing import Traffic
 from policies.money.ledger import Budget
 from policies.signals import QuerySlot, SlotEnded, VmDrained, VmGone, VmReady
-from policies.vms.machine import VmBill
+from policies.vms.machine import VmAccount, VmBill
 from tests.policies.policy_data import TERMS, Checked, ledger_of, scheduler_settings
 
 PERIOD_USD = TERMS.time_usd(20.0)
@@ -49,14 +53,66 @@ def test_the_bill_of_a_vm_from_its_order_to_its_end(caplog: pytest.LogCaptureFix
     egress_usd = TERMS.egress_usd(1_000_000)
     totals = checked.scheduler.totals(checked.now_s)
     (bill,) = totals.bills
-    assert bill == VmBill("vm-1", 20.0, 13.5, 6.5, 1_000_000, bill.usd)
+    assert bill == VmBill("vm-1", 20.0, 13.5, 6.5, 1_000_000, bill.usd, 0)
     assert bill.usd == pytest.approx(PERIOD_USD + egress_usd)
     assert (totals.billed_s, totals.used_s, totals.sent_bytes) == (20.0, 13.5, 1_000_000)
     (told,) = caplog.messages
-    assert told.startswith("vm-1 was billed for 20 s (14 s used, 6 s unused); 1.0 MB were sent to it: 0.00")
+    assert told.startswith("vm-1 was billed for 20 s (14 s used, 6 s unused); 1.0 MB were sent to it, and ")
     assert told.endswith(
-        f"{bill.usd:.4f} USD. All VMs so far: 20 s billed, 14 s used, 1.0 MB sent, {totals.usd:.4f} USD"
+        f"0.0 MB came back: {bill.usd:.4f} USD. All VMs so far: 20 s billed, 14 s used, 1.0 MB sent, 0.0 MB received, "
+        f"{totals.usd:.4f} USD"
     )
+
+
+def test_all_bytes_over_the_links_cost_in_both_directions_and_queries_share_them_by_their_payloads() -> None:
+    terms = replace(TERMS, usd_per_gb_received=0.05)
+    account = VmAccount("vm-1", terms, payers=("a", "b"))
+    account.meter({}, Traffic(2_000, 1_000))  # heartbeats before the first payload
+    first_usd = 2_000 * terms.usd_per_gb_sent / 1e9 + 1_000 * 0.05 / 1e9
+    assert account.slot_traffic_usd == pytest.approx({"a": first_usd / 2, "b": first_usd / 2})
+    account.meter({"a": 30_000, "b": 10_000}, Traffic(41_000, 9_000))
+    later_usd = 41_000 * terms.usd_per_gb_sent / 1e9 + 9_000 * 0.05 / 1e9
+    assert account.slot_traffic_usd == pytest.approx({"a": later_usd * 3 / 4, "b": later_usd / 4})
+    account.meter({}, Traffic(0, 4_000))  # results of what was sent before
+    bill = account.bill(0.0, billed=True)
+    assert (bill.sent_bytes, bill.received_bytes) == (43_000, 14_000)
+    traffic_usd = 43_000 * terms.usd_per_gb_sent / 1e9 + 14_000 * 0.05 / 1e9
+    assert bill.usd == pytest.approx(terms.time_usd(bill.billed_s) + traffic_usd)
+    assert account.settle(0.0)["a"] == pytest.approx(
+        terms.time_usd(bill.billed_s) / 2 + first_usd / 2 + (later_usd + 4_000 * 0.05 / 1e9) * 3 / 4
+    )
+    assert account.block_traffic_usd == {}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from("abc"), st.integers(1, 10**6)), st.integers(0, 10**7), st.integers(0, 10**7)
+        ),
+        max_size=20,
+    )
+)
+def test_no_traffic_is_paid_for_twice_or_by_nobody(slots: list[tuple[dict[str, int], int, int]]) -> None:
+    terms = replace(TERMS, usd_per_gb_received=0.05)
+    account = VmAccount("vm-1", terms, payers=("a",))
+    for payload_bytes, sent_bytes, received_bytes in slots:
+        account.meter(payload_bytes, Traffic(sent_bytes, received_bytes))
+    sent, received = sum(sent for _, sent, _ in slots), sum(received for _, _, received in slots)
+    expected_usd = sent * terms.usd_per_gb_sent / 1e9 + received * 0.05 / 1e9
+    assert sum(account.block_traffic_usd.values()) == pytest.approx(expected_usd)
+
+
+def test_what_a_vm_carries_after_its_last_slot_is_on_its_bill() -> None:
+    checked = rented(Budget())
+    while ("drain", "vm-1") not in slot(checked, 0.5):
+        pass
+    checked.now_s += 1.0
+    checked.tell(VmDrained, vm="vm-1")
+    checked.tell(VmGone, vm="vm-1", traffic=Traffic(500, 700))
+    totals = checked.scheduler.totals(checked.now_s)
+    assert (totals.sent_bytes, totals.received_bytes) == (1_000_500, 700)
+    (bill,) = totals.bills
+    assert bill.usd == pytest.approx(PERIOD_USD + TERMS.egress_usd(1_000_500))
 
 
 def test_the_status_says_what_is_spent_reserved_and_left_and_when_it_will_be_gone() -> None:
