@@ -101,7 +101,7 @@ def ready_again(times_s: list[float], goal_s: float) -> Seen:
 def gateway_killed(ground: Ground) -> Seen:
     """Kill the gateway at random moments."""
     times_s = []
-    for _ in ground.each(2, 200):
+    for _ in ground.each(1, 200):
         ground.some_time(1.5)
         ground.town.gateway.kill()
         times_s.append(ground.town.gateway.start_ready())
