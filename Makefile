@@ -41,6 +41,7 @@ test: export OMP_NUM_THREADS := 1
 # In most tests Spark runs only for seconds. Without the JVM's second compiler the tests take a third less CPU (decision 0092).
 test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1
 test: setup java broker mosquitto wan ## run all tests, in JOBS processes (2)
+	@$(BIN)/python -m compileall -q engines gateway infra policies tests  # once, and not in each process that the tests start
 	$(BIN)/spillway prepare
 	$(BIN)/python -m pytest -n $(or $(JOBS),2) --dist loadgroup --no-loadscope-reorder --durations=25 -rs --no-fold-skipped
 

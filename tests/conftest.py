@@ -11,7 +11,9 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from engines.spark.classarchive import use_options
 from engines.spark.scratch import remove_own
+from engines.spark.workerpython import quick_python
 from tests.connectors.kafka_broker import Broker
 from tests.faults.figures import FULL, Figures, Scale
 
@@ -77,9 +79,10 @@ def figures() -> Iterator[Figures]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small local session with the settings of every engine host: UTC, ANSI, no UI."""
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else Spark's Python workers are whatever python3 is on the path
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("spillway-tests")
+        .config("spark.driver.extraJavaOptions", use_options())
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
@@ -87,8 +90,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
     )
+    with quick_python(tmp_path_factory.mktemp("python")):
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -20,6 +20,7 @@ from engines.spark import pythondaemon
 from engines.spark.classarchive import java_program, use_options
 from engines.spark.scratch import scratch_folder
 from engines.spark.sparkconf import SQL, TIMEZONE, equal_everywhere
+from engines.spark.workerpython import quick_python
 from infra.messages import PROTOCOL
 from infra.runtime import Runtime
 
@@ -106,7 +107,6 @@ def build_session(
         SessionError: Java is missing, the session differs from ``runtime_ahead``, or an executor cannot run our Python.
     """
     ahead = runtime_ahead(conf)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Spark would log 6 kB of JSON for each error that it raises; the host logs what failed and why.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     for left in ("spark", "tmp"):  # left by an earlier start that was killed
@@ -115,7 +115,12 @@ def build_session(
     options = use_options() if jvm_options is None else jvm_options
     for name, value in {**_settings(master, workdir, cores, options), **conf}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    if is_local(master):
+        with quick_python(_made(workdir)):
+            session = builder.getOrCreate()
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        session = builder.getOrCreate()
     differences = ahead.differences(runtime_of(session, conf))
     if differences:
         raise SessionError(

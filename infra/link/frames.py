@@ -40,6 +40,8 @@ _KIND_MESSAGE_AND_PAYLOAD = 2
 _FIELDS = struct.Struct(">4sBBHIII")
 _CRC = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
+# It holds no state between calls. To make one takes longer than to decode a message.
+_decoder = msgspec.msgpack.Decoder(AnyMessage)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -99,7 +101,6 @@ class FrameDecoder:
     def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
         self.max_message_bytes = max_message_bytes
         self.max_payload_bytes = max_payload_bytes
-        self._messages = msgspec.msgpack.Decoder(AnyMessage)
         self._partial = bytearray()
         self._header: _Header | None = None
         self._dead: str | None = None
@@ -183,7 +184,7 @@ class FrameDecoder:
         if zlib.crc32(body) != header.body_crc:
             raise FrameError("the frame's body is damaged: wrong checksum")
         try:
-            message: AnyMessage = self._messages.decode(body[: header.message_bytes])
+            message: AnyMessage = _decoder.decode(body[: header.message_bytes])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise FrameError(f"not a message of this protocol: {error}") from error
         return Frame(message, bytes(body[header.message_bytes :]), header.frame_bytes)

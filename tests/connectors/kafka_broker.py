@@ -64,6 +64,7 @@ group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 num.network.threads=2
 num.io.threads=2
+metadata.max.idle.interval.ms=0
 log.cleaner.dedupe.buffer.size=2097152
 """
 _HEAP = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")

@@ -25,12 +25,13 @@ from typing import Any
 from tests.connectors import mosquitto
 from tests.connectors.kafka_broker import JARS, _java
 from tests.docker.docker_files import DOCKER, ROOT, compose, image, instructions
+from tests.engines.spark_cluster import jvm_environment
 
 # A gateway that found no executors in its own three minutes is started again.
 DEADLINE_S = 600.0
 _NOT_KAFKAS = ("KAFKA_HEAP_OPTS",)
 _VENV = "/opt/spillway/venv"
-_KEPT = ("JAVA_HOME", "HOME", "CI")
+_KEPT = ("JAVA_HOME", "HOME", "CI", "SPARK_SUBMIT_OPTS")
 
 
 class Stack:
@@ -78,10 +79,11 @@ class Stack:
         self._spawn(name)
 
     def _spawn(self, name: str) -> None:
+        quickly = jvm_environment() if name.startswith("spark-") else {}
         with self._log(name).open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 self._commands[name],
-                env=self.environment(name),
+                env=self.environment(name) | quickly,
                 cwd=self._volume(name),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -202,7 +204,8 @@ class Stack:
         }
         path = self._folder / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        java = [_java(), *told["KAFKA_HEAP_OPTS"].split(), "-cp", f"{JARS}/*"]
+        options = f"{told['KAFKA_HEAP_OPTS']} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".split()
+        java = [_java(), *options, "-cp", f"{JARS}/*"]
         form = [*java, "kafka.tools.StorageTool", "format", "-t", "5L6g3nShT-eMCtK--X86sw", "-c", str(path)]
         done = subprocess.run(form, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{json.dumps(settings)}\n{done.stdout}{done.stderr}"
