@@ -1,0 +1,78 @@
+"""The goals of the fault tests: a missed one fails, and says what was measured and what was wanted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults import figures as module
+from tests.faults.figures import Figure, Figures, Measure, slowness
+
+READY = Measure("ready after", 4.0, 3.0, "s")
+RESENT = Measure("runs re-sent", 35, 100, at_least=True)
+
+
+def figures(slow: float = 1.0, *, judge_times: bool = True) -> Figures:
+    return Figures(judge_times=judge_times, calibrate=lambda: slow)
+
+
+def test_a_missed_goal_fails_with_figure_and_goal_and_is_kept_all_the_same() -> None:
+    found = figures()
+    with pytest.raises(AssertionError, match=r"kill: measured ready after 4 s, the goal is ready after <= 3 s"):
+        found.add("kill", READY, times=1, outcome="0 lost")
+    assert [row.fault for row in found.rows] == ["kill"]
+    assert found.rows[0].line == "| kill | 1 | 0 lost | **missed: ready after 4 s** | ready after <= 3 s |"
+
+
+def test_a_slow_machine_has_more_time_and_no_other_excuse() -> None:
+    found = figures(1.5)
+    found.add("kill", READY, times=1, outcome="0 lost")
+    assert "ready after 4 s |" in found.rows[0].line
+    assert "times 1.5: a slow machine" in found.rows[0].line
+    with pytest.raises(AssertionError, match=r"runs re-sent 35, the goal is runs re-sent >= 100"):
+        found.add("kill", READY, RESENT, times=1, outcome="0 lost")
+
+
+def test_short_forms_judge_all_but_times() -> None:
+    found = figures(judge_times=False)
+    found.add("kill", READY, Measure("home's 99th percentile", 9.0, 1.1, "x"), times=1, outcome="0 lost")
+    with pytest.raises(AssertionError, match="runs re-sent"):
+        found.add("kill", RESENT, times=1, outcome="0 lost")
+
+
+@pytest.mark.parametrize(("number", "met"), [(99.0, False), (100.0, True), (101.0, True)])
+def test_a_goal_itself_is_enough(number: float, *, met: bool) -> None:
+    assert Measure("at least", number, 100, at_least=True).met(1.0) is met
+    assert Measure("at most", -number, -100).met(1.0) is met
+
+
+def test_a_machine_is_never_faster_than_the_one_of_the_goals() -> None:
+    assert slowness() >= 1.0
+
+
+def test_rows_of_several_runs_are_written_into_their_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "KEPT", tmp_path / "build" / "faults.json")
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- figures: make faults -->\nold\n<!-- end of figures -->\nafter\n")
+    for number in (50, 120, 110):
+        run = figures()
+        run.add("worker", Measure("runs", number, 20, at_least=True), times=1000, outcome="fine", page="page.md")
+        run.add(f"other {number > 100}", times=1, outcome="fine", page="page.md")
+        run.keep()
+    module.write_pages()
+    assert page.read_text().splitlines() == [
+        "before",
+        "<!-- figures: make faults -->",
+        "",
+        "| fault | times | outcome | measured | goal |",
+        "| --- | --- | --- | --- | --- |",
+        "| worker | 1,000 | fine | runs 110 | runs >= 20 |",
+        "| other False | 1 | fine |  |  |",
+        "| other True | 1 | fine |  |  |",
+        "",
+        "<!-- end of figures -->",
+        "after",
+    ]
+    assert Figure.kept({"fault": "f", "times": 1, "outcome": "o", "measures": []}) == Figure("f", 1, "o")
