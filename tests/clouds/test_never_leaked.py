@@ -163,8 +163,8 @@ def test_after_kill_9_the_next_gateway_ends_what_was_ordered(
     assert ledger.spent_usd(clock.wall()) == pytest.approx(TERMS.time_usd(60.0))
     process = renting.start()
     # It may order another one at once: it still wants a VM.
-    until(lambda: not left & {instance["InstanceId"] for instance in ec2.instances()}, "what was ordered is ended", 60)
-    until(lambda: "ready: " in renting.log(), "the next gateway is ready", 60)
+    until(lambda: not left & {instance["InstanceId"] for instance in ec2.instances()}, "what was ordered is ended")
+    until(lambda: "ready: " in renting.log(), "the next gateway is ready")
     process.send_signal(signal.SIGTERM)
     assert process.wait(120) == 0, renting.log()
     assert ec2.instances() == []
