@@ -45,7 +45,7 @@ class Sender(threading.Thread):
         pause_s: time between two batches.
 
     Attributes:
-        rests: whether it sends nothing for now.
+        pause_s: the same; may be changed.
         taken: numbers of events that were acknowledged, in the order in which they were sent.
         unknown: numbers whose sending failed without an answer: each may be there once, or not.
         bad_taken: batches whose bad record was acknowledged.
@@ -59,8 +59,9 @@ class Sender(threading.Thread):
         self.error: BaseException | None = None
         self._stopped = threading.Event()
         self._numbers = count()
-        self._pause_s = pause_s
-        self.rests = False
+        self.pause_s = pause_s
+        self._goes = threading.Event()
+        self._goes.set()
 
     def run(self) -> None:
         """Send; the first error that is not an outage ends the sender and is kept."""
@@ -74,17 +75,27 @@ class Sender(threading.Thread):
 
     def _bunches(self) -> Iterator[tuple[int, list[int]]]:
         bunches = count()
-        while not self._stopped.wait(self._pause_s):
-            if not self.rests:
+        while not self._stopped.wait(self.pause_s):
+            self._goes.wait()
+            if not self._stopped.is_set():
                 yield next(bunches), [next(self._numbers) for _ in range(BUNCH)]
+
+    def rest(self) -> None:
+        """Send no further batch for now."""
+        self._goes.clear()
+
+    def go_on(self) -> None:
+        """End a rest, at once."""
+        self._goes.set()
 
     def give_up(self) -> None:
         """Stop sending; batches in progress need not be acknowledged."""
         self._stopped.set()
+        self._goes.set()
 
     def stop(self) -> None:
         """Stop sending; return when batches in progress are acknowledged."""
-        self._stopped.set()
+        self.give_up()
         self.join(120)
         assert not self.is_alive(), f"{self.name} could not send its last bunch"
         assert self.error is None, f"{self.name} ended: {self.error!r}"
