@@ -31,7 +31,7 @@ from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity
 from gateway.query.opening import Opener, Opening
 from gateway.query.queryletters import QueryLetters
-from gateway.query.querystate import BrokenQueryError, LaneFailedError, QueryState
+from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError, QueryState
 from gateway.query.takingover import TakeOver, settle_source
 from gateway.sinks.base import Sink
 from gateway.sources.base import SourceUnavailableError
@@ -296,8 +296,8 @@ class RunningQuery(QueryState):
         else:
             self._on_failed(self.name, lane, reason)
 
-    def _is_broken(self, reason: str) -> None:
-        self._error = self._error or BrokenQueryError(reason)
+    def _is_broken(self, reason: str, exhausted: bool) -> None:
+        self._error = self._error or (ExhaustedHostError(reason) if exhausted else BrokenQueryError(reason))
 
     def failure(self) -> BaseException | None:
         """Return why the query has failed, if it has."""

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.hosts.enrol import HomeHost
-from gateway.query.querystate import BrokenQueryError, LaneFailedError
+from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError
 from gateway.query.supervision.home import Home
 from gateway.query.supervision.supervisor import Supervisor
 from gateway.sinks.base import FencedError
@@ -300,6 +300,25 @@ async def test_suspects_that_do_no_harm_run_with_the_others_again(site: Site) ->
     assert ("a", True) in site.opened
     assert ("b", True) in site.opened
     await until(lambda: len(site.cloud.nodes) <= 2)
+
+
+async def test_a_query_that_exhausts_the_memory_of_the_shared_host_runs_alone_until_it_does_no_harm(site: Site) -> None:
+    shared = site.a.on
+    (connection,) = {lane.connection for query in site.queries.values() for lane in query.lanes.values()}
+    assert connection.shared
+    site.a.error = ExhaustedHostError("it needed more memory than the engine host has")
+    await until(lambda: _looked(site) and ("a", True) in site.opened)
+    assert (site.a.on is shared, site.b.on is shared, site.b.said) == (False, True, ["open"])
+    (alone,) = {lane.connection for lane in site.a.lanes.values()}
+    assert not alone.shared
+    site.a.error = BrokenQueryError("more than 3 rows of a run need more memory")
+    failed = await site.state("a", "failed")
+    assert failed.failures == 1, "the move was no failure"
+    # It stays alone when it is opened again, until it does no harm.
+    await until(lambda: site.opened.count(("a", True)) == 2, site.clock, 1.0)
+    site.a.committed_before = 10
+    await until(lambda: _looked(site) and site.a.on is shared)
+    assert site.b.said == ["open"]
 
 
 async def test_a_query_that_ends_the_host_while_it_is_opened_is_found_too(site: Site) -> None:

@@ -207,7 +207,9 @@ class Home:
                 return Seat(connection, on_trial=True)
         keeper = self._own.get(query, self._shared)
         assert keeper is not None, "a query without a host of its own shares one"
-        return Seat(await keeper.ready(), on_trial=False)
+        connection = await keeper.ready()
+        connection.shared = keeper is self._shared and len(self._queries) > 1
+        return Seat(connection, on_trial=False)
 
     def lose(self, query: str, reason: str) -> None:
         """Abandon the host of a query, because it is stuck."""
@@ -263,7 +265,7 @@ class Home:
         return suspects
 
     def run_alone(self, query: str) -> None:
-        """Run a query alone again, because it ended its host while it ran alone."""
+        """Run a query alone, because it ended its host while it ran alone, or exhausted the memory of a shared one."""
         self._trial.enqueue([query])
 
     async def clear(self, query: str) -> None:

@@ -16,7 +16,7 @@ from engines.query.code import CodeError
 from gateway.core.decide.profiler import Profiler
 from gateway.hosts.connection import QueryRefusedError
 from gateway.query.flow.moves import Loss
-from gateway.query.querystate import BrokenQueryError, LaneFailedError
+from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import Home, Seat
 from gateway.sinks.base import FencedError, SinkError
@@ -44,7 +44,7 @@ class HostEndedError(Exception):
 
 
 class _HostGoneError(Exception):
-    """The host of a query is gone, and the query continues on the next one."""
+    """The host of a query is gone, or the query leaves it: it continues on the next one."""
 
 
 _EXPECTED = (
@@ -238,6 +238,9 @@ class Supervisor:
                     await asyncio.wait_for(seat.connection.lost(), _HOST_ENDS_S)
             if not seat.connection.alive:
                 return await self._host_lost(seat)
+            if isinstance(failure, ExhaustedHostError):
+                await self._run_alone(failure)
+                return None
             if failure is not None:
                 return failure
             if self._trial_is_over:
@@ -282,6 +285,15 @@ class Supervisor:
         self._tried_before_seq = self.query.read_before
         await self.query.stop()
         raise _HostGoneError
+
+    async def _run_alone(self, why: ExhaustedHostError) -> None:
+        """Move the query to the suspects' host until it has processed what was read."""
+        _LOG.warning("query %s runs alone until it has processed what was read: %s", self._name, why)
+        self.state, self.reason = "opening", str(why)
+        self._tried_before_seq = self.query.read_before
+        await self._stop_query()
+        self._at_fault = True
+        self._home.run_alone(self._name)
 
     @property
     def _trial_is_over(self) -> bool:
