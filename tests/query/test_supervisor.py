@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.hosts.enrol import HomeHost
 from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError
-from gateway.query.supervision.home import Home
+from gateway.query.supervision.home import LOW_PRIORITY, Home
 from gateway.query.supervision.supervisor import Supervisor
 from gateway.sinks.base import FencedError
 from gateway.sources.base import SourceError
@@ -357,3 +358,10 @@ async def test_a_stateful_query_that_is_not_answered_is_opened_again_once(site: 
     failed = await site.state("a", "failed")
     assert failed.reason == "it gets no answers although it was opened again: seq 9 is overdue"
     assert len(site.links.all) == 1
+
+
+def test_the_host_of_suspects_gets_the_cpu_time_that_the_others_leave() -> None:
+    group = Path("/proc/self/autogroup")
+    for command, wanted in (("nice", "19"), (f"cat {group}", "nice 19" if group.exists() else "")):
+        said = subprocess.run([*LOW_PRIORITY, *command.split()], start_new_session=True, stdout=subprocess.PIPE)
+        assert said.stdout.decode().strip().endswith(wanted)

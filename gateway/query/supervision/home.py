@@ -31,6 +31,9 @@ from policies.failures.blame import Blame, HostLoss, WaitingQuery
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
+# Linux shares the CPUs among sessions first, and a process's `nice` counts only within its session. So where it does
+# (`autogroup`), the session of the suspects' host gets the low priority, too.
+LOW_PRIORITY = ("sh", "-c", '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$@"', "sh")
 # A host that has answered no query for this long, although all wait, is stuck.
 _STUCK_S = 30.0
 
@@ -327,7 +330,7 @@ def make_home(config: Config, authority: Authority, queries: Mapping[str, Runnin
     most = (len(queries) if own_hosts else 1) + (1 if private.standby else 0)
     machines = ProcessCloud(state_dir / "home", clock, max_vms=most, **started_with)
     # Suspects get the CPU time that the others leave.
-    places = [Place(("nice", "-n", "19"), "127.0.0.1")]
+    places = [Place(LOW_PRIORITY, "127.0.0.1")]
     suspects = ProcessCloud(state_dir / "trial", clock, max_vms=1, places=places, **started_with)
     taken: set[str] = set()
     # A host of another version would run other code.
