@@ -22,6 +22,7 @@ from gateway.hosts.standby import Standby
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.trial import TRIAL, Trial
 from infra.clock import Clock
+from infra.clouds.cpus import available_cpus, cpu_numbers
 from infra.clouds.process import Place, ProcessCloud
 from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority
@@ -329,9 +330,12 @@ def make_home(config: Config, authority: Authority, queries: Mapping[str, Runnin
     }
     most = (len(queries) if own_hosts else 1) + (1 if private.standby else 0)
     machines = ProcessCloud(state_dir / "home", clock, max_vms=most, **started_with)
-    # Suspects get the CPU time that the others leave.
+    # Suspects get the CPU time that the others leave, and only of one CPU: when a thread of another query begins to
+    # run, even a process of low priority may keep its CPU for some milliseconds more.
     places = [Place(LOW_PRIORITY, "127.0.0.1")]
-    suspects = ProcessCloud(state_dir / "trial", clock, max_vms=1, places=places, **started_with)
+    last_cpu = (cpu_numbers(private.cpus) if private.cpus else available_cpus())[-1]
+    started_alone: StartedWith = {**started_with, "cpu_sets": [str(last_cpu)]}
+    suspects = ProcessCloud(state_dir / "trial", clock, max_vms=1, places=places, **started_alone)
     taken: set[str] = set()
     # A host of another version would run other code.
     tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}
