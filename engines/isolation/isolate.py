@@ -63,7 +63,7 @@ def check_memory(reason: str, *, shares_host: bool) -> bool:
     if exhausts and shares_host:
         raise ExhaustedError(
             "it needed more memory than the engine host has, and the other queries on the host had to wait "
-            f"({OUT_OF_MEMORY})"
+            f"({OUT_OF_MEMORY}): it runs alone next time"
         )
     return exhausts
 

@@ -34,6 +34,8 @@ _LOG = logging.getLogger(__name__)
 _HOST_ENDS_S: Final = 1.0
 # A suspect that has run alone for this long is cleared, even if it has not completed what was in progress.
 _TRIAL_S: Final = 120.0
+# The launch of a host for one query costs the other queries about as much as a search for bad rows of this time.
+_ALONE_COSTS_S: Final = 2.0
 _TRIES_UNTIL_DRAINED: Final = 3
 
 State = Literal["opening", "running", "failed", "given up"]
@@ -50,6 +52,7 @@ class _HostGoneError(Exception):
 _EXPECTED = (
     BrokenQueryError,
     CodeError,
+    ExhaustedHostError,
     FencedError,
     HostEndedError,
     LaneFailedError,
@@ -238,9 +241,6 @@ class Supervisor:
                     await asyncio.wait_for(seat.connection.lost(), _HOST_ENDS_S)
             if not seat.connection.alive:
                 return await self._host_lost(seat)
-            if isinstance(failure, ExhaustedHostError):
-                await self._run_alone(failure)
-                return None
             if failure is not None:
                 return failure
             if self._trial_is_over:
@@ -286,15 +286,6 @@ class Supervisor:
         await self.query.stop()
         raise _HostGoneError
 
-    async def _run_alone(self, why: ExhaustedHostError) -> None:
-        """Move the query to the suspects' host until it has processed what was read."""
-        _LOG.warning("query %s runs alone until it has processed what was read: %s", self._name, why)
-        self.state, self.reason = "opening", str(why)
-        self._tried_before_seq = self.query.read_before
-        await self._stop_query()
-        self._at_fault = True
-        self._home.run_alone(self._name)
-
     @property
     def _trial_is_over(self) -> bool:
         """Whether a suspect completed everything that was read when its host was lost, or has run for long enough."""
@@ -318,8 +309,12 @@ class Supervisor:
         self._broken = isinstance(error, BrokenQueryError)
         self.reason = str(error) or repr(error)
         self.since_wall_s = self.since_wall_s or self._clock.wall()
+        cost_s = self.query.isolating_s
+        if isinstance(error, ExhaustedHostError):
+            self._at_fault, self._tried_before_seq = True, self.query.read_before
+            cost_s = max(cost_s, _ALONE_COSTS_S)
         # A fenced gateway would fence the other writer in turn.
-        pause_s = None if isinstance(error, FencedError) else self._restarts.failed(now_s, self.query.isolating_s)
+        pause_s = None if isinstance(error, FencedError) else self._restarts.failed(now_s, cost_s)
         self.state = "given up" if pause_s is None else "failed"
         self._retry_s = None if pause_s is None else now_s + pause_s
         next_try = "it is not opened again" if pause_s is None else f"it is opened again in {pause_s:.0f} s"
