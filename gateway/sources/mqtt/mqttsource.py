@@ -19,6 +19,7 @@ from gateway.connectors.mqttclient import Arrival, BrokerError, MessageReleased,
 from gateway.connectors.position import Position
 from gateway.connectors.tlsfiles import BadTlsFilesError
 from gateway.journal.journal import Journal, JournalFullError
+from gateway.journal.replica import Replica
 from gateway.journal.scan import keys_since
 from gateway.sources.base import SourceError, SourceUnavailableError
 from gateway.sources.journaled import JournaledSource
@@ -385,9 +386,15 @@ def make_mqtt_source(
     clock: Clock,
     strict: bool,
     receive_max: int = RECEIVE_MAX,
+    replica: Replica | None = None,
 ) -> MqttSource:
     """Return the source of a query whose state is in ``folder``."""
-    kept = config.journal
-    journal = Journal(folder / "journal", limit_bytes=kept.limit_bytes, segment_bytes=kept.segment_bytes, clock=clock)
+    journal = Journal(
+        folder / "journal",
+        limit_bytes=config.journal.limit_bytes,
+        segment_bytes=config.journal.segment_bytes,
+        clock=clock,
+        replica=replica,
+    )
     names = MqttNames(folder / "mqtt", query, owner)
     return MqttSource(config, names, journal, clock, strict=strict, receive_max=receive_max)

@@ -1,0 +1,358 @@
+"""Copies a journal to an object store, and makes it again from there on another machine. Blocks.
+
+The store has an append before the disk has it, so the folder never holds more than the store, and is made anew from it
+at each start. Each object is created only if its number is free. A gateway that opens the journal creates an object of
+its own first: from then on the next write of every earlier owner fails. See docs/decisions/0100.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gateway.journal.copyplan import FENCES_MAX, CopiedGroup, CopyPlan, KeptKeys, Placed, counted, decoded, encoded
+from gateway.journal.files import JournalEntry, JournalFiles
+from gateway.journal.frames import SEGMENT_HEAD_BYTES, encode_body
+from gateway.journal.keys import SeenKey, SeenKeys
+from gateway.journal.segments import PlacedFrame, SegmentReader, clear_folder, note_released, segments_in
+from infra.objectstore.base import ConflictError, ObjectStore, StoreRefusedError, StoreUnavailableError
+from infra.statefiles import StateError, write_atomically
+
+_LOG = logging.getLogger(__name__)
+GROUP_BYTES_MAX: Final = 4 << 20
+"""An object is begun anew at this size, so that a rebuild may read several at a time."""
+_OBJECT_BYTES_MAX: Final = 1 << 30
+_AT_A_TIME: Final = 8
+_TRIES: Final = 5
+MARK: Final = "replicated"
+"""The file in a journal's folder that says that the copy has all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlace:
+    """Where the copy of a journal is, and who writes it.
+
+    Attributes:
+        store: the fleet's object store.
+        folder: in the store, for this journal alone.
+        place: names this gateway's state_dir.
+        epoch: with which this gateway opened the query; higher than that of every earlier owner.
+        why_not_write: returns why nothing may be written now (the gateway does not own the fleet), else empty.
+    """
+
+    store: ObjectStore
+    folder: str
+    place: str
+    epoch: int
+    why_not_write: Callable[[], str]
+
+    def group(self, number: int) -> str:
+        """Return the name of an object with appends."""
+        return f"{self.folder}/records/{number:012d}"
+
+    def kept(self, number: int) -> str:
+        """Return the name of an object with keys; a later owner's sorts behind that of an earlier one."""
+        return f"{self.folder}/keys/{number:012d}-{self.epoch:020d}"
+
+
+class Replica:
+    """The copy of one journal. One call at a time, except ``tidy``, which may run beside the others.
+
+    Args:
+        where: see there.
+    """
+
+    def __init__(self, where: ReplicaPlace) -> None:
+        self._where = where
+        self._store = where.store
+        self._plan = CopyPlan(1, 1, ())
+        self._lock = threading.Lock()
+        self._fence = 1
+        self._unsure = False
+
+    @property
+    def full(self) -> bool:
+        """Whether the copy has as many objects as are allowed."""
+        return self._plan.full
+
+    @property
+    def notes(self) -> Mapping[str, bytes]:
+        """The latest note of each name."""
+        return self._plan.notes
+
+    # -------------------------------------------------------------------------------------------------------- opening
+
+    def recover(self, files: JournalFiles, keys: SeenKeys | None) -> None:
+        """Claim the copy for this gateway, and make the folder equal to it.
+
+        Args:
+            files: not recovered yet.
+            keys: of the journal; None if it remembers none.
+
+        Raises:
+            StateError: the copy or the folder is damaged, or they do not belong together.
+            OSError: the store cannot be reached, or the disk fails.
+        """
+        with _in_os_errors():
+            for _ in range(_TRIES):
+                try:
+                    self._recover(files, keys)
+                except ConflictError:
+                    continue
+                return
+        raise OSError(errno.EAGAIN, f"{self._where.folder} in {self._store} is written by other gateways all the time")
+
+    def _recover(self, files: JournalFiles, keys: SeenKeys | None) -> None:
+        where, numbers = self._where, self._numbers(0)
+        newest = self._group(numbers[-1]) if numbers else None
+        if newest is not None and not (files.folder / MARK).exists() and _holds_records(files.folder):
+            if newest.place != where.place:
+                raise StateError(
+                    f"{files.folder} holds events that are not in the object store, and another gateway has a copy of "
+                    f"the journal there ({where.folder}): finish this one without replicate, or remove the folder"
+                )
+            # This gateway was not done with the first upload, or worked without replicate since.
+            for number in numbers:
+                self._store.delete(where.group(number))
+            newest = None
+        if newest is None:
+            self._begin(files, keys)
+        else:
+            self._take_over(newest, numbers, files, keys)
+
+    def _begin(self, files: JournalFiles, keys: SeenKeys | None) -> None:
+        """Upload the journal that is here."""
+        files.recover()
+        plan, record = CopyPlan(1, 1, [1]), files.segments[0].first_record
+        plan.uploaded(self._claim(plan, record, []))
+        self._plan, self._unsure = plan, False
+        for group in _groups(_entries(files)):
+            self.upload(record, group)
+            record += sum(entry.count for entry in group)
+        if keys is not None and len(keys):
+            kept, name = KeptKeys(list(keys), {}), self._where.kept(0)
+            self._store.put(name, encoded(kept))
+            plan.found_kept(name, kept)
+        write_atomically(files.folder / MARK, b"")
+
+    def _take_over(
+        self, newest: CopiedGroup, numbers: Sequence[int], files: JournalFiles, keys: SeenKeys | None
+    ) -> None:
+        """Make the folder from the copy."""
+        where = self._where
+        if newest.epoch > where.epoch or (newest.epoch == where.epoch and newest.place != where.place):
+            raise StateError(
+                f"{where.folder} in {self._store}: a gateway opened this journal with epoch {newest.epoch}, and "
+                f"this one has epoch {where.epoch}: another gateway owns the fleet"
+            )
+        fences = [*self._group(newest.fence).fences, newest.fence][-FENCES_MAX:]
+        plan = CopyPlan(newest.base, numbers[-1] + 1, [*fences, numbers[-1] + 1])
+        fence = self._claim(plan, newest.end_record, fences)
+        # From here on nobody else adds to the copy.
+        files.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(files.folder / MARK, b"")
+        clear_folder(files.folder)
+        self._load_keys(plan, keys)
+        begun = False
+        for placed, counts in counted(self._found(newest.base, fence.number)):
+            if not begun:
+                note_released(files.folder, placed.group.first_record)
+                files.recover()
+                begun = True
+            plan.uploaded(placed)
+            if counts and placed.group.entries:
+                files.put(placed.group.entries)
+        plan.found_unneeded(number for number in numbers if number < newest.base)
+        self._plan, self._unsure = plan, False
+        _LOG.info("%s: made from %d objects in %s", files.folder, plan.object_count, self._store)
+
+    def _claim(self, plan: CopyPlan, first_record: int, fences: list[int]) -> Placed:
+        """Create this gateway's first object; ConflictError if another writer was faster."""
+        number, where = plan.next_number, self._where
+        group = CopiedGroup(where.place, where.epoch, plan.base, number, first_record, fences=fences)
+        self._fence = number
+        data = encoded(group)
+        self._store.put_if_absent(where.group(number), data)
+        return Placed(number, group, len(data))
+
+    def _load_keys(self, plan: CopyPlan, keys: SeenKeys | None) -> None:
+        for name in self._store.list(f"{self._where.folder}/keys/"):
+            stored = self._store.get(name, bytes_max=_OBJECT_BYTES_MAX)
+            if stored is None:
+                continue
+            kept = decoded(stored.data, KeptKeys, name)
+            plan.found_kept(name, kept)
+            for key in kept.keys if keys is not None else ():
+                keys.add(key)
+
+    def _found(self, first: int, last: int) -> Iterator[Placed]:
+        """Yield the objects from ``first`` to ``last``; reads some at a time."""
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            for begin in range(first, last + 1, _AT_A_TIME):
+                yield from pool.map(self._placed, range(begin, min(begin + _AT_A_TIME, last + 1)))
+
+    def _placed(self, number: int) -> Placed:
+        name = self._where.group(number)
+        stored = self._store.get(name, bytes_max=_OBJECT_BYTES_MAX)
+        if stored is None:
+            raise StateError(f"the object {name} of the journal's copy is missing: restore it in {self._store}")
+        return Placed(number, decoded(stored.data, CopiedGroup, name), len(stored.data))
+
+    def _group(self, number: int) -> CopiedGroup:
+        return self._placed(number).group
+
+    def _numbers(self, after: int) -> list[int]:
+        names = self._store.list(f"{self._where.folder}/records/", after=self._where.group(after))
+        return [int(name.rpartition("/")[2]) for name in names]
+
+    # ------------------------------------------------------------------------------------------------------ uploading
+
+    def upload(
+        self, first_record: int, entries: Sequence[JournalEntry], notes: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Store a group of appends. Records from ``first_record`` on that were stored before do not count any more.
+
+        Args:
+            first_record: number of the first one.
+            entries: the appends; perhaps none.
+            notes: see ``CopiedGroup``.
+
+        Raises:
+            OSError: the store cannot be reached or refuses, or another gateway owns the journal. The group may have
+                been stored, so upload again, perhaps something else, before anything is acknowledged.
+        """
+        if why := self._where.why_not_write():
+            raise OSError(errno.EPERM, why)
+        with _in_os_errors():
+            for _ in range(_TRIES):
+                if self._uploaded(first_record, list(entries), dict(notes or {})):
+                    break
+            else:
+                raise OSError(errno.EIO, f"{self._where.folder} in {self._store}: its objects cannot be created")
+        # After the write: while this gateway owns the fleet, no other one has made the journal from the copy.
+        if why := self._where.why_not_write():
+            raise OSError(errno.EPERM, why)
+
+    def _uploaded(self, first_record: int, entries: list[JournalEntry], notes: dict[str, bytes]) -> bool:
+        """Create the next object; return whether it is this one, and not one of an earlier try."""
+        where, number = self._where, self._plan.next_number
+        group = CopiedGroup(where.place, where.epoch, self._plan.base, self._fence, first_record, entries, notes)
+        data = encoded(group)
+        unsure, self._unsure = self._unsure, True
+        try:
+            self._store.put_if_absent(where.group(number), data)
+            if unsure and self._numbers(number):
+                raise self._overtaken()
+        except ConflictError:
+            found = self._store.get(where.group(number), bytes_max=_OBJECT_BYTES_MAX)
+            if found is None:
+                raise self._overtaken() from None
+            if found.data != data:
+                earlier = decoded(found.data, CopiedGroup, where.group(number))
+                if (earlier.place, earlier.epoch) != (where.place, where.epoch):
+                    raise self._overtaken() from None
+                group, data = earlier, found.data
+                with self._lock:
+                    self._plan.uploaded(Placed(number, earlier, len(found.data)))
+                return False
+        self._unsure = False
+        with self._lock:
+            self._plan.uploaded(Placed(number, group, len(data)))
+        return True
+
+    def _overtaken(self) -> OSError:
+        why = "another gateway of the fleet has opened this journal, and this one can add nothing to it"
+        return OSError(errno.EPERM, f"{self._where.folder} in {self._store}: {why}")
+
+    # ------------------------------------------------------------------------------------------------------- deleting
+
+    def tidy(self, released_record: int, oldest_key_wall_s: float) -> None:
+        """Delete objects that nobody needs.
+
+        Args:
+            released_record: everything before it is committed.
+            oldest_key_wall_s: no key from before is remembered.
+
+        Raises:
+            OSError: not now; call it again.
+        """
+        with _in_os_errors():
+            with self._lock:
+                retired = self._plan.retired(released_record)
+            if retired is not None:
+                name = self._where.kept(retired.last)
+                if retired.kept is not None:
+                    self._store.put(name, encoded(retired.kept))
+                with self._lock:
+                    self._plan.stored(retired, name)
+            self._delete(oldest_key_wall_s)
+
+    def _delete(self, oldest_key_wall_s: float) -> None:
+        while True:
+            with self._lock:
+                number, kept = self._plan.next_to_delete(), self._plan.next_kept_to_delete(oldest_key_wall_s)
+            if number is not None:
+                self._store.delete(self._where.group(number))
+                with self._lock:
+                    self._plan.deleted()
+            elif kept is not None:
+                self._store.delete(kept)
+                with self._lock:
+                    self._plan.deleted_kept()
+            else:
+                return
+
+
+@contextmanager
+def _in_os_errors() -> Iterator[None]:
+    """Translate the store's errors, so that a store is waited for as a disk is."""
+    try:
+        yield
+    except StoreUnavailableError as error:
+        raise OSError(errno.EAGAIN, f"the object store cannot be reached: {error}") from error
+    except StoreRefusedError as error:
+        raise OSError(errno.EACCES, f"the object store refuses: {error}") from error
+
+
+def _holds_records(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    return any(part.first_record > 0 or part.size_bytes > SEGMENT_HEAD_BYTES for part in segments_in(folder))
+
+
+def _groups(entries: Iterator[JournalEntry]) -> Iterator[list[JournalEntry]]:
+    """Yield the entries in groups of the size of an object."""
+    group: list[JournalEntry] = []
+    for entry in entries:
+        group.append(entry)
+        if sum(len(entry.body) for entry in group) >= GROUP_BYTES_MAX:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _entries(files: JournalFiles) -> Iterator[JournalEntry]:
+    """Yield the appends that are on disk."""
+    ends = [*(segment.first_record for segment in files.segments[1:]), files.next_record]
+    for segment, end in zip(files.segments, ends, strict=True):
+        if segment.first_record == end:
+            continue
+        with closing(SegmentReader(segment)) as reader:
+            yield from map(_entry, reader.frames(SEGMENT_HEAD_BYTES, end))
+
+
+def _entry(frame: PlacedFrame) -> JournalEntry:
+    body, head = frame.body, frame.head
+    topics = body.topics * (head.count if len(body.topics) == 1 else 1)
+    key = SeenKey(body.key, body.digest, head.count, head.wall_s) if body.key else None
+    return JournalEntry(
+        encode_body(body.records, key=body.key, digest=body.digest, topics=topics), head.count, head.wall_s, key
+    )
