@@ -330,7 +330,8 @@ class Journal:
             OSError: some files remain; the next release deletes them too.
         """
         record = min(position.record, self._files.next_record)
-        self._copying.release(record)
+        if self._writer is not None and not self._closing:
+            self._copying.release(record)
         segments = self._files.segments
         # No record in any file is needed, and the files are so large that senders may have to wait for space.
         spent = record == self._files.next_record and self.held_bytes >= self._limit_bytes // 2

@@ -230,15 +230,20 @@ class Replica:
         """
         if why := self._where.why_not_write():
             raise OSError(errno.EPERM, why)
-        with _in_os_errors():
-            for _ in range(_TRIES):
-                if self._uploaded(first_record, list(entries), dict(notes or {})):
-                    break
-            else:
-                raise OSError(errno.EIO, f"{self._where.folder} in {self._store}: its objects cannot be created")
+        try:
+            with _in_os_errors():
+                self._upload(first_record, list(entries), dict(notes or {}))
+        except StateError as error:
+            raise OSError(errno.EIO, str(error)) from error
         # After the write: while this gateway owns the fleet, no other one has made the journal from the copy.
         if why := self._where.why_not_write():
             raise OSError(errno.EPERM, why)
+
+    def _upload(self, first_record: int, entries: list[JournalEntry], notes: dict[str, bytes]) -> None:
+        for _ in range(_TRIES):
+            if self._uploaded(first_record, entries, notes):
+                return
+        raise OSError(errno.EIO, f"{self._where.folder} in {self._store}: its objects cannot be created")
 
     def _uploaded(self, first_record: int, entries: list[JournalEntry], notes: dict[str, bytes]) -> bool:
         """Create the next object; return whether it is this one, and not one of an earlier try."""
