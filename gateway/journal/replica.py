@@ -10,56 +10,26 @@ from __future__ import annotations
 import errno
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from gateway.journal.copyobjects import OBJECT_BYTES_MAX, ReplicaPlace, in_os_errors
 from gateway.journal.copyplan import FENCES_MAX, CopiedGroup, CopyPlan, KeptKeys, Placed, counted, decoded, encoded
 from gateway.journal.files import JournalEntry, JournalFiles
 from gateway.journal.frames import SEGMENT_HEAD_BYTES, encode_body
 from gateway.journal.keys import SeenKey, SeenKeys
 from gateway.journal.segments import PlacedFrame, SegmentReader, clear_folder, note_released, segments_in
-from infra.objectstore.base import ConflictError, ObjectStore, StoreRefusedError, StoreUnavailableError
+from infra.objectstore.base import ConflictError
 from infra.statefiles import StateError, write_atomically
 
 _LOG = logging.getLogger(__name__)
 GROUP_BYTES_MAX: Final = 4 << 20
 """An object is begun anew at this size, so that a rebuild may read several at a time."""
-_OBJECT_BYTES_MAX: Final = 1 << 30
-_AT_A_TIME: Final = 8
 _TRIES: Final = 5
 MARK: Final = "replicated"
 """The file in a journal's folder that says that the copy has all of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaPlace:
-    """Where the copy of a journal is, and who writes it.
-
-    Attributes:
-        store: the fleet's object store.
-        folder: in the store, for this journal alone.
-        place: names this gateway's state_dir.
-        epoch: with which this gateway opened the query; higher than that of every earlier owner.
-        why_not_write: returns why nothing may be written now (the gateway does not own the fleet), else empty.
-    """
-
-    store: ObjectStore
-    folder: str
-    place: str
-    epoch: int
-    why_not_write: Callable[[], str]
-
-    def group(self, number: int) -> str:
-        """Return the name of an object with appends."""
-        return f"{self.folder}/records/{number:012d}"
-
-    def kept(self, number: int) -> str:
-        """Return the name of an object with keys; a later owner's sorts behind that of an earlier one."""
-        return f"{self.folder}/keys/{number:012d}-{self.epoch:020d}"
 
 
 class Replica:
@@ -100,7 +70,7 @@ class Replica:
             StateError: the copy or the folder is damaged, or they do not belong together.
             OSError: the store cannot be reached, or the disk fails.
         """
-        with _in_os_errors():
+        with in_os_errors():
             for _ in range(_TRIES):
                 try:
                     self._recover(files, keys)
@@ -110,49 +80,64 @@ class Replica:
         raise OSError(errno.EAGAIN, f"{self._where.folder} in {self._store} is written by other gateways all the time")
 
     def _recover(self, files: JournalFiles, keys: SeenKeys | None) -> None:
-        where, numbers = self._where, self._numbers(0)
-        newest = self._group(numbers[-1]) if numbers else None
-        if newest is not None and not (files.folder / MARK).exists() and _holds_records(files.folder):
-            if newest.place != where.place:
-                raise StateError(
-                    f"{files.folder} holds events that are not in the object store, and another gateway has a copy of "
-                    f"the journal there ({where.folder}): finish this one without replicate, or remove the folder"
-                )
-            # This gateway was not done with the first upload, or worked without replicate since.
-            for number in numbers:
-                self._store.delete(where.group(number))
-            newest = None
-        if newest is None:
-            self._begin(files, keys)
+        # A start that the store interrupted may have left a file open.
+        files.close()
+        numbers = self._where.numbers(0)
+        newest = self._where.placed(numbers[-1]).group if numbers else None
+        fences: list[int] = []
+        if newest is not None:
+            self._check_epoch(newest)
+            fences = [*self._where.placed(newest.fence).group.fences, newest.fence][-FENCES_MAX:]
+        if newest is None or self._is_ahead(files.folder, newest):
+            self._begin(files, keys, numbers, fences)
         else:
-            self._take_over(newest, numbers, files, keys)
+            self._take_over(newest, files, keys, numbers, fences)
 
-    def _begin(self, files: JournalFiles, keys: SeenKeys | None) -> None:
-        """Upload the journal that is here."""
-        files.recover()
-        plan, record = CopyPlan(1, 1, [1]), files.segments[0].first_record
-        plan.uploaded(self._claim(plan, record, []))
-        self._plan, self._unsure = plan, False
-        for group in _groups(_entries(files)):
-            self.upload(record, group)
-            record += sum(entry.count for entry in group)
-        if keys is not None and len(keys):
-            kept, name = KeptKeys(list(keys), {}), self._where.kept(0)
-            self._store.put(name, encoded(kept))
-            plan.found_kept(name, kept)
-        write_atomically(files.folder / MARK, b"")
-
-    def _take_over(
-        self, newest: CopiedGroup, numbers: Sequence[int], files: JournalFiles, keys: SeenKeys | None
-    ) -> None:
-        """Make the folder from the copy."""
+    def _check_epoch(self, newest: CopiedGroup) -> None:
         where = self._where
         if newest.epoch > where.epoch or (newest.epoch == where.epoch and newest.place != where.place):
             raise StateError(
                 f"{where.folder} in {self._store}: a gateway opened this journal with epoch {newest.epoch}, and "
                 f"this one has epoch {where.epoch}: another gateway owns the fleet"
             )
-        fences = [*self._group(newest.fence).fences, newest.fence][-FENCES_MAX:]
+
+    def _is_ahead(self, folder: Path, newest: CopiedGroup) -> bool:
+        """Return whether the folder has what the copy lacks: the first upload was cut short, or there was none."""
+        if (folder / MARK).exists() or not _holds_records(folder):
+            return False
+        if newest.place != self._where.place:
+            raise StateError(
+                f"{folder} holds events that are not in the object store, and another gateway has a copy of the "
+                f"journal there ({self._where.folder}): finish this one without replicate, or remove the folder"
+            )
+        return True
+
+    def _begin(self, files: JournalFiles, keys: SeenKeys | None, numbers: Sequence[int], fences: list[int]) -> None:
+        """Upload the journal that is here; objects that are there are not needed."""
+        files.recover()
+        begin, record = (numbers[-1] if numbers else 0) + 1, files.segments[0].first_record
+        plan = CopyPlan(begin, begin, [*fences, begin])
+        plan.uploaded(self._claim(plan, record, fences))
+        plan.found_unneeded(numbers)
+        self._plan, self._unsure = plan, False
+        for group in _groups(_entries(files)):
+            self.upload(record, group)
+            record += sum(entry.count for entry in group)
+        if keys is not None and len(keys):
+            kept, name = KeptKeys(list(keys), {}), self._where.kept(begin)
+            self._store.put(name, encoded(kept))
+            plan.found_kept(name, kept)
+        write_atomically(files.folder / MARK, b"")
+
+    def _take_over(
+        self,
+        newest: CopiedGroup,
+        files: JournalFiles,
+        keys: SeenKeys | None,
+        numbers: Sequence[int],
+        fences: list[int],
+    ) -> None:
+        """Make the folder from the copy."""
         plan = CopyPlan(newest.base, numbers[-1] + 1, [*fences, numbers[-1] + 1])
         fence = self._claim(plan, newest.end_record, fences)
         # From here on nobody else adds to the copy.
@@ -161,7 +146,7 @@ class Replica:
         clear_folder(files.folder)
         self._load_keys(plan, keys)
         begun = False
-        for placed, counts in counted(self._found(newest.base, fence.number)):
+        for placed, counts in counted(self._where.all_placed(newest.base, fence.number)):
             if not begun:
                 note_released(files.folder, placed.group.first_record)
                 files.recover()
@@ -183,34 +168,10 @@ class Replica:
         return Placed(number, group, len(data))
 
     def _load_keys(self, plan: CopyPlan, keys: SeenKeys | None) -> None:
-        for name in self._store.list(f"{self._where.folder}/keys/"):
-            stored = self._store.get(name, bytes_max=_OBJECT_BYTES_MAX)
-            if stored is None:
-                continue
-            kept = decoded(stored.data, KeptKeys, name)
+        for name, kept in self._where.all_kept():
             plan.found_kept(name, kept)
             for key in kept.keys if keys is not None else ():
                 keys.add(key)
-
-    def _found(self, first: int, last: int) -> Iterator[Placed]:
-        """Yield the objects from ``first`` to ``last``; reads some at a time."""
-        with ThreadPoolExecutor(_AT_A_TIME) as pool:
-            for begin in range(first, last + 1, _AT_A_TIME):
-                yield from pool.map(self._placed, range(begin, min(begin + _AT_A_TIME, last + 1)))
-
-    def _placed(self, number: int) -> Placed:
-        name = self._where.group(number)
-        stored = self._store.get(name, bytes_max=_OBJECT_BYTES_MAX)
-        if stored is None:
-            raise StateError(f"the object {name} of the journal's copy is missing: restore it in {self._store}")
-        return Placed(number, decoded(stored.data, CopiedGroup, name), len(stored.data))
-
-    def _group(self, number: int) -> CopiedGroup:
-        return self._placed(number).group
-
-    def _numbers(self, after: int) -> list[int]:
-        names = self._store.list(f"{self._where.folder}/records/", after=self._where.group(after))
-        return [int(name.rpartition("/")[2]) for name in names]
 
     # ------------------------------------------------------------------------------------------------------ uploading
 
@@ -231,7 +192,7 @@ class Replica:
         if why := self._where.why_not_write():
             raise OSError(errno.EPERM, why)
         try:
-            with _in_os_errors():
+            with in_os_errors():
                 self._upload(first_record, list(entries), dict(notes or {}))
         except StateError as error:
             raise OSError(errno.EIO, str(error)) from error
@@ -253,10 +214,10 @@ class Replica:
         unsure, self._unsure = self._unsure, True
         try:
             self._store.put_if_absent(where.group(number), data)
-            if unsure and self._numbers(number):
+            if unsure and self._where.numbers(number):
                 raise self._overtaken()
         except ConflictError:
-            found = self._store.get(where.group(number), bytes_max=_OBJECT_BYTES_MAX)
+            found = self._store.get(where.group(number), bytes_max=OBJECT_BYTES_MAX)
             if found is None:
                 raise self._overtaken() from None
             if found.data != data:
@@ -288,7 +249,7 @@ class Replica:
         Raises:
             OSError: not now; call it again.
         """
-        with _in_os_errors():
+        with in_os_errors():
             with self._lock:
                 retired = self._plan.retired(released_record)
             if retired is not None:
@@ -313,17 +274,6 @@ class Replica:
                     self._plan.deleted_kept()
             else:
                 return
-
-
-@contextmanager
-def _in_os_errors() -> Iterator[None]:
-    """Translate the store's errors, so that a store is waited for as a disk is."""
-    try:
-        yield
-    except StoreUnavailableError as error:
-        raise OSError(errno.EAGAIN, f"the object store cannot be reached: {error}") from error
-    except StoreRefusedError as error:
-        raise OSError(errno.EACCES, f"the object store refuses: {error}") from error
 
 
 def _holds_records(folder: Path) -> bool:

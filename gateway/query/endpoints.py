@@ -14,7 +14,7 @@ import pyarrow as pa
 from gateway.config.models import QueryConfig
 from gateway.connectors.kafkaclients import shared_group
 from gateway.core.intervals import IntervalSet
-from gateway.journal.replica import ReplicaPlace
+from gateway.journal.copyobjects import ReplicaPlace
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.query.handover import OwningFleet, RunLogHandover, why_it_stays
 from gateway.query.identity import Identity

@@ -17,9 +17,10 @@ from gateway.config.models import (
     QuerySourceConfig,
     SourceConfig,
 )
+from gateway.journal.copyobjects import ReplicaPlace
 from gateway.journal.deadletters import DEAD_LETTERS
 from gateway.journal.journal import Journal
-from gateway.journal.replica import Replica, ReplicaPlace
+from gateway.journal.replica import Replica
 from gateway.sources.base import Source
 from gateway.sources.files import filesource
 from gateway.sources.http.httpsource import HttpReceiver

@@ -11,7 +11,8 @@ from time import perf_counter
 import pytest
 
 from gateway.connectors.position import Position
-from gateway.journal.replica import Replica, ReplicaPlace
+from gateway.journal.copyobjects import ReplicaPlace
+from gateway.journal.replica import Replica
 from infra.objectstore.base import ObjectStore, StoreUnavailableError
 from infra.objectstore.folder import FolderStore
 from infra.objectstore.s3 import S3Store

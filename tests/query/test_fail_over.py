@@ -14,7 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.query.handover import OwningFleet
+from gateway.config import ConfigError
+from gateway.query.handover import OwningFleet, why_it_stays
 from gateway.query.running import RunningQuery
 from gateway.sinks import choose
 from gateway.sinks.base import FencedError
@@ -154,6 +155,16 @@ async def test_acknowledged_events_survive_the_machine_that_acknowledged_them(to
                 await until(partial(reaches, town, held + 1))
         await until(lambda: len(town.ids()) >= len(sent))
     assert Counter(town.ids()) == Counter(sent)
+
+
+def test_a_journal_is_replicated_only_where_another_gateway_can_use_it(town: Town) -> None:
+    source = {"type": "http", "listen": "127.0.0.1:0", "journal": {"replicate": True}}
+    gateway = {"fleet": "f", "object_store": {"folder": "store"}}
+    with pytest.raises(ConfigError, match=r"journal.replicate.*add gateway.fleet and gateway.object_store"):
+        town.site.config(source=source, sink=S3)
+    with pytest.raises(ConfigError, match=r"is of no use with a file sink"):
+        town.site.config(source=source, gateway=gateway)
+    assert not why_it_stays(town.site.config(source=source, sink=S3, gateway=gateway).queries["q"], stateful=False)
 
 
 async def test_a_query_with_state_is_continued_only_where_its_state_is(town: Town) -> None:
