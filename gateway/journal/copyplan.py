@@ -10,6 +10,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -197,7 +198,7 @@ class CopyPlan:
         """Return the objects with nothing but records before ``released_record``, if they are worth the requests."""
         last, count, total_bytes = 0, 0, 0
         # The last one stays: it shows where the copy ends.
-        for held in list(self._held)[:-1]:
+        for held in islice(self._held, max(0, len(self._held) - 1)):
             if held.end_record > released_record:
                 break
             last, count, total_bytes = held.number, count + 1, total_bytes + held.size_bytes
