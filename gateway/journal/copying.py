@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from gateway.journal.copyplan import OBJECTS_MAX
 from gateway.journal.files import JournalEntry, JournalFiles
@@ -47,13 +46,13 @@ class Copying:
             return ""
         return f"the journal's copy has {OBJECTS_MAX} objects, and more are not allowed"
 
-    def recover(self, folder: Path) -> None:
+    def recover(self) -> None:
         """Open the files: from the copy, if there is one. Blocks; see ``Replica.recover`` for errors."""
         if self.replica is not None:
             self.replica.recover(self._files, self._keys)
             return
         # What is appended from now on is not in the copy: a later start with it must not discard that.
-        (folder / MARK).unlink(missing_ok=True)
+        (self._files.folder / MARK).unlink(missing_ok=True)
         self._files.recover()
 
     async def upload(self, entries: Sequence[JournalEntry], notes: Mapping[str, bytes]) -> None:

@@ -105,7 +105,7 @@ class Journal:
             StateError: it is damaged.
             OSError: the disk fails, or the object store with the copy.
         """
-        await run_to_end(lambda: self._copying.recover(self.folder))
+        await run_to_end(self._copying.recover)
         self._closing = False
         self._writer = asyncio.create_task(self._write(), name=f"journal {self.folder}")
 

@@ -70,7 +70,8 @@ class CopiedJournal(RuleBasedStateMachine):
             if retired.kept is not None:
                 self.kept[name] = encoded(retired.kept)
             if dies == "before it is stored":
-                return self.take_over()
+                self.take_over()
+                return
             self.plan.stored(retired, name)
         while dies != "before anything is deleted" and (number := self.plan.next_to_delete()) is not None:
             del self.store[number]
@@ -80,7 +81,8 @@ class CopiedJournal(RuleBasedStateMachine):
         while dies == "not" and (kept := self.plan.next_kept_to_delete(0.0)) is not None:
             del self.kept[kept]
             self.plan.deleted_kept()
-        return None if dies == "not" else self.take_over()
+        if dies != "not":
+            self.take_over()
 
     @rule()
     def take_over(self) -> None:
