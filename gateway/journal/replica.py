@@ -170,8 +170,9 @@ class Replica:
     def _load_keys(self, plan: CopyPlan, keys: SeenKeys | None) -> None:
         for name, kept in self._where.all_kept():
             plan.found_kept(name, kept)
-            for key in kept.keys if keys is not None else ():
-                keys.add(key)
+            if keys is not None:
+                for key in kept.keys:
+                    keys.add(key)
 
     # ------------------------------------------------------------------------------------------------------ uploading
 
