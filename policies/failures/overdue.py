@@ -18,9 +18,12 @@ class Patience:
         times: a run is overdue after this multiple of the lane's usual time.
         unknown_s: a run is overdue after this time in a lane that has completed nothing yet.
         silences: a lane is abandoned when it has been silent for this multiple of the time that makes a run overdue.
+        isolating_s: runs that wait for a search for bad rows are overdue after this time all the same. An engine host
+            ends a search sooner, and one micro-batch is searched three times at most, for 300 s each.
     """
 
     least_s: float = 10.0
     times: float = 8.0
     unknown_s: float = 120.0
     silences: float = 3.0
+    isolating_s: float = 1200.0

@@ -7,7 +7,7 @@ import pytest
 from gateway.core.exchange import events as ev
 from gateway.core.exchange import instructions as ins
 from policies.signals import HOME
-from tests.core.exchange.exchange_shell import FakeRun, Shell, of
+from tests.core.exchange.exchange_shell import PATIENCE, FakeRun, Shell, of
 
 
 def at_home(credit_bytes: int = 1 << 20, **kw: object) -> Shell:
@@ -306,3 +306,21 @@ def test_runs_of_a_stateful_query_behind_one_that_is_isolated_are_overdue_only_a
     shell.answer(HOME, 10, 19)
     assert shell.tick(10.0) == []
     assert of(ins.Reopen, shell.tick(0.5)) == [ins.Reopen(20)]
+
+
+def test_a_search_whose_answer_never_comes_ends_with_the_query_opened_again() -> None:
+    shell = at_home(flush_s=None, home_only=True)
+    shell.log_tens(0, 30)
+    shell.isolate(HOME, 0)
+    assert shell.tick(PATIENCE.isolating_s) == []
+    assert of(ins.Reopen, shell.tick(0.5)) == [ins.Reopen(10)]
+
+
+def test_a_search_takes_time_from_the_runs_behind_it_so_their_lane_is_as_slow_as_it_seems() -> None:
+    shell = at_home(flush_s=None, home_only=True)
+    shell.log_tens(0, 20)
+    shell.isolate(HOME, 0)
+    shell.now_s = 100.0
+    shell.answer(HOME, 0, 9)
+    shell.answer(HOME, 10, 19)
+    assert shell.exchange.lane(HOME).rate_per_s(100.0) == pytest.approx(0.1)

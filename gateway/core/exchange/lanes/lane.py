@@ -43,6 +43,7 @@ class LaneState:
         self._isolated_s = 0.0
         self._planned_end_seq = planned_end_seq
         self._in_order = in_order
+        self._isolating_most_s = patience.isolating_s
         # Sent runs that wait for an answer, by how often their time was doubled: each in order of sending.
         self._sent: tuple[OrderedDict[int, Copy], ...] = tuple(OrderedDict() for _ in range(DOUBLINGS_MAX + 1))
 
@@ -113,7 +114,7 @@ class LaneState:
     def see_overdue(self, now_s: float) -> list[Copy]:
         """Return the runs that were sent too long ago, by seq; from now on they take no room."""
         late: list[Copy] = []
-        if self._stands_still:
+        if self._stands_still(now_s):
             return late
         for doublings, sent in enumerate(self._sent):
             limit_s = self.watch.overdue_after_s(doublings)
@@ -143,9 +144,6 @@ class LaneState:
             self._isolating_events -= copy.events
 
     def _see_work(self, now_s: float) -> None:
-        works = self.open_runs > self._isolating_runs and not self._stands_still
-        self.watch.works(works, now_s)
-        self.rate.works(works, now_s)
         if self._isolating_runs and self._isolating_since_s is None:
             self._isolating_since_s = now_s
         elif not self._isolating_runs and self._isolating_since_s is not None:
@@ -153,11 +151,15 @@ class LaneState:
             self._isolating_since_s = None
             if self._in_order:
                 self._wait_anew(now_s)
+        works = self.open_runs > self._isolating_runs
+        self.watch.works(works and not self._stands_still(now_s), now_s)
+        # A search is no silence, but it takes time from the runs behind it.
+        self.rate.works(works, now_s)
 
-    @property
-    def _stands_still(self) -> bool:
-        """Whether all runs wait until the host has found the bad rows of one."""
-        return self._in_order and self._isolating_runs > 0
+    def _stands_still(self, now_s: float) -> bool:
+        """Whether all runs wait until the host has found the bad rows of one; not for ever: its answer may be lost."""
+        since_s = self._isolating_since_s
+        return self._in_order and since_s is not None and now_s - since_s <= self._isolating_most_s
 
     def _wait_anew(self, now_s: float) -> None:
         """Count the time of the runs that were sent from now on: until now the host could not answer them."""
