@@ -146,12 +146,17 @@ async def test_nothing_is_acknowledged_once_the_fleet_is_lost(shared: Shared, tm
 
 
 async def test_what_is_committed_leaves_the_store_and_its_keys_stay(shared: Shared, tmp_path: Path) -> None:
-    async with opened(tmp_path / "a", remember_keys_s=9e9, replica=shared.replica("a", 1)) as journal:
+    async with (
+        opened(tmp_path / "sleeper", replica=shared.replica("sleeper", 1)) as sleeper,
+        opened(tmp_path / "a", remember_keys_s=9e9, replica=shared.replica("a", 2)) as journal,
+    ):
         for n in range(300):
             await journal.append([b"%d" % n], key=f"k{n}")
             await journal.release(Position(journal.next_record))
         await until(lambda: shared.count() < 140)
-    async with opened(tmp_path / "b", remember_keys_s=9e9, replica=shared.replica("b", 2)) as other:
+        with pytest.raises(OSError, match="another gateway of the fleet has opened this journal"):
+            await sleeper.append([b"where an object was that is gone"])
+    async with opened(tmp_path / "b", remember_keys_s=9e9, replica=shared.replica("b", 3)) as other:
         assert other.next_record == 300
         assert other.first_record > 100
         assert {other.seen(f"k{n}") is not None for n in range(300)} == {True}
