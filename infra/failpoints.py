@@ -2,8 +2,7 @@
 
 ``SPILLWAY_FAILPOINTS`` is a list, separated by blanks, of ``<name>=<what>@<time>`` or ``<name>=<what>@<first>-<last>``.
 The fault ``<what>`` (``kill``, ``stop`` as SIGSTOP does, ``enospc``, ``eio``) happens when the place is reached for the
-n-th time, counted from 1. Without the variable nothing ever happens. If ``SPILLWAY_FAILPOINTS_FROM`` names a file, the
-count begins when this file exists.
+n-th time, counted from 1. Without the variable nothing ever happens.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 NAMES: Final = frozenset(
@@ -56,14 +54,12 @@ class Failpoints:
 
     Args:
         text: as in ``SPILLWAY_FAILPOINTS``.
-        begin: the file whose existence begins the count; None begins it at once.
 
     Raises:
         ValueError: the text has another form, or names a place that does not exist.
     """
 
-    def __init__(self, text: str, begin: Path | None = None) -> None:
-        self._begin = begin
+    def __init__(self, text: str) -> None:
         self._rules: dict[str, list[tuple[str, int, int]]] = {}
         self._times: Counter[str] = Counter()
         for word in text.split():
@@ -77,7 +73,7 @@ class Failpoints:
 
     def reached(self, name: str) -> None:
         """See the function ``reached``."""
-        if not self._rules or not (self._begin is None or self._begin.exists()):
+        if not self._rules:
             return
         self._times[name] += 1
         for what, first, last in self._rules.get(name, ()):
@@ -91,8 +87,7 @@ class Failpoints:
 
 def from_environment(environment: Mapping[str, str]) -> Failpoints:
     """Return the rules that the environment sets."""
-    begin = environment.get("SPILLWAY_FAILPOINTS_FROM")
-    return Failpoints(environment.get("SPILLWAY_FAILPOINTS", ""), Path(begin) if begin else None)
+    return Failpoints(environment.get("SPILLWAY_FAILPOINTS", ""))
 
 
 _failpoints = from_environment(os.environ)

@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session, one Kafka broker, one list of figures."""
+"""Fixtures for all tests: one Spark session, one Kafka broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from engines.spark.classarchive import use_options
 from engines.spark.scratch import remove_own
 from engines.spark.workerpython import quick_python
 from tests.connectors.kafka_broker import Broker
-from tests.faults.figures import FULL, MOST, Figures, Scale
 
 # Machines are noisy: how long an example takes is no finding. A change is not refused for an example that chance found
 # in code it did not touch: the same ones are tried each time. SPILLWAY_EXAMPLES=new looks for others.
@@ -58,24 +57,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker.start()
     yield broker
     broker.stop()
-
-
-@pytest.fixture(scope="session")
-def scale() -> Scale:
-    """Fault tests are short unless ``SPILLWAY_FAULTS`` is ``full``, or a number: then at most so many of each fault.
-
-    ``SPILLWAY_SEED`` repeats the same random choices.
-    """
-    return Scale(FULL, int(os.environ.get("SPILLWAY_SEED", "20261121")), MOST)
-
-
-@pytest.fixture(scope="session")
-def figures() -> Iterator[Figures]:
-    """What the fault tests and those of the WAN measure; stored when a run ends that injected each fault in full."""
-    found = Figures(judge_times=FULL)
-    yield found
-    if FULL and MOST is None:
-        found.keep()
 
 
 @pytest.fixture(scope="session")

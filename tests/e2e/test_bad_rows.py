@@ -34,10 +34,13 @@ def test_twenty_bad_rows_of_two_thousand_are_the_only_dead_letters_at_any_speed(
 ) -> None:
     rows = [{"id": row, "v": f"x{row}" if row in BAD else str(row)} for row in range(ROWS)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    queries = {"fast": query(tmp_path, "fast"), "played": query(tmp_path, "played", rate="500/s")}
+    queries = {
+        "bad-at-once": query(tmp_path, "bad-at-once"),
+        "bad-replayed": query(tmp_path, "bad-replayed", rate="500/s"),
+    }
     gateway = Gateway(tmp_path, state_dir, queries)
     gateway.run_until_drained()
-    delivered = next(line for line in gateway.log.read_text().splitlines() if "fast: {" in line)
+    delivered = next(line for line in gateway.log.read_text().splitlines() if "bad-at-once: {" in line)
     with capsys.disabled():
         print(f"\n{delivered} (goal: {GOAL_S:g} s)")
     for name in queries:

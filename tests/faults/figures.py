@@ -1,55 +1,15 @@
-"""The scale of the fault tests, and what they measure beside its goals, as the tables of two pages.
-
-In full form a missed goal fails the test that measured it. Times are judged only in full form, and beside the speed
-that the machine has at that moment. ``python -m tests.faults.figures`` writes the tables.
-"""
+"""The scale of the fault tests, and their measurements as the table in docs/reliability.md."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
-from typing import Any
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "faults.json"
-RELIABILITY, WAN = "docs/reliability.md", "docs/results/wan.md"
-_SAID = os.environ.get("SPILLWAY_FAULTS", "")
-MOST = int(_SAID) if _SAID.isdigit() else None
-FULL = _SAID == "full" or MOST is not None
+PAGE = ROOT / "docs" / "reliability.md"
 _BEGIN, _END = "<!-- figures: make faults -->", "<!-- end of figures -->"
-
-# Units of figures that other work on the machine can spoil; goals in the first two grow on a slow machine.
-_SCALED = {"s", "ms"}
-_TIMED = {*_SCALED, "slots", "x"}
-# Starts Python, imports, and computes: what a gateway does most until it is ready.
-_TASK = "import asyncio, json, ssl\nfor _ in range(60): json.loads(json.dumps(list(range(20000))))"
-# What it took, idle, on the machine for which the goals were set (2 shared cores, 2026-11-23).
-_TASK_S = 0.25
-_TASKS = 5
-
-
-def only_full(why: str) -> pytest.MarkDecorator:
-    """Return the mark of a test that only ``make faults`` runs."""
-    return pytest.mark.skipif(not FULL, reason=f"not run: only make faults runs it; {why}")
-
-
-def slowness() -> float:
-    """Return how many times slower the machine is now than the one for which the goals were set; at least 1."""
-    took_s = []
-    for _ in range(_TASKS):
-        begun_s = time.monotonic()
-        subprocess.run([sys.executable, "-c", _TASK], check=True)
-        took_s.append(time.monotonic() - begun_s)
-    return max(1.0, median(took_s) / _TASK_S)
 
 
 @dataclass(frozen=True)
@@ -68,95 +28,27 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A number that was measured, and its goal: at most so much, or at least."""
-
-    what: str
-    number: float
-    goal: float
-    unit: str = ""
-    at_least: bool = False
-
-    @property
-    def timed(self) -> bool:
-        """Whether other work on the machine can spoil it."""
-        return self.unit in _TIMED
-
-    def met(self, slow: float) -> bool:
-        """Return whether a machine that is ``slow`` times slower met the goal."""
-        limit = self.goal * slow if self.unit in _SCALED else self.goal
-        return self.number >= limit if self.at_least else self.number <= limit
-
-    @property
-    def found(self) -> str:
-        """The number in words."""
-        return f"{self.what} {_amount(self.number, self.unit)}"
-
-    @property
-    def wanted(self) -> str:
-        """The goal in words."""
-        return f"{self.what} {'>=' if self.at_least else '<='} {_amount(self.goal, self.unit)}"
-
-
-def _amount(number: float, unit: str) -> str:
-    digits = "{:,.0f}" if number == int(number) or number >= 100 else "{:.2f}" if unit in ("", "x") else "{:.1f}"
-    return f"{digits.format(number)} {unit}".rstrip()
-
-
-@dataclass(frozen=True)
 class Figure:
-    """One row of a page's table; ``slow`` is how slow the machine was when its times were measured."""
+    """One row of the table."""
 
     fault: str
     times: int
     outcome: str
-    measures: tuple[Measure, ...] = ()
-    slow: float = 1.0
-    page: str = RELIABILITY
-
-    @classmethod
-    def kept(cls, row: dict[str, Any]) -> Figure:
-        """Return a row that was stored."""
-        return cls(**{**row, "measures": tuple(Measure(**each) for each in row["measures"])})
-
-    def missed(self, *, times_too: bool) -> list[Measure]:
-        """Return what misses its goal; figures that other work can spoil count only with ``times_too``."""
-        return [each for each in self.measures if (times_too or not each.timed) and not each.met(self.slow)]
-
-    @property
-    def line(self) -> str:
-        """The row as text of a table; goals that were missed are bold."""
-        missed = self.missed(times_too=True)
-        found = "; ".join(f"**missed: {each.found}**" if each in missed else each.found for each in self.measures)
-        wanted = "; ".join(each.wanted for each in self.measures)
-        slow = f" (times {self.slow:.1f}: a slow machine)" if self.slow > 1 else ""
-        return f"| {self.fault} | {self.times:,} | {self.outcome} | {found} | {wanted}{slow} |"
+    figure: str
+    goal: str
 
 
 class Figures:
-    """The rows of one run.
+    """The rows of one run."""
 
-    Args:
-        judge_times: whether figures that other work can spoil must meet their goals.
-        calibrate: returns how slow the machine is now.
-    """
-
-    def __init__(self, *, judge_times: bool, calibrate: Callable[[], float] = slowness) -> None:
+    def __init__(self) -> None:
         self.rows: list[Figure] = []
-        self._judge_times = judge_times
-        self._calibrate = calibrate
 
-    def add(self, fault: str, *measures: Measure, times: int, outcome: str, page: str = RELIABILITY) -> None:
-        """Add a row, and fail the test if it misses a goal."""
-        judged = self._judge_times and any(each.timed for each in measures)
-        row = Figure(fault, times, outcome, measures, self._calibrate() if judged else 1.0, page)
-        print(row.line)
+    def add(self, fault: str, *, times: int, outcome: str, figure: str, goal: str) -> None:
+        """Add a row."""
+        row = Figure(fault, times, outcome, figure, goal)
+        print(row)
         self.rows.append(row)
-        missed = row.missed(times_too=self._judge_times)
-        assert not missed, f"{fault}: " + "; ".join(
-            f"measured {each.found}, the goal is {each.wanted}, on a machine {row.slow:.2f} times as slow"
-            for each in missed
-        )
 
     def keep(self) -> None:
         """Merge this run's rows into those of earlier runs in build/, which they replace."""
@@ -168,16 +60,15 @@ class Figures:
         KEPT.write_text(json.dumps(list(rows.values()), indent=1))
 
 
-def write_pages() -> None:
-    """Write the stored rows into their pages, between the marks."""
-    rows = [Figure.kept(row) for row in json.loads(KEPT.read_text())]
-    for page in sorted({row.page for row in rows}):
-        lines = ["| fault | times | outcome | measured | goal |", "| --- | --- | --- | --- | --- |"]
-        lines += [row.line for row in rows if row.page == page]
-        before, _, rest = (ROOT / page).read_text().partition(_BEGIN)
-        _, _, after = rest.partition(_END)
-        (ROOT / page).write_text("\n".join([before + _BEGIN, "", *lines, "", _END + after]))
+def write_page() -> None:
+    """Write the stored rows into the page, between its marks."""
+    rows = [Figure(**row) for row in json.loads(KEPT.read_text())]
+    lines = ["| fault | times | outcome | measured | goal |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| {row.fault} | {row.times:,} | {row.outcome} | {row.figure} | {row.goal} |" for row in rows]
+    before, _, rest = PAGE.read_text().partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    PAGE.write_text("\n".join([before + _BEGIN, "", *lines, "", _END + after]))
 
 
 if __name__ == "__main__":
-    write_pages()
+    write_page()

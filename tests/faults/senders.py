@@ -8,7 +8,6 @@ import json
 import threading
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from queue import Empty, Queue
 
 import paho.mqtt.client as paho
@@ -18,11 +17,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-# Large and rare: each small micro-batch of Spark costs as much as a large one.
-BUNCH = 40
-PAUSE_S = 0.4
+BUNCH = 20
+PAUSE_S = 0.05
 # Each so-many-th bunch holds a record that is no event.
-BAD_EACH = 3
+BAD_EACH = 20
 
 
 def event(n: int) -> bytes:
@@ -42,7 +40,6 @@ class Sender(threading.Thread):
         pause_s: time between two batches.
 
     Attributes:
-        rests: whether it sends nothing for now.
         taken: numbers of events that were acknowledged, in the order in which they were sent.
         unknown: numbers whose sending failed without an answer: each may be there once, or not.
         bad_taken: batches whose bad record was acknowledged.
@@ -57,7 +54,6 @@ class Sender(threading.Thread):
         self._stopped = threading.Event()
         self._numbers = count()
         self._pause_s = pause_s
-        self.rests = False
 
     def run(self) -> None:
         """Send; the first error that is not an outage ends the sender and is kept."""
@@ -70,10 +66,10 @@ class Sender(threading.Thread):
         raise AssertionError("a sender says how it sends")
 
     def _bunches(self) -> Iterator[tuple[int, list[int]]]:
-        bunches = count()
-        while not self._stopped.wait(self._pause_s):
-            if not self.rests:
-                yield next(bunches), [next(self._numbers) for _ in range(BUNCH)]
+        for bunch in count():
+            if self._stopped.wait(self._pause_s):
+                return
+            yield bunch, [next(self._numbers) for _ in range(BUNCH)]
 
     def give_up(self) -> None:
         """Stop sending; batches in progress need not be acknowledged."""
@@ -118,27 +114,11 @@ class HttpSender(Sender):
         return status == 200
 
 
-class FileSender(Sender):
-    """Puts files into a folder, one for each bunch, complete when they appear."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self._folder = folder
-        folder.mkdir()
-
-    def _send_all(self) -> None:
-        for bunch, numbers in self._bunches():
-            path = self._folder / f"{bunch:06}.jsonl"
-            path.with_suffix(".tmp").write_bytes(b"".join(event(n) + b"\n" for n in numbers))
-            path.with_suffix(".tmp").rename(path)
-            self.taken += numbers
-
-
 class KafkaSender(Sender):
     """Produces with an idempotent producer; a batch without an answer is given up, and counts as unknown."""
 
-    def __init__(self, brokers: str, topic: str) -> None:
-        super().__init__()
+    def __init__(self, brokers: str, topic: str, pause_s: float = PAUSE_S) -> None:
+        super().__init__(pause_s)
         self._brokers = brokers
         self._topic = topic
 

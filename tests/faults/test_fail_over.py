@@ -17,9 +17,9 @@ from tests.connectors.kafka_broker import Broker
 from tests.connectors.ports import free_ports
 from tests.connectors.s3_server import S3Server
 from tests.e2e.harness import end_hosts, until
-from tests.faults.figures import Figures, Measure, Scale
+from tests.faults.figures import Figures, Scale
 from tests.faults.readers import BucketReader, TopicReader
-from tests.faults.senders import KafkaSender
+from tests.faults.senders import PAUSE_S, KafkaSender
 from tests.faults.town import TownGateway, account, all_arrived, query
 
 LEASE_S = 6.0
@@ -29,10 +29,10 @@ FLEET = "two-sites"
 EPOCHS_PER_OWNER = 10**9
 
 
-class TwoGateways:
+class TwoSites:
     """Two gateways, each with a state_dir of its own, one fleet; a topic goes to a topic and to a bucket."""
 
-    def __init__(self, folder: Path, broker: Broker) -> None:
+    def __init__(self, folder: Path, broker: Broker, pause_s: float) -> None:
         self.brokers = broker.brokers
         self.s3 = S3Server(folder)
         self.store = folder / "store"
@@ -49,7 +49,7 @@ class TwoGateways:
         for name, port in zip(("north", "south"), free_ports(2), strict=True):
             (folder / name).mkdir()
             self.sites.append(TownGateway(folder / name, queries, port, gateway=fleet))
-        self.sender = KafkaSender(self.brokers, topic_in)
+        self.sender = KafkaSender(self.brokers, topic_in, pause_s)
         self.topic = TopicReader(self.brokers, topic_out)
         self.bucket = BucketReader(self.s3.client(), bucket, "out")
 
@@ -94,50 +94,54 @@ class TwoGateways:
 
 
 @pytest.fixture
-def two_gateways(tmp_path: Path, broker: Broker) -> Iterator[TwoGateways]:
-    sites = TwoGateways(tmp_path, broker)
+def two_sites(tmp_path: Path, broker: Broker, scale: Scale) -> Iterator[TwoSites]:
+    # Each micro-batch takes as much CPU as a hundred events.
+    sites = TwoSites(tmp_path, broker, PAUSE_S if scale.full else 5 * PAUSE_S)
     yield sites
     sites.close()
 
 
 @pytest.mark.timeout(7200)
-def test_the_owner_killed_or_frozen(two_gateways: TwoGateways, scale: Scale, figures: Figures) -> None:
+def test_the_owner_killed_or_frozen(two_sites: TwoSites, scale: Scale, figures: Figures) -> None:
     print(f"seed {scale.seed}")
     chance = random.Random(scale.seed)
-    owner, other = two_gateways.sites
+    owner, other = two_sites.sites
     owner.start_ready()
     times_s, faults, freezes = list[float](), scale.times(1, 50), 0
     for number in range(faults):
         other.start()
         until(other.stands_by, "the other gateway stands by")
         if number == 0:
-            two_gateways.sender.start()
-        until(partial(two_gateways.moved_on, two_gateways.progress()), "results in both sinks")
+            two_sites.sender.start()
+        until(partial(two_sites.moved_on, two_sites.progress()), "results in both sinks")
         time.sleep(chance.uniform(0, 1.5))
         frozen = number % 2 == 0
         freezes += frozen
         (owner.freeze if frozen else owner.kill)()
-        epoch, ends_wall_s = two_gateways.lease()
-        before = two_gateways.progress()
+        epoch, ends_wall_s = two_sites.lease()
+        before = two_sites.progress()
         until(other.ready, "the other gateway has taken over")
-        until(partial(two_gateways.moved_on, before), "the new owner writes")
+        until(partial(two_sites.moved_on, before), "the new owner writes")
         times_s.append(time.time() - ends_wall_s)
         print(f"{'suspended' if frozen else 'killed'}: first results {times_s[-1]:.1f} s after the lease ended")
-        assert two_gateways.lease()[0] == epoch + 1
+        assert two_sites.lease()[0] == epoch + 1
         if frozen:
-            two_gateways.thaw(owner, epoch + 1)
+            two_sites.thaw(owner, epoch + 1)
         owner, other = other, owner
-    two_gateways.sender.stop()
-    readers: list[TopicReader | BucketReader] = [two_gateways.topic, two_gateways.bucket]
+    two_sites.sender.stop()
+    readers: list[TopicReader | BucketReader] = [two_sites.topic, two_sites.bucket]
     for reader in readers:
-        all_arrived({two_gateways.sender: reader.rows})
+        all_arrived({two_sites.sender: reader.rows})
     owner.drain()
-    wrong = [text for reader in readers if (text := account(two_gateways.sender, reader.rows()))]
+    wrong = [text for reader in readers if (text := account(two_sites.sender, reader.rows()))]
     assert not wrong, "\n".join(wrong)
     figures.add(
         "owner of a fleet without a shared disk: kill -9, or SIGSTOP until the other has taken over",
-        Measure("first results after the lease ended", max(times_s), TAKEN_OVER_GOAL_S, "s"),
         times=faults,
-        outcome=f"{len(two_gateways.sender.taken):,} events to Kafka and S3: 0 lost, 0 twice, 0 out of order; "
-        f"taken over after {median(times_s):.1f} s (median); {freezes} were suspended, and wrote nothing afterwards",
+        outcome=f"{len(two_sites.sender.taken):,} events to Kafka and S3: 0 lost, 0 twice, 0 out of order",
+        figure=(
+            f"first results {median(times_s):.1f} s (median), {max(times_s):.1f} s (most) after the lease ended; "
+            f"{freezes} were suspended, and wrote nothing afterwards"
+        ),
+        goal=f"0 lost, 0 twice, taken over <= {TAKEN_OVER_GOAL_S:g} s after the lease ended",
     )

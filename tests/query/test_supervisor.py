@@ -44,7 +44,7 @@ class Query:
         self.read_before = 10
         self.committed_before = 0
         self.isolating_s = 0.0
-        self.tally = SimpleNamespace(latency=SimpleNamespace(weight=0.0))
+        self.tally = SimpleNamespace(latency=SimpleNamespace(weight=0.0), events_by_lane={})
         self.plan = object()
         self._connection: Connection | None = None
 
@@ -53,7 +53,7 @@ class Query:
         if self._connection is None:
             return {}
         waiting_s = self.waited_s if self.waits else None
-        return {"home": SimpleNamespace(connection=self._connection, waiting_s=waiting_s)}
+        return {"home": SimpleNamespace(connection=self._connection, waiting_s=waiting_s, open_runs=0)}
 
     def failure(self) -> BaseException | None:
         return self.error if self.started else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
 import time
 from pathlib import Path
@@ -12,11 +13,11 @@ from statistics import quantiles
 import pytest
 
 from infra.wan import Wan, WanSettings
-from tests.faults.figures import FULL, WAN, Figures, Measure
 from tests.wan.far_site import EAGER, FarGateway, far_gateway, gone
 from tests.wan.wan_site import DEADLINE_S
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+FULL = os.environ.get("SPILLWAY_FAULTS") == "full"
 FAST = WanSettings(delay_s=0.035, rate_bits_per_s=50e6)
 SLOW = WanSettings(delay_s=0.15, rate_bits_per_s=1e6)
 SERVED_PER_S, RATE_PER_S = 400, 240
@@ -73,7 +74,7 @@ async def played(wan: Wan, folder: Path, switching: dict[str, str]) -> tuple[Far
     return gateway, changed_s, [late_s - quickest_s for late_s, at_s in home if at_s > changed_s]
 
 
-async def test_the_share_falls_and_home_notices_nothing(wan: Wan, tmp_path: Path, figures: Figures) -> None:
+async def test_the_share_falls_and_home_notices_nothing(wan: Wan, tmp_path: Path) -> None:
     _, _, alone = await played(wan, tmp_path / "alone", {"mode": "off"})
     gateway, changed_s, beside = await played(wan, tmp_path / "slow", {**EAGER, "share": "auto"})
     p99_s, slow_p99_s = (quantiles(late_s, n=100)[-1] for late_s in (alone, beside))
@@ -81,13 +82,9 @@ async def test_the_share_falls_and_home_notices_nothing(wan: Wan, tmp_path: Path
     after = [(at_s, share) for at_s, share in shares(gateway) if at_s > changed_s]
     fell_s = next(at_s for at_s, share in after if share < before)
     slots = (fell_s - changed_s) / SLOT_S
+    told = ", ".join(f"{share:.2f}" for _, share in after[:12])
+    print(f"share {before:.3f} or more, below that after {slots:.1f} slots (goal {SLOTS_GOAL}), then {told}")
+    print(f"home's p99 without a WAN {1e3 * p99_s:.0f} ms, with a slow one {1e3 * slow_p99_s:.0f} ms:")
+    print(f"{slow_p99_s / p99_s:.2f}x (goal {P99_GOAL}); events by lane {gateway.events_by_lane}")
     assert fell_s - changed_s < DEADLINE_S
-    figures.add(
-        "50 Mbit/s and 70 ms become 1 Mbit/s and 300 ms",
-        Measure("the share falls within", slots, SLOTS_GOAL, "slots"),
-        Measure("home's 99th percentile, of that without a WAN", slow_p99_s / p99_s, P99_GOAL, "x"),
-        Measure("the lowest share, of the one before", min(share for _, share in after) / before, 0.5),
-        times=1,
-        outcome=f"{len(gateway.rows):,} events: 0 lost, 0 twice",
-        page=WAN,
-    )
+    assert min(share for _, share in after) < before / 2

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import sys
 from asyncio.subprocess import PIPE, Process
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-import pytest
-
-from infra.wan import WanSite, WanUnavailableError
+from infra.wan import WanSite
 
 IMAGE = Path(__file__).parents[2] / "build" / "wan"
 PEER = str(Path(__file__).parent / "wan_peer.py")
 DEADLINE_S = 60.0
-
-
-def must_be_run(unavailable: WanUnavailableError) -> None:
-    """Fail where the tests of the WAN must be run."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"CI must run the tests of the WAN: {unavailable}")
-
-
-def not_run(unavailable: WanUnavailableError) -> NoReturn:
-    """Say that a test of the WAN is not run, and why; where it must be run, fail."""
-    must_be_run(unavailable)
-    pytest.skip(f"not run: {unavailable}")
 
 
 async def said(process: Process) -> str:

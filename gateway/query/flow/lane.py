@@ -132,12 +132,6 @@ class Lane:
         return dict(self._encoder.choices())
 
     @property
-    def open_runs(self) -> int:
-        """How many runs are in the lane and not answered."""
-        view = self._owner.view(self.name)
-        return 0 if view is None else view.open_runs
-
-    @property
     def waiting_s(self) -> float | None:
         """How long the lane has had work and got no answer; None while it has no work."""
         view = self._owner.view(self.name)
