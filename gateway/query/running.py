@@ -94,7 +94,7 @@ class RunningQuery(QueryState):
         self._opener = Opener(name, config, folder, code_path, self._lane_failed)
         self._profiler = profiler
         self._clock = clock
-        self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write, in_fleet=fleet is not None)
+        self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write, fleet)
         self._on_failed, self._on_overdue, self._fleet = on_failed, on_overdue, fleet
         self._memory, self._patience, self._pace = memory, patience, pace
         self._tasks: list[asyncio.Task[None]] = []
