@@ -340,7 +340,8 @@ class Host:
     def _engine(self, query: KnownQuery, opened: Opened) -> Engine:
         kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
         died = partial(self._died, opened)
-        engine = kind(query, self._feeds, self._clock, opened.answer, died, opened.isolating, opened.broken)
+        reports = opened.isolating, opened.broken, opened.exhausted
+        engine = kind(query, self._feeds, self._clock, opened.answer, died, *reports)
         engine.open()
         return engine
 

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -215,7 +216,11 @@ class Opened:
 
     def broken(self, reason: str) -> None:
         """Report to the owner that the query itself is at fault, so that it fails everywhere; any thread may call."""
-        self._loop.call_soon_threadsafe(self._fail, self._owner, reason, True)
+        self._loop.call_soon_threadsafe(partial(self._fail, self._owner, reason, broken=True))
+
+    def exhausted(self, reason: str) -> None:
+        """Report to the owner that the query needs a host of its own; any thread may call."""
+        self._loop.call_soon_threadsafe(partial(self._fail, self._owner, reason, exhausted=True))
 
     def close(self) -> None:
         """Stop the query; return when it has ended."""
@@ -281,11 +286,12 @@ class Opened:
             credit = Credit(query=frame.completed.query, epoch=frame.owner.epoch, bytes=consumed_bytes)
             await self._send(session, credit, b"")
 
-    def _fail(self, owner: Owner | None, reason: str, broken: bool = False) -> None:
+    def _fail(self, owner: Owner | None, reason: str, *, broken: bool = False, exhausted: bool = False) -> None:
         if owner is None or owner is not self._owner or self._engine is None:
             return
         _log.warning("query %s failed: %s", self._engine.query.spec.query, reason)
-        failed = QueryFailed(query=self._engine.query.spec.query, epoch=owner.epoch, reason=reason, broken=broken)
+        query = self._engine.query.spec.query
+        failed = QueryFailed(query=query, epoch=owner.epoch, reason=reason, broken=broken, exhausted=exhausted)
         self._owner = None
         self._loop.create_task(self._notify(owner, failed))
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from engines.isolation.batchisolation import BATCH_S, BatchIsolation, StoppedError
-from engines.isolation.isolate import OUT_OF_MEMORY, BrokenError
+from engines.isolation.isolate import BrokenError, ExhaustedError, check_memory
 from engines.isolation.verdicts import EVALUATION_ERRORS
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
@@ -71,6 +71,7 @@ class StatefulStream:
         on_death: called with the reason when the query has failed.
         on_isolating: called with the runs of a micro-batch that failed, before the search for its bad rows.
         on_broken: called with the reason when the query itself is at fault; None: as ``on_death``.
+        on_exhausted: called with the reason when it exhausts the memory of a shared host; None: as ``on_death``.
         batch_s: how long the search in one micro-batch may take.
 
     Attributes:
@@ -90,6 +91,7 @@ class StatefulStream:
         on_death: OnDeath,
         on_isolating: OnItems = lambda _: None,
         on_broken: OnDeath | None = None,
+        on_exhausted: OnDeath | None = None,
         batch_s: float = BATCH_S,
     ) -> None:
         self.query = query
@@ -100,6 +102,7 @@ class StatefulStream:
         self._on_death = on_death
         self._on_isolating = on_isolating
         self._on_broken = on_broken or on_death
+        self._on_exhausted = on_exhausted or on_death
         self._broken = ""
         self._committed = threading.Condition()
         self._committed_seq = -1
@@ -227,6 +230,8 @@ class StatefulStream:
                 pass
             except BrokenError as error:
                 self._end(self._on_broken, str(error))
+            except ExhaustedError as error:
+                self._end(self._on_exhausted, str(error))
             except Exception as error:
                 self._end(self._on_death, f"looking for rows that fail: {why(error)}")
         return True
@@ -235,9 +240,8 @@ class StatefulStream:
         if failing.searches == _SEARCHES_MOST:
             raise BrokenError(f"rows that pass over a copy of the state fail in the query: {failing.reason}")
         failing.searches += 1
+        exhausts = check_memory(failing.reason, shares_host=self.query.spec.shares_host)
         self._on_isolating(failing.items)
-        # Where data only names the error, this makes the search slower, and changes nothing else.
-        exhausts = OUT_OF_MEMORY in failing.reason
         bad = self._isolation.bad_rows(failing.items, self._checkpoint, exhausts=exhausts)
         failing.poison = tuple(Poison(row=row, reason=reason) for row, reason in bad.items())
         self.feed.replace(without(failing.items, bad, self.query.input_schema))

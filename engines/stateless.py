@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import spark_partition_id
 
+from engines.isolation.isolate import ExhaustedError, check_memory
 from engines.isolation.isolation import RUN_S, Isolation
 from engines.query.known import KnownQuery
 from engines.spark.scratch import scratch_folder
@@ -44,6 +45,7 @@ class StatelessStream:
         on_death: gets the reason when the query cannot go on.
         on_isolating: gets the runs of a micro-batch that failed: each is answered later, and holds up no other.
         on_broken: gets the reason when the query itself is at fault; None: as ``on_death``.
+        on_exhausted: gets the reason when it exhausts the memory of a shared host; None: as ``on_death``.
         run_s: how long a run that failed may be judged.
 
     Attributes:
@@ -60,6 +62,7 @@ class StatelessStream:
         on_death: OnDeath,
         on_isolating: OnItems = lambda _: None,
         on_broken: OnDeath | None = None,
+        on_exhausted: OnDeath | None = None,
         run_s: float = RUN_S,
     ) -> None:
         self.query = query
@@ -70,6 +73,7 @@ class StatelessStream:
         self._on_death = on_death
         self._on_isolating = on_isolating
         self._on_broken = on_broken or on_death
+        self._on_exhausted = on_exhausted or on_death
         self._broken = ""
         self._failures = 0
         self._closing = threading.Event()
@@ -78,9 +82,8 @@ class StatelessStream:
         self.feed = Feed(0, query.spec.max_batch_runs if self._narrow else 1, FEED_BYTES, clock)
         self._checkpoint = scratch_folder("stream")
         self._stream = Stream(query, server, self.feed, self._checkpoint, self._batch, self._died)
-        self._isolation = Isolation(
-            query, clock, on_answers, self._is_broken, self._cannot_isolate, self.activity, self._rest, run_s
-        )
+        ends = self._is_broken, self._cannot_isolate, self._exhausts
+        self._isolation = Isolation(query, clock, on_answers, *ends, self.activity, self._rest, run_s)
 
     def open(self) -> None:
         """Start, and return once an empty micro-batch has passed.
@@ -137,6 +140,11 @@ class StatelessStream:
         self._broken = reason
         self._on_broken(reason)
 
+    def _exhausts(self, reason: str) -> None:
+        self._broken = reason
+        self.feed.close(reason)  # the next micro-batch might exhaust the memory again
+        self._on_exhausted(reason)
+
     def _cannot_isolate(self, reason: str) -> None:
         self._broken = reason
         self._on_death(reason)
@@ -147,9 +155,14 @@ class StatelessStream:
         try:
             with self.activity.running():
                 tables = self._evaluated(frame, items)
-        except Exception:
+        except Exception as error:
             if self._stream.stopping or not tagged:
                 raise
+            try:
+                check_memory(str(error), shares_host=self.query.spec.shares_host)
+            except ExhaustedError as exhausted:
+                self._exhausts(str(exhausted))
+                return
             self._on_isolating(tagged)
             self._isolation.put(tagged, batch_id)
             self._failures += 1

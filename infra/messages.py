@@ -129,6 +129,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         max_batch_runs: at most this many runs in one micro-batch.
         result_codec: how results are packed: ``none`` or ``zstd``.
         bad_rows_most: the query is broken as soon as more of 1,000 consecutive rows fail; 0: never.
+        shares_host: other queries run on the host: this one ends there as soon as it exhausts the host's memory.
         analyse_only: only plan and schemas are wanted; no query is started.
     """
 
@@ -144,6 +145,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     max_batch_runs: int = 16
     result_codec: Literal["none", "zstd"] = "none"
     bad_rows_most: int = 0
+    shares_host: bool = False
     analyse_only: bool = False
 
 
@@ -182,12 +184,14 @@ class QueryFailed(Message, frozen=True, kw_only=True):
     """An open query failed for good; its open runs must be dispatched elsewhere.
 
     ``broken`` says that the query itself is at fault, not this host: it would fail on every other host, too.
+    ``exhausted`` says that it exhausted the memory of a host that it shares: it must run on a host of its own.
     """
 
     query: str
     epoch: int
     reason: str
     broken: bool = False
+    exhausted: bool = False
 
 
 class CloseQuery(Message, frozen=True, kw_only=True):

@@ -43,8 +43,29 @@ class TooManyBadError(Exception):
     """More rows fail than are allowed; the message is the reason of the first."""
 
 
+class ExhaustedError(Exception):
+    """The query exhausted the memory of a host that it shares with others; the message says how."""
+
+
 class OutOfMemoryRowsError(Exception):
     """More rows exhaust the host's memory than are allowed; the message is the reason of the first."""
+
+
+def check_memory(reason: str, *, shares_host: bool) -> bool:
+    """Return whether an evaluation failed because it exhausted the host's memory.
+
+    Where data only names that error, a query runs alone for a while or is searched more slowly; nothing else changes.
+
+    Raises:
+        ExhaustedError: it did, and the query shares the host.
+    """
+    exhausts = OUT_OF_MEMORY in reason
+    if exhausts and shares_host:
+        raise ExhaustedError(
+            "it needed more memory than the engine host has, and the other queries on the host had to wait "
+            f"({OUT_OF_MEMORY}): it runs alone next time"
+        )
+    return exhausts
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from engines.isolation.isolate import OUT_OF_MEMORY, BrokenError, Span, broken_by_too_many, isolate
+from engines.isolation.isolate import BrokenError, ExhaustedError, Span, broken_by_too_many, check_memory, isolate
 from engines.isolation.verdicts import EVALUATION_ERRORS, Verdicts
 from engines.query.known import KnownQuery
 from engines.query.reasons import why
@@ -81,6 +81,8 @@ class Isolation:
         on_answers: called with each answer, on that thread.
         on_broken: called with the reason when the query is at fault, not its rows. Then isolation stops.
         on_death: called with the reason when isolation itself fails. Then isolation stops.
+        on_exhausted: called with the reason when the query exhausts the memory of a host that it shares. Then isolation
+            stops.
         activity: records when Spark runs the query.
         rest: returns how long to pause after Spark has worked, as a multiple of the time that it worked.
         run_s: the time limit of one run.
@@ -93,6 +95,7 @@ class Isolation:
         on_answers: OnAnswers,
         on_broken: OnDeath,
         on_death: OnDeath,
+        on_exhausted: OnDeath,
         activity: Activity,
         rest: Callable[[], float] = lambda: 0.0,
         run_s: float = RUN_S,
@@ -103,6 +106,7 @@ class Isolation:
         self._on_answers = on_answers
         self._on_broken = on_broken
         self._on_death = on_death
+        self._on_exhausted = on_exhausted
         self._activity = activity
         self._rest_times = rest
         self._run_s = run_s
@@ -175,6 +179,8 @@ class Isolation:
                 continue
             except BrokenError as error:
                 self._end(self._on_broken, str(error))
+            except ExhaustedError as error:
+                self._end(self._on_exhausted, str(error))
 
     def _end(self, tell: OnDeath, reason: str) -> None:
         with self._changed:
@@ -196,10 +202,10 @@ class Isolation:
         try:
             results = self._asked(held, lambda: self._verdicts.results(rows)) if rows.num_rows else None
         except EVALUATION_ERRORS as error:
+            exhausts = check_memory(str(error), shares_host=self._query.spec.shares_host)
             with self._changed:
                 self._failed_alone += 1
-                # Where data only names the error, this makes the search slower, and changes nothing else.
-                held.exhausts = OUT_OF_MEMORY in str(error)
+                held.exhausts = exhausts
                 if held in self._untried:
                     self._untried.remove(held)
                     self._failed.append(held)

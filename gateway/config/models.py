@@ -91,6 +91,7 @@ class Config(Checked):
         ("_upstream_findings", ("queries",)),
         ("_cycle_findings", ("queries",)),
         ("_policy_findings", ("queries", "gateway", "cloud")),
+        ("_journal_findings", ("queries", "gateway")),
     )
 
     gateway: GatewayConfig
@@ -153,6 +154,25 @@ class Config(Checked):
                 max_vms=self.cloud.max_vms,
             )
         ]
+
+    def _journal_findings(self) -> list[Finding]:
+        return [
+            Finding(key=("queries", name, "source", "journal", "replicate"), what=what)
+            for name, query in self.queries.items()
+            if query.mistaken.isdisjoint(("source", "sink"))
+            if isinstance(query.source, HttpSourceConfig | MqttSourceConfig) and query.source.journal.replicate
+            if (what := self._why_not_replicate(query)) is not None
+        ]
+
+    def _why_not_replicate(self, query: QueryConfig) -> str | None:
+        if self.gateway.fleet is None:
+            return "replicates to the object store of a fleet; add gateway.fleet and gateway.object_store, or remove it"
+        if not isinstance(query.sink, KafkaSinkConfig | S3SinkConfig):
+            return (
+                f"is of no use with a {query.sink.type} sink, which does not store where another gateway continues; "
+                "write to kafka or s3, or remove it"
+            )
+        return None
 
     def _bucket_findings(self) -> list[Finding]:
         sinks = [(name, query.sink) for name, query in self.queries.items() if isinstance(query.sink, S3SinkConfig)]

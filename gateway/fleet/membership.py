@@ -44,4 +44,4 @@ class Membership:
         ownership = self._ownership
         if ownership is None or not isinstance(query.sink, KafkaSinkConfig | S3SinkConfig):
             return None
-        return OwningFleet(epoch=lambda: ownership.epoch, agreed=ownership.agreed)
+        return OwningFleet(lambda: ownership.epoch, ownership.agreed, ownership.fleet, ownership.store)

@@ -156,6 +156,10 @@ class Ownership:
         holder: this gateway's name, for people.
         clock: time.
         lease_s: how long it holds without a renewal.
+
+    Attributes:
+        store: the object store.
+        fleet: the fleet's name.
     """
 
     def __init__(self, store: ObjectStore, fleet: str, holder: str, clock: Clock, lease_s: float) -> None:
@@ -165,8 +169,8 @@ class Ownership:
         self._clock = clock
         self._lease_s = lease_s
         self._why = ""
-        self._store = store
-        self._fleet = fleet
+        self.store = store
+        self.fleet = fleet
         self._keeping: asyncio.Task[None] | None = None
 
     @property
@@ -213,14 +217,14 @@ class Ownership:
         Raises:
             StateError: the store cannot be asked.
         """
-        place = f"{_AGREED}/{self._fleet}/{name}"
+        place = f"{_AGREED}/{self.fleet}/{name}"
         try:
-            found = self._store.get(place, bytes_max=_AGREED_BYTES_MAX)
+            found = self.store.get(place, bytes_max=_AGREED_BYTES_MAX)
             if found is not None:
                 return found.data.decode()
             with suppress(ConflictError):
-                self._store.put_if_absent(place, value.encode())
-            found = self._store.get(place, bytes_max=_AGREED_BYTES_MAX)
+                self.store.put_if_absent(place, value.encode())
+            found = self.store.get(place, bytes_max=_AGREED_BYTES_MAX)
         except (StoreUnavailableError, StoreRefusedError) as error:
             raise StateError(f"{self._what}: {name} cannot be read or written: {error}") from error
         if found is None:

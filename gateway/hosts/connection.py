@@ -41,12 +41,14 @@ class Connection:
 
     Attributes:
         suspects: the queries that may have ended the host, according to the host or to the gateway.
+        shared: whether several queries of the private cluster run there, so that none may exhaust its memory.
     """
 
     def __init__(self, name: str, link: HostLink) -> None:
         self.name = name
         self.link = link
         self.suspects: tuple[str, ...] = ()
+        self.shared = False
         self._ready = asyncio.Event()
         if link.hello.ready:
             self._ready.set()

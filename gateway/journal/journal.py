@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from gateway.connectors.position import Position
+from gateway.journal.copying import Copying
 from gateway.journal.files import JournalEntry, JournalFiles
 from gateway.journal.frames import BODY_BYTES_MAX, encode_body
 from gateway.journal.keys import SeenKey, SeenKeys
 from gateway.journal.reading import PositionReader, Records
+from gateway.journal.replica import GROUP_BYTES_MAX, Replica
 from infra.clock import Clock
 from infra.gate import ByteGate
 from infra.statefiles import StateError
@@ -33,10 +35,19 @@ class JournalFullError(Exception):
 
 @dataclass(slots=True)
 class _Append:
-    """An append on its way to the disk; ``done`` is resolved when it is there."""
+    """An append on its way to the disk; ``done`` is resolved when it is there.
 
-    entry: JournalEntry
+    Without records it is only for its notes; see ``CopiedGroup``.
+    """
+
+    entry: JournalEntry | None
+    notes: Mapping[str, bytes]
     done: asyncio.Future[None] = field(default_factory=asyncio.Future)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its frame's body."""
+        return 0 if self.entry is None else len(self.entry.body)
 
 
 class Journal:
@@ -52,6 +63,7 @@ class Journal:
         clock: time.
         remember_keys_s: how long an append's key is remembered; 0 remembers none.
         probe_s: how often a disk that failed is tried, when nobody appends.
+        replica: the copy in an object store, which has each append before it returns; None for no copy.
     """
 
     def __init__(
@@ -63,6 +75,7 @@ class Journal:
         clock: Clock,
         remember_keys_s: float = 0.0,
         probe_s: float = _PROBE_S,
+        replica: Replica | None = None,
     ) -> None:
         self.folder = folder
         self._probe_s = probe_s
@@ -70,6 +83,7 @@ class Journal:
         self._clock = clock
         self._keys = SeenKeys(folder, remember_keys_s) if remember_keys_s > 0 else None
         self._files = JournalFiles(folder, min(segment_bytes, limit_bytes // _SEGMENTS_MIN), self._keys)
+        self._copying = Copying(self._files, self._keys, replica, clock)
         self._reader = PositionReader(folder)
         self._pending: list[_Append] = []
         self._pending_bytes = 0
@@ -89,9 +103,9 @@ class Journal:
 
         Raises:
             StateError: it is damaged.
-            OSError: the disk fails.
+            OSError: the disk fails, or the object store with the copy.
         """
-        await run_to_end(self._files.recover)
+        await run_to_end(self._copying.recover)
         self._closing = False
         self._writer = asyncio.create_task(self._write(), name=f"journal {self.folder}")
 
@@ -104,6 +118,7 @@ class Journal:
     async def _close(self) -> None:
         if self._writer is not None:
             await asyncio.wait([self._writer])
+        await self._copying.close()
         async with self._disk, self._reading:
             self._reader.close()
             await run_to_end(self._files.close)
@@ -128,7 +143,17 @@ class Journal:
     @property
     def full(self) -> bool:
         """Whether an append would be refused now."""
-        return self.held_bytes + self._pending_bytes >= self._limit_bytes
+        return bool(self._copying.why_full) or self.held_bytes + self._pending_bytes >= self._limit_bytes
+
+    @property
+    def replicated(self) -> bool:
+        """Whether an append is in an object store when it returns."""
+        return self._copying.replica is not None
+
+    @property
+    def notes(self) -> Mapping[str, bytes]:
+        """The latest note of each name; see ``note``."""
+        return {} if self._copying.replica is None else self._copying.replica.notes
 
     @property
     def trouble(self) -> str:
@@ -142,9 +167,15 @@ class Journal:
         return None if self._keys is None else self._keys.find(key, self._clock.wall())
 
     async def append(
-        self, records: Sequence[bytes], *, key: str = "", digest: bytes = b"", topics: Sequence[str] = ()
+        self,
+        records: Sequence[bytes],
+        *,
+        key: str = "",
+        digest: bytes = b"",
+        topics: Sequence[str] = (),
+        notes: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Return once ``records`` are on disk: all of them, or none if it raises.
+        """Return once ``records`` are on disk, and in the copy if there is one: all of them, or none if it raises.
 
         A caller that is cancelled does not know whether they were added.
 
@@ -153,10 +184,11 @@ class Journal:
             key: remembered with the records; empty for none.
             digest: distinguishes this append from another one with the same key.
             topics: of each record; none, or as many as there are records.
+            notes: for ``notes`` of the gateway that continues from the copy; see ``note``.
 
         Raises:
             JournalFullError: nothing was accepted.
-            OSError: the disk is full or fails; nothing was accepted.
+            OSError: the disk is full or fails, or the store with the copy; nothing was accepted.
             ValueError: there are more bytes than one append can hold.
         """
         if not records:
@@ -165,16 +197,32 @@ class Journal:
         if len(body) > BODY_BYTES_MAX:
             raise ValueError(f"{len(body)} bytes are too many for one append; the most is {BODY_BYTES_MAX}")
         await self._gate.wait()
-        if self._closing or self._writer is None or self._writer.done():
-            raise OSError(f"the journal {self.folder} is closed")
+        self._check_open()
         if self.full:
-            raise JournalFullError(f"the journal holds {self.held_bytes} bytes, its limit is {self._limit_bytes}")
+            why = f"the journal holds {self.held_bytes} bytes, its limit is {self._limit_bytes}"
+            raise JournalFullError(self._copying.why_full or why)
         wall_s = self._clock.wall()
         seen = SeenKey(key, digest, len(records), wall_s) if key else None
-        append = _Append(JournalEntry(body, len(records), wall_s, seen))
+        await self._appended(_Append(JournalEntry(body, len(records), wall_s, seen), notes or {}))
+
+    async def note(self, notes: Mapping[str, bytes]) -> None:
+        """Return once the copy, if there is one, has ``notes``, each of which replaces an earlier one of its name.
+
+        Raises:
+            OSError: the store with the copy fails.
+        """
+        if self.replicated:
+            self._check_open()
+            await self._appended(_Append(None, notes))
+
+    def _check_open(self) -> None:
+        if self._closing or self._writer is None or self._writer.done():
+            raise OSError(f"the journal {self.folder} is closed")
+
+    async def _appended(self, append: _Append) -> None:
         self._pending.append(append)
-        self._pending_bytes += len(body)
-        self._gate.take(len(body))
+        self._pending_bytes += append.size_bytes
+        self._gate.take(append.size_bytes)
         self._wake.set()
         await append.done
 
@@ -182,12 +230,11 @@ class Journal:
         """Write pending appends, group after group, until the journal is closed."""
         while self._pending or not self._closing:
             await self._wait_or_probe()
-            group, self._pending = self._pending, []
-            group_bytes = sum(len(append.entry.body) for append in group)
+            group = self._next_group()
+            group_bytes = sum(append.size_bytes for append in group)
             error: Exception = OSError(f"the journal {self.folder} ended while this was written")
             try:
-                async with self._disk:
-                    await self._put_unless_cancelled(group)
+                await self._put_unless_cancelled(group)
             except OSError as failure:
                 error = OSError(failure.errno, failure.strerror or str(failure))
                 self._failed_bytes = group_bytes
@@ -199,6 +246,17 @@ class Journal:
                     if not append.done.done():
                         append.done.set_exception(error)
 
+    def _next_group(self) -> list[_Append]:
+        """Take the appends to write together: all that wait; with a copy, as many as an object holds."""
+        taken, taken_bytes = 0, 0
+        for append in self._pending:
+            if taken and self.replicated and taken_bytes + append.size_bytes > GROUP_BYTES_MAX:
+                self._wake.set()
+                break
+            taken, taken_bytes = taken + 1, taken_bytes + append.size_bytes
+        group, self._pending = self._pending[:taken], self._pending[taken:]
+        return group
+
     async def _wait_or_probe(self) -> None:
         """Return once there is something to write; meanwhile try a failed disk, so that its recovery is noticed."""
         while not self._wake.is_set():
@@ -207,6 +265,7 @@ class Journal:
                     await self._wake.wait()
             if self._disk_trouble and not self._wake.is_set():
                 try:
+                    await self._copying.mend()
                     async with self._disk:
                         await run_to_end(self._probe)
                 except OSError as error:
@@ -223,7 +282,12 @@ class Journal:
         wanted = [append for append in group if not append.done.cancelled()]
         if not wanted:
             return
-        await run_to_end(lambda: self._files.put([append.entry for append in wanted]))
+        entries = [append.entry for append in wanted if append.entry is not None]
+        await self._copying.upload(entries, {name: note for append in wanted for name, note in append.notes.items()})
+        if entries:
+            async with self._disk:
+                await run_to_end(lambda: self._files.put(entries))
+        self._copying.settled()
         self._disk_trouble = ""
         for append in wanted:
             if not append.done.done():
@@ -266,6 +330,8 @@ class Journal:
             OSError: some files remain; the next release deletes them too.
         """
         record = min(position.record, self._files.next_record)
+        if self._writer is not None and not self._closing:
+            self._copying.release(record)
         segments = self._files.segments
         # No record in any file is needed, and the files are so large that senders may have to wait for space.
         spent = record == self._files.next_record and self.held_bytes >= self._limit_bytes // 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -61,6 +61,15 @@ class SeenKeys:
     def __len__(self) -> int:
         """Return the number of remembered keys."""
         return len(self._seen)
+
+    def __iter__(self) -> Iterator[SeenKey]:
+        """Iterate over the remembered keys, oldest first."""
+        return iter(self._seen.values())
+
+    def oldest_wall_s(self, now_wall_s: float) -> float:
+        """Return the time before which no key is remembered."""
+        first_kept_s = next(iter(self)).wall_s if self._seen else now_wall_s
+        return max(now_wall_s - self._keep_s, first_kept_s)
 
     def find(self, key: str, now_wall_s: float) -> SeenKey | None:
         """Return the append with ``key``, unless it is too old."""
@@ -130,8 +139,7 @@ class SeenKeys:
         Raises:
             OSError: some files remain.
         """
-        first_kept_s = next(iter(self._seen.values())).wall_s if self._seen else now_wall_s
-        limit_s = max(now_wall_s - self._keep_s, first_kept_s)
+        limit_s = self.oldest_wall_s(now_wall_s)
         gone = [n for n, newest_s in self._newest_s.items() if n < oldest_serial and newest_s < limit_s]
         for serial in gone:
             self._path(serial).unlink(missing_ok=True)

@@ -114,6 +114,18 @@ def note_released(folder: Path, record: int) -> None:
     write_atomically(folder / _RELEASED, f"{record}\n".encode())
 
 
+def clear_folder(folder: Path) -> None:
+    """Remove the files of a journal and of its keys.
+
+    Raises:
+        OSError: some remain.
+    """
+    for pattern in ("*.journal", "*.keys", _RELEASED):
+        for path in folder.glob(pattern):
+            path.unlink()
+    sync_folder(folder)
+
+
 def _was_being_made(segment: Segment) -> bool:
     """Return whether a segment was not durably created, so that it cannot contain anything."""
     if segment.size_bytes < SEGMENT_HEAD_BYTES:

@@ -14,8 +14,9 @@ import pyarrow as pa
 from gateway.config.models import QueryConfig
 from gateway.connectors.kafkaclients import shared_group
 from gateway.core.intervals import IntervalSet
+from gateway.journal.copyobjects import ReplicaPlace
 from gateway.query.flow.runlog import LogHead, RunLog
-from gateway.query.handover import RunLogHandover, why_it_stays
+from gateway.query.handover import OwningFleet, RunLogHandover, why_it_stays
 from gateway.query.identity import Identity
 from gateway.sinks.base import Sink, SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
@@ -39,7 +40,7 @@ class Endpoints:
         clock: time.
         upstream: see ``SourceContext``.
         why_not_write: returns why the sink may not be written now (the gateway does not own the fleet), else empty.
-        in_fleet: whether other gateways of a fleet may continue the query, so that its sink stores a handover.
+        fleet: if other gateways of a fleet may continue the query: then its sink stores a handover.
     """
 
     def __init__(
@@ -50,8 +51,7 @@ class Endpoints:
         clock: Clock,
         upstream: Callable[[str], tuple[Path, Callable[[], bool]]],
         why_not_write: Callable[[], str],
-        *,
-        in_fleet: bool = False,
+        fleet: OwningFleet | None = None,
     ) -> None:
         self._name = name
         self._config = config
@@ -59,7 +59,7 @@ class Endpoints:
         self._clock = clock
         self._upstream = upstream
         self._why_not_write = why_not_write
-        self._in_fleet = in_fleet
+        self._fleet = fleet
         self._handover: RunLogHandover | None = None
         self._outage: Outage | None = None
 
@@ -78,7 +78,7 @@ class Endpoints:
         ordered = self._config.order is not None
         group = self._shared_group(stateful=stateful)
         self._handover = None
-        if self._in_fleet:
+        if self._fleet is not None:
             stays = why_it_stays(self._config, stateful=stateful)
             self._handover = RunLogHandover(self._name, identity.place, stays=stays)
         context = SinkContext(
@@ -121,6 +121,7 @@ class Endpoints:
             self._upstream,
             strict,
             sink_commits=self._shared_group(stateful=stateful) is not None,
+            replica=self._replica(identity),
         )
         source = WithReplays(
             make_source(self._config.source, context), ReplayFiles(self._folder / "replay"), strict=strict
@@ -128,6 +129,14 @@ class Endpoints:
         undo.push_async_callback(source.close)
         await self._outlast(SourceUnavailableError, "source", lambda: source.open(schema))
         return source, await run_to_end(lambda: make_schedule(self._config.source, schema, context))
+
+    def _replica(self, identity: Identity) -> ReplicaPlace | None:
+        """Return where a journal's copy belongs; None without a fleet."""
+        fleet = self._fleet
+        if fleet is None:
+            return None
+        folder = f"journals/{fleet.name}/{self._name}/{identity.owner}"
+        return ReplicaPlace(fleet.store, folder, identity.place, identity.epoch, self._why_not_write)
 
     def _shared_group(self, *, stateful: bool) -> str | None:
         """Return the consumer group whose offsets the sink's transactions commit, if they do."""

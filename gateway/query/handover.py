@@ -25,6 +25,7 @@ from gateway.config.models import (
 from gateway.connectors.position import Position
 from gateway.core.intervals import IntervalSet
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord, peek, replace_log
+from infra.objectstore.base import ObjectStore
 from infra.statefiles import StateError
 
 _LOG = logging.getLogger(__name__)
@@ -40,10 +41,14 @@ class OwningFleet:
         epoch: returns the epoch of this gateway's lease, which is higher than that of every earlier owner.
         agreed: called with a name and a value, it returns the value that the whole fleet uses under that name: the
             first one that was given. It blocks, and raises StateError.
+        name: of the fleet.
+        store: its object store.
     """
 
     epoch: Callable[[], int]
     agreed: Callable[[str, str], str]
+    name: str
+    store: ObjectStore
 
     @property
     def least_epoch(self) -> int:
@@ -61,8 +66,11 @@ def why_it_stays(config: QueryConfig, *, stateful: bool) -> str:
     source = config.source
     if not isinstance(config.sink, KafkaSinkConfig | S3SinkConfig):
         return f"a {config.sink.type} sink does not store where the query stands"
-    if isinstance(source, HttpSourceConfig | MqttSourceConfig):
-        return f"the journal of its {source.type} source holds events that senders do not send again"
+    if isinstance(source, HttpSourceConfig | MqttSourceConfig) and not source.journal.replicate:
+        return (
+            f"the journal of its {source.type} source holds events that senders do not send again, and is not copied "
+            "to the object store (journal: {replicate: true})"
+        )
     if isinstance(source, FileSourceConfig) and source.path.is_dir():
         return "the list of the files that it has read is kept there"
     if isinstance(source, QuerySourceConfig):

@@ -110,6 +110,7 @@ class Opener:
             max_batch_runs=BATCH_RUNS_MAX,
             checkpoint_dir=str(checkpoints(self._folder, identity)) if home else "",
             begin_seq=identity.begin_seq,
+            shares_host=connection.shared,
             result_codec="zstd" if compressed else "none",
         )
         opening = Opening(connection, self._config.payload, self._on_failed)

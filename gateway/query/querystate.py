@@ -14,6 +14,10 @@ class BrokenQueryError(Exception):
     """The query itself is at fault; the message says what to do."""
 
 
+class ExhaustedHostError(Exception):
+    """The query exhausted the memory of an engine host that it shares; the message says how."""
+
+
 class LaneFailedError(Exception):
     """The query failed on the private engine host, or got no answer from there; the message is the reason."""
 

@@ -31,7 +31,7 @@ from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity
 from gateway.query.opening import Opener, Opening
 from gateway.query.queryletters import QueryLetters
-from gateway.query.querystate import BrokenQueryError, LaneFailedError, QueryState
+from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError, QueryState
 from gateway.query.takingover import TakeOver, settle_source
 from gateway.sinks.base import Sink
 from gateway.sources.base import SourceUnavailableError
@@ -94,7 +94,7 @@ class RunningQuery(QueryState):
         self._opener = Opener(name, config, folder, code_path, self._lane_failed)
         self._profiler = profiler
         self._clock = clock
-        self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write, in_fleet=fleet is not None)
+        self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write, fleet)
         self._on_failed, self._on_overdue, self._fleet = on_failed, on_overdue, fleet
         self._memory, self._patience, self._pace = memory, patience, pace
         self._tasks: list[asyncio.Task[None]] = []
@@ -296,8 +296,8 @@ class RunningQuery(QueryState):
         else:
             self._on_failed(self.name, lane, reason)
 
-    def _is_broken(self, reason: str) -> None:
-        self._error = self._error or BrokenQueryError(reason)
+    def _is_broken(self, reason: str, exhausted: bool) -> None:
+        self._error = self._error or (ExhaustedHostError(reason) if exhausted else BrokenQueryError(reason))
 
     def failure(self) -> BaseException | None:
         """Return why the query has failed, if it has."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from gateway.config.connectors.journal import JournalConfig
 from gateway.config.models import (
     FileSourceConfig,
     HttpSourceConfig,
@@ -16,8 +17,10 @@ from gateway.config.models import (
     QuerySourceConfig,
     SourceConfig,
 )
+from gateway.journal.copyobjects import ReplicaPlace
 from gateway.journal.deadletters import DEAD_LETTERS
 from gateway.journal.journal import Journal
+from gateway.journal.replica import Replica
 from gateway.sources.base import Source
 from gateway.sources.files import filesource
 from gateway.sources.http.httpsource import HttpReceiver
@@ -41,6 +44,7 @@ class SourceContext:
         upstream: returns a query's sink folder, and a function that says whether it will get no more results.
         strict: whether an event must have exactly the fields of the schema (see docs/schema-drift.md).
         sink_commits: whether the sink's transactions commit the offsets of a Kafka source to its group.
+        replica: where the copy of a journal belongs; None without a fleet.
     """
 
     query: str
@@ -50,6 +54,11 @@ class SourceContext:
     upstream: Callable[[str], tuple[Path, Callable[[], bool]]]
     strict: bool = False
     sink_commits: bool = False
+    replica: ReplicaPlace | None = None
+
+    def replica_of(self, config: JournalConfig) -> Replica | None:
+        """Return the copy of a journal, if the config asks for one."""
+        return Replica(self.replica) if config.replicate and self.replica is not None else None
 
 
 def make_source(config: SourceConfig, context: SourceContext) -> Source:
@@ -80,6 +89,7 @@ def make_source(config: SourceConfig, context: SourceContext) -> Source:
                 owner=context.owner,
                 clock=context.clock,
                 strict=context.strict,
+                replica=context.replica_of(config.journal),
             )
         case HttpSourceConfig():
             return _http_source(config, context)
@@ -92,6 +102,7 @@ def _http_source(config: HttpSourceConfig, context: SourceContext) -> Source:
         segment_bytes=config.journal.segment_bytes,
         clock=context.clock,
         remember_keys_s=config.remember_keys_s,
+        replica=context.replica_of(config.journal),
     )
     judge = Judge(lambda lines: source.dead_among(lines), context.clock)
     receiver = HttpReceiver(config, journal, judge, context.folder / DEAD_LETTERS)

@@ -64,6 +64,7 @@ def test_what_keeps_a_query_at_home(said: dict[str, str], found: QueryPlan, max_
 KAFKA = {"type": "kafka", "brokers": "b:9092", "topics": ["in"]}
 TOPIC = {"type": "kafka", "brokers": "b:9092", "topic": "out"}
 BUCKET = {"type": "s3", "bucket": "out"}
+COPIED = {"type": "http", "listen": "127.0.0.1:0", "journal": {"replicate": True}}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,8 @@ BUCKET = {"type": "s3", "bucket": "out"}
         (KAFKA, {"type": "file", "path": "out"}, False, "a file sink does not store where the query stands. Keep "),
         (KAFKA, {"type": "http", "url": "http://x/y"}, False, "a http sink does not store"),
         ({"type": "http", "listen": "127.0.0.1:0"}, BUCKET, False, "the journal of its http source holds events"),
+        (COPIED, BUCKET, False, "each gateway of fleet town continues it"),
+        (COPIED, BUCKET, True, "refused without this state_dir: it keeps state"),
         ({"type": "file", "path": "."}, BUCKET, False, "the list of the files that it has read"),
         ({"type": "query", "name": "other"}, BUCKET, False, "it reads the results of query other"),
     ],

@@ -18,6 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from gateway.config.connectors.http import HttpSourceConfig
 from gateway.journal.journal import Journal
+from gateway.journal.replica import Replica
 from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.http.judging import Judge
 from gateway.sources.journaled import JournaledSource
@@ -48,7 +49,13 @@ class Site:
 
 
 def parts_of(
-    folder: Path, *, limit_bytes: int = LIMIT_BYTES, clock: Clock | None = None, body_s: float = 60.0, **said: Any
+    folder: Path,
+    *,
+    limit_bytes: int = LIMIT_BYTES,
+    clock: Clock | None = None,
+    body_s: float = 60.0,
+    replica: Replica | None = None,
+    **said: Any,
 ) -> tuple[Journal, HttpReceiver, JournaledSource]:
     """The parts of an HTTP source on a port that the system chooses."""
     config = HttpSourceConfig.model_validate({"type": "http", "listen": "127.0.0.1:0", **said})
@@ -58,6 +65,7 @@ def parts_of(
         segment_bytes=limit_bytes,
         clock=clock or SystemClock(),
         remember_keys_s=config.remember_keys_s,
+        replica=replica,
     )
     judge = Judge(lambda lines: source.dead_among(lines), SystemClock())
     receiver = HttpReceiver(config, journal, judge, folder / "dead-letters.jsonl", body_s=body_s)

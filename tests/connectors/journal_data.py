@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gateway.connectors.position import Position
 from gateway.journal.journal import Journal
+from gateway.journal.replica import Replica
 from infra.clock import Clock, SystemClock
 
 LIMIT_BYTES = 1 << 20
@@ -23,6 +24,7 @@ async def opened(
     clock: Clock | None = None,
     remember_keys_s: float = 0.0,
     probe_s: float = 1.0,
+    replica: Replica | None = None,
 ) -> AsyncIterator[Journal]:
     """An opened journal."""
     journal = Journal(
@@ -32,6 +34,7 @@ async def opened(
         clock=clock or SystemClock(),
         remember_keys_s=remember_keys_s,
         probe_s=probe_s,
+        replica=replica,
     )
     await journal.open()
     try:

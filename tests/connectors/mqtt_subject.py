@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config.connectors.mqtt import MqttSourceConfig
+from gateway.journal.replica import Replica
 from gateway.sources.mqtt.mqttsource import MqttSource, make_mqtt_source
 from gateway.sources.mqtt.session import RECEIVE_MAX
 from infra.clock import SystemClock
@@ -15,12 +16,21 @@ from tests.connectors.mosquitto import Mosquitto, Peer
 TOPIC = "plant/power"
 
 
-def make_source(folder: Path, port: int, *, receive_max: int = RECEIVE_MAX, **said: Any) -> MqttSource:
+def make_source(
+    folder: Path, port: int, *, receive_max: int = RECEIVE_MAX, replica: Replica | None = None, **said: Any
+) -> MqttSource:
     """Return a source with this folder and a broker on this machine; ``said`` is added to its config."""
     told = {"type": "mqtt", "host": "127.0.0.1", "port": port, "topics": ["plant/#"], **said}
     config = MqttSourceConfig.model_validate(told)
     return make_mqtt_source(
-        config, folder, query="q", owner="owner", clock=SystemClock(), strict=False, receive_max=receive_max
+        config,
+        folder,
+        query="q",
+        owner="owner",
+        clock=SystemClock(),
+        strict=False,
+        receive_max=receive_max,
+        replica=replica,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -13,8 +13,8 @@ from gateway.connectors.mqttbroker import Broker
 from gateway.connectors.mqttclient import Arrival, MessageReleased, MqttClient
 from gateway.journal.journal import Journal
 from gateway.sources.mqtt import session as module
-from gateway.sources.mqtt.mqttsource import _Connection
-from gateway.sources.mqtt.session import Session
+from gateway.sources.mqtt.connection import MqttConnection
+from gateway.sources.mqtt.session import Session, restore_sessions
 from infra.clock import SystemClock
 from infra.statefiles import StateError, write_atomically
 
@@ -85,9 +85,14 @@ class Sender:
 
 
 class Kept:
-    """A journal in memory that dies before or after an append, and forgets released records."""
+    """A journal in memory that dies before or after an append, and forgets released records.
 
-    def __init__(self, fate: Fate) -> None:
+    A replicated one keeps the notes, together with the append that they came with.
+    """
+
+    def __init__(self, fate: Fate, *, replicated: bool) -> None:
+        self.replicated = replicated
+        self.notes: dict[str, bytes] = {}
         self.records: list[bytes] = []
         self.first_record = 0
         self._keys: list[tuple[int, str]] = []
@@ -97,23 +102,34 @@ class Kept:
     def next_record(self) -> int:
         return len(self.records)
 
-    async def append(self, records: Sequence[bytes], *, key: str, topics: Sequence[str]) -> None:
+    async def append(
+        self, records: Sequence[bytes], *, key: str, topics: Sequence[str], notes: Mapping[str, bytes]
+    ) -> None:
+        assert self.replicated or not notes
         self._fate.step()
         self._keys.append((len(self.records), key))
         self.records += records
+        self.notes |= notes
+        self._fate.step()
+
+    async def note(self, notes: Mapping[str, bytes]) -> None:
+        self._fate.step()
+        self.notes |= notes
         self._fate.step()
 
     def keys_since(self, record: int) -> set[str]:
         return {key for at, key in self._keys if at >= max(record, self.first_record)}
 
 
+@pytest.mark.parametrize("replicated", [False, True])
 @pytest.mark.parametrize("seed", range(20))
 async def test_each_message_is_kept_once_wherever_the_process_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, replicated: bool
 ) -> None:
+    """With a copy of the journal, each process is on another machine than the one before."""
     fate = Fate(seed)
     payloads = [fate.chance.choice([b"same", b"%d" % n]) for n in range(60)]
-    sender, journal = Sender(payloads, fate), Kept(fate)
+    sender, journal = Sender(payloads, fate), Kept(fate, replicated=replicated)
 
     def write(path: Path, data: bytes) -> None:
         fate.step()
@@ -123,9 +139,12 @@ async def test_each_message_is_kept_once_wherever_the_process_dies(
     monkeypatch.setattr(module, "write_atomically", write)
 
     async def live() -> None:
-        session = Session(tmp_path / "session.json", receive_max=3)  # as many as this broker has under way
+        folder = tmp_path / str(fate.deaths) if replicated else tmp_path
+        restore_sessions(folder, journal.notes)
+        folder.mkdir(exist_ok=True)
+        session = Session(folder / "session.json", receive_max=3)  # as many as this broker has under way
         await session.open(journal.keys_since)
-        connection = _Connection("c", session, {"t": 2}, Broker("h", 1), 1, cast("Journal", journal), SystemClock())
+        connection = MqttConnection("c", session, {"t": 2}, Broker("h", 1), 1, cast("Journal", journal), SystemClock())
         while not sender.done:
             if fate.chance.random() < 0.5:
                 sender.connect()

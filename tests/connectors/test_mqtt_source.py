@@ -14,9 +14,12 @@ import pyarrow as pa
 import pytest
 
 from gateway.connectors.mqttclient import MessageReleased, MqttClient
+from gateway.journal.copyobjects import ReplicaPlace
 from gateway.journal.journal import Journal
+from gateway.journal.replica import Replica
 from gateway.sources.base import Chunk, SourceError, SourceUnavailableError
 from gateway.sources.mqtt.mqttsource import MqttSource
+from infra.objectstore.folder import FolderStore
 from tests.connectors.mosquitto import Mosquitto, Peer
 from tests.connectors.mqtt_subject import TOPIC, make_source
 from tests.connectors.mqtt_trust import OldBroker, TestAuthority, password_file, tls_listener
@@ -88,6 +91,26 @@ async def test_what_comes_while_the_gateway_is_away_comes_after(tmp_path: Path, 
     publish(mosquitto, 0, 49, 2)
     async with opened(tmp_path, mosquitto.port, qos=2) as source:
         assert events(await read(source, 50)) == rows(0, 49)
+
+
+async def test_another_machine_knows_what_was_kept_but_not_acknowledged(
+    tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FolderStore(tmp_path / "store")
+
+    def replica(place: str, epoch: int) -> Replica:
+        return Replica(ReplicaPlace(store, "journals/f/q/id", place, epoch, lambda: ""))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MqttClient, "acknowledge", lambda *_: None)
+        async with opened(tmp_path / "a", mosquitto.port, qos=2, replica=replica("a", 1)) as source:
+            publish(mosquitto, 0, 14, 2)
+            assert events(await read(source, 15)) == rows(0, 14)
+    publish(mosquitto, 15, 29, 2)
+    async with opened(tmp_path / "b", mosquitto.port, qos=2, replica=replica("b", 2)) as source:
+        # The broker sends the first ones again, before the others.
+        assert events(await read(source, 30)) == rows(0, 29)
+        assert await source.read(1, HUGE) is None
 
 
 async def test_a_subscription_that_fails_while_messages_are_written_brings_none_of_them_twice(

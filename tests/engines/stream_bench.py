@@ -59,23 +59,20 @@ class Collected:
 class Running:
     """A stream and its outcome; if it is stateful, every batch is committed at once, unless the test disables this.
 
-    ``isolating`` are the runs whose bad rows it isolates, ``broken`` the reasons why the query counts as broken.
+    ``isolating`` are the runs whose bad rows it isolates, ``broken`` the reasons why the query counts as broken,
+    ``exhausted`` those why it needs a host of its own.
     """
 
     def __init__(self, query: KnownQuery, feeds: FeedServer, *, commits: bool = True, run_s: float = RUN_S) -> None:
         self.collected = Collected()
         self.isolating: list[object] = []
         self.broken: list[str] = []
+        self.exhausted: list[str] = []
         self.told_broken = threading.Event()
         self.stream: StatelessStream | StatefulStream
-        if query.plan.switch_class == "stateless":
-            self.stream = StatelessStream(
-                query, feeds, SystemClock(), self._take, self.collected.died, self._isolates, self._breaks, run_s
-            )
-        else:
-            self.stream = StatefulStream(
-                query, feeds, SystemClock(), self._take, self.collected.died, self._isolates, self._breaks, run_s
-            )
+        kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
+        reports = self._take, self.collected.died, self._isolates, self._breaks, self._exhausts
+        self.stream = kind(query, feeds, SystemClock(), *reports, run_s)
         self.schema = query.input_schema
         self.commits = commits
         self.stream.open()
@@ -109,6 +106,10 @@ class Running:
 
     def _breaks(self, reason: str) -> None:
         self.broken.append(reason)
+        self.told_broken.set()
+
+    def _exhausts(self, reason: str) -> None:
+        self.exhausted.append(reason)
         self.told_broken.set()
 
     def _take(self, answers: Sequence[RunOutcome]) -> None:

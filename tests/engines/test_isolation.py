@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 
 from engines.isolation.verdicts import Verdicts
 from engines.streaming.answers import RunOutcome
+from engines.streaming.feed import FeedClosed
 from tests.engines.stream_bench import DEADLINE_S, Bench, Running
 
 pytestmark = pytest.mark.spark
@@ -139,6 +140,17 @@ def test_a_query_of_which_too_many_rows_fail_is_broken_soon_and_no_row_is_blamed
     assert "CAST_INVALID_INPUT" in running.broken[0]
     assert running.collected.answers == []
     assert not running.stream.can_change_owner
+
+
+def test_a_query_that_exhausts_the_memory_of_a_host_that_it_shares_ends_there_unjudged(bench: Bench) -> None:
+    running = bench.open(CAST, shares_host=True)
+    running.put("bad", [{"id": 1, "name": "java.lang.OutOfMemoryError"}])
+    assert running.told_broken.wait(DEADLINE_S)
+    assert "it needed more memory than the engine host has" in running.exhausted[0]
+    assert (running.isolating, running.broken, running.collected.answers) == ([], [], [])
+    assert not running.stream.can_change_owner
+    with pytest.raises(FeedClosed):
+        running.put("next", [{"id": 2, "name": "2"}])
 
 
 class FailsAlways:

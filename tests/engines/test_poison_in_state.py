@@ -136,6 +136,16 @@ def test_a_query_of_which_too_many_rows_fail_is_broken(bench: Bench, tmp_path: P
     assert not running.collected.answers
 
 
+def test_a_stateful_query_that_exhausts_the_memory_of_a_host_that_it_shares_ends_there_unjudged(
+    bench: Bench, tmp_path: Path
+) -> None:
+    running = opened(bench, tmp_path, "summed", SUMMED, max_batch_runs=1, shares_host=True)
+    running.put_seqs(0, [{"at": BEGIN, "name": "n", "text": "java.lang.OutOfMemoryError"}])
+    assert running.told_broken.wait(DEADLINE_S)
+    assert "it needed more memory than the engine host has" in running.exhausted[0]
+    assert (running.isolating, running.broken, running.collected.answers) == ([], [], [])
+
+
 def test_a_search_that_takes_too_long_ends_the_query(bench: Bench, tmp_path: Path) -> None:
     running = opened(bench, tmp_path, "summed", SUMMED, max_batch_runs=1, run_s=0.0)
     running.put_seqs(0, [{"at": BEGIN, "name": "n", "text": "x"}])

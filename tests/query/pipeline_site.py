@@ -69,7 +69,7 @@ class Query:
             on_acknowledge=self._acknowledge,
             on_commit=self.committed.append,
             on_failed=lambda lane, reason: self.failed.append((lane, reason)),
-            on_broken=self.broken.append,
+            on_broken=lambda reason, _: self.broken.append(reason),
             held_bytes_max=held_bytes_max,
         )
 

@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
-from gateway.query.handover import OwningFleet
+from gateway.config import ConfigError
+from gateway.query.handover import OwningFleet, why_it_stays
 from gateway.query.running import RunningQuery
 from gateway.sinks import choose
 from gateway.sinks.base import FencedError
@@ -22,12 +24,14 @@ from infra.messages import RunMessage
 from infra.objectstore.folder import FolderStore
 from infra.objectstore.versions import Versions
 from infra.statefiles import StateError
+from tests.connectors.ports import free_port
 from tests.support.query_site import Engine, Site
 from tests.support.waiting import until
 
 SEED = 20261123
 EVENTS = 1000
 OWNERS = 10
+SENDERS = 4
 S3: dict[str, Any] = {"type": "s3", "bucket": "results"}
 
 
@@ -44,7 +48,7 @@ class Town:
     def next_owner(self) -> OwningFleet:
         self.epoch += 1
         epoch = self.epoch
-        return OwningFleet(epoch=lambda: epoch, agreed=lambda name, value: self.agreed.setdefault(name, value))
+        return OwningFleet(lambda: epoch, lambda name, value: self.agreed.setdefault(name, value), "f", self.store)
 
     def rows(self) -> list[tuple[int, str]]:
         parts = [self.store.get(name, bytes_max=1 << 20) for name in visible_parts(self.store)]
@@ -105,6 +109,62 @@ async def test_any_number_of_owners_deliver_each_event_once(town: Town) -> None:
         assert last.failure() is None
         assert all(old.failure() is None or isinstance(old.failure(), FencedError) for old in earlier)
     assert Counter(town.ids()) == Counter(range(EVENTS))
+
+
+async def test_acknowledged_events_survive_the_machine_that_acknowledged_them(town: Town) -> None:
+    """Senders POST to each owner; the next one sees nothing of its folder, and the old one can add nothing."""
+    print(f"seed {SEED}")
+    chance = random.Random(SEED)
+    sent: list[int] = []
+    gateway = {"fleet": "f", "object_store": {"folder": str(town.site.folder / "bucket")}}
+    settings: dict[str, Any] = {"sink": S3, "order": {"by": "arrival", "flush": "10ms"}, "gateway": gateway}
+    urls: list[str] = []
+    async with AsyncExitStack() as owners:
+        client = await owners.enter_async_context(aiohttp.ClientSession())
+
+        async def post(url: str, key: int, ids: range) -> tuple[int, dict[str, Any]]:
+            body = "".join(json.dumps({"id": i, "text": "x"}) + "\n" for i in ids)
+            async with client.post(url, data=body, headers={"Idempotency-Key": str(key)}) as answer:
+                return answer.status, await answer.json()
+
+        for number in range(SENDERS):
+            listen = f"127.0.0.1:{free_port()}"
+            last = number == SENDERS - 1
+            held = max(0, town.committed()[-1][1]) + chance.randint(1, 20)
+            engine = Engine() if last else Engine(answers=up_to(held + 60, held))
+            source = {"type": "http", "listen": listen, "journal": {"replicate": True}}
+            urls.append(f"http://{listen}/events")
+            await owners.enter_async_context(
+                town.site.started(
+                    engine,
+                    state=f"state-{number}",
+                    fleet=town.next_owner(),
+                    source=source,
+                    runs={"max_events": chance.randint(3, 20)},
+                    **settings,
+                )
+            )
+            if number:
+                assert (await post(urls[-2], -number, range(10**6, 10**6 + 5)))[0] == 503
+                assert (await post(urls[-1], len(sent) - 10, range(len(sent) - 10, len(sent))))[1]["duplicate"]
+            for _ in range(0 if last else 10):
+                ids = range(len(sent), len(sent) + 10)
+                assert await post(urls[-1], ids[0], ids) == (200, {"records": 10, "duplicate": False})
+                sent.extend(ids)
+            if not last:
+                await until(partial(reaches, town, held + 1))
+        await until(lambda: len(town.ids()) >= len(sent))
+    assert Counter(town.ids()) == Counter(sent)
+
+
+def test_a_journal_is_replicated_only_where_another_gateway_can_use_it(town: Town) -> None:
+    source = {"type": "http", "listen": "127.0.0.1:0", "journal": {"replicate": True}}
+    gateway = {"fleet": "f", "object_store": {"folder": "store"}}
+    with pytest.raises(ConfigError, match=r"journal.replicate.*add gateway.fleet and gateway.object_store"):
+        town.site.config(source=source, sink=S3)
+    with pytest.raises(ConfigError, match=r"is of no use with a file sink"):
+        town.site.config(source=source, gateway=gateway)
+    assert not why_it_stays(town.site.config(source=source, sink=S3, gateway=gateway).queries["q"], stateful=False)
 
 
 async def test_a_query_with_state_is_continued_only_where_its_state_is(town: Town) -> None:

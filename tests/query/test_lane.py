@@ -29,6 +29,7 @@ class Owner:
         self.sent: list[tuple[int, int, int]] = []
         self.failed: list[tuple[str, str]] = []
         self.broken: list[str] = []
+        self.exhausted: list[str] = []
         self._exchange: Exchange[Run, Answer] = Exchange(SETTINGS)
         self._lane: Lane
 
@@ -69,8 +70,8 @@ class Owner:
         self._handle(told.Answered(at_s=0.0, lane=answer.lane, first_seq=first, last_seq=last, **rest))  # type: ignore[arg-type]
         self.answers.append(answer)
 
-    def on_broken(self, reason: str) -> None:
-        self.broken.append(reason)
+    def on_broken(self, reason: str, exhausted: bool) -> None:
+        (self.exhausted if exhausted else self.broken).append(reason)
 
     def on_failed(self, lane: str, reason: str) -> None:
         self.failed.append((lane, reason))
@@ -231,4 +232,6 @@ async def test_a_query_that_is_at_fault_itself_is_no_failure_of_its_lane() -> No
     async with running(host, owner):
         host.link.say(QueryFailed(query="q", epoch=1, reason="too many", broken=True))
         await until(lambda: owner.broken == ["too many"])
+        host.link.say(QueryFailed(query="q", epoch=1, reason="out of memory", exhausted=True))
+        await until(lambda: owner.exhausted == ["out of memory"])
         assert owner.failed == []

@@ -13,6 +13,7 @@ from gateway.core.decide.profiler import Profiler
 from gateway.journal.deadletters import ReplayRefusedError, dead_letter
 from gateway.query.flow.memory import MemoryPool
 from gateway.query.flow.pipeline import PATIENCE
+from gateway.query.querystate import BrokenQueryError, ExhaustedHostError
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan
@@ -188,11 +189,16 @@ async def test_a_stateful_query_whose_answer_is_lost_is_opened_again_from_its_ch
     await host.connection.close("done")
 
 
-async def test_a_query_that_is_at_fault_itself_says_so_until_it_is_started_anew(query: RunningQuery) -> None:
+@pytest.mark.parametrize(
+    ("kind", "error"), [({"broken": True}, BrokenQueryError), ({"exhausted": True}, ExhaustedHostError)]
+)
+async def test_a_query_that_is_at_fault_itself_says_so_until_it_is_started_anew(
+    query: RunningQuery, kind: dict[str, bool], error: type[Exception]
+) -> None:
     first = await opened(query, restart=False)
     assert query.failure() is None
-    first.link.say(QueryFailed(query="q", epoch=1, reason="more than 200 of 1,000 rows fail", broken=True))
-    await until(lambda: query.failure() is not None)
+    first.link.say(QueryFailed(query="q", epoch=1, reason="more than 200 of 1,000 rows fail", **kind))
+    await until(lambda: isinstance(query.failure(), error))
     assert str(query.failure()) == "more than 200 of 1,000 rows fail"
     await query.stop()
     second = await opened(query, restart=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +13,8 @@ import pytest
 
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.hosts.enrol import HomeHost
-from gateway.query.querystate import BrokenQueryError, LaneFailedError
-from gateway.query.supervision.home import Home
+from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError
+from gateway.query.supervision.home import LOW_PRIORITY, Home
 from gateway.query.supervision.supervisor import Supervisor
 from gateway.sinks.base import FencedError
 from gateway.sources.base import SourceError
@@ -302,6 +303,27 @@ async def test_suspects_that_do_no_harm_run_with_the_others_again(site: Site) ->
     await until(lambda: len(site.cloud.nodes) <= 2)
 
 
+async def test_a_query_that_exhausts_the_memory_of_the_shared_host_runs_alone_until_it_does_no_harm(site: Site) -> None:
+    shared = site.a.on
+    (connection,) = {lane.connection for query in site.queries.values() for lane in query.lanes.values()}
+    assert connection.shared
+    site.a.error = ExhaustedHostError("it needed more memory than the engine host has")
+    failed = await site.state("a", "failed")
+    assert failed.retry_in_s == pytest.approx(38.0), "the launch of a host takes CPU time from the others"
+    assert not failed.hopeless
+    await until(lambda: _looked(site) and ("a", True) in site.opened, site.clock, 1.0)
+    assert (site.a.on is shared, site.b.on is shared, site.b.said) == (False, True, ["open"])
+    (alone,) = {lane.connection for lane in site.a.lanes.values()}
+    assert not alone.shared
+    site.a.error = BrokenQueryError("more than 3 rows of a run need more memory")
+    await site.state("a", "failed")
+    # It stays alone when it is opened again, until it does no harm.
+    await until(lambda: site.opened.count(("a", True)) == 2, site.clock, 1.0)
+    site.a.committed_before = 10
+    await until(lambda: _looked(site) and site.a.on is shared)
+    assert site.b.said == ["open"]
+
+
 async def test_a_query_that_ends_the_host_while_it_is_opened_is_found_too(site: Site) -> None:
     site.b.waits = False
     site.a.error = SourceError("once")
@@ -338,3 +360,10 @@ async def test_a_stateful_query_that_is_not_answered_is_opened_again_once(site: 
     failed = await site.state("a", "failed")
     assert failed.reason == "it gets no answers although it was opened again: seq 9 is overdue"
     assert len(site.links.all) == 1
+
+
+def test_the_host_of_suspects_gets_the_cpu_time_that_the_others_leave() -> None:
+    group = Path("/proc/self/autogroup")
+    for command, wanted in (("nice", "19"), (f"cat {group}", "nice 19" if group.exists() else "")):
+        said = subprocess.run([*LOW_PRIORITY, *command.split()], start_new_session=True, stdout=subprocess.PIPE)
+        assert said.stdout.decode().strip().endswith(wanted)

@@ -101,7 +101,7 @@ async def main(folder: Path, mode: str) -> None:
         on_acknowledge=lambda position: source.acknowledge(position),
         on_commit=lambda _: None,
         on_failed=lambda lane, reason: sys.exit(f"{lane}: {reason}"),
-        on_broken=sys.exit,
+        on_broken=lambda reason, _: sys.exit(reason),
         pace=Pace(part_s=0.01, tick_s=0.005),
     )
     lines = ThreadedSource(LinesSource(folder / "in.jsonl.gz", loops=2))

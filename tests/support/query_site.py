@@ -25,7 +25,6 @@ from tests.support.gateway_doubles import INPUT, RESULT, FakeHost
 from tests.support.waiting import until
 
 CONFIG = """\
-gateway: {state_dir: state}
 cloud:
   provider: process
   max_vms: 0
@@ -125,14 +124,15 @@ class Site:
         data = "".join(json.dumps({"id": i, "text": "x"}) + "\n" for i in ids).encode()
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
 
-    def config(self, **said: Any) -> Config:
+    def config(self, *, gateway: dict[str, Any] | None = None, **said: Any) -> Config:
         queries: dict[str, Any] = {}
         source = said.get("source", {})
         if source.get("type") == "query":
             queries[source["name"]] = self._query(sink={"type": "file", "path": source["name"]})
         queries["q"] = self._query(**said)
         path = self.folder / "config.yaml"
-        path.write_text(CONFIG + "queries: " + json.dumps(queries) + "\n")
+        sections = {"gateway": {"state_dir": "state", **(gateway or {})}, "queries": queries}
+        path.write_text(CONFIG + "".join(f"{name}: {json.dumps(said)}\n" for name, said in sections.items()))
         return load(path)
 
     def _query(self, **said: Any) -> dict[str, Any]:

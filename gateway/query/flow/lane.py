@@ -73,8 +73,8 @@ class LaneOwner(Protocol):
         """Note that runs are completed."""
         ...
 
-    def on_broken(self, reason: str) -> None:
-        """Note that the query itself is at fault, in every lane."""
+    def on_broken(self, reason: str, exhausted: bool) -> None:
+        """Note that the query itself is at fault, in every lane; or that it ``exhausted`` a host that it shares."""
         ...
 
     def on_failed(self, lane: str, reason: str) -> None:
@@ -226,8 +226,8 @@ class Lane:
                 self._report(ev.Credited(at_s=now_s, lane=self.name, consumed_bytes=message.bytes))
             case IsolatingMessage():
                 self._report(ev.Isolating(at_s=now_s, lane=self.name, first_seq=message.first_seq))
-            case QueryFailed() if message.broken:
-                self._owner.on_broken(message.reason)
+            case QueryFailed() if message.broken or message.exhausted:
+                self._owner.on_broken(message.reason, message.exhausted)
             case QueryFailed():
                 self._owner.on_failed(self.name, message.reason)
             case Completed():

@@ -65,7 +65,7 @@ class Pipeline:
         on_acknowledge: called with the source position up to which everything is committed, after each commit.
         on_commit: called with the last seq up to which all is committed, after each commit.
         on_failed: called with (lane, reason) when the query has failed in a lane.
-        on_broken: called with the reason when the query itself is at fault; the run that showed it is not completed.
+        on_broken: see ``LaneOwner.on_broken``; the run that showed it is not completed.
         on_overdue: called with the reason when a stateful query gets no answer and must be opened again from its
             checkpoint; None: its lane fails instead.
         patience: how long to wait for a lane's answer.
@@ -91,7 +91,7 @@ class Pipeline:
         on_acknowledge: Callable[[Position], Awaitable[None]],
         on_commit: Callable[[int], None],
         on_failed: Callable[[str, str], None],
-        on_broken: Callable[[str], None],
+        on_broken: Callable[[str, bool], None],
         on_overdue: Callable[[str], None] | None = None,
         patience: Patience = PATIENCE,
         held_bytes_max: int = HELD_BYTES_MAX,
@@ -282,7 +282,7 @@ class Pipeline:
         runs = self.asked(answer.lane, first_seq, last_seq)
         bad = [seq - first_seq for seq, _ in answer.poison]
         if runs and self._bad_rows.too_many(bad):
-            self.on_broken(too_many_bad_rows(self._bad_rows.limit, answer.poison[0][1]))
+            self.on_broken(too_many_bad_rows(self._bad_rows.limit, answer.poison[0][1]), False)
             return
         if self._stateful:
             self._batch_start_seq = max(self._batch_start_seq, first_seq)

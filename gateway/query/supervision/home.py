@@ -22,6 +22,7 @@ from gateway.hosts.standby import Standby
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.trial import TRIAL, Trial
 from infra.clock import Clock
+from infra.clouds.cpus import available_cpus, cpu_numbers
 from infra.clouds.process import Place, ProcessCloud
 from infra.link.channel import LinkLost
 from infra.link.keys.trust import Authority
@@ -31,6 +32,9 @@ from policies.failures.blame import Blame, HostLoss, WaitingQuery
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
+# Linux shares the CPUs among sessions first, and a process's `nice` counts only within its session. So where it does
+# (`autogroup`), the session of the suspects' host gets the low priority, too.
+LOW_PRIORITY = ("sh", "-c", '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$@"', "sh")
 # A host that has answered no query for this long, although all wait, is stuck.
 _STUCK_S = 30.0
 
@@ -207,7 +211,9 @@ class Home:
                 return Seat(connection, on_trial=True)
         keeper = self._own.get(query, self._shared)
         assert keeper is not None, "a query without a host of its own shares one"
-        return Seat(await keeper.ready(), on_trial=False)
+        connection = await keeper.ready()
+        connection.shared = keeper is self._shared and len(self._queries) > 1
+        return Seat(connection, on_trial=False)
 
     def lose(self, query: str, reason: str) -> None:
         """Abandon the host of a query, because it is stuck."""
@@ -263,7 +269,7 @@ class Home:
         return suspects
 
     def run_alone(self, query: str) -> None:
-        """Run a query alone again, because it ended its host while it ran alone."""
+        """Run a query alone, because it ended its host while it ran alone, or exhausted the memory of a shared one."""
         self._trial.enqueue([query])
 
     async def clear(self, query: str) -> None:
@@ -324,9 +330,12 @@ def make_home(config: Config, authority: Authority, queries: Mapping[str, Runnin
     }
     most = (len(queries) if own_hosts else 1) + (1 if private.standby else 0)
     machines = ProcessCloud(state_dir / "home", clock, max_vms=most, **started_with)
-    # Suspects get the CPU time that the others leave.
-    places = [Place(("nice", "-n", "19"), "127.0.0.1")]
-    suspects = ProcessCloud(state_dir / "trial", clock, max_vms=1, places=places, **started_with)
+    # Suspects get the CPU time that the others leave, and only of one CPU: when a thread of another query begins to
+    # run, even a process of low priority may keep its CPU for some milliseconds more.
+    places = [Place(LOW_PRIORITY, "127.0.0.1")]
+    last_cpu = (cpu_numbers(private.cpus) if private.cpus else available_cpus())[-1]
+    started_alone: StartedWith = {**started_with, "cpu_sets": [str(last_cpu)]}
+    suspects = ProcessCloud(state_dir / "trial", clock, max_vms=1, places=places, **started_alone)
     taken: set[str] = set()
     # A host of another version would run other code.
     tags = {"version": version("spillway"), "master": private.spark.master, "cpus": private.cpus or ""}

@@ -16,7 +16,7 @@ from engines.query.code import CodeError
 from gateway.core.decide.profiler import Profiler
 from gateway.hosts.connection import QueryRefusedError
 from gateway.query.flow.moves import Loss
-from gateway.query.querystate import BrokenQueryError, LaneFailedError
+from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError
 from gateway.query.running import RunningQuery
 from gateway.query.supervision.home import Home, Seat
 from gateway.sinks.base import FencedError, SinkError
@@ -34,6 +34,8 @@ _LOG = logging.getLogger(__name__)
 _HOST_ENDS_S: Final = 1.0
 # A suspect that has run alone for this long is cleared, even if it has not completed what was in progress.
 _TRIAL_S: Final = 120.0
+# The launch of a host for one query costs the other queries about as much as a search for bad rows of this time.
+_ALONE_COSTS_S: Final = 2.0
 _TRIES_UNTIL_DRAINED: Final = 3
 
 State = Literal["opening", "running", "failed", "given up"]
@@ -44,12 +46,13 @@ class HostEndedError(Exception):
 
 
 class _HostGoneError(Exception):
-    """The host of a query is gone, and the query continues on the next one."""
+    """The host of a query is gone, or the query leaves it: it continues on the next one."""
 
 
 _EXPECTED = (
     BrokenQueryError,
     CodeError,
+    ExhaustedHostError,
     FencedError,
     HostEndedError,
     LaneFailedError,
@@ -306,8 +309,12 @@ class Supervisor:
         self._broken = isinstance(error, BrokenQueryError)
         self.reason = str(error) or repr(error)
         self.since_wall_s = self.since_wall_s or self._clock.wall()
+        cost_s = self.query.isolating_s
+        if isinstance(error, ExhaustedHostError):
+            self._at_fault, self._tried_before_seq = True, self.query.read_before
+            cost_s = max(cost_s, _ALONE_COSTS_S)
         # A fenced gateway would fence the other writer in turn.
-        pause_s = None if isinstance(error, FencedError) else self._restarts.failed(now_s, self.query.isolating_s)
+        pause_s = None if isinstance(error, FencedError) else self._restarts.failed(now_s, cost_s)
         self.state = "given up" if pause_s is None else "failed"
         self._retry_s = None if pause_s is None else now_s + pause_s
         next_try = "it is not opened again" if pause_s is None else f"it is opened again in {pause_s:.0f} s"

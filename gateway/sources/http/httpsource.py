@@ -202,7 +202,7 @@ class HttpReceiver:
             why = f"the query does not keep up ({error}); send it again later"
             return _json({"error": why}, HTTPStatus.TOO_MANY_REQUESTS, {"Retry-After": str(_FULL_RETRY_S)})
         except OSError as error:
-            why = f"it cannot be written to disk ({error.strerror or error}); send it again later"
+            why = f"it cannot be stored ({error.strerror or error}); send it again later"
             return _json({"error": why}, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": str(_DISK_RETRY_S)})
         return _json(answer, HTTPStatus.OK)
 

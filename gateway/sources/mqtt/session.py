@@ -12,17 +12,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from gateway.connectors.mqttclient import Arrival, MessageReleased
-from infra.statefiles import StateError, write_atomically
+from infra.statefiles import StateError, make_folder, write_atomically
 from infra.threads import run_to_end
 
 RECEIVE_MAX: Final = 1000
+_IDS: Final = ".ids"
+_FILTERS: Final = ".filters"
 
 
 class _Noted(msgspec.Struct, frozen=True):
@@ -51,6 +53,21 @@ class _State(msgspec.Struct, frozen=True):
     filters: dict[str, int] = {}
     ids: dict[int, str] = {}
     noted: _Noted | None = None
+
+
+def restore_sessions(folder: Path, notes: Mapping[str, bytes]) -> None:
+    """Make the files of the sessions that a journal's copy knows; it is never behind the files. Blocks.
+
+    Raises:
+        OSError: the disk fails.
+    """
+    for name in notes:
+        stem = name.removesuffix(_IDS)
+        if stem != name:
+            ids = msgspec.json.decode(notes[name], type=dict[int, str])
+            filters = msgspec.json.decode(notes.get(f"{stem}{_FILTERS}", b"{}"), type=dict[str, int])
+            make_folder(folder)
+            write_atomically(folder / f"{stem}.json", msgspec.json.encode(_State(filters, ids)))
 
 
 def _digest(arrival: Arrival) -> str:
@@ -175,6 +192,22 @@ class Session:
         if filters != self._filters:
             self._filters = filters
             await self._write()
+
+    def ids_note(self) -> dict[str, bytes]:
+        """Return the ids, with those of the append in progress, for the journal's copy: it goes there with the append.
+
+        A note replaces the one before; the subscriptions have their own, since they change beside appends.
+        """
+        noted = {} if self._noted is None else self._noted.ids
+        return {f"{self._path.stem}{_IDS}": msgspec.json.encode(self._ids | noted)}
+
+    def filters_note(self) -> dict[str, bytes]:
+        """Return the subscriptions for the journal's copy."""
+        return {f"{self._path.stem}{_FILTERS}": msgspec.json.encode(self._filters)}
+
+    def notes(self) -> dict[str, bytes]:
+        """Return everything for the journal's copy, while nothing is appended."""
+        return self.ids_note() | self.filters_note()
 
     async def _write(self) -> None:
         async with self._writing:
