@@ -38,7 +38,7 @@ RUNS_ON_VM = 2
 # So long a place may take to be reached, while events flow.
 REACHED_S = 60.0
 # While most of the gateways that are killed never link up the VM, home would answer nearly all events.
-SLOW_S = 1.0
+SLOW_S = 0.7
 S3_FAULTS: tuple[Fault, ...] = ("500", "503", "slow down", "late", "answer lost", "refused")
 REPLAY = "deadletters.replay."
 # A journal deletes one of its files every ten seconds or so.
@@ -205,15 +205,14 @@ def killed_at_every_place(ground: Ground) -> Seen:
     places = [name for name in names for _ in range(ground.scale.times(1, 5))]
     # In the short form the gateways are killed while they recover, and link up the VM; not the last before the end.
     between, last = ground.scale.times(len(places), 1), sum(name not in AT_END for name in places) - 1
-    if not ground.scale.full:
-        ground.town.pace(SLOW_S)
     for number, name in enumerate(places):
         first = name in AT_END or name.startswith(SELDOM)
         recovered = (last - number) % between == 0
+        if not ground.scale.full:
+            ground.town.pace(PAUSE_S if recovered or name.startswith(SELDOM) else SLOW_S)
         gateway.start(f"{name}=kill@{1 if first else ground.chance.randint(1, 4)}", armed=not recovered)
         if recovered:
             times_s.append(gateway.wait_ready())
-            ground.town.pace(PAUSE_S)
             ground.town.until_the_cloud_holds(CLOUD_WANTED)
             gateway.arm()
         if name in AT_END:
