@@ -25,12 +25,17 @@ CALLBACKS: Final = (
     "on_socket_register_write",
     "on_socket_unregister_write",
 )
+# Reason codes from this one on say that the broker refuses a message.
+_REFUSED: Final = 0x80
 
 
 class HeldPaho(paho.Client):
     """A paho client that reports a QoS 2 message on arrival, not on release, and acknowledges only on request.
 
     It never sends PUBREC by itself, and sends PUBACK and PUBCOMP only from ``ack``: create it with ``manual_ack=True``.
+
+    A PUBREC that refuses a message ends its delivery. paho would send PUBREL, and report success when the broker
+    answers that: mosquitto answers it without a reason.
     """
 
     on_release: Callable[[int], None]
@@ -48,6 +53,11 @@ class HeldPaho(paho.Client):
             _, message = self._in_messages.popitem()
             self._handle_on_message(message)
         return outcome
+
+    def _handle_pubrec(self) -> MQTTErrorCode:
+        packet = self._in_packet["packet"]
+        refused = len(packet) > 2 and packet[2] >= _REFUSED
+        return self._handle_pubackcomp("PUBACK") if refused else super()._handle_pubrec()
 
     def _handle_pubrel(self) -> MQTTErrorCode:
         self.on_release(int.from_bytes(self._in_packet["packet"][:2], "big"))

@@ -152,3 +152,51 @@ class OldBroker:
                 await target.drain()
         finally:
             target.close()
+
+
+class RefusingBroker:
+    """Refuses each message of QoS 2 with its PUBREC, and answers a PUBREL without a reason, like mosquitto 2.0.22.
+
+    Attributes:
+        released: the ids of the PUBRELs that came; after a refusal there must be none.
+    """
+
+    _CONNACK = b"\x20\x03\x00\x00\x00"
+    _PUBLISH, _PUBREL = 3, 6
+    _NOT_AUTHORIZED = b"\x87"
+
+    def __init__(self) -> None:
+        self.released: list[bytes] = []
+
+    async def __aenter__(self) -> RefusingBroker:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._packet(reader)
+            writer.write(self._CONNACK)
+            while True:
+                kind, body = await self._packet(reader)
+                if kind == self._PUBLISH:
+                    id_at = 2 + int.from_bytes(body[:2], "big")
+                    writer.write(b"\x50\x03" + body[id_at : id_at + 2] + self._NOT_AUTHORIZED)
+                elif kind == self._PUBREL:
+                    self.released.append(body[:2])
+                    writer.write(b"\x70\x02" + body[:2])
+        except asyncio.IncompleteReadError:
+            writer.close()
+
+    async def _packet(self, reader: asyncio.StreamReader) -> tuple[int, bytes]:
+        """Return the kind of a packet, and all after its length."""
+        kind = (await reader.readexactly(1))[0] >> 4
+        size_bytes, shift, more = 0, 0, True
+        while more:
+            part = (await reader.readexactly(1))[0]
+            size_bytes |= (part & 0x7F) << shift
+            shift, more = shift + 7, part >= 0x80
+        return kind, await reader.readexactly(size_bytes)

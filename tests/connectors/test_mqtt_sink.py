@@ -15,7 +15,7 @@ from gateway.sinks.base import SinkError, SinkUnavailableError
 from gateway.sinks.mqttsink import MqttSink
 from gateway.sinks.progress import ProgressFile
 from tests.connectors.mosquitto import Mosquitto, Peer, id_of, until
-from tests.connectors.mqtt_trust import OldBroker
+from tests.connectors.mqtt_trust import OldBroker, RefusingBroker
 from tests.connectors.sink_contract import at, release
 
 
@@ -95,6 +95,16 @@ async def test_a_topic_that_may_not_be_written_is_told(tmp_path: Path, qos: int)
         await sink.close()
     finally:
         mosquitto.kill()
+
+
+async def test_what_a_broker_refuses_at_qos_2_does_not_count_as_delivered(tmp_path: Path) -> None:
+    async with RefusingBroker() as broker:
+        sink = await opened(tmp_path, broker.port, qos=2)
+        with pytest.raises(SinkUnavailableError, match=r"did not accept a result for out \(Not authorized\)"):
+            await sink.commit([release(0, 4)], at(4))
+        assert list(sink.committed) == []
+        assert broker.released == []
+        await sink.close()
 
 
 async def test_a_broker_that_can_never_take_it_is_told(tmp_path: Path, mosquitto: Mosquitto) -> None:
