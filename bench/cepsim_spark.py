@@ -28,6 +28,7 @@ from engines.query.known import KnownQuery, understand
 from engines.spark.session import build_session, stop_session
 from engines.stateful import StatefulStream
 from engines.stateless import RunOutcome
+from engines.streaming.answers import Reports
 from engines.streaming.feed import FeedServer, pack
 from gateway.config.configstate import CLAIM_NAME
 from gateway.connectors.position import Position
@@ -142,7 +143,7 @@ def _timed(query: KnownQuery, feeds: FeedServer, sensors: int, seed: int) -> Ite
     order = [(runs, size) for runs in RUNS for size in SIZES for _ in range(REPEATS)]
     random.Random(seed).shuffle(order)
     order = [(max(RUNS), 1000)] * WARM_UPS + order
-    stream = StatefulStream(query, feeds, clock, take, died)
+    stream = StatefulStream(query, feeds, clock, Reports.of(take, died))
     stream.open()
     seq, committed_s = 0, 0.0
     try:

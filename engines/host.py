@@ -22,6 +22,7 @@ from engines.spark.scratch import remove_own, sweep
 from engines.spark.session import build_session, exit_code, is_ending, jvm_runs, runtime_ahead, stop_session
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
+from engines.streaming.answers import Reports
 from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import FeedServer
 from engines.threads import in_thread
@@ -340,8 +341,8 @@ class Host:
     def _engine(self, query: KnownQuery, opened: Opened) -> Engine:
         kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
         died = partial(self._died, opened)
-        reports = opened.isolating, opened.broken, opened.exhausted
-        engine = kind(query, self._feeds, self._clock, opened.answer, died, *reports)
+        reports = Reports(opened.answer, died, opened.isolating, opened.broken, opened.exhausted)
+        engine = kind(query, self._feeds, self._clock, reports)
         engine.open()
         return engine
 

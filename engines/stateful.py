@@ -21,7 +21,7 @@ from engines.spark.session import is_local
 from engines.stateless import FEED_BYTES
 from engines.streaming import checkpoints
 from engines.streaming.activity import Activity
-from engines.streaming.answers import OnAnswers, OnItems, RunOutcome
+from engines.streaming.answers import Reports, RunOutcome
 from engines.streaming.checkpoints import CheckpointError, ResumePoint
 from engines.streaming.feed import Feed, FeedServer, Item
 from engines.streaming.stream import OnDeath, Stream, Warmth, put_warm_up
@@ -67,11 +67,7 @@ class StatefulStream:
         query: the query.
         server: where Spark asks for runs.
         clock: measures micro-batches.
-        on_answers: called with one answer for each micro-batch.
-        on_death: called with the reason when the query has failed.
-        on_isolating: called with the runs of a micro-batch that failed, before the search for its bad rows.
-        on_broken: called with the reason when the query itself is at fault; None: as ``on_death``.
-        on_exhausted: called with the reason when it exhausts the memory of a shared host; None: as ``on_death``.
+        reports: get one answer for each micro-batch.
         batch_s: how long the search in one micro-batch may take.
 
     Attributes:
@@ -87,22 +83,14 @@ class StatefulStream:
         query: KnownQuery,
         server: FeedServer,
         clock: Clock,
-        on_answers: OnAnswers,
-        on_death: OnDeath,
-        on_isolating: OnItems = lambda _: None,
-        on_broken: OnDeath | None = None,
-        on_exhausted: OnDeath | None = None,
+        reports: Reports,
         batch_s: float = BATCH_S,
     ) -> None:
         self.query = query
         self.activity = Activity(clock)
         self._server = server
         self._clock = clock
-        self._on_answers = on_answers
-        self._on_death = on_death
-        self._on_isolating = on_isolating
-        self._on_broken = on_broken or on_death
-        self._on_exhausted = on_exhausted or on_death
+        self._reports = reports
         self._broken = ""
         self._committed = threading.Condition()
         self._committed_seq = -1
@@ -173,7 +161,9 @@ class StatefulStream:
         self.feed.close("the query was stopped")
 
     def _new_stream(self) -> Stream:
-        return Stream(self.query, self._server, self.feed, self._checkpoint, self._batch, self._on_death, self._goes_on)
+        return Stream(
+            self.query, self._server, self.feed, self._checkpoint, self._batch, self._reports.death, self._goes_on
+        )
 
     def _new_start(self) -> Path:
         spec = self.query.spec
@@ -211,7 +201,7 @@ class StatefulStream:
             raise
         batch_s = self._clock.now() - self.feed.planned_at_s
         poison = self._failing.poison if self._failing else ()
-        self._on_answers([RunOutcome(items, rows, poison, batch_id, batch_s)])
+        self._reports.answers([RunOutcome(items, rows, poison, batch_id, batch_s)])
         self._wait_for_sink(items[-1].end - 1)
         self._failing = None
         self.feed.release(items[-1].end)
@@ -229,11 +219,11 @@ class StatefulStream:
             except StoppedError:
                 pass
             except BrokenError as error:
-                self._end(self._on_broken, str(error))
+                self._end(self._reports.broken, str(error))
             except ExhaustedError as error:
-                self._end(self._on_exhausted, str(error))
+                self._end(self._reports.exhausted, str(error))
             except Exception as error:
-                self._end(self._on_death, f"looking for rows that fail: {why(error)}")
+                self._end(self._reports.death, f"looking for rows that fail: {why(error)}")
         return True
 
     def _run_without_bad_rows(self, failing: _Failing) -> None:
@@ -241,7 +231,7 @@ class StatefulStream:
             raise BrokenError(f"rows that pass over a copy of the state fail in the query: {failing.reason}")
         failing.searches += 1
         exhausts = check_memory(failing.reason, shares_host=self.query.spec.shares_host)
-        self._on_isolating(failing.items)
+        self._reports.isolating(failing.items)
         bad = self._isolation.bad_rows(failing.items, self._checkpoint, exhausts=exhausts)
         failing.poison = tuple(Poison(row=row, reason=reason) for row, reason in bad.items())
         self.feed.replace(without(failing.items, bad, self.query.input_schema))

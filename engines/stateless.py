@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +17,10 @@ from engines.isolation.isolation import RUN_S, Isolation
 from engines.query.known import KnownQuery
 from engines.spark.scratch import scratch_folder
 from engines.streaming.activity import Activity
-from engines.streaming.answers import OnAnswers, OnItems, RunOutcome
+from engines.streaming.answers import Reports, RunOutcome
 from engines.streaming.checkpoints import ResumePoint
 from engines.streaming.feed import Feed, FeedServer, Item
-from engines.streaming.stream import OnDeath, Stream, Warmth, put_warm_up
+from engines.streaming.stream import Stream, Warmth, put_warm_up
 from engines.streaming.tables import one_batch
 from infra.clock import Clock
 
@@ -41,11 +42,8 @@ class StatelessStream:
         query: the query.
         server: where Spark asks for runs.
         clock: measures micro-batches.
-        on_answers: gets the answers of each micro-batch, one for each run that was put with a tag.
-        on_death: gets the reason when the query cannot go on.
-        on_isolating: gets the runs of a micro-batch that failed: each is answered later, and holds up no other.
-        on_broken: gets the reason when the query itself is at fault; None: as ``on_death``.
-        on_exhausted: gets the reason when it exhausts the memory of a shared host; None: as ``on_death``.
+        reports: get the answers of each micro-batch, one for each run that was put with a tag; a run that failed is
+            answered later, and holds up no other.
         run_s: how long a run that failed may be judged.
 
     Attributes:
@@ -58,22 +56,14 @@ class StatelessStream:
         query: KnownQuery,
         server: FeedServer,
         clock: Clock,
-        on_answers: OnAnswers,
-        on_death: OnDeath,
-        on_isolating: OnItems = lambda _: None,
-        on_broken: OnDeath | None = None,
-        on_exhausted: OnDeath | None = None,
+        reports: Reports,
         run_s: float = RUN_S,
     ) -> None:
         self.query = query
         self.progress = ResumePoint()
         self.activity = Activity(clock)
         self._clock = clock
-        self._on_answers = on_answers
-        self._on_death = on_death
-        self._on_isolating = on_isolating
-        self._on_broken = on_broken or on_death
-        self._on_exhausted = on_exhausted or on_death
+        self._reports = reports
         self._broken = ""
         self._failures = 0
         self._closing = threading.Event()
@@ -82,8 +72,8 @@ class StatelessStream:
         self.feed = Feed(0, query.spec.max_batch_runs if self._narrow else 1, FEED_BYTES, clock)
         self._checkpoint = scratch_folder("stream")
         self._stream = Stream(query, server, self.feed, self._checkpoint, self._batch, self._died)
-        ends = self._is_broken, self._cannot_isolate, self._exhausts
-        self._isolation = Isolation(query, clock, on_answers, *ends, self.activity, self._rest, run_s)
+        ends = replace(reports, death=self._cannot_isolate, broken=self._is_broken, exhausted=self._exhausts)
+        self._isolation = Isolation(query, clock, ends, self.activity, self._rest, run_s)
 
     def open(self) -> None:
         """Start, and return once an empty micro-batch has passed.
@@ -134,20 +124,20 @@ class StatelessStream:
 
     def _died(self, reason: str) -> None:
         self._warmth.died(reason)
-        self._on_death(reason)
+        self._reports.death(reason)
 
     def _is_broken(self, reason: str) -> None:
         self._broken = reason
-        self._on_broken(reason)
+        self._reports.broken(reason)
 
     def _exhausts(self, reason: str) -> None:
         self._broken = reason
         self.feed.close(reason)  # the next micro-batch might exhaust the memory again
-        self._on_exhausted(reason)
+        self._reports.exhausted(reason)
 
     def _cannot_isolate(self, reason: str) -> None:
         self._broken = reason
-        self._on_death(reason)
+        self._reports.death(reason)
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         items = self.feed.planned
@@ -163,7 +153,7 @@ class StatelessStream:
             except ExhaustedError as exhausted:
                 self._exhausts(str(exhausted))
                 return
-            self._on_isolating(tagged)
+            self._reports.isolating(tagged)
             self._isolation.put(tagged, batch_id)
             self._failures += 1
             self._closing.wait(min(_REST_MOST_S, self._rest() * (self._clock.now() - self.feed.planned_at_s)))
@@ -173,7 +163,7 @@ class StatelessStream:
             answers = [
                 RunOutcome((item,), rows, (), batch_id, batch_s) for item, rows in zip(items, tables, strict=True)
             ]
-            self._on_answers([answer for answer in answers if answer.items[0].tag is not None])
+            self._reports.answers([answer for answer in answers if answer.items[0].tag is not None])
         if items:
             self.feed.release(items[-1].end)
         self._warmth.warmed()

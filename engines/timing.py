@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from engines.query.known import KnownQuery, RefusedError
 from engines.stateless import StatelessStream
-from engines.streaming.answers import RunOutcome
+from engines.streaming.answers import Reports, RunOutcome
 from engines.streaming.feed import FeedServer, pack
 from infra.clock import Clock
 
@@ -91,7 +91,7 @@ class _Player:
         self._answers: dict[int, list[RunOutcome]] = {}
         self._death = ""
         self._put = 0
-        self._stream = StatelessStream(query, feeds, clock, self._take, self._died)
+        self._stream = StatelessStream(query, feeds, clock, Reports.of(self._take, self._died))
 
     def __enter__(self) -> _Player:
         self._stream.open()

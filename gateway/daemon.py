@@ -145,7 +145,7 @@ class Daemon:
 
     async def _begin(self) -> None:
         """Adopt or terminate the VMs of an earlier gateway, connect to the hosts, open the queries."""
-        await run_to_end(lambda: see_master(self._config.private.spark.master))
+        await run_to_end(lambda: see_master(self._config.private.spark.master, self._clock))
         await all_or_none(self._own(), self._warm_up())
         self.phase = "starting"
         await self._supervision.begin()

@@ -17,7 +17,7 @@ from engines.query.known import KnownQuery
 from engines.query.reasons import why
 from engines.spark.session import sibling
 from engines.streaming.activity import Activity
-from engines.streaming.answers import OnAnswers, RunOutcome
+from engines.streaming.answers import Reports, RunOutcome
 from engines.streaming.feed import Item
 from engines.streaming.stream import OnDeath
 from engines.streaming.tables import one_batch, unpack
@@ -78,11 +78,8 @@ class Isolation:
     Args:
         query: the query.
         clock: measures how long a run takes.
-        on_answers: called with each answer, on that thread.
-        on_broken: called with the reason when the query is at fault, not its rows. Then isolation stops.
-        on_death: called with the reason when isolation itself fails. Then isolation stops.
-        on_exhausted: called with the reason when the query exhausts the memory of a host that it shares. Then isolation
-            stops.
+        reports: called on that thread; ``death`` when isolation itself fails. Isolation stops when the query is broken,
+            dead, or has exhausted its host.
         activity: records when Spark runs the query.
         rest: returns how long to pause after Spark has worked, as a multiple of the time that it worked.
         run_s: the time limit of one run.
@@ -92,10 +89,7 @@ class Isolation:
         self,
         query: KnownQuery,
         clock: Clock,
-        on_answers: OnAnswers,
-        on_broken: OnDeath,
-        on_death: OnDeath,
-        on_exhausted: OnDeath,
+        reports: Reports,
         activity: Activity,
         rest: Callable[[], float] = lambda: 0.0,
         run_s: float = RUN_S,
@@ -103,10 +97,7 @@ class Isolation:
         self._query = query
         self._name = query.spec.query
         self._clock = clock
-        self._on_answers = on_answers
-        self._on_broken = on_broken
-        self._on_death = on_death
-        self._on_exhausted = on_exhausted
+        self._reports = reports
         self._activity = activity
         self._rest_times = rest
         self._run_s = run_s
@@ -161,7 +152,7 @@ class Isolation:
         try:
             self._judge_all()
         except Exception as error:
-            self._end(self._on_death, f"looking for rows that fail: {why(error)}")
+            self._end(self._reports.death, f"looking for rows that fail: {why(error)}")
 
     def _judge_all(self) -> None:
         session = sibling(self._query.base)
@@ -178,9 +169,9 @@ class Isolation:
             except _Forgotten:
                 continue
             except BrokenError as error:
-                self._end(self._on_broken, str(error))
+                self._end(self._reports.broken, str(error))
             except ExhaustedError as error:
-                self._end(self._on_exhausted, str(error))
+                self._end(self._reports.exhausted, str(error))
 
     def _end(self, tell: OnDeath, reason: str) -> None:
         with self._changed:
@@ -303,7 +294,7 @@ class Isolation:
             self._failed_alone = 0
             self._held_bytes -= held.item.size_bytes
             self._changed.notify_all()
-        self._on_answers([RunOutcome((held.item,), rows, poison, held.batch_id, self._clock.now() - held.since_s)])
+        self._reports.answers([RunOutcome((held.item,), rows, poison, held.batch_id, self._clock.now() - held.since_s)])
 
     # ---------------------------------------------------------------------------------------------- on any thread
 

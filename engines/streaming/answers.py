@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from engines.streaming.feed import Item
+from engines.streaming.stream import OnDeath
 from infra.messages import Poison
 
 
@@ -30,5 +31,25 @@ class RunOutcome:
     batch_s: float
 
 
-OnAnswers = Callable[[Sequence[RunOutcome]], None]
-OnItems = Callable[[Sequence[Item]], None]
+@dataclass(frozen=True)
+class Reports:
+    """The functions that an open query calls, on any thread.
+
+    Attributes:
+        answers: with the outcome of runs.
+        death: with the reason when it cannot go on.
+        isolating: with the runs of a micro-batch that failed, before the search for their bad rows.
+        broken: with the reason when the query itself is at fault.
+        exhausted: with the reason when it exhausts the memory of a host that it shares.
+    """
+
+    answers: Callable[[Sequence[RunOutcome]], None]
+    death: OnDeath
+    isolating: Callable[[Sequence[Item]], None]
+    broken: OnDeath
+    exhausted: OnDeath
+
+    @classmethod
+    def of(cls, answers: Callable[[Sequence[RunOutcome]], None], death: OnDeath) -> Reports:
+        """Return reports of a query whose every failure counts as its death."""
+        return cls(answers, death, lambda _: None, death, death)

@@ -9,8 +9,9 @@ import queue
 import socket
 import struct
 import threading
-import time
 from typing import Final
+
+from infra.clock import Clock
 
 KEY: Final = ("private", "spark", "master")
 _WITHIN_S: Final = 5.0
@@ -34,13 +35,14 @@ class MasterAwayError(OSError):
         self.why = why
 
 
-def see_master(master: str, within_s: float = _WITHIN_S) -> None:
+def see_master(master: str, clock: Clock, within_s: float = _WITHIN_S) -> None:
     """Check that a master answers; of several addresses, one is enough. Blocks.
 
     A standalone master gets a request in Spark's protocol; for Kubernetes a connection is enough.
 
     Args:
         master: Spark's master URL; ``local`` and ``yarn`` have no address to check.
+        clock: time.
         within_s: for all addresses together.
 
     Raises:
@@ -55,10 +57,10 @@ def see_master(master: str, within_s: float = _WITHIN_S) -> None:
         # Threads that are never joined: a name lookup may take longer, and cannot be cancelled.
         threading.Thread(target=_try, args=(host, port, hello, within_s, answers), daemon=True).start()
     failed = {f"{host}:{port}": f"no answer within {within_s:g} s" for host, port in addresses}
-    deadline_s = time.monotonic() + within_s
+    deadline_s = clock.now() + within_s
     for _ in addresses:
         try:
-            address, trouble = answers.get(timeout=max(0.0, deadline_s - time.monotonic()))
+            address, trouble = answers.get(timeout=max(0.0, deadline_s - clock.now()))
         except queue.Empty:
             break
         if not trouble:

@@ -110,9 +110,8 @@ class Channel:
             return None
         return tcp_counts(self._writer.get_extra_info("socket"))
 
-    @property
-    def wire_bytes(self) -> tuple[int, int]:
-        """Bytes sent and received as the kernel counts them, with TLS; of a closed connection, those last seen.
+    def count_wire_bytes(self) -> tuple[int, int]:
+        """Return the bytes sent and received as the kernel counts them now, with TLS; when closed, those last counted.
 
         At least the bytes of the frames, where the kernel has no counters.
         """
@@ -179,7 +178,7 @@ class Channel:
             with contextlib.suppress(LinkLost, OSError, TimeoutError):
                 async with asyncio.timeout(_FAREWELL_S):
                     await self._read_to_end()
-        self._wire = self.wire_bytes  # a closed socket has no counters
+        self._wire = self.count_wire_bytes()  # a closed socket has no counters
         self._writer.close()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_S):

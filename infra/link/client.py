@@ -222,7 +222,7 @@ class HostLink:
         channels = (self._pair.control, self._pair.data)
         self._stats.sent_bytes = sum(channel.sent_bytes for channel in channels)
         self._stats.received_bytes = sum(channel.received_bytes for channel in channels)
-        wires = [channel.wire_bytes for channel in channels]
+        wires = [channel.count_wire_bytes() for channel in channels]
         self._stats.wire_sent_bytes = sum(sent_bytes for sent_bytes, _ in wires)
         self._stats.wire_received_bytes = sum(received_bytes for _, received_bytes in wires)
         self._stats.goodput_bytes_per_s = self._meter.goodput_bytes_per_s

@@ -14,7 +14,7 @@ from engines.query.known import KnownQueries, KnownQuery
 from engines.spark.session import sibling
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
-from engines.streaming.answers import RunOutcome
+from engines.streaming.answers import Reports, RunOutcome
 from engines.streaming.feed import FeedServer, Item, pack
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
@@ -71,8 +71,8 @@ class Running:
         self.told_broken = threading.Event()
         self.stream: StatelessStream | StatefulStream
         kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
-        reports = self._take, self.collected.died, self._isolates, self._breaks, self._exhausts
-        self.stream = kind(query, feeds, SystemClock(), *reports, run_s)
+        reports = Reports(self._take, self.collected.died, self._isolates, self._breaks, self._exhausts)
+        self.stream = kind(query, feeds, SystemClock(), reports, run_s)
         self.schema = query.input_schema
         self.commits = commits
         self.stream.open()

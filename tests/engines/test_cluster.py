@@ -8,6 +8,7 @@ import pytest
 
 import engines
 from gateway.hosts.mastercheck import see_master
+from infra.clock import SystemClock
 from infra.messages import OpenQuery, QueryRefused
 from tests.engines.host_site import host_process
 from tests.engines.spark_cluster import cluster
@@ -35,7 +36,7 @@ async def test_runs_reach_executors_that_have_only_spark(tmp_path: Path, monkeyp
     driver.mkdir()
     hidden = [driver, USER, Path(engines.__path__[0])]
     with cluster(tmp_path / "cluster", hidden) as master:
-        see_master(master)
+        see_master(master, SystemClock())
         async with host_process(driver, master=master) as host, host.gateway() as gateway:
             await gateway.until_ready()
             query = await gateway.open(SHOUT)

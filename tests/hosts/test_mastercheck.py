@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from gateway.cli import main
 from gateway.hosts.mastercheck import MasterAwayError, master_addresses, see_master
+from infra.clock import SystemClock
 from tests.connectors.ports import free_port
 
 CONFIG = """\
@@ -100,23 +101,25 @@ def test_addresses(master: str, addresses: list[tuple[str, int]]) -> None:
 
 
 def test_a_master_that_answers_is_seen(listening: int) -> None:
-    see_master(f"spark://127.0.0.1:{listening}")
-    see_master(f"k8s://http://127.0.0.1:{listening}")
+    see_master(f"spark://127.0.0.1:{listening}", SystemClock())
+    see_master(f"k8s://http://127.0.0.1:{listening}", SystemClock())
     with answering(b"") as port:
-        see_master(f"spark://127.0.0.1:{port}")  # as one does that wants TLS
-    see_master("local[1]")
+        see_master(f"spark://127.0.0.1:{port}", SystemClock())  # as one does that wants TLS
+    see_master("local[1]", SystemClock())
 
 
 def test_of_several_masters_one_that_answers_is_enough(listening: int, silent: int) -> None:
     begun_s = time.monotonic()
-    see_master(f"spark://127.0.0.1:{silent},127.0.0.1:{free_port()},127.0.0.1:{listening}", within_s=30.0)
+    see_master(
+        f"spark://127.0.0.1:{silent},127.0.0.1:{free_port()},127.0.0.1:{listening}", SystemClock(), within_s=30.0
+    )
     assert time.monotonic() - begun_s < 15.0, "the silent one is not waited for"
 
 
 def test_each_address_that_does_not_answer_is_named(silent: int) -> None:
     closed = free_port()
     with pytest.raises(MasterAwayError) as caught:
-        see_master(f"spark://127.0.0.1:{silent},127.0.0.1:{closed}", within_s=0.5)
+        see_master(f"spark://127.0.0.1:{silent},127.0.0.1:{closed}", SystemClock(), within_s=0.5)
     said = str(caught.value)
     assert said.startswith("private.spark.master: no Spark master answers at ")
     assert f"127.0.0.1:{silent} (no answer within 0.5 s)" in said
@@ -129,12 +132,12 @@ def test_each_address_that_does_not_answer_is_named(silent: int) -> None:
 )
 def test_taking_a_connection_is_not_enough_for_a_master(answer: bytes | None, says: str) -> None:
     with answering(answer) as port, pytest.raises(MasterAwayError, match=says):
-        see_master(f"spark://127.0.0.1:{port}", within_s=0.5)
+        see_master(f"spark://127.0.0.1:{port}", SystemClock(), within_s=0.5)
 
 
 def test_an_impossible_port_is_no_answer() -> None:
     with pytest.raises(MasterAwayError, match="99999"):
-        see_master("spark://127.0.0.1:99999")
+        see_master("spark://127.0.0.1:99999", SystemClock())
 
 
 def written(folder: Path) -> tuple[Path, int]:

@@ -352,6 +352,6 @@ def make_home(config: Config, authority: Authority, queries: Mapping[str, Runnin
         own_hosts=own_hosts,
         probes={
             "the state_dir": lambda: probe(state_dir),
-            "the private Spark": partial(see_master, private.spark.master),
+            "the private Spark": partial(see_master, private.spark.master, clock),
         },
     )

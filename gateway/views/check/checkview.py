@@ -15,6 +15,7 @@ from gateway.config.load import problem_at
 from gateway.hosts.mastercheck import KEY, MasterAwayError, see_master
 from gateway.views.check.checking import Analysed, analyse, explain, fail_over_text, source_text
 from gateway.views.check.checkstate import Found, look_at_state
+from infra.clock import SystemClock
 from infra.statefiles import StateError
 
 FAILED = 1
@@ -39,7 +40,7 @@ def show(path: Path, *, plan: bool) -> int:
         _say(err, str(problem_at(path, ("gateway", "state_dir"), why)))
         code = BAD_INPUT
     try:
-        see_master(config.private.spark.master)
+        see_master(config.private.spark.master, SystemClock())
     except MasterAwayError as error:
         # The queries' plans do not need it.
         code = code or FAILED
