@@ -20,6 +20,7 @@ from gateway.fleet.clouds import make_cloud
 from gateway.fleet.ownership import Ownership
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import Dial, InService, dial
+from gateway.query.flow.statistics import Tally
 from gateway.query.supervision import home as home_module
 from infra.clock import Clock, SystemClock
 from infra.clouds.base import Cloud
@@ -74,10 +75,7 @@ class Query(FakeQuery):
         self.start_fails: Exception | None = None
         self.warm_fails: Exception | None = None
         self.fails: Exception | None = None
-        self.tally = SimpleNamespace(
-            events=0, results=0, latency=SimpleNamespace(mean_s=0.0, weight=0.0, quantile_s=lambda _: 0.0)
-        )
-        self.tally.take_slot = lambda: (0, None)
+        self.tally = Tally()
         self.lanes: Any = {}
         self.committed_before = self.read_before = 0
         self.isolating_s = 0.0
