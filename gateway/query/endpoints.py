@@ -18,7 +18,7 @@ from gateway.journal.copyobjects import ReplicaPlace
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.query.handover import OwningFleet, RunLogHandover, why_it_stays
 from gateway.query.identity import Identity
-from gateway.sinks.base import Sink, SinkUnavailableError
+from gateway.sinks.base import SinkUnavailableError
 from gateway.sinks.choose import SinkContext, make_sink
 from gateway.sinks.owned import OwnedSink
 from gateway.sources.base import SourceUnavailableError
@@ -68,7 +68,7 @@ class Endpoints:
         """Why the sink or the source cannot be opened now; empty if nothing is wrong or none is being opened."""
         return "" if self._outage is None else self._outage.why
 
-    async def open_sink(self, identity: Identity, undo: AsyncExitStack, *, stateful: bool) -> Sink:
+    async def open_sink(self, identity: Identity, undo: AsyncExitStack, *, stateful: bool) -> OwnedSink:
         """Return the opened sink; ``undo`` gets the callback that closes it.
 
         Raises:

@@ -152,6 +152,8 @@ class RunningQuery(QueryState):
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
         sink = await self._endpoints.open_sink(self._identity, undo, stateful=self._stateful)
         log = self._log = await self._endpoints.open_log(self._identity, sink.committed, undo)
+        # The log forgets only what is committed. A new sink does not have it, and would wait for it.
+        sink.continue_at(log.head.next_seq)
         resume_seq = ready.resume_seq if self._stateful else None
         if looking.is_local(self.config.source):
             await self._settle_source(sink, resume_seq)

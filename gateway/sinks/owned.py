@@ -1,4 +1,4 @@
-"""A sink that is written only while this gateway owns its fleet."""
+"""A sink that is written only while this gateway owns its fleet, and that may continue where an earlier sink ended."""
 
 from __future__ import annotations
 
@@ -20,11 +20,23 @@ class OwnedSink:
     def __init__(self, inner: Sink, why_not: Callable[[], str]) -> None:
         self._inner = inner
         self._why_not = why_not
+        self._before_seq = 0
+        self._of: IntervalSet | None = None
+        self._committed = IntervalSet()
+
+    def continue_at(self, seq: int) -> None:
+        """Count everything before ``seq`` as committed: this sink, or the one that the config named before, has it."""
+        self._before_seq, self._of = seq, None
 
     @property
     def committed(self) -> IntervalSet:
         """See ``Sink.committed``."""
-        return self._inner.committed
+        inner = self._inner.committed
+        if not self._before_seq:
+            return inner
+        if self._of is not inner:
+            self._of, self._committed = inner, IntervalSet([(0, self._before_seq - 1), *inner])
+        return self._committed
 
     async def open(self) -> None:
         """See ``Sink.open``."""

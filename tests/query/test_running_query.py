@@ -13,12 +13,14 @@ from gateway.core.decide.profiler import Profiler
 from gateway.journal.deadletters import ReplayRefusedError, dead_letter
 from gateway.query.flow.memory import MemoryPool
 from gateway.query.flow.pipeline import PATIENCE
+from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.query.querystate import BrokenQueryError, ExhaustedHostError
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
-from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan
+from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan, RunMessage
 from policies.failures.overdue import Patience
 from tests.query.one_query import CONFIG
+from tests.support.file_parts import parts
 from tests.support.gateway_doubles import FakeHost
 from tests.support.waiting import until
 
@@ -81,14 +83,14 @@ def query(made: Made) -> RunningQuery:
     return made()
 
 
-async def opened(query: RunningQuery, *, restart: bool) -> FakeHost:
-    """Let a host open the stateful query from its beginning."""
+async def opened(query: RunningQuery, *, restart: bool, plan: QueryPlan | None = WHOLE) -> FakeHost:
+    """Let a host open the query from its beginning; without a ``plan`` it is stateless."""
     host = FakeHost("home")
     opening = asyncio.create_task((query.restart_home if restart else query.start)(host.connection))
     await until(lambda: bool(host.link.sent) or opening.done())
     asked = host.link.sent[0][0]
     assert isinstance(asked, OpenQuery)
-    host.link.say(msgspec.structs.replace(host.ready, plan=WHOLE, epoch=asked.epoch))
+    host.link.say(msgspec.structs.replace(host.ready, plan=plan or host.ready.plan, epoch=asked.epoch))
     await opening
     return host
 
@@ -147,6 +149,40 @@ async def test_dead_letters_come_back_although_the_source_has_ended(made: Made, 
     *_, last = (tmp_path / "state" / "queries" / "q" / "runs.log").read_text().splitlines()
     assert json.loads(last.split(" ", 1)[1])["end"]["replayed"] == 2
     await host.connection.close("done")
+
+
+async def drained(query: RunningQuery, host: FakeHost) -> None:
+    """Answer every run until all is delivered."""
+    answered: list[RunMessage] = []
+
+    def is_drained() -> bool:
+        for run in host.runs[len(answered) :]:
+            host.consume(run)
+            host.answer(run.first_seq, run.last_seq)
+            answered.append(run)
+        return query.drained
+
+    await until(is_drained)
+    await query.stop()
+    await host.connection.close("done")
+
+
+async def test_a_new_sink_does_not_wait_for_what_the_old_one_has(made: Made, tmp_path: Path) -> None:
+    first = made(memory_bytes=1 << 21)
+    await drained(first, await opened(first, restart=False, plan=None))
+    folder = tmp_path / "state" / "queries" / "q"
+    log = RunLog(folder / "runs.log", LogHead(json.loads((folder / "query.json").read_text())["owner"], 0.0))
+    log.retire(EVENTS, rewrite_bytes=0)
+    log.close()
+    with (tmp_path / "in.jsonl").open("a") as file:
+        file.write(json.dumps({"id": EVENTS, "text": "one more"}) + "\n")
+    (tmp_path / "config.yaml").write_text(CONFIG.replace("path: out", "path: other"))
+    second = Made(load(tmp_path / "config.yaml"), tmp_path)(memory_bytes=1 << 21)
+    await drained(second, await opened(second, restart=False, plan=None))
+    assert (second.tally.events, second.tally.results) == (1, 1)
+    (part,) = parts(tmp_path / "other")
+    assert [json.loads(line)["id"] for line in (tmp_path / "other" / part).read_text().splitlines()] == [EVENTS]
+    assert second.pipeline.committed_before == EVENTS + 1, "the source is acknowledged, and the log forgets it"
 
 
 async def test_stopping_what_was_not_started_or_is_stopped_does_nothing(query: RunningQuery) -> None:
