@@ -46,7 +46,7 @@ class HostEndedError(Exception):
 
 
 class _HostGoneError(Exception):
-    """The host of a query is gone, or the query leaves it: it continues on the next one."""
+    """The host of a query is gone, and the query continues on the next one."""
 
 
 _EXPECTED = (
