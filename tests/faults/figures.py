@@ -43,13 +43,10 @@ def only_full(why: str) -> pytest.MarkDecorator:
 
 
 def slowness() -> float:
-    """Return how many times slower the machine is now than the one for which the goals were set; at least 1."""
-    took_s = []
-    for _ in range(_TASKS):
-        begun_s = time.monotonic()
-        subprocess.run([sys.executable, "-c", _TASK], check=True)
-        took_s.append(time.monotonic() - begun_s)
-    return max(1.0, median(took_s) / _TASK_S)
+    """Return how many times slower the machine is now than the one for which the goals were set."""
+    begun_s = time.monotonic()
+    subprocess.run([sys.executable, "-c", _TASK], check=True)
+    return (time.monotonic() - begun_s) / _TASK_S
 
 
 @dataclass(frozen=True)
@@ -145,11 +142,16 @@ class Figures:
         self.rows: list[Figure] = []
         self._judge_times = judge_times
         self._calibrate = calibrate
+        self._slow: list[float] = []
+
+    def sample(self) -> None:
+        """Note how slow the machine is now: a long test calls it after each fault, since other work comes and goes."""
+        if self._judge_times:
+            self._slow.append(self._calibrate())
 
     def add(self, fault: str, *measures: Measure, times: int, outcome: str, page: str = RELIABILITY) -> None:
         """Add a row, and fail the test if it misses a goal."""
-        judged = self._judge_times and any(each.timed for each in measures)
-        row = Figure(fault, times, outcome, measures, self._calibrate() if judged else 1.0, page)
+        row = Figure(fault, times, outcome, measures, self._slowness() if any(x.timed for x in measures) else 1.0, page)
         print(row.line)
         self.rows.append(row)
         missed = row.missed(times_too=self._judge_times)
@@ -157,6 +159,13 @@ class Figures:
             f"measured {each.found}, the goal is {each.wanted}, on a machine {row.slow:.2f} times as slow"
             for each in missed
         )
+
+    def _slowness(self) -> float:
+        """Return how slow the machine was, at least 1: the median of samples since the last row and now."""
+        for _ in range(_TASKS):
+            self.sample()
+        slow, self._slow = self._slow, []
+        return max(1.0, median(slow) if slow else 1.0)
 
     def keep(self) -> None:
         """Merge this run's rows into those of earlier runs in build/, which they replace."""

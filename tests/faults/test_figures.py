@@ -48,7 +48,21 @@ def test_a_goal_itself_is_enough(number: float, *, met: bool) -> None:
 
 
 def test_a_machine_is_never_faster_than_the_one_of_the_goals() -> None:
-    assert slowness() >= 1.0
+    found = figures(0.5)
+    found.add("kill", Measure("ready after", 3.0, 3.0, "s"), times=1, outcome="0 lost")
+    assert found.rows[0].slow == 1.0
+    assert slowness() > 0
+
+
+def test_a_row_is_judged_by_the_speed_that_the_machine_had_while_it_was_measured() -> None:
+    speeds = [*[2.0] * 11, *[1.0] * 20]
+    found = Figures(judge_times=True, calibrate=lambda: speeds.pop(0))
+    for _ in range(11):
+        found.sample()
+    found.add("kill", READY, times=11, outcome="0 lost")  # it takes five more samples
+    assert found.rows[0].slow == 2.0
+    with pytest.raises(AssertionError, match=r"a machine 1\.00 times as slow"):
+        found.add("the next kill", READY, times=1, outcome="0 lost")
 
 
 def test_rows_of_several_runs_are_written_into_their_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from tests.connectors.s3_server import Fault
 from tests.e2e.harness import until
 from tests.faults.figures import FULL, Figures, Measure, Scale
 from tests.faults.senders import PAUSE_S
-from tests.faults.town import ONE_VM, Town
+from tests.faults.town import ONE_VM, SLOW_S, Town
 from tests.faults.two_sites import TwoSites, kill_trees
 
 READY_GOAL_S = 3.0
@@ -37,8 +37,6 @@ CLOUD_GOAL, CLOUD_WANTED = 0.3, 0.35
 RUNS_ON_VM = 2
 # So long a place may take to be reached, while events flow.
 REACHED_S = 60.0
-# While most of the gateways that are killed never link up the VM, home would answer nearly all events.
-SLOW_S = 0.7
 S3_FAULTS: tuple[Fault, ...] = ("500", "503", "slow down", "late", "answer lost", "refused")
 REPLAY = "deadletters.replay."
 # A journal deletes one of its files every ten seconds or so.
@@ -72,12 +70,14 @@ class Ground:
     sites: TwoSites
     chance: random.Random
     scale: Scale
+    figures: Figures
 
     def each(self, short: int, full: int) -> Iterator[None]:
         """Return once for each time that the fault shall be injected, while a VM has enough of the events."""
         for _ in range(self.scale.times(short, full)):
             self.town.until_the_cloud_holds(CLOUD_WANTED)
             yield
+            self.figures.sample()
 
     def some_time(self, most_s: float) -> None:
         """Let any time pass: the fault shall hit anything that is under way."""
@@ -209,6 +209,7 @@ def killed_at_every_place(ground: Ground) -> Seen:
         first = name in AT_END or name.startswith(SELDOM)
         recovered = (last - number) % between == 0
         if not ground.scale.full:
+            # Most of the gateways that are killed never link up the VM.
             ground.town.pace(PAUSE_S if recovered or name.startswith(SELDOM) else SLOW_S)
         gateway.start(f"{name}=kill@{1 if first else ground.chance.randint(1, 4)}", armed=not recovered)
         if recovered:
@@ -221,6 +222,7 @@ def killed_at_every_place(ground: Ground) -> Seen:
         if name.startswith(REPLAY):
             gateway.ask_for_replay("posted", REACHED_S)
         assert gateway.wait_killed(REACHED_S), f"{name} was not reached:\n{gateway.tail()}"
+        ground.figures.sample()
     return Seen(len(places), ready_again(times_s, READY_GOAL_S).measures)
 
 
@@ -245,7 +247,7 @@ def test_two_sites_under_fire(town: Town, sites: TwoSites, scale: Scale, figures
     if sites.why_no_wan and CUTS.issuperset(names):
         pytest.skip(f"not run: {sites.why_no_wan}")
     print(f"seed {scale.seed}")
-    ground = Ground(town, sites, random.Random(scale.seed), scale)
+    ground = Ground(town, sites, random.Random(scale.seed), scale, figures)
     town.gateway.start_ready()
     town.send()
     seen: dict[str, Seen] = {}
