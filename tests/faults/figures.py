@@ -1,5 +1,7 @@
 """The scale of the fault tests, and what they measure beside its goals, as the tables of two pages.
 
+A page keeps the rows of faults that were not injected again, with the day on which they were measured.
+
 In full form a missed goal fails the test that measured it. Times are judged only in full form, and beside the speed
 that the machine has at that moment. ``python -m tests.faults.figures`` writes the tables.
 """
@@ -13,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,6 +28,7 @@ RELIABILITY, WAN = "docs/reliability.md", "docs/results/wan.md"
 _SAID = os.environ.get("SPILLWAY_FAULTS", "")
 MOST = int(_SAID) if _SAID.isdigit() else None
 FULL = _SAID == "full" or MOST is not None
+_HEAD = ("| fault | times | outcome | measured | goal | day |", "| --- | --- | --- | --- | --- | --- |")
 _BEGIN, _END = "<!-- figures: make faults -->", "<!-- end of figures -->"
 
 # Units of figures that other work on the machine can spoil; goals in the first two grow on a slow machine.
@@ -47,6 +51,11 @@ def slowness() -> float:
     begun_s = time.monotonic()
     subprocess.run([sys.executable, "-c", _TASK], check=True)
     return (time.monotonic() - begun_s) / _TASK_S
+
+
+def utc_day() -> str:
+    """Return the day of now as YYYY-MM-DD."""
+    return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 @dataclass(frozen=True)
@@ -102,7 +111,7 @@ def _amount(number: float, unit: str) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """One row of a page's table; ``slow`` is how slow the machine was when its times were measured."""
+    """One row of a page's table; ``slow`` is how slow the machine was when its times were measured, on ``day``."""
 
     fault: str
     times: int
@@ -110,6 +119,7 @@ class Figure:
     measures: tuple[Measure, ...] = ()
     slow: float = 1.0
     page: str = RELIABILITY
+    day: str = ""
 
     @classmethod
     def kept(cls, row: dict[str, Any]) -> Figure:
@@ -127,7 +137,7 @@ class Figure:
         found = "; ".join(f"**missed: {each.found}**" if each in missed else each.found for each in self.measures)
         wanted = "; ".join(each.wanted for each in self.measures)
         slow = f" (times {self.slow:.1f}: a slow machine)" if self.slow > 1 else ""
-        return f"| {self.fault} | {self.times:,} | {self.outcome} | {found} | {wanted}{slow} |"
+        return f"| {self.fault} | {self.times:,} | {self.outcome} | {found} | {wanted}{slow} | {self.day} |"
 
 
 class Figures:
@@ -136,12 +146,16 @@ class Figures:
     Args:
         judge_times: whether figures that other work can spoil must meet their goals.
         calibrate: returns how slow the machine is now.
+        today: returns the day.
     """
 
-    def __init__(self, *, judge_times: bool, calibrate: Callable[[], float] = slowness) -> None:
+    def __init__(
+        self, *, judge_times: bool, calibrate: Callable[[], float] = slowness, today: Callable[[], str] = utc_day
+    ) -> None:
         self.rows: list[Figure] = []
         self._judge_times = judge_times
         self._calibrate = calibrate
+        self._today = today
         self._slow: list[float] = []
 
     def sample(self) -> None:
@@ -151,7 +165,8 @@ class Figures:
 
     def add(self, fault: str, *measures: Measure, times: int, outcome: str, page: str = RELIABILITY) -> None:
         """Add a row, and fail the test if it misses a goal."""
-        row = Figure(fault, times, outcome, measures, self._slowness() if any(x.timed for x in measures) else 1.0, page)
+        slow = self._slowness() if any(each.timed for each in measures) else 1.0
+        row = Figure(fault, times, outcome, measures, slow, page, self._today())
         print(row.line)
         self.rows.append(row)
         missed = row.missed(times_too=self._judge_times)
@@ -178,14 +193,21 @@ class Figures:
 
 
 def write_pages() -> None:
-    """Write the stored rows into their pages, between the marks."""
+    """Write the stored rows into their pages, between the marks, in place of older rows of the same faults."""
     rows = [Figure.kept(row) for row in json.loads(KEPT.read_text())]
     for page in sorted({row.page for row in rows}):
-        lines = ["| fault | times | outcome | measured | goal |", "| --- | --- | --- | --- | --- |"]
-        lines += [row.line for row in rows if row.page == page]
         before, _, rest = (ROOT / page).read_text().partition(_BEGIN)
-        _, _, after = rest.partition(_END)
-        (ROOT / page).write_text("\n".join([before + _BEGIN, "", *lines, "", _END + after]))
+        old, _, after = rest.partition(_END)
+        lines = {_fault(line): line for line in old.splitlines() if line.startswith("| ")}
+        for head in _HEAD:
+            lines.pop(_fault(head), None)
+        lines |= {_fault(row.line): row.line for row in rows if row.page == page}
+        (ROOT / page).write_text("\n".join([before + _BEGIN, "", *_HEAD, *lines.values(), "", _END + after]))
+
+
+def _fault(line: str) -> str:
+    """Return the first cell of a table's line."""
+    return line.split(" | ")[0]
 
 
 if __name__ == "__main__":

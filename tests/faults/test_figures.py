@@ -10,11 +10,17 @@ from tests.faults import figures as module
 from tests.faults.figures import Figure, Figures, Measure, slowness
 
 READY = Measure("ready after", 4.0, 3.0, "s")
+OLD = """
+| fault | times | outcome | measured | goal | day |
+| --- | --- | --- | --- | --- | --- |
+| worker | 900 | fine | runs 80 | runs >= 20 | 2025-12-31 |
+| fuzzing | 7 | fine |  |  | 2025-12-31 |
+"""
 RESENT = Measure("runs re-sent", 35, 100, at_least=True)
 
 
 def figures(slow: float = 1.0, *, judge_times: bool = True) -> Figures:
-    return Figures(judge_times=judge_times, calibrate=lambda: slow)
+    return Figures(judge_times=judge_times, calibrate=lambda: slow, today=lambda: "2026-01-02")
 
 
 def test_a_missed_goal_fails_with_figure_and_goal_and_is_kept_all_the_same() -> None:
@@ -22,7 +28,7 @@ def test_a_missed_goal_fails_with_figure_and_goal_and_is_kept_all_the_same() -> 
     with pytest.raises(AssertionError, match=r"kill: measured ready after 4 s, the goal is ready after <= 3 s"):
         found.add("kill", READY, times=1, outcome="0 lost")
     assert [row.fault for row in found.rows] == ["kill"]
-    assert found.rows[0].line == "| kill | 1 | 0 lost | **missed: ready after 4 s** | ready after <= 3 s |"
+    assert found.rows[0].line == "| kill | 1 | 0 lost | **missed: ready after 4 s** | ready after <= 3 s | 2026-01-02 |"
 
 
 def test_a_slow_machine_has_more_time_and_no_other_excuse() -> None:
@@ -69,7 +75,7 @@ def test_rows_of_several_runs_are_written_into_their_pages(tmp_path: Path, monke
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "KEPT", tmp_path / "build" / "faults.json")
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- figures: make faults -->\nold\n<!-- end of figures -->\nafter\n")
+    page.write_text(f"before\n<!-- figures: make faults -->\n{OLD}\n<!-- end of figures -->\nafter\n")
     for number in (50, 120, 110):
         run = figures()
         run.add("worker", Measure("runs", number, 20, at_least=True), times=1000, outcome="fine", page="page.md")
@@ -80,11 +86,12 @@ def test_rows_of_several_runs_are_written_into_their_pages(tmp_path: Path, monke
         "before",
         "<!-- figures: make faults -->",
         "",
-        "| fault | times | outcome | measured | goal |",
-        "| --- | --- | --- | --- | --- |",
-        "| worker | 1,000 | fine | runs 110 | runs >= 20 |",
-        "| other False | 1 | fine |  |  |",
-        "| other True | 1 | fine |  |  |",
+        "| fault | times | outcome | measured | goal | day |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| worker | 1,000 | fine | runs 110 | runs >= 20 | 2026-01-02 |",
+        "| fuzzing | 7 | fine |  |  | 2025-12-31 |",
+        "| other False | 1 | fine |  |  | 2026-01-02 |",
+        "| other True | 1 | fine |  |  | 2026-01-02 |",
         "",
         "<!-- end of figures -->",
         "after",

@@ -114,7 +114,7 @@ def gateway_killed(ground: Ground) -> Seen:
 def killed_while_cut(ground: Ground) -> Seen:
     """Cut the WAN, and kill the gateway meanwhile; it starts before the cut ends."""
     times_s = []
-    for _ in ground.each(1, 25):
+    for _ in ground.each(1, 10):
         ground.sites.cut()
         ground.some_time(4)  # it may have noticed the cut, or not
         ground.town.gateway.kill()
@@ -127,7 +127,7 @@ def killed_while_cut(ground: Ground) -> Seen:
 def home_lost_while_cut(ground: Ground) -> Seen:
     """Kill the engine host at home while the WAN is cut: no site is left for a while."""
     times_s, gateway = [], ground.town.gateway
-    for _ in ground.each(1, 25):
+    for _ in ground.each(1, 10):
         ground.sites.cut()
         ground.some_time(4)
         kill_trees(gateway.host_pids("home"))
@@ -148,7 +148,7 @@ def worker_killed(ground: Ground) -> Seen:
     """Kill the VM while it works."""
     gateway = ground.town.gateway
     resent = []
-    for _ in ground.each(1, 100):
+    for _ in ground.each(1, 50):
         until(lambda: gateway.look() >= RUNS_ON_VM, f"a VM has {RUNS_ON_VM} runs")
         lost = len(gateway.elsewhere())
         kill_trees(gateway.host_pids("vms"))
@@ -167,7 +167,7 @@ def worker_killed(ground: Ground) -> Seen:
 def all_killed_together(ground: Ground) -> Seen:
     """Kill the gateway, the VM, and the engine host at home at one moment."""
     times_s, gateway = [], ground.town.gateway
-    for _ in ground.each(1, 25):
+    for _ in ground.each(1, 10):
         ground.some_time(1.5)
         pids = gateway.host_pids("home") + gateway.host_pids("vms")
         assert len(pids) == 2
@@ -186,7 +186,7 @@ def neighbours_restart(ground: Ground) -> Seen:
         *(partial(town.s3_fails, fault, 3.0) for fault in S3_FAULTS),
     ]
     rounds = 0
-    for _ in ground.each(1, 10):
+    for _ in ground.each(1, 5):
         rounds += 1
         for fault in ground.chance.sample(faults, len(faults)):
             fault()
@@ -202,7 +202,7 @@ def killed_at_every_place(ground: Ground) -> Seen:
     times_s = []
     # Those at the end come last: a gateway that ends in order terminates the VM.
     names = sorted(NAMES, key=lambda name: (name in AT_END, name))
-    places = [name for name in names for _ in range(ground.scale.times(1, 5))]
+    places = [name for name in names for _ in range(ground.scale.times(1, 2))]
     # In the short form the gateways are killed while they recover, and link up the VM; not the last before the end.
     between, last = ground.scale.times(len(places), 1), sum(name not in AT_END for name in places) - 1
     for number, name in enumerate(places):
