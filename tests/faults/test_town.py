@@ -24,7 +24,7 @@ from tests.connectors.s3_server import Fault
 from tests.e2e.harness import until
 from tests.faults.figures import FULL, Figures, Measure, Scale
 from tests.faults.senders import PAUSE_S
-from tests.faults.town import ONE_VM, SLOW_S, Town
+from tests.faults.town import ONE_VM, Town
 from tests.faults.two_sites import TwoSites, kill_trees
 
 READY_GOAL_S = 3.0
@@ -39,6 +39,8 @@ RUNS_ON_VM = 2
 REACHED_S = 60.0
 S3_FAULTS: tuple[Fault, ...] = ("500", "503", "slow down", "late", "answer lost", "refused")
 REPLAY = "deadletters.replay."
+# While most of the gateways that are killed never link up the VM, home would answer nearly all events.
+SLOW_S = 0.7
 # A journal deletes one of its files every ten seconds or so.
 SELDOM = (REPLAY, "journal.unlink.")
 # Places that are reached when a gateway ends in order (or after hours of growth).
@@ -209,7 +211,6 @@ def killed_at_every_place(ground: Ground) -> Seen:
         first = name in AT_END or name.startswith(SELDOM)
         recovered = (last - number) % between == 0
         if not ground.scale.full:
-            # Most of the gateways that are killed never link up the VM.
             ground.town.pace(PAUSE_S if recovered or name.startswith(SELDOM) else SLOW_S)
         gateway.start(f"{name}=kill@{1 if first else ground.chance.randint(1, 4)}", armed=not recovered)
         if recovered:
