@@ -56,7 +56,7 @@ ONE_VM = {
 LINGER = "1s"
 READY_DEADLINE_S = 120.0
 # How long a gateway may take to switch its queries; how often, and how long, it is stopped so that it does.
-SWITCHED_S, SPREADS, STILL_S = 4.0, 5, 3.0
+SWITCHED_S, SPREADS, STILL_S = 12.0, 5, 3.0
 # On a busy machine Spark may fail to open four queries in time: that VM is terminated, and another one launched.
 LAUNCHED_S = 600.0
 # What is sent must have arrived so long after the last fault; generous, since the machine is noisy.
