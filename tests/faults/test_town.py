@@ -24,7 +24,7 @@ from tests.connectors.s3_server import Fault
 from tests.e2e.harness import until
 from tests.faults.figures import FULL, Figures, Measure, Scale
 from tests.faults.senders import PAUSE_S
-from tests.faults.town import ONE_VM, Town
+from tests.faults.town import ONE_VM, SLOW_S, Town
 from tests.faults.two_sites import TwoSites, kill_trees
 
 READY_GOAL_S = 3.0
@@ -39,8 +39,6 @@ RUNS_ON_VM = 2
 REACHED_S = 60.0
 S3_FAULTS: tuple[Fault, ...] = ("500", "503", "slow down", "late", "answer lost", "refused")
 REPLAY = "deadletters.replay."
-# While most of the gateways that are killed never link up the VM, home would answer nearly all events.
-SLOW_S = 0.7
 # A journal deletes one of its files every ten seconds or so.
 SELDOM = (REPLAY, "journal.unlink.")
 # Places that are reached when a gateway ends in order (or after hours of growth).
@@ -109,6 +107,7 @@ def gateway_killed(ground: Ground) -> Seen:
     for _ in ground.each(1, 200):
         ground.some_time(1.5)
         ground.town.gateway.kill()
+        ground.town.pace(SLOW_S)
         times_s.append(ground.town.gateway.start_ready())
     return ready_again(times_s, READY_GOAL_S)
 
