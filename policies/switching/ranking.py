@@ -39,8 +39,8 @@ class Ranking:
     """Admits queries to the cloud one after another.
 
     The first may go at once. The next waits until a slot and its tau have passed since the last switch, and goes only
-    if the total excess latency fell meanwhile, a new VM became ready, or a query left the cloud. A query that no longer
-    wants the cloud leaves.
+    if the total excess latency fell meanwhile or is zero, a new VM became ready, or a query left the cloud. A query
+    that no longer wants the cloud leaves.
     """
 
     def __init__(self, slot_s: float) -> None:
@@ -89,6 +89,6 @@ class Ranking:
         last = next(reversed(self._switched))
         if at_s - self._last_at_s < self._slot_s + candidate.tolerance_s - 1e-9:
             return f"waits to see what switching {last} did"
-        if excess_s >= self._last_excess_s and not self._fresh_vm:
+        if 0 < excess_s >= self._last_excess_s and not self._fresh_vm:
             return f"switching {last} did not lower the total excess latency of {excess_s:.2f} s"
         return ""

@@ -56,6 +56,14 @@ def test_a_query_that_left_does_not_keep_the_others_at_home() -> None:
     assert ranking.switched == ("a", "c")
 
 
+def test_while_all_targets_are_met_one_follows_another() -> None:
+    ranking = Ranking(slot_s=1.0)
+    both = [candidate("a", 0.5), candidate("b", 0.4)]
+    assert ranking.update(both, 10.0) == {"b": "waits to see what switching a did"}
+    assert ranking.update(both, 12.0) == {}
+    assert ranking.switched == ("a", "b")
+
+
 def test_nobody_is_switched_who_does_not_want_to() -> None:
     ranking = Ranking(slot_s=1.0)
     assert ranking.update([candidate("a", 9.0, wants=False)], 10.0) == {}
