@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 
@@ -38,7 +39,8 @@ class Ranking:
     """Admits queries to the cloud one after another.
 
     The first may go at once. The next waits until a slot and its tau have passed since the last switch, and goes only
-    if the total excess latency fell meanwhile, or a new VM became ready. A query that no longer wants the cloud leaves.
+    if the total excess latency fell meanwhile or is zero, a new VM became ready, or a query left the cloud. A query
+    that no longer wants the cloud leaves.
     """
 
     def __init__(self, slot_s: float) -> None:
@@ -64,8 +66,9 @@ class Ranking:
     def update(self, candidates: Sequence[Candidate], at_s: float) -> Mapping[str, str]:
         """Switch at most one more query; return the reason for each that wants the cloud and is not switched."""
         for candidate in candidates:
-            if not candidate.wants_cloud:
-                self._switched.pop(candidate.query, None)
+            if not candidate.wants_cloud and self.is_switched(candidate.query):
+                del self._switched[candidate.query]
+                self._last_excess_s = inf  # what the last switch did cannot be seen any more
         refused: dict[str, str] = {}
         waiting = [c for c in candidates if c.wants_cloud and c.query not in self._switched]
         if not waiting:
@@ -86,6 +89,6 @@ class Ranking:
         last = next(reversed(self._switched))
         if at_s - self._last_at_s < self._slot_s + candidate.tolerance_s - 1e-9:
             return f"waits to see what switching {last} did"
-        if excess_s >= self._last_excess_s and not self._fresh_vm:
+        if 0 < excess_s >= self._last_excess_s and not self._fresh_vm:
             return f"switching {last} did not lower the total excess latency of {excess_s:.2f} s"
         return ""

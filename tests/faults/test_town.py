@@ -107,6 +107,7 @@ def gateway_killed(ground: Ground) -> Seen:
     for _ in ground.each(1, 200):
         ground.some_time(1.5)
         ground.town.gateway.kill()
+        ground.town.pace(SLOW_S)
         times_s.append(ground.town.gateway.start_ready())
     return ready_again(times_s, READY_GOAL_S)
 
@@ -209,7 +210,6 @@ def killed_at_every_place(ground: Ground) -> Seen:
         first = name in AT_END or name.startswith(SELDOM)
         recovered = (last - number) % between == 0
         if not ground.scale.full:
-            # Most of the gateways that are killed never link up the VM.
             ground.town.pace(PAUSE_S if recovered or name.startswith(SELDOM) else SLOW_S)
         gateway.start(f"{name}=kill@{1 if first else ground.chance.randint(1, 4)}", armed=not recovered)
         if recovered:

@@ -37,7 +37,7 @@ SQL = "SELECT id, n, n * 2 AS twice FROM events WHERE n % 10 <> 3"
 ELSEWHERE = re.compile(r"lane (vm-[\w-]+) lost .*?(\d+) runs go elsewhere after (\d+) ms")
 # Most events go to the VM while there is one, however idle home is.
 EAGER = {
-    "share": "80%",
+    "share": "95%",
     "start_vm_above": "20ms",
     "send_above": "1ms",
     "keep_vm_above": "1ms",
@@ -56,9 +56,7 @@ ONE_VM = {
 LINGER = "1s"
 READY_DEADLINE_S = 120.0
 # The senders' pause while most events would be answered at home.
-SLOW_S = 0.7
-# How long a gateway may take to switch its queries; how often, and how long, it is stopped so that it does.
-SWITCHED_S, SPREADS, STILL_S = 4.0, 5, 3.0
+SLOW_S = 0.9
 # On a busy machine Spark may fail to open four queries in time: that VM is terminated, and another one launched.
 LAUNCHED_S = 600.0
 # What is sent must have arrived so long after the last fault; generous, since the machine is noisy.
@@ -157,10 +155,6 @@ class TownGateway:
     def has_vm(self, *states: str) -> bool:
         """Return whether a VM is in one of these states."""
         return not set(states).isdisjoint(self.status()["vms"].values())
-
-    def switched(self) -> list[str]:
-        """Return the queries that send events to a VM."""
-        return [name for name, each in self.status()["queries"].items() if each["share_to_cloud"]]
 
     def look(self) -> int:
         """Note which site has answered how many events; return how many runs are under way on VMs."""
@@ -295,13 +289,13 @@ def query(source: dict[str, Any], sink: dict[str, Any], linger: str = "100ms") -
     """Return a query that keeps nine events of ten."""
     # A busy machine may need longer than the default to start Spark again, and then results would rightly come late.
     order = {"flush": "240s"}
-    # One query after another goes to the VM, as long as they miss their targets by less: the target is never met.
+    # The targets are always met. So one query after another goes to the VM, without the proof that the last one helped.
     return {
         "source": source,
         "schema": SCHEMA,
         "sql": SQL,
         "sink": sink,
-        "qos": {"latency": "10ms"},
+        "qos": {"latency": "10m"},
         "runs": {"linger": linger},
         "order": order,
         "switching": EAGER,
@@ -335,7 +329,8 @@ class Town:
             MqttSender(self.mosquitto.port, "sensors/one"): lambda: read_results(self.s3.client(), self.bucket, "out"),
             FileSender(folder / "in"): lambda: file_rows(folder / "filed"),
         }
-        self.gateway = TownGateway(folder, self._queries(), api_port, cloud=cloud)
+        # In a shorter slot a query may have no event. Then its latency is 0, and it leaves the VM.
+        self.gateway = TownGateway(folder, self._queries(), api_port, cloud=cloud, gateway={"slot": "1s"})
 
     def _queries(self) -> dict[str, Any]:
         small = {"limit": "64MB", "segment": "64KiB"}
@@ -369,53 +364,20 @@ class Town:
         """Wait until runs are under way on a VM, and VMs have answered this part of all events so far.
 
         While a VM starts, the senders rest: home would answer all of it, and a second Spark starts beside it. Until
-        most queries send to the VM again, they send less: home would answer most of it.
+        the VM has runs again, they send less, for the same reason.
         """
         self.pace(SLOW_S)
         if not self.gateway.has_vm("idle", "sending"):
             until(lambda: self.gateway.has_vm("starting", "idle", "sending"), "a VM is launched")
             self._rest()
             until(lambda: self.gateway.has_vm("idle", "sending"), "a VM is ready", LAUNCHED_S)
-            self._spread()
-        for _ in range(SPREADS):
-            if self._are_most_switched():
-                break
-            self._spread()
+            self._go_on()
+        until(lambda: self.gateway.look() > 0, "runs are under way on a VM")
         self.pace(PAUSE_S)
+        until(lambda: self._holds(part), f"runs are under way on a VM, and VMs have answered {part:.0%} of all events")
 
-        def holds() -> bool:
-            return self.gateway.look() > 0 and self.gateway.answered_by_vms.total() >= part * self.taken
-
-        until(holds, f"runs are under way on a VM, and VMs have answered {part:.0%} of all events")
-
-    def _spread(self) -> None:
-        """Make the gateway begin anew with switching.
-
-        It switches one query after another, as long as all together miss their targets by less than at the last switch.
-        So each query gets events, which then grow old while the gateway stands still: their latency shrinks afterwards.
-        """
-        self._rest()
-        until(lambda: not self.gateway.switched(), "no query is switched while nothing is sent")
-        taken = [len(sender.taken) for sender in self.senders]
-        self._go_on()
-        until(
-            lambda: all(len(sender.taken) > before for sender, before in zip(self.senders, taken, strict=True)),
-            "each query has events",
-        )
-        self.gateway.freeze()
-        time.sleep(STILL_S)
-        self.gateway.resume()
-
-    def _are_most_switched(self) -> bool:
-        """Return whether the events of most queries go to a VM, or do so soon: of all, until each one did so once."""
-        ends = time.monotonic() + SWITCHED_S
-        while time.monotonic() < ends:
-            self.gateway.look()
-            all_did = len(self.gateway.answered_by_vms) == len(self.senders)
-            if len(self.gateway.switched()) >= len(self.senders) - 1 * all_did:
-                return True
-            time.sleep(0.1)
-        return False
+    def _holds(self, part: float) -> bool:
+        return self.gateway.look() > 0 and self.gateway.answered_by_vms.total() >= part * self.taken
 
     def _rest(self) -> None:
         for sender in self.senders:

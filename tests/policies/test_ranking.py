@@ -45,6 +45,25 @@ def test_a_query_that_wants_no_cloud_leaves_and_may_come_back_alone_at_once() ->
     assert ranking.switched == ("a",)
 
 
+def test_a_query_that_left_does_not_keep_the_others_at_home() -> None:
+    ranking = Ranking(slot_s=1.0)
+    ranking.update([candidate("a", 5.0)], 10.0)
+    ranking.update([candidate("a", 4.0), candidate("b", 0.5)], 12.0)
+    assert ranking.switched == ("a", "b")
+    both = [candidate("a", 4.0), candidate("b", 4.0)]
+    assert "did not lower" in ranking.update([*both, candidate("c", 4.0)], 20.0)["c"]
+    assert ranking.update([candidate("a", 4.0), candidate("b", 0.0, wants=False), candidate("c", 9.0)], 21.0) == {}
+    assert ranking.switched == ("a", "c")
+
+
+def test_while_all_targets_are_met_one_follows_another() -> None:
+    ranking = Ranking(slot_s=1.0)
+    both = [candidate("a", 0.5), candidate("b", 0.4)]
+    assert ranking.update(both, 10.0) == {"b": "waits to see what switching a did"}
+    assert ranking.update(both, 12.0) == {}
+    assert ranking.switched == ("a", "b")
+
+
 def test_nobody_is_switched_who_does_not_want_to() -> None:
     ranking = Ranking(slot_s=1.0)
     assert ranking.update([candidate("a", 9.0, wants=False)], 10.0) == {}
