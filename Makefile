@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 
-.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-esm setup java broker mosquitto wan demo test fuzz faults check lock clean
+.PHONY: help docker worlds sabotage reproduce-cepsim reproduce-cepsim-on-spark reproduce-planning reproduce-state reproduce-esm setup java broker mosquitto wan demo test fuzz faults check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -62,6 +62,9 @@ reproduce-cepsim-on-spark: setup java ## run CEPSim's use case on real Spark at 
 
 reproduce-planning: setup ## measure forecasts and planning, write the tables of docs/results/planning.md; DATA=FOLDER has real traces
 	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_planning.py $(if $(DATA),--data "$(DATA)")
+
+reproduce-state: setup ## divide keys among lanes in several ways, write the table of docs/results/state.md
+	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_state.py
 
 docker: ## build the container image, with Docker or Podman
 	@docker/build
