@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -42,6 +43,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with the largest group, e2e, so that the two test processes end at about the same time."""
     items.sort(key=lambda item: item.path.parent != _TESTS / "e2e")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
+    """Refuse versions of pytest and pytest-xdist that ignore groups: without groups, two processes start Spark."""
+    lone = [each for each in ids if "@" not in each]
+    if node.config.option.dist == "loadgroup" and lone:
+        pytest.exit(f"pytest-xdist ignores the group of {lone[0]}: install the versions of constraints.txt", 4)
 
 
 def _group_of(item: pytest.Item) -> str:

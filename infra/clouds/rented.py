@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 from cryptography import x509
@@ -128,6 +129,7 @@ class RentedCloud(Cloud):
         self._ordered: dict[str, Machine] = {}
         # Hosts whose VM may exist: after a lost answer it may, after a refusal it does not.
         self._in_doubt: set[str] = set()
+        self._terminating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.kinds = Kinds(account, memory)
         self.kind_of: dict[str, Kind] = {}  # by the id of the machine that was ordered
 
@@ -159,6 +161,11 @@ class RentedCloud(Cloud):
 
     async def destroy(self, node_id: str) -> None:
         """Terminate a VM, and check that it is terminated; see ``Cloud.destroy``."""
+        # Some services answer the second of two requests at once with an error.
+        async with self._terminating.setdefault(node_id, asyncio.Lock()):
+            await self._terminate(node_id)
+
+    async def _terminate(self, node_id: str) -> None:
         machine = self._ordered.get(node_id) or await self._find(node_id)
         if machine is None:
             return

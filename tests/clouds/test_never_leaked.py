@@ -68,7 +68,12 @@ class Renting:
         lines = (json.dumps({"id": number, "text": f"event {number}"}) for number in range(EVENTS))
         (folder / "in.jsonl").write_text("\n".join(lines) + "\n")
         config = {
-            "gateway": {"state_dir": "state", "slot": "200ms", "orphan_after": f"{ORPHAN_AFTER_S:g}s"},
+            "gateway": {
+                "state_dir": "state",
+                "slot": "200ms",
+                "api": {"listen": "127.0.0.1:0"},
+                "orphan_after": f"{ORPHAN_AFTER_S:g}s",
+            },
             "cloud": {
                 "provider": "ec2",
                 "credentials": {"key": "test", "secret": "test"},
