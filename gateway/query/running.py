@@ -13,17 +13,18 @@ import pyarrow as pa
 from gateway.config.models import QueryConfig
 from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
+from gateway.core.exchange import ExchangeSettings
 from gateway.core.intervals import IntervalSet
 from gateway.hosts.connection import Connection
 from gateway.journal.deadletters import ReplayRefusedError
 from gateway.query import looking
 from gateway.query.commitnews import CommitNews
 from gateway.query.endpoints import Endpoints
-from gateway.query.flow.delivery import PACE, Pace
+from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.moves import Loss
-from gateway.query.flow.pipeline import PATIENCE, Pipeline
+from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.statistics import Tally
@@ -45,6 +46,7 @@ from policies.failures.overdue import Patience
 from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
+PATIENCE = Patience()
 
 
 class RunningQuery(QueryState):
@@ -91,11 +93,11 @@ class RunningQuery(QueryState):
         self.on_run: Callable[[str, Run], None] | None = None
         self.config = config
         self._folder = folder
-        self._opener = Opener(name, config, folder, code_path, self._lane_failed)
+        self._opener = Opener(name, config, folder, code_path, self.on_failed)
         self._profiler = profiler
         self._clock = clock
         self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write, fleet)
-        self._on_failed, self._on_overdue, self._fleet = on_failed, on_overdue, fleet
+        self._fail_lane, self._reopen, self._fleet = on_failed, on_overdue, fleet
         self._memory, self._patience, self._pace = memory, patience, pace
         self._tasks: list[asyncio.Task[None]] = []
         self._news = CommitNews(name)
@@ -172,25 +174,25 @@ class RunningQuery(QueryState):
 
     def _make_pipeline(self, log: RunLog, sink: Sink) -> Pipeline:
         order = self.config.order
+        settings = ExchangeSettings(
+            patience=self._patience,
+            home_only=self._stateful,
+            ordered=order is not None,
+            flush_s=None if order is None else order.flush_s,
+            held_bytes_max=HELD_BYTES_MAX,
+        )
         return Pipeline(
             self.name,
-            stateful=self._stateful,
+            settings,
+            self,
             log=log,
             sink=sink,
             dead_letters=self.dead_letters,
             bad_rows=self._letters.bad_rows,
-            flush_s=None if order is None else order.flush_s,
-            ordered=order is not None,
             memory=self._memory,
             profiler=self._profiler,
             tally=self.tally,
             clock=self._clock,
-            on_acknowledge=self._acknowledge,
-            on_commit=self._notify_committed if self._stateful else lambda _: None,
-            on_failed=self._lane_failed,
-            on_broken=self._is_broken,
-            on_overdue=lambda reason: self._on_overdue(self.name, reason),
-            patience=self._patience,
             pace=self._pace,
         )
 
@@ -219,7 +221,8 @@ class RunningQuery(QueryState):
         self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
         return self.pipeline.waiting_runs(), self._served_per_s
 
-    async def _acknowledge(self, position: Position) -> None:
+    async def on_acknowledge(self, position: Position) -> None:
+        """See ``PipelineOwner.on_acknowledge``."""
         reached("source.acknowledge.before")
         try:
             await self._source.acknowledge(position)
@@ -292,14 +295,20 @@ class RunningQuery(QueryState):
         except LinkLost as error:
             _LOG.debug("%s is not closed on %s, whose link is lost: %s", self.name, host.name, error)
 
-    def _lane_failed(self, lane: str, reason: str) -> None:
+    def on_failed(self, lane: str, reason: str) -> None:
+        """See ``PipelineOwner.on_failed``."""
         if lane == HOME:
             self._error = self._error or LaneFailedError(reason)
         else:
-            self._on_failed(self.name, lane, reason)
+            self._fail_lane(self.name, lane, reason)
 
-    def _is_broken(self, reason: str, exhausted: bool) -> None:
+    def on_broken(self, reason: str, exhausted: bool) -> None:
+        """See ``PipelineOwner.on_broken``."""
         self._error = self._error or (ExhaustedHostError(reason) if exhausted else BrokenQueryError(reason))
+
+    def on_overdue(self, reason: str) -> None:
+        """See ``PipelineOwner.on_overdue``."""
+        self._reopen(self.name, reason)
 
     def failure(self) -> BaseException | None:
         """Return why the query has failed, if it has."""
@@ -386,6 +395,7 @@ class RunningQuery(QueryState):
         if self._started:
             await self.pipeline.remove_lane(lane, loss)
 
-    def _notify_committed(self, last_seq: int) -> None:
-        if self._home is not None:
+    def on_commit(self, last_seq: int) -> None:
+        """See ``PipelineOwner.on_commit``."""
+        if self._stateful and self._home is not None:
             self._news.notify(self._home, self._identity.epoch, last_seq)

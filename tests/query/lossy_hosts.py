@@ -18,8 +18,7 @@ from gateway.core.decide.profiler import Profiler
 from gateway.hosts.connection import Connection
 from gateway.hosts.enrol import dial
 from gateway.query.flow.memory import MemoryPool
-from gateway.query.flow.pipeline import PATIENCE
-from gateway.query.running import RunningQuery
+from gateway.query.running import PATIENCE, RunningQuery
 from infra.clock import SystemClock
 from infra.link.keys.trust import Authority, UserData, new_token
 from policies.failures.overdue import Patience

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
+from gateway.core.exchange import ExchangeSettings
 from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.delivery import HELD_BYTES_MAX
 from gateway.query.flow.memory import MemoryPool, MemoryShare
@@ -21,6 +22,7 @@ from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from gateway.query.flow.statistics import Tally
 from gateway.sinks.parts.filesink import FileSink
+from policies.failures.overdue import Patience
 from policies.failures.poison import BadRows
 from tests.support.file_parts import parts
 from tests.support.gateway_doubles import FakeHost, ManualClock, events, opened
@@ -51,30 +53,40 @@ class Query:
         self.acknowledged: list[int] = []
         self.failed: list[tuple[str, str]] = []
         self.broken: list[str] = []
+        self.overdue: list[str] = []
         self.hosts: dict[str, FakeHost] = {}
         self.all_hosts: list[FakeHost] = []
+        settings = ExchangeSettings(
+            patience=Patience(), home_only=stateful, ordered=ordered, flush_s=flush_s, held_bytes_max=held_bytes_max
+        )
         self.pipeline = Pipeline(
             "q",
-            stateful=stateful,
+            settings,
+            self,
             log=self.log,
             sink=opened(self.sink),
             dead_letters=self.letters,
             bad_rows=BadRows(0.2),
-            flush_s=flush_s,
-            ordered=ordered,
             memory=self.memory,
             profiler=self.profiler,
             tally=Tally(),
             clock=self.clock,
-            on_acknowledge=self._acknowledge,
-            on_commit=self.committed.append,
-            on_failed=lambda lane, reason: self.failed.append((lane, reason)),
-            on_broken=lambda reason, _: self.broken.append(reason),
-            held_bytes_max=held_bytes_max,
         )
 
-    async def _acknowledge(self, position: Position) -> None:
+    async def on_acknowledge(self, position: Position) -> None:
         self.acknowledged.append(position.record)
+
+    def on_commit(self, last_seq: int) -> None:
+        self.committed.append(last_seq)
+
+    def on_failed(self, lane: str, reason: str) -> None:
+        self.failed.append((lane, reason))
+
+    def on_broken(self, reason: str, exhausted: bool) -> None:
+        self.broken.append(reason)
+
+    def on_overdue(self, reason: str) -> None:
+        self.overdue.append(reason)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -12,10 +12,9 @@ from gateway.config import Config, load
 from gateway.core.decide.profiler import Profiler
 from gateway.journal.deadletters import ReplayRefusedError, dead_letter
 from gateway.query.flow.memory import MemoryPool
-from gateway.query.flow.pipeline import PATIENCE
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.query.querystate import BrokenQueryError, ExhaustedHostError
-from gateway.query.running import RunningQuery
+from gateway.query.running import PATIENCE, RunningQuery
 from infra.clock import SystemClock
 from infra.messages import CloseQuery, OpenQuery, QueryFailed, QueryPlan, RunMessage
 from policies.failures.overdue import Patience

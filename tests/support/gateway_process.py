@@ -15,8 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from gateway.core.decide.profiler import Profiler
+from gateway.core.exchange import ExchangeSettings
 from gateway.journal.deadletters import DeadLetterFile
-from gateway.query.flow.delivery import Pace
+from gateway.query.flow.delivery import HELD_BYTES_MAX, Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.memory import MemoryPool
 from gateway.query.flow.pipeline import Pipeline
@@ -27,6 +28,7 @@ from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.threaded import ThreadedSource
 from infra.clock import SystemClock
 from infra.messages import Poison
+from policies.failures.overdue import Patience
 from policies.failures.poison import BadRows
 from policies.signals import HOME
 from tests.support.gateway_doubles import INPUT, FakeHost, opened
@@ -79,33 +81,47 @@ async def replay(folder: Path, letters: DeadLetterFile, source: WithReplays, pip
         (folder / "asked").touch()
 
 
+class Owner:
+    """Ends the process when the query fails."""
+
+    def __init__(self, source: WithReplays) -> None:
+        self.on_acknowledge = source.acknowledge
+
+    def on_commit(self, last_seq: int) -> None:
+        """Nothing follows from a commit."""
+
+    def on_failed(self, lane: str, reason: str) -> None:
+        sys.exit(f"{lane}: {reason}")
+
+    def on_broken(self, reason: str, exhausted: bool) -> None:
+        sys.exit(f"{reason} (exhausted: {exhausted})")
+
+    def on_overdue(self, reason: str) -> None:
+        sys.exit(reason)
+
+
 async def main(folder: Path, mode: str) -> None:
     clock = SystemClock()
     letters = DeadLetterFile(folder / "dead.jsonl")
     log = SmallLog(folder / "runs.log", LogHead("me", clock.wall()))
     sink = FileSink(folder / "out", owner="me", format="jsonl", ordered=True)
     memory = MemoryPool(40_000).share()
+    lines = ThreadedSource(LinesSource(folder / "in.jsonl.gz", loops=2))
+    source = WithReplays(lines, ReplayFiles(folder / "replay"))
     pipeline = Pipeline(
         "q",
-        stateful=False,
+        ExchangeSettings(patience=Patience(), flush_s=0.02, held_bytes_max=HELD_BYTES_MAX),
+        Owner(source),
         log=log,
         sink=opened(sink),
         dead_letters=letters,
         bad_rows=BadRows(0.2),
-        flush_s=0.02,
-        ordered=True,
         memory=memory,
         profiler=Profiler(1.0, {"q": "mean"}),
         tally=Tally(),
         clock=clock,
-        on_acknowledge=lambda position: source.acknowledge(position),
-        on_commit=lambda _: None,
-        on_failed=lambda lane, reason: sys.exit(f"{lane}: {reason}"),
-        on_broken=lambda reason, _: sys.exit(reason),
         pace=Pace(part_s=0.01, tick_s=0.005),
     )
-    lines = ThreadedSource(LinesSource(folder / "in.jsonl.gz", loops=2))
-    source = WithReplays(lines, ReplayFiles(folder / "replay"))
     await source.open(pa.schema(list(INPUT)))
     ingress = Ingress(
         source=source,

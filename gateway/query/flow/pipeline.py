@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import gateway.core.exchange.events as ev
 from gateway.connectors.position import Position
@@ -24,7 +25,7 @@ from gateway.core.exchange.instructions import (
 )
 from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetterFile
-from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Delivery, Pace, Results
+from gateway.query.flow.delivery import PACE, Delivery, Pace, Results
 from gateway.query.flow.lane import Answer, Lane, LaneEvent
 from gateway.query.flow.letters import letters_of
 from gateway.query.flow.measures import Measures
@@ -38,12 +39,33 @@ from infra.badrows import too_many_bad_rows
 from infra.clock import Clock
 from infra.threads import run_to_end
 from infra.together import end_tasks
-from policies.failures.overdue import Patience
 from policies.failures.poison import BadRows
-from policies.signals import HOME
 
 _LOG = logging.getLogger(__name__)
-PATIENCE = Patience()
+
+
+class PipelineOwner(Protocol):
+    """Is notified of what happens to a query."""
+
+    async def on_acknowledge(self, position: Position) -> None:
+        """Acknowledge to the source that everything before this position is committed; called after each commit."""
+        ...
+
+    def on_commit(self, last_seq: int) -> None:
+        """Note after a commit that everything up to this seq is committed."""
+        ...
+
+    def on_failed(self, lane: str, reason: str) -> None:
+        """Note that the query has failed in a lane."""
+        ...
+
+    def on_broken(self, reason: str, exhausted: bool) -> None:
+        """See ``LaneOwner.on_broken``; the run that showed it is not completed."""
+        ...
+
+    def on_overdue(self, reason: str) -> None:
+        """Open a stateful query again from its checkpoint: it gets no answer."""
+        ...
 
 
 class Pipeline:
@@ -51,77 +73,49 @@ class Pipeline:
 
     Args:
         name: the query's.
-        stateful: its plan is stateful: runs go home only, in order, and its host is notified of commits.
+        settings: of its exchange; a query whose runs go home only is stateful, and its host is notified of commits.
+        owner: is notified of what happens.
         log: the query's run log.
         sink: opened; knows what is committed.
         dead_letters: the file for poison events.
         bad_rows: decides when so many rows fail that the query is broken.
-        flush_s: how long to wait for a gap.
-        ordered: False releases on completion.
         memory: what the query holds, and may hold.
         profiler: notified of every dispatch and completion.
         tally: counts for the report.
         clock: time.
-        on_acknowledge: called with the source position up to which everything is committed, after each commit.
-        on_commit: called with the last seq up to which all is committed, after each commit.
-        on_failed: called with (lane, reason) when the query has failed in a lane.
-        on_broken: see ``LaneOwner.on_broken``; the run that showed it is not completed.
-        on_overdue: called with the reason when a stateful query gets no answer and must be opened again from its
-            checkpoint; None: its lane fails instead.
-        patience: how long to wait for a lane's answer.
-        held_bytes_max: bound on the bytes of results that wait for earlier ones.
         pace: how often the sink is written.
     """
 
     def __init__(
         self,
         name: str,
+        settings: ExchangeSettings,
+        owner: PipelineOwner,
         *,
-        stateful: bool,
         log: RunLog,
         sink: Sink,
         dead_letters: DeadLetterFile,
         bad_rows: BadRows,
-        flush_s: float | None,
-        ordered: bool,
         memory: MemoryShare,
         profiler: Profiler,
         tally: Tally,
         clock: Clock,
-        on_acknowledge: Callable[[Position], Awaitable[None]],
-        on_commit: Callable[[int], None],
-        on_failed: Callable[[str, str], None],
-        on_broken: Callable[[str, bool], None],
-        on_overdue: Callable[[str], None] | None = None,
-        patience: Patience = PATIENCE,
-        held_bytes_max: int = HELD_BYTES_MAX,
         pace: Pace = PACE,
     ) -> None:
         self.name = name
-        self._stateful = stateful
+        self._stateful = settings.home_only
+        self._owner = owner
         self._log = log
         self._sink = sink
         self._memory = memory
         self._profiler = profiler
         self._clock = clock
-        self._on_acknowledge = on_acknowledge
-        self._on_commit = on_commit
-        self._on_failed = on_failed
-        self.on_broken = on_broken
         self._bad_rows = bad_rows
-        self._on_overdue = on_overdue
         self._lanes: dict[str, Lane] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._batch_start_seq = 0
         self.tally = tally
         self._measures = Measures(name, profiler, tally)
-        settings = ExchangeSettings(
-            patience=patience,
-            home_only=stateful,
-            ordered=ordered,
-            flush_s=flush_s,
-            held_bytes_max=held_bytes_max,
-        )
         self._exchange: Exchange[Run, Results] = Exchange(settings, committed=sink.committed)
         self._delivery = Delivery(
             sink,
@@ -159,7 +153,7 @@ class Pipeline:
             case FailLane():
                 self.on_failed(what.lane, f"query {self.name} got no answer for {what.silence_s:.0f} s")
             case Reopen():
-                self._reopen(f"the runs from seq {what.first_seq} on are not answered")
+                self._owner.on_overdue(f"the runs from seq {what.first_seq} on are not answered")
             case AskedAgain():
                 text = "%s: run %d is overdue in lane %s: it is dispatched again"
                 _LOG.warning(text, self.name, what.first_seq, what.lane)
@@ -255,12 +249,6 @@ class Pipeline:
         text = "lane %s lost (%s): %d runs go elsewhere after %.0f ms, the last after %.0f ms (%s)"
         _LOG.warning(text, what.lane, what.reason, what.runs, first_ms, last_ms, self.name)
 
-    def _reopen(self, reason: str) -> None:
-        if self._on_overdue is None:
-            self.on_failed(HOME, reason)
-        else:
-            self._on_overdue(reason)
-
     # ---------------------------------------------------------------------------------------------- what lanes tell
 
     def on_event(self, event: LaneEvent) -> None:
@@ -274,7 +262,11 @@ class Pipeline:
     def on_failed(self, lane: str, reason: str) -> None:
         """See ``LaneOwner.on_failed``."""
         if lane in self._lanes:
-            self._on_failed(lane, reason)
+            self._owner.on_failed(lane, reason)
+
+    def on_broken(self, reason: str, exhausted: bool) -> None:
+        """See ``LaneOwner.on_broken``."""
+        self._owner.on_broken(reason, exhausted)
 
     def on_answer(self, answer: Answer) -> None:
         """See ``LaneOwner.on_answer``: the first completion counts, and later ones are dropped."""
@@ -307,7 +299,7 @@ class Pipeline:
             self._memory.give(run.raw_bytes)
         if not done.counts:
             if self._stateful and self._sink.committed.covers(done.first_seq, done.last_seq):
-                self._on_commit(done.last_seq)
+                self._owner.on_commit(done.last_seq)
             return
         self._measures.done(done, self._clock.now())
 
@@ -330,11 +322,11 @@ class Pipeline:
             await run_to_end(lambda: self._log.retire(before_seq))
         except OSError as error:
             _LOG.warning("%s: the run log cannot be truncated now: %s", self.name, error)
-        await self._on_acknowledge(self._log.position_before(before_seq))
+        await self._owner.on_acknowledge(self._log.position_before(before_seq))
 
     async def _committed(self, ranges: tuple[tuple[int, int], ...]) -> None:
         await self.forget_committed()
-        self._on_commit(self._sink.committed.watermark() - 1)
+        self._owner.on_commit(self._sink.committed.watermark() - 1)
         self._handle(ev.Committed(at_s=self._clock.now(), ranges=ranges))
 
     # ------------------------------------------------------------------------------------------------ what is asked
