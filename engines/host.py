@@ -339,7 +339,7 @@ class Host:
         return _ready(query, spec, engine.progress)
 
     def _engine(self, query: KnownQuery, opened: Opened) -> Engine:
-        kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
+        kind = StatefulStream if query.plan.stateful else StatelessStream
         died = partial(self._died, opened)
         reports = Reports(opened.answer, died, opened.isolating, opened.broken, opened.exhausted)
         engine = kind(query, self._feeds, self._clock, reports)

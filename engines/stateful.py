@@ -35,7 +35,7 @@ _SEARCHES_MOST = 3
 
 def why_no_state_there(master: str, query: str, plan: QueryPlan) -> str:
     """Return why a query cannot run on a Spark master; empty if it can."""
-    if plan.switch_class != "whole" or is_local(master):
+    if not plan.stateful or is_local(master):
         return ""
     return (
         f"query {query} holds state ({plan.reason}); its checkpoint is on this machine's disk, which executors of "

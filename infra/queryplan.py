@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-SwitchClass = Literal["stateless", "whole"]
+SwitchClass = Literal["stateless", "keyed", "whole"]
 PredicateOp = Literal[
     "is_null",
     "not_null",
@@ -42,8 +42,10 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a query, derived from Spark's own plan.
 
     Attributes:
-        switch_class: ``stateless`` may be split at any share; ``whole`` holds state and stays in one place.
-        reason: why it is ``whole``, or why it may not be switched; empty if there is nothing to report.
+        switch_class: ``stateless`` may be split at any share. The others hold state: events of a ``keyed`` query meet
+            only if they agree in its ``keys``; of a ``whole`` one nothing is known.
+        reason: why it is not ``stateless``, or why it may not be switched; empty if there is nothing to report.
+        keys: of a ``keyed`` query; columns of its input. Events that differ in any one of them never meet.
         switchable: False when splitting could change an answer (``rand()``, ``current_timestamp()``, state).
         narrow: True when several runs may share a micro-batch because each output row still names its partition.
         needed_schema: the Arrow schema (serialised) of the columns, nested fields pruned, that the query reads;
@@ -56,6 +58,12 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     switchable: bool
     narrow: bool
     reason: str = ""
+    keys: tuple[str, ...] = ()
     needed_schema: bytes | None = None
     predicates: tuple[Predicate, ...] = ()
     trim_note: str = ""
+
+    @property
+    def stateful(self) -> bool:
+        """Whether events meet in it. In this version all its events stay at home."""
+        return self.switch_class != "stateless"

@@ -1,4 +1,4 @@
-"""Analyses Spark's own plan of a query: the columns and rows it reads, and whether its events may be split.
+"""Analyses Spark's own plan of a query: the columns and rows it reads, and its class.
 
 Spark cannot optimise a streaming frame's plan by itself, and does not prune columns of a Python source. So the query is
 planned once over an empty Parquet relation of the same schema: its file scan names the needed columns and the early
@@ -13,13 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from engines.query import schemas
 from engines.query.conditions import early, scala_items
+from engines.query.keys import grouping_keys
+from engines.query.reasons import why
 from infra.messages import Predicate, QueryPlan
 
 _EMPTY = "events-empty"
@@ -91,13 +96,18 @@ def analyse(result: DataFrame, schema: StructType) -> QueryPlan:
         schema: the query's input.
     """
     execution = result._jdf.queryExecution()  # noqa: SLF001 - plans are nowhere in the public API
-    varying = _varying(result.sparkSession, execution.analyzed())
-    root = _node(execution.sparkPlan())
+    analysed = execution.analyzed()
+    varying = _varying(result.sparkSession, analysed)
+    try:
+        root = _node(execution.sparkPlan())
+    except (PySparkException, Py4JJavaError) as error:
+        # Some streaming operators cannot be planned over a relation, but all hold state.
+        return _with_keys(unreadable(why(error)), result.sparkSession, analysed, varying)
     scans = [node for node in root.walk() if _reads_events(node)]
     subquery = execution.optimizedPlan().containsPattern(_pattern(result.sparkSession, "PLAN_EXPRESSION"))
     reason = _why_whole(root) or ("it has a subquery that is not a join" if subquery else "")
     note, needed, predicates = _reads(scans, schemas.arrow_of(schema))
-    return QueryPlan(
+    found = QueryPlan(
         switch_class="whole" if reason else "stateless",
         switchable=not reason and not varying,
         narrow=not reason and _is_narrow(root, scans),
@@ -106,6 +116,7 @@ def analyse(result: DataFrame, schema: StructType) -> QueryPlan:
         predicates=predicates,
         trim_note=note,
     )
+    return _with_keys(found, result.sparkSession, analysed, varying) if reason else found
 
 
 def unreadable(why: str) -> QueryPlan:
@@ -117,6 +128,22 @@ def unreadable(why: str) -> QueryPlan:
         reason=f"its plan cannot be read: {why}",
         trim_note=f"everything is sent, because the plan cannot be read: {why}",
     )
+
+
+def _with_keys(found: QueryPlan, session: SparkSession, analysed: Any, varying: list[str]) -> QueryPlan:
+    """Return a stateful query's plan as ``keyed`` if it has keys, else with the reason why it has none."""
+    keys: tuple[str, ...] = ()
+    if varying:
+        why_not = f"its answer depends on where and when it runs: {', '.join(varying)}"
+    elif analysed.containsPattern(_pattern(session, "PLAN_EXPRESSION")):
+        why_not = "it has a subquery"
+    else:
+        leaves = [_is_events(leaf) for leaf in scala_items(analysed.collectLeaves())]
+        keys, why_not = grouping_keys(str(analysed.toJSON()), leaves)
+    if keys:
+        return msgspec.structs.replace(found, switch_class="keyed", keys=keys)
+    more = "" if why_not in found.reason else f"; it is not keyed, because {why_not}"
+    return msgspec.structs.replace(found, reason=found.reason + more)
 
 
 def _reads(scans: list[_Node], full: pa.Schema) -> tuple[str, pa.Schema | None, tuple[Predicate, ...]]:
@@ -224,11 +251,18 @@ def _node(jvm: Any) -> _Node:
 
 
 def _reads_events(node: _Node) -> bool:
-    if node.kind != "FileSourceScanExec":
+    return node.kind == "FileSourceScanExec" and _lies_in_events(node.jvm.relation())
+
+
+def _is_events(leaf: Any) -> bool:
+    """Return whether a leaf of an analysed plan is the relation of `empty_events`."""
+    return str(leaf.getClass().getSimpleName()) == "LogicalRelation" and _lies_in_events(leaf.relation())
+
+
+def _lies_in_events(relation: Any) -> bool:
+    if str(relation.getClass().getSimpleName()) != "HadoopFsRelation":
         return False
-    return any(
-        str(path.toString()).endswith(f"/{_EMPTY}") for path in scala_items(node.jvm.relation().location().rootPaths())
-    )
+    return any(str(path.toString()).endswith(f"/{_EMPTY}") for path in scala_items(relation.location().rootPaths()))
 
 
 def _pattern(session: SparkSession, name: str) -> Any:

@@ -330,7 +330,7 @@ class RunningQuery(QueryState):
 
     @property
     def _stateful(self) -> bool:
-        return self.plan is not None and self.plan.switch_class == "whole"
+        return self.plan is not None and self.plan.stateful
 
     @property
     def switchable(self) -> bool:

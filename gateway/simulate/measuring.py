@@ -60,7 +60,7 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
             query = config.queries[name]
             spec = opening(name, query, code_path_for(query.function, config.folder))
             understood = understand(session, spec)
-            if understood.plan.switch_class != "stateless":
+            if understood.plan.stateful:
                 raise ProfileError(f"query {name} holds state: name the others with --query, and give --served for it")
             events = _events(name, query, understood, workdir)
 

@@ -70,7 +70,7 @@ class Running:
         self.exhausted: list[str] = []
         self.told_broken = threading.Event()
         self.stream: StatelessStream | StatefulStream
-        kind = StatelessStream if query.plan.switch_class == "stateless" else StatefulStream
+        kind = StatefulStream if query.plan.stateful else StatelessStream
         reports = Reports(self._take, self.collected.died, self._isolates, self._breaks, self._exhausts)
         self.stream = kind(query, feeds, SystemClock(), reports, run_s)
         self.schema = query.input_schema

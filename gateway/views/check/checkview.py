@@ -121,7 +121,7 @@ def _explain(out: Console, config: Config, name: str, found: Analysed, state: Fo
         table.add_row("state", Text(state.text))
     if config.gateway.fleet is not None:
         plan = found.plan
-        stateful = plan is not None and plan.switch_class == "whole"
+        stateful = plan is not None and plan.stateful
         table.add_row("fail-over", Text(fail_over_text(config.gateway, query, stateful=stateful)))
     for label, text in explain(query, found, config.cloud.max_vms, config.private.spark.master):
         table.add_row(label, Text(text))
