@@ -86,6 +86,7 @@ class Daemon:
             settings.billing,
             orphan_after_s=unattended_s(config),
             clock=clock,
+            fleet=self._membership.books,
         )
         self._cloud = make_cloud(config, clock)
         self._memory = MemoryPool(config.gateway.memory_bytes)
@@ -106,7 +107,6 @@ class Daemon:
         self._rotation = Rotation(self._authority, self._cloud, (self._home, self._actuator), clock)
         self._slot_ends_s = 0.0
         self.phase = "starting"
-        self._deciding.restore(self._books.restored)
 
     # ------------------------------------------------------------------------------------------------------ running
 
@@ -154,6 +154,8 @@ class Daemon:
 
     async def _own(self) -> None:
         await self._membership.begin()
+        await self._books.join()
+        self._deciding.restore(self._books.restored)
         self._actuator.handle_earlier_vms()
 
     async def _warm_up(self) -> None:
@@ -343,7 +345,7 @@ class Daemon:
             clock=self._clock,
             emit=self._deciding.handle,
             paid=self._books.save,
-            inherited=self._books.inherited,
+            inherited=lambda: self._books.inherited,
             size_prices=self._config.cloud.size_prices,
             dial=self._dial,
             owns=lambda: self._membership.holds,

@@ -69,7 +69,7 @@ class Actuator:
         paid: returns once the cost of a launch is on disk; OSError if it cannot be written.
         size_prices: USD per hour, of sizes with a price of their own.
         dial: connects to a VM.
-        inherited: the VMs for which an earlier gateway had reserved money; its other VMs are terminated.
+        inherited: returns the VMs for which an earlier gateway had reserved money; its other VMs are terminated.
         owns: see ``Reaper``.
 
     Attributes:
@@ -92,7 +92,7 @@ class Actuator:
         clock: Clock,
         emit: Callable[[Callable[[str, float], Event]], None],
         paid: Callable[[], Awaitable[None]],
-        inherited: Collection[str] = (),
+        inherited: Callable[[], Collection[str]] = tuple,
         size_prices: Mapping[str, float] | None = None,
         dial: Dial = dial,
         owns: Callable[[], bool] = lambda: True,
@@ -185,7 +185,7 @@ class Actuator:
 
         Connect to it at once, since it would end itself as an orphan; it gets the queries once they are open.
         """
-        booked_as = {node.name, node.host} & set(self._inherited)
+        booked_as = {node.name, node.host} & set(self._inherited())
         if not booked_as or node.state != "running":
             return False
         age_s = max(0.0, self._clock.wall() - node.created_at_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.config.models import KafkaSinkConfig, QueryConfig, S3SinkConfig
+from gateway.fleet.books import FleetBooks
 from gateway.fleet.ownership import Ownership
 from gateway.query.handover import OwningFleet
 
@@ -38,6 +39,11 @@ class Membership:
     def vm_tag(self, without_fleet: str) -> str:
         """Return the tag of this gateway's VMs; in a fleet all gateways have the same."""
         return without_fleet if self._ownership is None else self._ownership.vm_tag
+
+    @property
+    def books(self) -> FleetBooks | None:
+        """The fleet's books; None without a fleet."""
+        return None if self._ownership is None else FleetBooks(self._ownership.store, self._ownership.fleet)
 
     def of(self, query: QueryConfig) -> OwningFleet | None:
         """Return what a query needs to be continued by another gateway of the fleet, if its sink can store that."""

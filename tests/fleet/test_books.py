@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import gateway.fleet.books
-from gateway.fleet.books import Books
+from gateway.fleet.books import Books, FleetBooks
+from infra.objectstore.base import StoreUnavailableError
+from infra.objectstore.folder import FolderStore
 from infra.statefiles import StateError
 from policies.money.billing import BillingTerms
 from policies.money.ledger import Budget, Ledger
@@ -19,7 +21,9 @@ TERMS = BillingTerms(period_s=60.0, minimum_s=60.0, usd_per_hour=6.0, usd_per_gb
 NOW_S = 1_700_000_000.0
 
 
-def opened(folder: Path, at_s: float = NOW_S, orphan_after_s: float = 30.0) -> tuple[Books, Ledger]:
+def opened(
+    folder: Path, at_s: float = NOW_S, orphan_after_s: float = 30.0, fleet: FleetBooks | None = None
+) -> tuple[Books, Ledger]:
     ledger = Ledger(Budget(5.0))
     books = Books(
         folder / "books.json",
@@ -28,7 +32,18 @@ def opened(folder: Path, at_s: float = NOW_S, orphan_after_s: float = 30.0) -> t
         TERMS,
         orphan_after_s=orphan_after_s,
         clock=ManualClock(wall_s=at_s),
+        fleet=fleet,
     )
+    if fleet is None:
+        ledger.restore(books.restored)
+    return books, ledger
+
+
+async def owner(folder: Path, store: FolderStore) -> tuple[Books, Ledger]:
+    """The books of a gateway that owns its fleet."""
+    folder.mkdir()
+    books, ledger = opened(folder, fleet=FleetBooks(store, "town"))
+    await books.join()
     ledger.restore(books.restored)
     return books, ledger
 
@@ -97,6 +112,67 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path
     (tmp_path / "books.json").write_text('{"spent": [')
     with pytest.raises(StateError, match=r"books\.json cannot be read .*: restore it from a backup"):
         opened(tmp_path)
+
+
+async def test_the_next_owner_of_a_fleet_does_not_spend_the_budget_again(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    books, ledger = await owner(tmp_path / "one", store)
+    ledger.reserve("vm-1", {"q": 1.0}, NOW_S, NOW_S + 60)
+    ledger.reserve("vm-2", {"q": 2.0}, NOW_S, NOW_S + 60)
+    await books.save()
+    ledger.settle("vm-1", {"q": 0.75}, NOW_S)
+    await books.save()
+    other, elsewhere = await owner(tmp_path / "two", store)
+    assert (elsewhere.spent_usd(NOW_S), other.inherited) == (2.75, {"vm-2"})
+    assert not elsewhere.reserve("vm-3", {"q": 2.5}, NOW_S, NOW_S + 60)
+
+
+async def test_a_gateway_that_waits_for_its_fleet_writes_no_books(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    books, ledger = opened(tmp_path, fleet=FleetBooks(store, "town"))
+    ledger.reserve("vm-1", {"q": 1.0}, NOW_S, NOW_S + 60)
+    await books.save()
+    assert FleetBooks(store, "town").read() is None
+    assert not (tmp_path / "books.json").exists()
+
+
+async def test_an_owner_that_was_overtaken_cannot_spend(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    books, ledger = await owner(tmp_path / "one", store)
+    later_books, later = await owner(tmp_path / "two", store)
+    later.reserve("vm-2", {"q": 1.0}, NOW_S, NOW_S + 60)
+    await later_books.save()
+    ledger.reserve("vm-1", {"q": 2.0}, NOW_S, NOW_S + 60)
+    with pytest.raises(OSError, match="the books of fleet town"):
+        await books.save()
+    assert not ledger.reserve("vm-3", {"q": 1.0}, NOW_S, NOW_S + 60)
+    found = FleetBooks(store, "town").read()
+    assert found is not None
+    assert [held.name for held in found.reserved] == ["vm-2"]
+
+
+class Silent(FolderStore):
+    """A store that answers only while it ``answers``."""
+
+    answers = True
+
+    def put_if_absent(self, name: str, data: bytes) -> str:
+        if not self.answers:
+            raise StoreUnavailableError("no answer")
+        return super().put_if_absent(name, data)
+
+
+async def test_nothing_is_reserved_while_the_store_of_a_fleet_takes_nothing(tmp_path: Path) -> None:
+    store = Silent(tmp_path / "store")
+    books, ledger = await owner(tmp_path / "one", store)
+    store.answers = False
+    ledger.reserve("vm-1", {"q": 1.0}, NOW_S, NOW_S + 60)
+    with pytest.raises(OSError, match="no answer"):
+        await books.save()
+    assert not ledger.reserve("vm-2", {"q": 1.0}, NOW_S, NOW_S + 60)
+    store.answers = True
+    await books.save()
+    assert ledger.reserve("vm-2", {"q": 1.0}, NOW_S, NOW_S + 60)
 
 
 PROGRAM = """

@@ -204,7 +204,7 @@ class Fleet:
             clock=self.clock,
             emit=self.emit,
             paid=self._pay,
-            inherited=inherited,
+            inherited=lambda: inherited,
             dial=dial or self.dialler,
             size_prices=size_prices,
         )
