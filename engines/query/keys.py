@@ -80,6 +80,8 @@ def grouping_keys(plan: str, leaves_are_events: Iterable[bool]) -> tuple[tuple[s
         walk.output(operators(plan, leaves_are_events))
     except _NoKeyError as error:
         return (), str(error)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        return (), f"its plan has an unknown form ({error!r})"
     if not walk.meetings:
         return (), "its plan shows no operator in which events meet"
     common = reduce(frozenset.intersection, (columns for _, columns in walk.meetings))
@@ -188,7 +190,7 @@ class _Walk:
         kind = class_name(node.fields["joinType"].get("object", ""))
         if kind not in _JOINS:
             raise _NoKeyError(_refused(node))
-        self.meetings.append(_meeting("a join", equal_columns(node.fields["condition"] or (), left, right)))
+        self.meetings.append(_meeting("a join", equal_columns(node.fields.get("condition") or (), left, right)))
         keeps_left, keeps_right = _JOINS[kind]
         kept = left if keeps_left else without_origin(left)
         if keeps_right is None:

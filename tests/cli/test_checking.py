@@ -40,6 +40,14 @@ def query(**changes: object) -> QueryConfig:
         (plan(narrow=False), "one run in each micro-batch"),
         (plan(switchable=False, reason="rand"), "stateless, but rand"),
         (plan(switch_class="whole", switchable=False, reason="it sorts"), "whole, because it sorts"),
+        (
+            plan(switch_class="keyed", switchable=False, reason="it counts", keys=("customer",)),
+            "keyed by customer, because it counts: an event never meets one with another customer",
+        ),
+        (
+            plan(switch_class="keyed", switchable=False, reason="it counts", keys=("customer", "shop")),
+            "keyed by customer, shop, because it counts: an event never meets one with another value in any of them",
+        ),
     ],
 )
 def test_class(found: QueryPlan, says: str) -> None:
@@ -53,6 +61,7 @@ def test_class(found: QueryPlan, says: str) -> None:
         ({"mode": "off"}, plan(), 1, "mode is off"),
         ({}, plan(), 0, "max_vms is 0"),
         ({}, plan(switch_class="whole", switchable=False), 1, "state is not available yet"),
+        ({}, plan(switch_class="keyed", switchable=False, keys=("k",)), 1, "by its keys is not available yet"),
         ({}, plan(switchable=False), 1, "could change its answer"),
     ],
 )

@@ -214,9 +214,9 @@ def test_stateless_queries_may_be_split_and_narrow_ones_share_a_batch(
         (lambda events: events.mapInArrow(lambda batches: batches, events.schema), "many events at a time"),
     ],
 )
-def test_queries_over_many_events_stay_whole(analysed: Analysed, query: Any, reason: str) -> None:
+def test_queries_over_many_events_are_not_stateless(analysed: Analysed, query: Any, reason: str) -> None:
     found = analysed(query)
-    assert (found.switch_class, found.switchable, found.narrow) == ("whole", False, False)
+    assert (found.stateful, found.switchable, found.narrow) == (True, False, False)
     assert reason in found.reason
 
 

@@ -143,6 +143,9 @@ def class_text(plan: QueryPlan) -> str:
     """Return the class of the plan, and what prevents a better one."""
     if plan.switch_class == "whole":
         return f"whole, because {plan.reason}"
+    if plan.switch_class == "keyed":
+        one = f"another {plan.keys[0]}" if len(plan.keys) == 1 else "another value in any of them"
+        return f"keyed by {', '.join(plan.keys)}, because {plan.reason}: an event never meets one with {one}"
     if not plan.switchable:
         return f"stateless, but {plan.reason}"
     return f"stateless: any share may go anywhere; {_batching_text(plan)}"
@@ -162,6 +165,8 @@ def goes_away(query: QueryConfig, plan: QueryPlan, max_vms: int) -> str:
         return "stays at home: there is no cloud (max_vms is 0)"
     if plan.switch_class == "whole":
         return "stays at home: moving a query's state is not available yet"
+    if plan.switch_class == "keyed":
+        return "stays at home: dividing a query by its keys is not available yet"
     return "" if plan.switchable else "stays at home: splitting could change its answer"
 
 
