@@ -91,7 +91,7 @@ class RunningQuery(QueryState):
         self.on_run: Callable[[str, Run], None] | None = None
         self.config = config
         self._folder = folder
-        self._opener = Opener(name, config, folder, code_path, self._lane_failed)
+        self._opener = Opener(name, config, folder, code_path, clock, self._lane_failed)
         self._profiler = profiler
         self._clock = clock
         self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write, fleet)
@@ -148,7 +148,7 @@ class RunningQuery(QueryState):
     async def _open_all(self, opening: Opening, undo: AsyncExitStack) -> None:
         """Open the sink, the log and the source, and let events flow; ``undo`` gets the callbacks that close them."""
         ready = opening.ready
-        self.plan = ready.plan
+        self.plan = opening.plan
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
         sink = await self._endpoints.open_sink(self._identity, undo, stateful=self._stateful)
         log = self._log = await self._endpoints.open_log(self._identity, sink.committed, undo)
@@ -327,6 +327,11 @@ class RunningQuery(QueryState):
     def switchable(self) -> bool:
         """Whether cloud lanes may be used."""
         return self.plan is not None and self.plan.switchable and not self._stateful
+
+    @property
+    def stays_home(self) -> str:
+        """Why its plan or its protected fields keep it at home; empty if it may be switched or is not open yet."""
+        return "" if self.plan is None or self.switchable else self.plan.reason
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Use these shares from now on, also after the next start."""

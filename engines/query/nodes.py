@@ -1,0 +1,41 @@
+"""The operators of a physical plan, and which of them read the query's events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from engines.query.conditions import kind_of, scala_items
+
+EMPTY = "events-empty"
+"""The folder of the empty relation that stands for the events."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A physical operator: its class name, its children, and the JVM's object."""
+
+    kind: str
+    children: tuple[Node, ...]
+    jvm: Any
+
+    def walk(self) -> Iterator[Node]:
+        """Yield this operator and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    @property
+    def reads_events(self) -> bool:
+        """Whether it is the scan of the events."""
+        if self.kind != "FileSourceScanExec":
+            return False
+        paths = scala_items(self.jvm.relation().location().rootPaths())
+        return any(str(path.toString()).endswith(f"/{EMPTY}") for path in paths)
+
+
+def node_of(jvm: Any) -> Node:
+    """Return the tree of operators of a physical plan."""
+    children = tuple(node_of(child) for child in scala_items(jvm.children()))
+    return Node(kind=kind_of(jvm), children=children, jvm=jvm)
