@@ -13,14 +13,14 @@ EMPTY = "events-empty"
 
 
 @dataclass(frozen=True)
-class Node:
+class Operator:
     """A physical operator: its class name, its children, and the JVM's object."""
 
     kind: str
-    children: tuple[Node, ...]
+    children: tuple[Operator, ...]
     jvm: Any
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[Operator]:
         """Yield this operator and all below it."""
         yield self
         for child in self.children:
@@ -35,7 +35,7 @@ class Node:
         return any(str(path.toString()).endswith(f"/{EMPTY}") for path in paths)
 
 
-def node_of(jvm: Any) -> Node:
+def operator_of(jvm: Any) -> Operator:
     """Return the tree of operators of a physical plan."""
-    children = tuple(node_of(child) for child in scala_items(jvm.children()))
-    return Node(kind=kind_of(jvm), children=children, jvm=jvm)
+    children = tuple(operator_of(child) for child in scala_items(jvm.children()))
+    return Operator(kind=kind_of(jvm), children=children, jvm=jvm)
