@@ -92,7 +92,9 @@ def test_events_out_of_order_stay_home_and_the_answers_hold(tmp_path: Path, stat
     assert gateway.rows("disordered") == expected_rows(shuffled)
 
 
-def test_two_queries_share_one_vm_one_of_them_with_protected_fields(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
+def test_two_queries_share_one_vm_one_of_them_with_protected_fields(
+    tmp_path: Path, state_dir: Path, mails: list[Mail]
+) -> None:
     write_mail(tmp_path / "mail.jsonl", mails)
     queries: dict[str, Any] = {
         name: email_query(tmp_path, tmp_path / "mail.jsonl", name, replay={"rate": "200/s"}, switching=EAGER)

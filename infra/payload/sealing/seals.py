@@ -7,7 +7,7 @@ a string. NULL stays NULL.
 from __future__ import annotations
 
 import os
-from base64 import b64decode, b64encode
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -65,12 +65,19 @@ class Tokens:
 
     def seal(self, column: pa.Array) -> pa.Array:
         """See ``Seal``."""
-        tokens, bound_to = self._keys.tokens, self._bound_to
-        return _written(column, lambda values: [tokens.encrypt(value, bound_to) for value in values], self._affixes)
+        distinct = column.dictionary_encode()
+        return _written(distinct.dictionary, self._tokens, self._affixes).take(distinct.indices)
 
     def unseal(self, column: pa.Array) -> pa.Array:
         """See ``UnsealableSeal``."""
-        return _read(column, lambda token: self._keys.tokens.decrypt(token, self._bound_to), self._affixes)
+        distinct = column.dictionary_encode()
+        return _read(distinct.dictionary, self._value, self._affixes).take(distinct.indices)
+
+    def _tokens(self, values: Iterable[bytes]) -> list[bytes]:
+        return [self._keys.tokens.encrypt(value, self._bound_to) for value in values]
+
+    def _value(self, token: bytes) -> bytes:
+        return self._keys.tokens.decrypt(token, self._bound_to)
 
 
 class Encryption:
@@ -132,7 +139,10 @@ def _written(column: pa.Array, seal: Callable[[Iterable[bytes]], list[bytes]], a
     if pa.types.is_binary(column.type):
         return pa.array([None if value is None else next(sealed) for value in values], column.type)
     prefix, suffix = affixes
-    texts = [None if value is None else f"{prefix}{b64encode(next(sealed)).decode()}{suffix}" for value in values]
+    texts = [
+        None if value is None else f"{prefix}{b2a_base64(next(sealed), newline=False).decode()}{suffix}"
+        for value in values
+    ]
     return pa.array(texts, column.type)
 
 
@@ -152,4 +162,4 @@ def _taken_out(text: str, affixes: Affixes) -> bytes:
     prefix, suffix = affixes
     if not text.startswith(prefix) or not text.endswith(suffix):
         raise ValueError("the text around it is missing")
-    return b64decode(text[len(prefix) : len(text) - len(suffix)], validate=True)
+    return a2b_base64(text[len(prefix) : len(text) - len(suffix)], strict_mode=True)
