@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from engines.query import schemas
 from engines.query.conditions import early, scala_items
-from engines.query.operators import EMPTY, Operator, operator_of
+from engines.query.nodes import EMPTY, PlanNode, node_of
 from engines.query.uses import uses_of
 from infra.messages import Predicate, QueryPlan
 
@@ -77,7 +77,7 @@ def analyse(result: DataFrame, schema: StructType) -> QueryPlan:
     """
     execution = result._jdf.queryExecution()  # noqa: SLF001 - plans are nowhere in the public API
     varying = _varying(result.sparkSession, execution.analyzed())
-    root = operator_of(execution.sparkPlan())
+    root = node_of(execution.sparkPlan())
     scans = [node for node in root.walk() if node.reads_events]
     subquery = execution.optimizedPlan().containsPattern(_pattern(result.sparkSession, "PLAN_EXPRESSION"))
     reason = _why_whole(root) or ("it has a subquery that is not a join" if subquery else "")
@@ -106,7 +106,7 @@ def unreadable(why: str) -> QueryPlan:
     )
 
 
-def _reads(scans: list[Operator], full: pa.Schema) -> tuple[str, pa.Schema | None, tuple[Predicate, ...]]:
+def _reads(scans: list[PlanNode], full: pa.Schema) -> tuple[str, pa.Schema | None, tuple[Predicate, ...]]:
     if not scans:
         return "everything is sent, because the optimised plan reads no events at all", None, ()
     parts = [json.loads(scan.jvm.requiredSchema().json()) for scan in scans]
@@ -130,11 +130,11 @@ def _any_branch(branches: list[tuple[Predicate, ...]]) -> tuple[Predicate, ...]:
     return (Predicate(op="or", children=tuple(Predicate(op="and", children=branch) for branch in branches)),)
 
 
-def _why_whole(root: Operator) -> str:
+def _why_whole(root: PlanNode) -> str:
     return next((why for node in root.walk() if (why := _why_node_is_whole(node))), "")
 
 
-def _why_node_is_whole(node: Operator) -> str:
+def _why_node_is_whole(node: PlanNode) -> str:
     if not any(each.reads_events for each in node.walk()):
         return ""
     if node.kind in _UNARY or node.kind in _MOVES or node.reads_events:
@@ -145,7 +145,7 @@ def _why_node_is_whole(node: Operator) -> str:
     return plain or f"its plan has {node.kind.removesuffix('Exec')}, which may look at more than one event"
 
 
-def _why_join_is_whole(join: Operator) -> str:
+def _why_join_is_whole(join: PlanNode) -> str:
     left, right = (any(each.reads_events for each in child.walk()) for child in join.children)
     kind = str(join.jvm.joinType().toString())
     if left and right:
@@ -155,7 +155,7 @@ def _why_join_is_whole(join: Operator) -> str:
     return ""
 
 
-def _is_narrow(root: Operator, scans: list[Operator]) -> bool:
+def _is_narrow(root: PlanNode, scans: list[PlanNode]) -> bool:
     """Return whether each result row is made in the partition that holds its event."""
     if len(scans) != 1:
         return False

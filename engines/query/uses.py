@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from engines.query.conditions import early_form, kind_of, scala_items
-from engines.query.operators import Operator
+from engines.query.nodes import PlanNode
 from infra.messages import ColumnUse, Predicate
 
 # Their output is that of their children, under the same ids, and what their expressions return.
@@ -42,7 +42,7 @@ class _Use:
 
 
 def uses_of(
-    root: Operator, results: Sequence[str], schema: pa.Schema, predicates: Iterable[Predicate]
+    root: PlanNode, results: Sequence[str], schema: pa.Schema, predicates: Iterable[Predicate]
 ) -> tuple[ColumnUse, ...]:
     """Return what a plan does with each input column that it uses.
 
@@ -76,7 +76,7 @@ class _Trace:
         self._copies: dict[int, str] = {}
         self.uses: dict[str, _Use] = {}
 
-    def walk(self, node: Operator) -> None:
+    def walk(self, node: PlanNode) -> None:
         for child in node.children:
             self.walk(child)
         if node.reads_events:
@@ -87,12 +87,12 @@ class _Trace:
         elif any(each.reads_events for each in node.walk()):
             self._note(node)
 
-    def end(self, root: Operator, results: Sequence[str]) -> None:
+    def end(self, root: PlanNode, results: Sequence[str]) -> None:
         for name, attribute in zip(results, scala_items(root.jvm.output()), strict=True):
             if (column := self._copied(attribute)) is not None:
                 self._use(column).copies.append(name)
 
-    def _note(self, node: Operator) -> None:
+    def _note(self, node: PlanNode) -> None:
         match node.kind:
             case "ProjectExec":
                 self._project(scala_items(node.jvm.projectList()))
@@ -119,14 +119,14 @@ class _Trace:
             else:
                 self._copies[_id(expression)] = column
 
-    def _filter(self, node: Operator) -> None:
+    def _filter(self, node: PlanNode) -> None:
         on_events = node.children[0].reads_events
         for condition in _conjuncts(node.jvm.condition()):
             if on_events and early_form(condition, self._schema) in self._met:
                 continue
             self._evaluated(condition, condition)
 
-    def _union(self, node: Operator) -> None:
+    def _union(self, node: PlanNode) -> None:
         children = [[self._copied(each) for each in scala_items(child.jvm.output())] for child in node.children]
         for attribute, *columns in zip(scala_items(node.jvm.output()), *children, strict=True):
             self._copies.pop(_id(attribute), None)
@@ -154,7 +154,7 @@ class _Trace:
             for child in children:
                 self._evaluated(child, whole)
 
-    def _lose(self, node: Operator) -> None:
+    def _lose(self, node: PlanNode) -> None:
         """Note that an operator may do anything with every column."""
         for name in self._schema.names:
             self._read(name, f"{node.kind.removesuffix('Exec')}, whose values cannot be traced")

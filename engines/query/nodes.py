@@ -13,14 +13,14 @@ EMPTY = "events-empty"
 
 
 @dataclass(frozen=True)
-class Operator:
+class PlanNode:
     """A physical operator: its class name, its children, and the JVM's object."""
 
     kind: str
-    children: tuple[Operator, ...]
+    children: tuple[PlanNode, ...]
     jvm: Any
 
-    def walk(self) -> Iterator[Operator]:
+    def walk(self) -> Iterator[PlanNode]:
         """Yield this operator and all below it."""
         yield self
         for child in self.children:
@@ -35,7 +35,7 @@ class Operator:
         return any(str(path.toString()).endswith(f"/{EMPTY}") for path in paths)
 
 
-def operator_of(jvm: Any) -> Operator:
+def node_of(jvm: Any) -> PlanNode:
     """Return the tree of operators of a physical plan."""
-    children = tuple(operator_of(child) for child in scala_items(jvm.children()))
-    return Operator(kind=kind_of(jvm), children=children, jvm=jvm)
+    children = tuple(node_of(child) for child in scala_items(jvm.children()))
+    return PlanNode(kind=kind_of(jvm), children=children, jvm=jvm)
