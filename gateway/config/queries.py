@@ -24,9 +24,12 @@ from gateway.config.words.fields import (
     refuse,
 )
 from gateway.config.words.units import duration_s, share_fraction
+from infra.link.frames import MAX_PAYLOAD_BYTES
 from policies.failures.restarts import RestartTerms
 
 Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
+# What a token or an encrypted value takes besides the value, as Base64, with the text around it; Base64 takes a third.
+_SEAL_BYTES = 64
 
 
 class QosConfig(Section):
@@ -190,6 +193,7 @@ class QueryConfig(Checked):
         ("_text_findings", ("sql", "function")),
         ("_column_findings", ("schema_ddl", "payload", "order", "source")),
         ("_protection_findings", ("schema_ddl", "payload")),
+        ("_sealed_size_findings", ("payload", "runs")),
         ("_threshold_findings", ("switching", "qos")),
         ("_circle_findings", ("source", "sink")),
     )
@@ -269,6 +273,17 @@ class QueryConfig(Checked):
                 seen[name] = option
                 findings += [Finding(key=("payload", option), what=what)] if what else []
         return findings
+
+    def _sealed_size_findings(self) -> list[Finding]:
+        sealed = len(self.payload.tokenize) + len(self.payload.encrypt)
+        most_bytes = self.runs.max_bytes * 4 // 3 + self.runs.max_events * sealed * _SEAL_BYTES
+        if not sealed or most_bytes <= MAX_PAYLOAD_BYTES:
+            return []
+        what = (
+            f"a run of {self.runs.max_events} events and {self.runs.max_bytes} bytes may take {most_bytes} bytes as "
+            f"tokens or encrypted, but a link carries {MAX_PAYLOAD_BYTES} at a time: lower max_bytes or max_events"
+        )
+        return [Finding(key=("runs",), what=what)]
 
     def _threshold_findings(self) -> list[Finding]:
         limits, findings = self.thresholds, []

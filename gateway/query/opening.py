@@ -43,6 +43,11 @@ class Opening:
         connection: to the host.
         payload: the query's config.
         on_failed: see ``Opener``.
+
+    Attributes:
+        ready: the host's answer.
+        crossing: what of the query may be sent to a VM.
+        keys: of sealed fields; None if there are none.
     """
 
     def __init__(self, connection: Connection, payload: PayloadConfig, on_failed: Callable[[str, str], None]) -> None:
@@ -50,7 +55,7 @@ class Opening:
         self._payload = payload
         self._on_failed = on_failed
         self._lane: Lane | None = None
-        self._keys: FieldKeys | None = None
+        self.keys: FieldKeys | None = None
         self.ready: QueryReady
         self.crossing: Crossing
 
@@ -72,10 +77,6 @@ class Opening:
         """The plan, which may not be switched if protected fields prevent it."""
         return self.crossing.applied_to(self.ready.plan)
 
-    def use_keys(self, keys: FieldKeys) -> None:
-        """Seal fields with these keys."""
-        self._keys = keys
-
     def lane(self, owner: LaneOwner, clock: Clock) -> Lane:
         """Return the lane, which receives messages from now on."""
         if self._connection.name == HOME:
@@ -89,7 +90,7 @@ class Opening:
     def _lane_away(self, owner: LaneOwner, clock: Clock) -> Lane:
         codecs = CodecPolicy.parse(self._payload.compress).without_dictionaries(self.crossing.sealed)
         predicates = self.ready.plan.predicates if self._payload.filter else ()
-        seals, of_results = self.crossing.seals(self._keys)
+        seals, of_results = self.crossing.seals(self.keys)
         encoder = Encoder(self._schema, needed=self.crossing.sent, predicates=predicates, codecs=codecs, seals=seals)
         return Lane(self._connection, self.ready, encoder, predicates, codecs, owner, clock, of_results)
 
@@ -181,7 +182,7 @@ class Opener:
         try:
             if crossing.sealed:
                 secret = create_private(self._folder / KEY, secrets.token_bytes(SECRET_BYTES))
-                opening.use_keys(FieldKeys(secret, name))
+                opening.keys = FieldKeys(secret, name)
             self._audit.note(self._clock.wall(), name, vm, epoch, crossing.forms)
         except (OSError, ValueError) as error:
             raise QueryRefusedError(f"{name} stays at home: {self._folder}: {error}") from error

@@ -130,6 +130,14 @@ def test_a_mistake_in_a_query_is_answered(write: Write, extra: str, key: str, sa
     assert says in found[0][2]
 
 
+def test_runs_that_no_link_carries_once_they_are_sealed_are_answered(write: Write) -> None:
+    more = "payload: {encrypt: [id]}\n    runs: {max_bytes: 64MiB}"
+    ((line, key, says),) = problems(write((QOS, f"{QOS}\n    {more}")))
+    assert (line, key) == (17, "queries.first.runs")
+    assert "a link carries 67108864 at a time: lower max_bytes" in says
+    assert load(write((QOS, f"{QOS}\n    {more.replace('encrypt', 'private')}")), {}).queries["first"].runs.max_events
+
+
 def test_order_off_and_an_upstream_do_not_go_together(write: Write) -> None:
     found = problems(write((QOS, f"{QOS}\n    order: off")))
     assert [(line, key) for line, key, _ in found] == [(18, "queries.second.source.name")]

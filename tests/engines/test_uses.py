@@ -49,7 +49,8 @@ class Analysed:
 
     def rows(self, query: Query, events: pa.RecordBatch) -> list[dict[str, Any]]:
         frame = self.session.createDataFrame(pa.Table.from_batches([events]), schema=self.columns)
-        return self.frame(query, frame).toArrow().to_pylist()
+        rows: list[dict[str, Any]] = self.frame(query, frame).toArrow().to_pylist()
+        return rows
 
 
 @pytest.fixture(scope="module")
