@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from infra.queryplan import ColumnUse as ColumnUse
 from infra.queryplan import Predicate as Predicate
 from infra.queryplan import PredicateOp as PredicateOp
 from infra.queryplan import QueryPlan as QueryPlan

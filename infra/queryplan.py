@@ -38,6 +38,24 @@ class Predicate(msgspec.Struct, frozen=True, kw_only=True):
     children: tuple[Predicate, ...] = ()
 
 
+class ColumnUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query's plan does with an input column, apart from the ``predicates`` of its `QueryPlan`.
+
+    Attributes:
+        column: its name.
+        copies: the result columns that are unchanged copies of it.
+        compared_with: the columns with which copies of it are compared for equality, and for nothing else.
+        tested_for_null: whether ``IS NULL`` or ``IS NOT NULL`` is evaluated on a copy of it.
+        other: what else reads its values; empty if nothing does.
+    """
+
+    column: str
+    copies: tuple[str, ...] = ()
+    compared_with: tuple[str, ...] = ()
+    tested_for_null: bool = False
+    other: str = ""
+
+
 class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a query, derived from Spark's own plan.
 
@@ -52,6 +70,7 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
             predicates: conditions, all of which must be true for a row to be needed.
         predicates: conditions, all of which must be true for a row to matter.
         trim_note: why ``needed_schema`` is None, or which predicates could not be taken early.
+        uses: what the plan does with each column that it uses; None if that is unknown.
     """
 
     switch_class: SwitchClass
@@ -62,6 +81,7 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     needed_schema: bytes | None = None
     predicates: tuple[Predicate, ...] = ()
     trim_note: str = ""
+    uses: tuple[ColumnUse, ...] | None = None
 
     @property
     def stateful(self) -> bool:

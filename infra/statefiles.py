@@ -10,6 +10,7 @@ from pathlib import Path
 
 FORMAT_VERSION = 1
 _PROBE_BYTES = 1 << 20
+_LINE_FILES_MOST = 256
 
 
 class StateError(Exception):
@@ -63,6 +64,57 @@ def probe(folder: Path) -> None:
     """
     write_atomically(folder / "probe", bytes(_PROBE_BYTES))
     (folder / "probe").unlink()
+
+
+class LineFiles:
+    """Appends lines to numbered files in a folder, and limits the folder's size.
+
+    Args:
+        folder: of the files.
+        limits: the size at which a file is closed, and the total size above which the oldest is removed.
+    """
+
+    def __init__(self, folder: Path, limits: tuple[int, int]) -> None:
+        self._folder = folder
+        self._limits = limits
+        # A new file for each gateway: the last line of the previous one may be torn.
+        self._number = 1 + max((number for number, _ in numbered_files(folder)), default=0)
+
+    def append(self, data: bytes, *, sync: bool = False) -> None:
+        """Append whole lines; with ``sync`` they are on disk when this returns. Blocks.
+
+        Raises:
+            OSError: the disk fails.
+        """
+        file_bytes, all_bytes = self._limits
+        make_folder(self._folder)
+        path = self._folder / f"{self._number:08d}.jsonl"
+        with path.open("ab") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+            if file.tell() >= file_bytes:
+                self._number += 1
+        if sync:
+            sync_folder(self._folder)
+        self._forget_oldest(all_bytes)
+
+    def _forget_oldest(self, all_bytes: int) -> None:
+        files = sorted(numbered_files(self._folder))
+        sizes = [path.stat().st_size for _, path in files]
+        while files[:-1] and (sum(sizes) > all_bytes or len(files) > _LINE_FILES_MOST):
+            files.pop(0)[1].unlink()
+            sizes.pop(0)
+
+
+def numbered_files(folder: Path) -> Iterator[tuple[int, Path]]:
+    """Return the files of lines in a folder with their numbers, in any order."""
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        if path.suffix == ".jsonl" and path.stem.isdigit():
+            yield int(path.stem), path
 
 
 def queries_without_config(folder: Path, known: Collection[str]) -> list[Path]:

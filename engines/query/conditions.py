@@ -45,20 +45,25 @@ def early(filters: Any, schema: pa.Schema) -> tuple[tuple[Predicate, ...], list[
     taken: list[Predicate] = []
     skipped: list[str] = []
     for expression in scala_items(filters):
-        try:
-            predicate = _predicate(expression)
-        except _NotEarlyError:
-            skipped.append(str(expression.sql()))
-            continue
-        if why_not_early(schema, predicate):
+        predicate = early_form(expression, schema)
+        if predicate is None:
             skipped.append(str(expression.sql()))
         else:
             taken.append(predicate)
     return tuple(taken), skipped
 
 
+def early_form(expression: Any, schema: pa.Schema) -> Predicate | None:
+    """Return the predicate that means the same as one condition; None if it cannot be evaluated early."""
+    try:
+        predicate = _predicate(expression)
+    except _NotEarlyError:
+        return None
+    return None if why_not_early(schema, predicate) else predicate
+
+
 def _predicate(expression: Any) -> Predicate:
-    kind = _kind(expression)
+    kind = kind_of(expression)
     if kind in _BOTH or kind == "Not":
         children = tuple(_predicate(child) for child in scala_items(expression.children()))
         return Predicate(op=_BOTH.get(kind, "not"), children=children)
@@ -76,7 +81,7 @@ def _comparison(expression: Any, kind: str) -> Predicate:
     if op is None:
         raise _NotEarlyError
     left, right = expression.left(), expression.right()
-    if _kind(left) == "Literal" and op in _FLIPPED:
+    if kind_of(left) == "Literal" and op in _FLIPPED:
         left, right, op = right, left, _FLIPPED[op]
     path = _exact_path(left)
     found = Predicate(op=op, column=path, value=_literal(right))
@@ -106,7 +111,7 @@ def _exact_path(expression: Any) -> tuple[str, ...]:
 
 
 def _path(expression: Any) -> tuple[str, ...]:
-    kind = _kind(expression)
+    kind = kind_of(expression)
     if kind == "AttributeReference":
         return (str(expression.name()),)
     if kind == "GetStructField":
@@ -115,7 +120,7 @@ def _path(expression: Any) -> tuple[str, ...]:
 
 
 def _literal(expression: Any) -> str | int | bool:
-    if _kind(expression) != "Literal" or str(expression.dataType().sql()).lower() not in _EXACT_TYPES:
+    if kind_of(expression) != "Literal" or str(expression.dataType().sql()).lower() not in _EXACT_TYPES:
         raise _NotEarlyError
     return _value(expression.value())
 
@@ -123,10 +128,11 @@ def _literal(expression: Any) -> str | int | bool:
 def _value(value: Any) -> str | int | bool:
     if isinstance(value, str | int | bool):
         return value
-    if value is not None and _kind(value) == "UTF8String":
+    if value is not None and kind_of(value) == "UTF8String":
         return str(value.toString())
     raise _NotEarlyError
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """Return the name of a JVM object's class, without its package."""
     return str(value.getClass().getSimpleName())

@@ -8,8 +8,6 @@ filters.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +22,11 @@ from pyspark.sql.types import StructType
 from engines.query import schemas
 from engines.query.conditions import early, scala_items
 from engines.query.keys import grouping_keys
+from engines.query.nodes import EMPTY, PlanNode, is_events, node_of
 from engines.query.reasons import why
+from engines.query.uses import uses_of
 from infra.messages import Predicate, QueryPlan
 
-_EMPTY = "events-empty"
 # Makes the empty relation as large as a stream in the planner's eyes, so that a join broadcasts its static side.
 _AS_LARGE_AS_A_STREAM = 1e12
 
@@ -57,20 +56,6 @@ class NotStreamingError(Exception):
     """The query does not read the view ``events``."""
 
 
-@dataclass(frozen=True)
-class _Node:
-    """A physical operator: its class name, its children, and the JVM's object."""
-
-    kind: str
-    children: tuple[_Node, ...]
-    jvm: Any
-
-    def walk(self) -> Iterator[_Node]:
-        yield self
-        for child in self.children:
-            yield from child.walk()
-
-
 def empty_events(session: SparkSession, schema: StructType, workdir: Path) -> DataFrame:
     """Return an empty relation that plans like a stream of events; for `analyse` only.
 
@@ -81,7 +66,7 @@ def empty_events(session: SparkSession, schema: StructType, workdir: Path) -> Da
     """
     session.conf.set("spark.sql.sources.fileCompressionFactor", str(_AS_LARGE_AS_A_STREAM))
     session.conf.set("spark.sql.parquet.inferTimestampNTZ.enabled", "false")
-    folder = workdir / _EMPTY
+    folder = workdir / EMPTY
     folder.mkdir(parents=True, exist_ok=True)
     # Python writes the file, not Spark: a Spark job would cost more than the whole analysis. Nobody reads the file.
     pq.write_table(schemas.arrow_of(schema).empty_table(), folder / "part-0.parquet")
@@ -99,14 +84,15 @@ def analyse(result: DataFrame, schema: StructType) -> QueryPlan:
     analysed = execution.analyzed()
     varying = _varying(result.sparkSession, analysed)
     try:
-        root = _node(execution.sparkPlan())
+        root = node_of(execution.sparkPlan())
     except (PySparkException, Py4JJavaError) as error:
         # Some streaming operators cannot be planned over a relation, but all hold state.
         return _with_keys(unreadable(why(error)), result.sparkSession, analysed, varying)
-    scans = [node for node in root.walk() if _reads_events(node)]
+    scans = [node for node in root.walk() if node.reads_events]
     subquery = execution.optimizedPlan().containsPattern(_pattern(result.sparkSession, "PLAN_EXPRESSION"))
     reason = _why_whole(root) or ("it has a subquery that is not a join" if subquery else "")
-    note, needed, predicates = _reads(scans, schemas.arrow_of(schema))
+    full = schemas.arrow_of(schema)
+    note, needed, predicates = _reads(scans, full)
     found = QueryPlan(
         switch_class="whole" if reason else "stateless",
         switchable=not reason and not varying,
@@ -115,6 +101,7 @@ def analyse(result: DataFrame, schema: StructType) -> QueryPlan:
         needed_schema=None if needed is None else schemas.serialised(needed),
         predicates=predicates,
         trim_note=note,
+        uses=uses_of(root, result.columns, full, predicates),
     )
     return _with_keys(found, result.sparkSession, analysed, varying) if reason else found
 
@@ -138,7 +125,7 @@ def _with_keys(found: QueryPlan, session: SparkSession, analysed: Any, varying: 
     elif analysed.containsPattern(_pattern(session, "PLAN_EXPRESSION")):
         why_not = "it has a subquery"
     else:
-        leaves = [_is_events(leaf) for leaf in scala_items(analysed.collectLeaves())]
+        leaves = [is_events(leaf) for leaf in scala_items(analysed.collectLeaves())]
         keys, why_not = grouping_keys(str(analysed.toJSON()), leaves)
     if keys:
         return msgspec.structs.replace(found, switch_class="keyed", keys=keys)
@@ -146,7 +133,7 @@ def _with_keys(found: QueryPlan, session: SparkSession, analysed: Any, varying: 
     return msgspec.structs.replace(found, reason=found.reason + more)
 
 
-def _reads(scans: list[_Node], full: pa.Schema) -> tuple[str, pa.Schema | None, tuple[Predicate, ...]]:
+def _reads(scans: list[PlanNode], full: pa.Schema) -> tuple[str, pa.Schema | None, tuple[Predicate, ...]]:
     if not scans:
         return "everything is sent, because the optimised plan reads no events at all", None, ()
     parts = [json.loads(scan.jvm.requiredSchema().json()) for scan in scans]
@@ -170,14 +157,14 @@ def _any_branch(branches: list[tuple[Predicate, ...]]) -> tuple[Predicate, ...]:
     return (Predicate(op="or", children=tuple(Predicate(op="and", children=branch) for branch in branches)),)
 
 
-def _why_whole(root: _Node) -> str:
+def _why_whole(root: PlanNode) -> str:
     return next((why for node in root.walk() if (why := _why_node_is_whole(node))), "")
 
 
-def _why_node_is_whole(node: _Node) -> str:
-    if not any(_reads_events(each) for each in node.walk()):
+def _why_node_is_whole(node: PlanNode) -> str:
+    if not any(each.reads_events for each in node.walk()):
         return ""
-    if node.kind in _UNARY or node.kind in _MOVES or _reads_events(node):
+    if node.kind in _UNARY or node.kind in _MOVES or node.reads_events:
         return ""
     if node.kind in _JOINS:
         return _why_join_is_whole(node)
@@ -185,8 +172,8 @@ def _why_node_is_whole(node: _Node) -> str:
     return plain or f"its plan has {node.kind.removesuffix('Exec')}, which may look at more than one event"
 
 
-def _why_join_is_whole(join: _Node) -> str:
-    left, right = (any(_reads_events(each) for each in child.walk()) for child in join.children)
+def _why_join_is_whole(join: PlanNode) -> str:
+    left, right = (any(each.reads_events for each in child.walk()) for child in join.children)
     kind = str(join.jvm.joinType().toString())
     if left and right:
         return "it joins events with events"
@@ -195,7 +182,7 @@ def _why_join_is_whole(join: _Node) -> str:
     return ""
 
 
-def _is_narrow(root: _Node, scans: list[_Node]) -> bool:
+def _is_narrow(root: PlanNode, scans: list[PlanNode]) -> bool:
     """Return whether each result row is made in the partition that holds its event."""
     if len(scans) != 1:
         return False
@@ -243,26 +230,6 @@ def _name_varying(expression: Any, current: Any, names: dict[str, None]) -> None
     if not below:
         name = str(expression.prettyName()).lower()
         names["a Python UDF declared nondeterministic" if "pythonudf" in name else name] = None
-
-
-def _node(jvm: Any) -> _Node:
-    children = tuple(_node(child) for child in scala_items(jvm.children()))
-    return _Node(kind=str(jvm.getClass().getSimpleName()), children=children, jvm=jvm)
-
-
-def _reads_events(node: _Node) -> bool:
-    return node.kind == "FileSourceScanExec" and _lies_in_events(node.jvm.relation())
-
-
-def _is_events(leaf: Any) -> bool:
-    """Return whether a leaf of an analysed plan is the relation of `empty_events`."""
-    return str(leaf.getClass().getSimpleName()) == "LogicalRelation" and _lies_in_events(leaf.relation())
-
-
-def _lies_in_events(relation: Any) -> bool:
-    if str(relation.getClass().getSimpleName()) != "HadoopFsRelation":
-        return False
-    return any(str(path.toString()).endswith(f"/{_EMPTY}") for path in scala_items(relation.location().rootPaths()))
 
 
 def _pattern(session: SparkSession, name: str) -> Any:

@@ -24,9 +24,12 @@ from gateway.config.words.fields import (
     refuse,
 )
 from gateway.config.words.units import duration_s, share_fraction
+from infra.link.frames import MAX_PAYLOAD_BYTES
 from policies.failures.restarts import RestartTerms
 
 Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
+# What a token or an encrypted value takes besides the value, as Base64, with the text around it; Base64 takes a third.
+_SEAL_BYTES = 64
 
 
 class QosConfig(Section):
@@ -87,11 +90,25 @@ def _word_or_codecs(value: object) -> object:
 
 
 class PayloadConfig(Section):
-    """How an event is reduced in size before it crosses the WAN."""
+    """How an event is reduced in size before it crosses the WAN, and which fields never cross it in clear.
+
+    Attributes:
+        private: fields that never leave home.
+        tokenize: fields of which tokens are sent; equal values have equal tokens.
+        encrypt: fields that are sent encrypted.
+    """
 
     trim: bool = True
     filter: bool = True
     compress: Annotated[Literal["none", "auto"] | dict[str, Codec], BeforeValidator(_word_or_codecs)] = "auto"
+    private: tuple[str, ...] = ()
+    tokenize: tuple[str, ...] = ()
+    encrypt: tuple[str, ...] = ()
+
+    @property
+    def protected(self) -> dict[str, tuple[str, ...]]:
+        """Return the fields that are never sent in clear, by the option that protects them."""
+        return {"private": self.private, "tokenize": self.tokenize, "encrypt": self.encrypt}
 
 
 class OrderConfig(Section):
@@ -175,6 +192,8 @@ class QueryConfig(Checked):
     CHECKS = (
         ("_text_findings", ("sql", "function")),
         ("_column_findings", ("schema_ddl", "payload", "order", "source")),
+        ("_protection_findings", ("schema_ddl", "payload")),
+        ("_sealed_size_findings", ("payload", "runs")),
         ("_threshold_findings", ("switching", "qos")),
         ("_circle_findings", ("source", "sink")),
     )
@@ -242,6 +261,30 @@ class QueryConfig(Checked):
             if (what := _column_problem(columns, name, kind)) is not None
         ]
 
+    def _protection_findings(self) -> list[Finding]:
+        columns, seen, findings = top_level_columns(self.schema_ddl), dict[str, str](), list[Finding]()
+        for option, names in self.payload.protected.items():
+            for name in names:
+                what = _column_problem(columns, name, "")
+                if what is None and option != "private" and not _is_sealable(columns[name]):
+                    what = f'column "{name}" is {columns[name]}; {option} is for STRING and BINARY: make it private'
+                if what is None and name in seen:
+                    what = f'"{name}" is also in {seen[name]}; a field has one protection, remove it from one of them'
+                seen[name] = option
+                findings += [Finding(key=("payload", option), what=what)] if what else []
+        return findings
+
+    def _sealed_size_findings(self) -> list[Finding]:
+        sealed = len(self.payload.tokenize) + len(self.payload.encrypt)
+        most_bytes = self.runs.max_bytes * 4 // 3 + self.runs.max_events * sealed * _SEAL_BYTES
+        if not sealed or most_bytes <= MAX_PAYLOAD_BYTES:
+            return []
+        what = (
+            f"a run of {self.runs.max_events} events and {self.runs.max_bytes} bytes may take {most_bytes} bytes as "
+            f"tokens or encrypted, but a link carries {MAX_PAYLOAD_BYTES} at a time: lower max_bytes or max_events"
+        )
+        return [Finding(key=("runs",), what=what)]
+
     def _threshold_findings(self) -> list[Finding]:
         limits, findings = self.thresholds, []
         if limits.start_vm_above_s <= limits.send_above_s:
@@ -257,6 +300,11 @@ class QueryConfig(Checked):
             )
             findings.append(Finding(key=("switching", "keep_vm_above"), what=what))
         return findings
+
+
+def _is_sealable(kind: str) -> bool:
+    # A collation compares texts in its own way, which tokens do not follow.
+    return kind.split()[0] in ("STRING", "BINARY") and "COLLATE" not in kind.split()
 
 
 def _column_problem(columns: dict[str, str], name: str, kind: str) -> str | None:

@@ -3,38 +3,61 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import shutil
 from collections.abc import Callable
 from copy import copy
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 
 from engines.query.code import query_hash
 from gateway.config.models import PayloadConfig, QueryConfig
-from gateway.hosts.connection import Connection
+from gateway.hosts.connection import Connection, QueryRefusedError
+from gateway.query.audit import AuditLog
+from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.flow.lane import Lane, LaneOwner
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.identity import Identity, checkpoints
 from infra.clock import Clock
-from infra.messages import Completed, Credit, IsolatingMessage, OpenQuery, Predicate, QueryFailed, QueryReady
+from infra.link.keys.secret_files import create_private
+from infra.messages import Completed, Credit, IsolatingMessage, OpenQuery, QueryFailed, QueryPlan, QueryReady
 from infra.payload import CodecPolicy, Encoder
+from infra.payload.sealing import SECRET_BYTES, FieldKeys
 from infra.threads import run_to_end
 from policies.signals import HOME
 
 _OPEN_DEADLINE_S = 120.0
+KEY: Final = "fields.key"
+"""Within a query's folder: the secret of its sealed fields."""
+AUDIT: Final = "audit"
+"""Within a query's folder: its audit log."""
 
 
 class Opening:
-    """A query that is open on one host: the host's answer, and the lane once there is one."""
+    """A query that is open on one host: the host's answer, and the lane once there is one.
+
+    Args:
+        connection: to the host.
+        payload: the query's config.
+        on_failed: see ``Opener``.
+
+    Attributes:
+        ready: the host's answer.
+        crossing: what of the query may be sent to a VM.
+        keys: of sealed fields; None if there are none.
+    """
 
     def __init__(self, connection: Connection, payload: PayloadConfig, on_failed: Callable[[str, str], None]) -> None:
         self._connection = connection
         self._payload = payload
         self._on_failed = on_failed
         self._lane: Lane | None = None
+        self.keys: FieldKeys | None = None
         self.ready: QueryReady
+        self.crossing: Crossing
 
     def on_message(self, said: Completed | Credit | IsolatingMessage | QueryFailed, payload: bytes) -> None:
         """Process a message of the host about the query."""
@@ -43,22 +66,33 @@ class Opening:
         elif isinstance(said, QueryFailed):
             self._on_failed(self._connection.name, said.reason)
 
+    def opened(self, ready: QueryReady) -> None:
+        """Take the host's answer."""
+        self.ready = ready
+        self._schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
+        self.crossing = crossing_of(self._payload, ready.plan, self._schema)
+
+    @property
+    def plan(self) -> QueryPlan:
+        """The plan, which may not be switched if protected fields prevent it."""
+        return self.crossing.applied_to(self.ready.plan)
+
     def lane(self, owner: LaneOwner, clock: Clock) -> Lane:
         """Return the lane, which receives messages from now on."""
-        home = self._connection.name == HOME
-        codecs = CodecPolicy.parse("none" if home else self._payload.compress)
-        encoder, predicates = self._encoder(codecs, home=home)
-        self._lane = Lane(self._connection, self.ready, encoder, predicates, codecs, owner, clock)
+        if self._connection.name == HOME:
+            codecs = CodecPolicy.parse("none")
+            encoder = Encoder(self._schema, codecs=codecs)
+            self._lane = Lane(self._connection, self.ready, encoder, (), codecs, owner, clock)
+        else:
+            self._lane = self._lane_away(owner, clock)
         return self._lane
 
-    def _encoder(self, codecs: CodecPolicy, *, home: bool) -> tuple[Encoder, tuple[Predicate, ...]]:
-        schema = pa.ipc.read_schema(pa.py_buffer(self.ready.input_schema))
-        said, plan = self._payload, self.ready.plan
-        if home:
-            return Encoder(schema, codecs=codecs), ()
-        needed = pa.ipc.read_schema(pa.py_buffer(plan.needed_schema)) if said.trim and plan.needed_schema else None
-        predicates = plan.predicates if said.filter else ()
-        return Encoder(schema, needed=needed, predicates=predicates, codecs=codecs), predicates
+    def _lane_away(self, owner: LaneOwner, clock: Clock) -> Lane:
+        codecs = CodecPolicy.parse(self._payload.compress).without_dictionaries(self.crossing.sealed)
+        predicates = self.ready.plan.predicates if self._payload.filter else ()
+        seals, of_results = self.crossing.seals(self.keys)
+        encoder = Encoder(self._schema, needed=self.crossing.sent, predicates=predicates, codecs=codecs, seals=seals)
+        return Lane(self._connection, self.ready, encoder, predicates, codecs, owner, clock, of_results)
 
 
 def definition_of(name: str, config: QueryConfig, code_path: str) -> OpenQuery:
@@ -82,14 +116,23 @@ class Opener:
         config: the query's config.
         folder: its part of the state_dir.
         code_path: the folder of the user's functions, or empty.
+        clock: time, for the audit log.
         on_failed: called with (lane, reason) when the query fails on a host before it has a lane.
     """
 
     def __init__(
-        self, name: str, config: QueryConfig, folder: Path, code_path: str, on_failed: Callable[[str, str], None]
+        self,
+        name: str,
+        config: QueryConfig,
+        folder: Path,
+        code_path: str,
+        clock: Clock,
+        on_failed: Callable[[str, str], None],
     ) -> None:
         self._config = config
         self._folder = folder
+        self._clock = clock
+        self._audit = AuditLog(folder / AUDIT)
         self._on_failed = on_failed
         self.definition = definition_of(name, config, code_path)
 
@@ -100,7 +143,14 @@ class Opener:
         return other
 
     async def open_at(self, connection: Connection, identity: Identity) -> Opening:
-        """Open the query; see ``Connection.open_query`` for errors."""
+        """Open the query; on a VM, first note in the audit log what it may get.
+
+        Raises:
+            QueryRefusedError: as ``Connection.open_query`` does; on a VM also if protected fields keep the query at
+                home, or if the audit log or the keys cannot be written.
+            LinkLost: the link was lost.
+            TimeoutError: no answer in time.
+        """
         home = connection.name == HOME
         compressed = not home and self._config.payload.compress != "none"
         message = msgspec.structs.replace(
@@ -115,8 +165,27 @@ class Opener:
         )
         opening = Opening(connection, self._config.payload, self._on_failed)
         # The listener is set before the answer, so that it misses no message right after it.
-        opening.ready = await connection.open_query(message, opening.on_message, _OPEN_DEADLINE_S)
+        opening.opened(await connection.open_query(message, opening.on_message, _OPEN_DEADLINE_S))
+        if not home:
+            try:
+                await run_to_end(lambda: self._allow(opening, connection.name, identity.epoch))
+            except QueryRefusedError:
+                await connection.close_query(message.query, message.epoch)
+                raise
         return opening
+
+    def _allow(self, opening: Opening, vm: str, epoch: int) -> None:
+        """Prepare what leaves for a VM: the keys, and a line in the audit log. Blocks."""
+        crossing, name = opening.crossing, self.definition.query
+        if crossing.reason:
+            raise QueryRefusedError(f"{name} stays at home: {crossing.reason}")
+        try:
+            if crossing.sealed:
+                secret = create_private(self._folder / KEY, secrets.token_bytes(SECRET_BYTES))
+                opening.keys = FieldKeys(secret, name)
+            self._audit.note(self._clock.wall(), name, vm, epoch, crossing.forms)
+        except (OSError, ValueError) as error:
+            raise QueryRefusedError(f"{name} stays at home: {self._folder}: {error}") from error
 
     async def warm(self, connection: Connection, code_hash: str | None = None) -> None:
         """Run the query once without events on a host where it is not open, and remove it there.

@@ -8,6 +8,7 @@ from gateway.query.flow.ingress import Ingress
 from gateway.query.flow.lane import Lane
 from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.runlog import RunLog
+from infra.messages import QueryPlan
 
 
 class BrokenQueryError(Exception):
@@ -23,17 +24,32 @@ class LaneFailedError(Exception):
 
 
 class QueryState:
-    """Reads a query's state from its parts; ``pipeline`` and ``ingress`` exist while it is open."""
+    """Reads a query's state from its parts; ``pipeline`` and ``ingress`` exist while it is open, ``plan`` once it was."""
 
     pipeline: Pipeline
     ingress: Ingress
     _log: RunLog
     _started: bool
+    plan: QueryPlan | None
 
     @property
     def started(self) -> bool:
         """Whether it is open: between ``start`` and ``stop``."""
         return self._started
+
+    @property
+    def _stateful(self) -> bool:
+        return self.plan is not None and self.plan.stateful
+
+    @property
+    def switchable(self) -> bool:
+        """Whether cloud lanes may be used."""
+        return self.plan is not None and self.plan.switchable and not self._stateful
+
+    @property
+    def stays_home(self) -> str:
+        """Why its plan or its protected fields keep it at home; empty if it may be switched or is not open yet."""
+        return "" if self.plan is None or self.switchable else self.plan.reason
 
     @property
     def lanes(self) -> Mapping[str, Lane]:

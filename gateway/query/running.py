@@ -93,7 +93,7 @@ class RunningQuery(QueryState):
         self.on_run: Callable[[str, Run], None] | None = None
         self.config = config
         self._folder = folder
-        self._opener = Opener(name, config, folder, code_path, self.on_failed)
+        self._opener = Opener(name, config, folder, code_path, clock, self.on_failed)
         self._profiler = profiler
         self._clock = clock
         self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write, fleet)
@@ -150,7 +150,7 @@ class RunningQuery(QueryState):
     async def _open_all(self, opening: Opening, undo: AsyncExitStack) -> None:
         """Open the sink, the log and the source, and let events flow; ``undo`` gets the callbacks that close them."""
         ready = opening.ready
-        self.plan = ready.plan
+        self.plan = opening.plan
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
         sink = await self._endpoints.open_sink(self._identity, undo, stateful=self._stateful)
         log = self._log = await self._endpoints.open_log(self._identity, sink.committed, undo)
@@ -327,15 +327,6 @@ class RunningQuery(QueryState):
         return self.pipeline.trouble or self.ingress.trouble
 
     # ------------------------------------------------------------------------------------------------------- lanes
-
-    @property
-    def _stateful(self) -> bool:
-        return self.plan is not None and self.plan.stateful
-
-    @property
-    def switchable(self) -> bool:
-        """Whether cloud lanes may be used."""
-        return self.plan is not None and self.plan.switchable and not self._stateful
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Use these shares from now on, also after the next start."""

@@ -69,6 +69,7 @@ def _query(supervisor: Supervisor, latency_s: float) -> dict[str, object]:
         "shed": query.shed_events,
         "shed_share": query.shed_share,
         "share_to_cloud": query.cloud_share,
+        "stays_home": query.stays_home,
         "latency_s": latency_s,
         "mean_latency_s": query.tally.latency.mean_s,
         "median_latency_s": query.tally.latency.quantile_s(0.5),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -15,6 +15,7 @@ from infra.payload.codecs.dictionaries import NewDictionary
 from infra.payload.codecs.packer import FieldPacker
 from infra.payload.codecs.policy import CodecPolicy
 from infra.payload.predicates import keep_mask, why_not_early
+from infra.payload.sealing import Seal
 
 
 class Encoded(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,12 +36,13 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class _Sent:
-    """A field that crosses the WAN: its place in the full schema, its members, its packer."""
+    """A field that crosses the WAN: its place in the full schema, its members, its packer, its seal if it has one."""
 
     column: int
     name: str
     kept: bytes
     packer: FieldPacker
+    seal: Seal | None
 
 
 class Encoder:
@@ -51,6 +53,7 @@ class Encoder:
         needed: the columns (nested members pruned) that the query reads; None sends all.
         predicates: conditions, all of which a row must meet to be sent; they may read columns that are not sent.
         codecs: how fields are packed.
+        seals: what replaces the values of these columns, after the predicates were evaluated.
 
     Raises:
         ValueError: ``needed``, a predicate or a codec names a column that ``schema`` does not have.
@@ -63,6 +66,7 @@ class Encoder:
         needed: pa.Schema | None = None,
         predicates: tuple[Predicate, ...] = (),
         codecs: CodecPolicy,
+        seals: Mapping[str, Seal] | None = None,
     ) -> None:
         body.check_schema(schema)
         codecs.check_fields(schema.names)
@@ -72,7 +76,7 @@ class Encoder:
         self._schema = schema
         self._fingerprint = body.fingerprint(schema)
         self._predicates = predicates
-        self._sent = tuple(_fields_to_send(schema, schema if needed is None else needed, codecs))
+        self._sent = tuple(_fields_to_send(schema, schema if needed is None else needed, codecs, seals or {}))
         self._announced: dict[str, NewDictionary] = {}
 
     def encode(self, batch: pa.RecordBatch) -> Encoded:
@@ -91,6 +95,7 @@ class Encoder:
         for sent in self._sent if rows else ():
             column = trim.prune(batch.column(sent.column), sent.kept)
             column = column if selected is None else column.filter(selected)
+            column = column if sent.seal is None else sent.seal.seal(column)
             if column.null_count == rows:
                 continue
             field, packed, dictionary = self._pack(sent, column)
@@ -138,7 +143,9 @@ class Encoder:
         return header, packed, used if is_new else None
 
 
-def _fields_to_send(schema: pa.Schema, needed: pa.Schema, codecs: CodecPolicy) -> Iterator[_Sent]:
+def _fields_to_send(
+    schema: pa.Schema, needed: pa.Schema, codecs: CodecPolicy, seals: Mapping[str, Seal]
+) -> Iterator[_Sent]:
     unknown = [name for name in needed.names if schema.get_field_index(name) < 0]
     if unknown:
         raise ValueError(f"needed columns {unknown} are not in the input's schema ({schema.names})")
@@ -146,4 +153,4 @@ def _fields_to_send(schema: pa.Schema, needed: pa.Schema, codecs: CodecPolicy) -
         at = needed.get_field_index(field.name)
         if at >= 0:
             kept = trim.kept_members(field.type, needed.field(at).type, field.name)
-            yield _Sent(column, field.name, kept, FieldPacker(field.name, codecs))
+            yield _Sent(column, field.name, kept, FieldPacker(field.name, codecs), seals.get(field.name))

@@ -11,7 +11,7 @@ from gateway.config import QueryConfig
 from gateway.config.models import PayloadConfig
 from gateway.config.sites import GatewayConfig
 from gateway.views.check import checking
-from infra.messages import Predicate, QueryPlan
+from infra.messages import ColumnUse, Predicate, QueryPlan
 
 STATELESS = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
 
@@ -105,6 +105,30 @@ def test_columns_name_nested_fields() -> None:
     needed = plan(needed_schema=kept.serialize().to_pybytes())
     assert checking.columns_text(PayloadConfig(), needed) == "id, user(name)"
     assert checking.columns_text(PayloadConfig(trim=False), needed) == "all (trim is off)"
+
+
+EVENTS = pa.schema([("id", pa.string()), ("body", pa.string()), ("n", pa.int32())])
+USES = (ColumnUse(column="id", copies=("id",)), ColumnUse(column="body", other="upper(body)"))
+
+
+def explained(**payload: list[str]) -> dict[str, str]:
+    found = plan(needed_schema=EVENTS.remove(2).serialize().to_pybytes(), uses=USES)
+    said = query(schema="id STRING, body STRING, n INT", payload=payload)
+    return dict(checking.explain(said, checking.Analysed(plan=found, events=EVENTS), 1))
+
+
+def test_the_form_of_each_column_is_shown() -> None:
+    assert explained(encrypt=["id"])["columns sent"] == "id (encrypted), body"
+    assert explained(tokenize=["id"], private=["n"])["columns sent"] == "id (tokens), body; never n"
+    assert explained()["columns sent"] == "id, body"
+
+
+def test_protected_fields_that_keep_a_query_at_home_are_named() -> None:
+    lines = explained(encrypt=["body"])
+    reason = "its plan reads body, which is encrypted: upper(body)"
+    assert lines["class"] == f"stateless, but {reason}"
+    assert lines["switching"] == f"stays at home: {reason}"
+    assert "columns sent" not in lines
 
 
 def test_a_plan_that_cannot_be_read_sends_all_and_says_why() -> None:

@@ -39,6 +39,7 @@ def test_query_defaults(config: Config) -> None:
     assert query.sink.format == "jsonl"
     assert (query.switching.mode, query.switching.share) == ("auto", "auto")
     assert (query.payload.trim, query.payload.filter, query.payload.compress) == (True, True, "auto")
+    assert (query.payload.private, query.payload.tokenize, query.payload.encrypt) == ((), (), ())
     assert query.order is not None
     assert (query.order.by, query.order.flush_s) == ("arrival", 30.0)
     assert query.policy.type == "reactive"

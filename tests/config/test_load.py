@@ -98,6 +98,12 @@ def test_a_mistake_is_answered_with_line_and_remedy(
         ("drift: strikt", "drift", 'did you mean "strict"'),
         ("payload: {compress: {body: zip}}", "payload.compress.body", "zstd-dict"),
         ("payload: {compress: {bdy: zstd}}", "payload.compress.bdy", "not a column"),
+        ("payload: {private: [bdy]}", "payload.private", '"bdy" is not a column of schema'),
+        ("payload: {encrypt: [sent]}", "payload.encrypt", '"sent" is TIMESTAMP; encrypt is for STRING and BINARY'),
+        ("payload: {tokenize: [to]}", "payload.tokenize", "make it private"),
+        ("payload: {encrypt: [id, id]}", "payload.encrypt", "is also in encrypt; a field has one protection"),
+        ("payload: {private: [id], tokenize: [id]}", "payload.tokenize", "is also in private"),
+        ("payload: {encrypt: body}", "payload.encrypt", "tuple"),
         ("order: {by: body}", "order.by", "must be TIMESTAMP"),
         ("order: false", "order", "must hold keys"),
         ("order:", "order", "write {by: arrival} or off"),
@@ -122,6 +128,14 @@ def test_a_mistake_in_a_query_is_answered(write: Write, extra: str, key: str, sa
     found = problems(write((QOS, f"{QOS}\n    {extra}")))
     assert [(where, what) for where, what, _ in found] == [(16, f"queries.first.{key}")]
     assert says in found[0][2]
+
+
+def test_runs_that_no_link_carries_once_they_are_sealed_are_answered(write: Write) -> None:
+    more = "payload: {encrypt: [id]}\n    runs: {max_bytes: 64MiB}"
+    ((line, key, says),) = problems(write((QOS, f"{QOS}\n    {more}")))
+    assert (line, key) == (17, "queries.first.runs")
+    assert "a link carries 67108864 at a time: lower max_bytes" in says
+    assert load(write((QOS, f"{QOS}\n    {more.replace('encrypt', 'private')}")), {}).queries["first"].runs.max_events
 
 
 def test_order_off_and_an_upstream_do_not_go_together(write: Write) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -91,18 +92,25 @@ def test_events_out_of_order_stay_home_and_the_answers_hold(tmp_path: Path, stat
     assert gateway.rows("disordered") == expected_rows(shuffled)
 
 
-def test_two_queries_share_one_vm(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
+def test_two_queries_share_one_vm_one_of_them_with_protected_fields(
+    tmp_path: Path, state_dir: Path, mails: list[Mail]
+) -> None:
     write_mail(tmp_path / "mail.jsonl", mails)
     queries: dict[str, Any] = {
         name: email_query(tmp_path, tmp_path / "mail.jsonl", name, replay={"rate": "200/s"}, switching=EAGER)
         for name in ("first", "second")
     }
+    queries["second"]["payload"] = {"encrypt": ["sender"], "tokenize": ["message_id"], "private": ["sent", "cc"]}
     gateway = Gateway(tmp_path, state_dir, queries)
     gateway.run_until_drained()
     assert gateway.rows("first") == gateway.rows("second") == expected_rows(mails)
     totals = gateway.totals()
     assert totals["vms"]["started"] == totals["vms"]["stopped"] == 1
     assert "query='" in gateway.log.read_text()
+    assert re.search(r"second: {[^}]*'vm-[^}]*} events by lane", gateway.log.read_text())
+    ((line, *_),) = [path.read_text().splitlines() for path in (state_dir / "queries/second/audit").iterdir()]
+    sealed = {"message_id": "tokens", "sender": "encrypted"}
+    assert json.loads(line)["fields"] == {**sealed, "to": "clear", "subject": "clear", "body": "clear"}
 
 
 def test_a_second_gateway_on_the_same_state_is_refused(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:

@@ -68,7 +68,7 @@ class Query(FakeQuery):
         self.said = said
         self.plan = QueryPlan(switch_class="stateless", switchable=True, narrow=True)
         self.drained = self._idle = False
-        self.trouble = ""
+        self.trouble = self.stays_home = ""
         self.shed_events = 0
         self.shed_share = self.cloud_share = 0.0
         self.dead_letters = SimpleNamespace(count=0)

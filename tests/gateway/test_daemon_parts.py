@@ -133,6 +133,15 @@ async def test_a_query_that_fails_is_opened_again_on_the_same_host(site: Site, t
     assert await running == 0
 
 
+async def test_the_status_says_what_keeps_a_query_at_home(site: Site) -> None:
+    site.query.stays_home = "its results contain text, which is private"
+    running = asyncio.create_task(site.daemon.run(True, None))
+    await until(lambda: site.daemon.phase == "running")
+    assert json.loads(site.daemon.status())["queries"]["words"]["stays_home"] == site.query.stays_home
+    site.query.drained = site.query.idle = True
+    assert await running == 0
+
+
 async def test_until_drained_ends_with_a_failure_where_a_query_fails_again_and_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

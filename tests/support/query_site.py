@@ -41,12 +41,21 @@ class Engine:
     """A host that answers each run with its rows, each with the SQL of the query that it was sent to.
 
     A query is stateful if its SQL begins with "COUNT"; its state is lost with the host. ``silent``: runs are not
-    answered. ``answers``: says for each run whether it is answered.
+    answered. ``answers``: says for each run whether it is answered. ``copies``: its plan, if the results are the rows
+    themselves.
     """
 
-    def __init__(self, *, silent: bool = False, answers: Callable[[RunMessage], bool] = lambda _: True) -> None:
-        self.host = FakeHost("home")
+    def __init__(
+        self,
+        name: str = "home",
+        *,
+        silent: bool = False,
+        answers: Callable[[RunMessage], bool] = lambda _: True,
+        copies: QueryPlan | None = None,
+    ) -> None:
+        self.host = FakeHost(name)
         self.silent = silent
+        self._copies = copies
         self._answers = answers
         self.opened: dict[int, OpenQuery] = {}
         self._encoder = Encoder(RESULT, codecs=CodecPolicy.parse("none"))
@@ -80,7 +89,7 @@ class Engine:
             epoch=asked.epoch,
             input_schema=INPUT.serialize().to_pybytes(),
             result_schema=RESULT.serialize().to_pybytes(),
-            plan=WHOLE if stateful else STATELESS,
+            plan=WHOLE if stateful else self._copies or STATELESS,
             credit_bytes=1 << 20,
             resume_seq=asked.begin_seq if stateful else 0,
             resume_end_seq=asked.begin_seq if stateful else 0,
@@ -92,7 +101,7 @@ class Engine:
         if self.silent or not self._answers(run):
             return
         sql = self.opened[run.epoch].sql
-        rows = [{"id": row["id"], "lane": sql} for row in self.host.decoded(payload)]
+        rows = [{"id": row["id"], "lane": row["text"] if self._copies else sql} for row in self.host.decoded(payload)]
         batch = self._encoder.encode(pa.RecordBatch.from_pylist(rows, schema=RESULT))
         message = Completed(
             query="q",

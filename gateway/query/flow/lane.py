@@ -6,7 +6,7 @@ It keeps no runs. The exchange decides which run it gets, when it is sent, and w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -31,6 +31,7 @@ from infra.messages import (
     RunMessage,
 )
 from infra.payload import CodecPolicy, Decoder, Encoded, Encoder, kept_rows
+from infra.payload.sealing import UnsealableSeal, unsealed
 
 # If a send took longer than this, the link delayed it, so its time shows the link's rate.
 _HELD_BACK_S = 0.02
@@ -93,6 +94,7 @@ class Lane:
         codecs: how ``encoder`` packs; gets the link's measured rate.
         owner: receives the lane's events.
         clock: time.
+        seals: of the result columns that come back sealed.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Lane:
         codecs: CodecPolicy,
         owner: LaneOwner,
         clock: Clock,
+        seals: Mapping[str, UnsealableSeal] | None = None,
     ) -> None:
         self.name = connection.name
         self.connection = connection
@@ -115,6 +118,7 @@ class Lane:
         self._codecs = codecs
         self._result_schema = pa.ipc.read_schema(pa.py_buffer(ready.result_schema))
         self._decoder = Decoder(self._result_schema)
+        self._seals = seals or {}
         self._owner = owner
         self._clock = clock
         self._orders: asyncio.Queue[Pack[Run] | Send] = asyncio.Queue()
@@ -232,7 +236,7 @@ class Lane:
                 self._owner.on_failed(self.name, message.reason)
             case Completed():
                 first, last = message.first_seq, message.last_seq
-                results, poison = self._decoder.decode(payload), self._poison_seqs(message)
+                results, poison = unsealed(self._decoder.decode(payload), self._seals), self._poison_seqs(message)
                 self._take(Answer(self.name, first, last, results, poison, message.batch_id, message.batch_s))
 
     def _report(self, event: LaneEvent) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from gateway.config.models import (
 )
 from gateway.config.sites import GatewayConfig
 from gateway.config.words import units
+from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.handover import why_it_stays
 from infra.messages import OpenQuery, Predicate, QueryPlan
 
@@ -35,10 +36,11 @@ _WORDED = {"starts_with": "starts with", "ends_with": "ends with", "contains": "
 class Analysed:
     """Spark's analysis of a query: ``plan`` and ``results``, or why it would not be started (``refusal``).
 
-    ``files`` are the tables that it reads from this machine's disk.
+    ``events`` is the schema of its input; ``files`` are the tables that it reads from this machine's disk.
     """
 
     plan: QueryPlan | None = None
+    events: pa.Schema = field(default_factory=lambda: pa.schema([]))
     results: pa.Schema | None = None
     refusal: str = ""
     files: tuple[str, ...] = ()
@@ -73,7 +75,9 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
                 understood = understand(session, opening(name, query, code_path))
                 files = check_streams(understood)
                 refusal = why_no_state_there(config.private.spark.master, name, understood.plan)
-                found[name] = Analysed(understood.plan, understood.result_schema, refusal, files)
+                found[name] = Analysed(
+                    understood.plan, understood.input_schema, understood.result_schema, refusal, files
+                )
             except RefusedError as error:
                 found[name] = Analysed(refusal=str(error))
     finally:
@@ -107,11 +111,13 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, master: str = "lo
     plan = found.plan
     if plan is None:
         raise ValueError("a refused query has nothing to explain")
-    away = goes_away(query, plan, max_vms)
-    yield "class", class_text(plan)
+    crossing = crossing_of(query.payload, plan, found.events)
+    away = goes_away(query, plan, max_vms) or (f"stays at home: {crossing.reason}" if crossing.reason else "")
+    yield "class", class_text(crossing.applied_to(plan))
     yield "switching", away or f"mode {query.switching.mode}, share {_share_text(query)}"
     if not away:
-        yield "columns sent", columns_text(query.payload, plan)
+        protects = any(query.payload.protected.values())
+        yield "columns sent", forms_text(query.payload, crossing) if protects else columns_text(query.payload, plan)
         yield "rows sent", rows_text(query.payload, plan)
         yield "codecs", codecs_text(query.payload)
         yield "thresholds", thresholds_text(query.thresholds)
@@ -178,6 +184,17 @@ def columns_text(payload: PayloadConfig, plan: QueryPlan) -> str:
         return f"all: {plan.trim_note}"
     needed = pa.ipc.read_schema(pa.py_buffer(plan.needed_schema))
     return ", ".join(_column_text(field) for field in needed) or "none, only the number of rows"
+
+
+def forms_text(payload: PayloadConfig, crossing: Crossing) -> str:
+    """Return which columns of a query with protected fields cross the WAN, and in which form unless in clear."""
+    sent = [
+        _column_text(column) + ("" if (form := crossing.forms[column.name]) == "clear" else f" ({form})")
+        for column in crossing.sent
+    ]
+    kept = [name for name in payload.private if name not in crossing.forms]
+    never = f"; never {', '.join(kept)}" if kept else ""
+    return (", ".join(sent) or "none, only the number of rows") + never
 
 
 def _column_text(field: pa.Field) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.views.why.linewriter import LineWriter, numbered_files
+from gateway.views.why.linewriter import LineWriter
+from infra.statefiles import numbered_files
 from policies.signals import Command, Decision, DrainVm, Event, SetRoute, SetShed, StartVm, TerminateVm, VmReady
 
 FILE_BYTES = 4_000_000

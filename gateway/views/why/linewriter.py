@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from infra.statefiles import LineFiles
 from infra.threads import run_to_end
 
 _LOG = logging.getLogger(__name__)
-_FILES_MOST = 256
 _WAITING_MOST = 10_000
 
 
@@ -25,19 +25,16 @@ class LineWriter:
         folder: of the files.
         what: what the lines are, for the log.
         encode: converts what is added to a line; called on a thread, so what is added must not change.
-        limits: the size at which a file is closed, and the total size above which the oldest is removed.
+        limits: see ``LineFiles``.
     """
 
     def __init__(self, folder: Path, what: str, encode: Callable[[Any], bytes], limits: tuple[int, int]) -> None:
-        self._folder = folder
         self._what = what
         self._encode = encode
-        self._limits = limits
         self._waiting: list[Any] = []
         self._dropped = 0
         self._writing: asyncio.Task[None] | None = None
-        # A new file for each gateway: the last line of the previous one may be torn.
-        self._number = 1 + max((number for number, _ in numbered_files(folder)), default=0)
+        self._files = LineFiles(folder, limits)
 
     def add(self, line: object) -> None:
         """Add a line; if too many wait, the oldest are dropped."""
@@ -67,28 +64,4 @@ class LineWriter:
             self._dropped = 0
 
     def _append(self, lines: list[Any]) -> None:
-        data = b"".join(self._encode(line) + b"\n" for line in lines)
-        file_bytes, all_bytes = self._limits
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{self._number:08d}.jsonl"
-        with path.open("ab") as file:
-            file.write(data)
-            if file.tell() >= file_bytes:
-                self._number += 1
-        self._forget_oldest(all_bytes)
-
-    def _forget_oldest(self, all_bytes: int) -> None:
-        files = sorted(numbered_files(self._folder))
-        sizes = [path.stat().st_size for _, path in files]
-        while files[:-1] and (sum(sizes) > all_bytes or len(files) > _FILES_MOST):
-            files.pop(0)[1].unlink()
-            sizes.pop(0)
-
-
-def numbered_files(folder: Path) -> Iterator[tuple[int, Path]]:
-    """Return the files of a folder with their numbers, in any order."""
-    if not folder.is_dir():
-        return
-    for path in folder.iterdir():
-        if path.suffix == ".jsonl" and path.stem.isdigit():
-            yield int(path.stem), path
+        self._files.append(b"".join(self._encode(line) + b"\n" for line in lines))

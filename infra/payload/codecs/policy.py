@@ -56,6 +56,14 @@ class CodecPolicy:
         """Return the codec of a top-level field, or ``auto``."""
         return self._fields.get(field, self._default)
 
+    def without_dictionaries(self, fields: Iterable[str]) -> CodecPolicy:
+        """Return a policy for which ``zstd`` replaces ``auto`` and ``zstd-dict`` in some fields.
+
+        Ciphertext has no common strings for a dictionary, and ``auto`` would measure that again and again.
+        """
+        plain: dict[str, Mode] = {name: "zstd" for name in fields if self.mode(name) in ("auto", "zstd-dict")}
+        return CodecPolicy(self._default, {**self._fields, **plain}, clock=self.clock)
+
     def check_fields(self, names: Iterable[str]) -> None:
         """Raise ValueError when the policy names a field that is not among ``names``."""
         known = list(names)

@@ -1,0 +1,49 @@
+"""The operators of a physical plan, and which of them read the query's events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from engines.query.conditions import kind_of, scala_items
+
+EMPTY = "events-empty"
+"""The folder of the empty relation that stands for the events."""
+
+
+@dataclass(frozen=True)
+class PlanNode:
+    """A physical operator: its class name, its children, and the JVM's object."""
+
+    kind: str
+    children: tuple[PlanNode, ...]
+    jvm: Any
+
+    def walk(self) -> Iterator[PlanNode]:
+        """Yield this operator and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    @property
+    def reads_events(self) -> bool:
+        """Whether it is the scan of the events."""
+        return self.kind == "FileSourceScanExec" and _lies_in_events(self.jvm.relation())
+
+
+def node_of(jvm: Any) -> PlanNode:
+    """Return the tree of operators of a physical plan."""
+    children = tuple(node_of(child) for child in scala_items(jvm.children()))
+    return PlanNode(kind=kind_of(jvm), children=children, jvm=jvm)
+
+
+def is_events(leaf: Any) -> bool:
+    """Return whether a leaf of an analysed plan is the relation of the events."""
+    return kind_of(leaf) == "LogicalRelation" and _lies_in_events(leaf.relation())
+
+
+def _lies_in_events(relation: Any) -> bool:
+    if kind_of(relation) != "HadoopFsRelation":
+        return False
+    return any(str(path.toString()).endswith(f"/{EMPTY}") for path in scala_items(relation.location().rootPaths()))
