@@ -12,7 +12,7 @@ from typing import Any
 
 from engines.query.planjson import (
     Expression,
-    Operator,
+    LogicalOperator,
     Output,
     class_name,
     computed,
@@ -108,7 +108,7 @@ class _Walk:
     types: dict[str, Any] = field(default_factory=dict)
     ctes: dict[int, Output] = field(default_factory=dict)
 
-    def output(self, node: Operator) -> Output:
+    def output(self, node: LogicalOperator) -> Output:
         match node.kind:
             case "CTERelationRef":
                 return self._cte(node)
@@ -124,7 +124,7 @@ class _Walk:
             raise _NoKeyError(_refused(node))
         return self._unary(node, self.output(node.children[0]))
 
-    def _unary(self, node: Operator, below: Output) -> Output:
+    def _unary(self, node: LogicalOperator, below: Output) -> Output:
         fields = node.fields
         match node.kind:
             case "Project":
@@ -156,26 +156,26 @@ class _Walk:
     def _meet(self, what: str, grouping: Sequence[Expression], below: Output) -> None:
         self.meetings.append(_meeting(what, origins(grouping, below)))
 
-    def _source(self, node: Operator) -> Output:
+    def _source(self, node: LogicalOperator) -> Output:
         if not node.is_events:
             raise _NoKeyError("it reads more than the view events")
         columns = node.fields["output"]
         self.types |= {column[0]["name"]: column[0]["dataType"] for column in columns}
         return renamed(columns, (column[0]["name"] for column in columns))
 
-    def _with_ctes(self, node: Operator) -> Output:
+    def _with_ctes(self, node: LogicalOperator) -> Output:
         *definitions, plan = node.children  # one that reads another one comes after it
         for each in definitions:
             self.ctes[each.fields["id"]] = self.output(each)
         return self.output(plan)
 
-    def _cte(self, node: Operator) -> Output:
+    def _cte(self, node: LogicalOperator) -> Output:
         found = self.ctes.get(node.fields["cteId"])
         if found is None:
             raise _NoKeyError("it is recursive")
         return renamed(node.fields["output"], (column for _, column in found))
 
-    def _transform_with_state(self, node: Operator) -> Output:
+    def _transform_with_state(self, node: LogicalOperator) -> Output:
         fields, events = node.fields, node.children[0]
         if fields["hasInitialState"] or events.kind != "Project":
             raise _NoKeyError("its transformWithState has an initial state")
@@ -185,7 +185,7 @@ class _Walk:
         self._meet("transformWithState", grouping, self.output(events.children[0]))
         return computed(fields["outputAttrs"])
 
-    def _join(self, node: Operator) -> Output:
+    def _join(self, node: LogicalOperator) -> Output:
         left, right = (self.output(child) for child in node.children)
         kind = class_name(node.fields["joinType"].get("object", ""))
         if kind not in _JOINS:
@@ -214,7 +214,7 @@ def _refuse_clock(mode: Mapping[str, Any] | None) -> None:
         raise _NoKeyError("its timers follow the clock of the place where it runs")
 
 
-def _refused(node: Operator) -> str:
+def _refused(node: LogicalOperator) -> str:
     return _REFUSED.get(node.kind) or f"its plan has {node.kind}, in which events may meet"
 
 

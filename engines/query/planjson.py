@@ -18,7 +18,7 @@ _TWO_ATTRIBUTES = ["AttributeReference", "AttributeReference"]
 
 
 @dataclass(frozen=True)
-class Operator:
+class LogicalOperator:
     """A logical operator.
 
     Attributes:
@@ -30,11 +30,11 @@ class Operator:
 
     kind: str
     fields: Mapping[str, Any]
-    children: tuple[Operator, ...]
+    children: tuple[LogicalOperator, ...]
     is_events: bool
 
 
-def operators(plan: str, leaves_are_events: Iterable[bool]) -> Operator:
+def operators(plan: str, leaves_are_events: Iterable[bool]) -> LogicalOperator:
     """Return the top of a plan.
 
     Args:
@@ -44,10 +44,10 @@ def operators(plan: str, leaves_are_events: Iterable[bool]) -> Operator:
     return _tree(iter(json.loads(plan)), iter(leaves_are_events))
 
 
-def _tree(items: Iterator[Mapping[str, Any]], leaves_are_events: Iterator[bool]) -> Operator:
+def _tree(items: Iterator[Mapping[str, Any]], leaves_are_events: Iterator[bool]) -> LogicalOperator:
     fields = next(items)
     children = tuple(_tree(items, leaves_are_events) for _ in range(fields["num-children"]))
-    return Operator(class_name(fields["class"]), fields, children, not children and next(leaves_are_events))
+    return LogicalOperator(class_name(fields["class"]), fields, children, not children and next(leaves_are_events))
 
 
 def class_name(java_class: str) -> str:

@@ -24,7 +24,7 @@ class LaneFailedError(Exception):
 
 
 class QueryState:
-    """Reads a query's state from its parts: ``pipeline`` and ``ingress`` while it is open, ``plan`` once it was open."""
+    """Reads a query's state from its parts: ``pipeline`` and ``ingress`` while it is open, and ``plan``."""
 
     pipeline: Pipeline
     ingress: Ingress
