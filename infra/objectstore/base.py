@@ -60,7 +60,7 @@ class ForeignObjects(Protocol):
         ...
 
     def pieces(self, found: ListedObject, *, start: int = 0) -> Iterator[bytes]:
-        """Yield the content from byte ``start`` on, in pieces of at most a mebibyte.
+        """Yield the content from byte ``start`` on, in pieces of at most 256 KiB.
 
         Raises:
             ReplacedError: it is gone, or is another one than was listed.

@@ -23,7 +23,7 @@ from infra.objectstore.base import (
 _TRIES: Final = 3
 _CONNECT_S: Final = 5.0
 _READ_S: Final = 20.0
-_PIECE_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 1 << 18
 _ABSENT: Final = {"NoSuchKey", "404"}
 _CONFLICT: Final = {"PreconditionFailed", "412"}
 _AGAIN: Final = {
