@@ -189,8 +189,8 @@ async def test_objects_that_one_owner_listed_have_the_same_numbers_for_the_next(
     earlier: list[RunningQuery] = []
     async with AsyncExitStack() as owners:
         for number in range(SENDERS):
-            for name in range(3):
-                bring(f"{SENDERS - number}-{name}")
+            for part in range(3):
+                bring(f"{SENDERS - number}-{part}")
             held = max(0, town.committed()[-1][1]) + chance.randint(1, 20)
             query = await owners.enter_async_context(
                 town.site.started(

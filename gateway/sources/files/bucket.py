@@ -102,7 +102,8 @@ class Bucket:
                         "is processed"
                     ) from error
             if out.tell() != file.size_bytes:
-                self._fetching = None
+                if out.tell() > file.size_bytes:
+                    self._fetching = None  # begin anew
                 raise SourceUnavailableError(
                     f"{self.place}: {file.name} came with {out.tell()} of {file.size_bytes} bytes"
                 )
