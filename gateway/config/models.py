@@ -16,7 +16,7 @@ from gateway.config.billing import BillingConfig, BudgetConfig
 from gateway.config.connectors.http import HttpSinkConfig, HttpSourceConfig
 from gateway.config.connectors.kafka import KafkaSinkConfig, KafkaSourceConfig
 from gateway.config.connectors.mqtt import MqttSinkConfig, MqttSourceConfig
-from gateway.config.connectors.s3 import S3SinkConfig, shared_prefix
+from gateway.config.connectors.s3 import S3SinkConfig, S3SourceConfig, shared_prefix
 from gateway.config.connectors.sinks import FileSinkConfig, SinkConfig
 from gateway.config.connectors.sources import (
     FileSourceConfig,
@@ -74,6 +74,7 @@ __all__ = [
     "ReplayConfig",
     "RunsConfig",
     "S3SinkConfig",
+    "S3SourceConfig",
     "SinkConfig",
     "SourceConfig",
     "SparkConfig",
@@ -176,7 +177,16 @@ class Config(Checked):
 
     def _bucket_findings(self) -> list[Finding]:
         sinks = [(name, query.sink) for name, query in self.queries.items() if isinstance(query.sink, S3SinkConfig)]
-        return [
+        read = [
+            Finding(
+                key=("queries", name, "source", "prefix"),
+                what=f'query "{writer}" writes there, also parts that do not count; read a prefix that no query writes',
+            )
+            for name, query in self.queries.items()
+            for writer, sink in sinks
+            if isinstance(query.source, S3SourceConfig) and shared_prefix(query.source, sink)
+        ]
+        return read + [
             Finding(
                 key=("queries", name, "sink", "prefix"),
                 what=f'query "{other}" writes below this prefix too; give each query a prefix of its own',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.config.connectors.s3 import BucketConfig, BucketFolderConfig
-from infra.objectstore.base import ObjectStore
+from infra.objectstore.base import ForeignObjects, ObjectStore
 
 
 def make_store(config: BucketConfig | BucketFolderConfig, *, wait_s: float | None = None) -> ObjectStore:
@@ -25,3 +25,14 @@ def make_store(config: BucketConfig | BucketFolderConfig, *, wait_s: float | Non
 
     waits = {} if wait_s is None else {"connect_s": wait_s, "read_s": wait_s}
     return S3Store(config.bucket, prefix=config.prefix, endpoint=config.endpoint, region=config.region, **waits)
+
+
+def make_objects(config: BucketConfig) -> ForeignObjects:
+    """Return the objects that other programs write below the prefix that ``config`` names.
+
+    Raises:
+        StoreRefusedError: they can never be read with these settings.
+    """
+    from infra.objectstore.s3 import S3Store  # a slow import that few gateways need
+
+    return S3Store(config.bucket, prefix=config.prefix, endpoint=config.endpoint, region=config.region)

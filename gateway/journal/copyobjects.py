@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
+from gateway.connectors.fleetplace import FleetPlace
 from gateway.journal.copyplan import CopiedGroup, KeptKeys, Placed, decoded
-from infra.objectstore.base import ObjectStore, StoreRefusedError, StoreUnavailableError
+from infra.objectstore.base import StoreRefusedError, StoreUnavailableError
 from infra.statefiles import StateError
 
 OBJECT_BYTES_MAX: Final = 1 << 30
 _AT_A_TIME: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaPlace:
-    """Where the copy of a journal is, and who writes it.
+class ReplicaPlace(FleetPlace):
+    """Where the copy of a journal is, and who writes it."""
 
-    Attributes:
-        store: the fleet's object store.
-        folder: in the store, for this journal alone.
-        place: names this gateway's state_dir.
-        epoch: with which this gateway opened the query; higher than that of every earlier owner.
-        why_not_write: returns why nothing may be written now (the gateway does not own the fleet), else empty.
-    """
-
-    store: ObjectStore
-    folder: str
-    place: str
-    epoch: int
-    why_not_write: Callable[[], str]
+    __slots__ = ()
 
     def group(self, number: int) -> str:
         """Return the name of an object with appends."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from gateway.config.models import QueryConfig
+from gateway.connectors.fleetplace import FleetPlace
 from gateway.connectors.kafkaclients import shared_group
 from gateway.core.intervals import IntervalSet
 from gateway.journal.copyobjects import ReplicaPlace
@@ -23,6 +24,8 @@ from gateway.sinks.choose import SinkContext, make_sink
 from gateway.sinks.owned import OwnedSink
 from gateway.sources.base import SourceUnavailableError
 from gateway.sources.choose import SourceContext, make_schedule, make_source
+from gateway.sources.files.fleetnotes import FleetNotes
+from gateway.sources.files.notes import NOTES_NAME, NotesFile, NotesStore
 from gateway.sources.replayed import ReplayFiles, WithReplays
 from gateway.sources.schedule import DueTimes
 from infra.clock import Clock
@@ -122,6 +125,7 @@ class Endpoints:
             strict,
             sink_commits=self._shared_group(stateful=stateful) is not None,
             replica=self._replica(identity),
+            kept_files=self.kept_files(identity),
         )
         source = WithReplays(
             make_source(self._config.source, context), ReplayFiles(self._folder / "replay"), strict=strict
@@ -137,6 +141,15 @@ class Endpoints:
             return None
         folder = f"journals/{fleet.name}/{self._name}/{identity.owner}"
         return ReplicaPlace(fleet.store, folder, identity.place, identity.epoch, self._why_not_write)
+
+    def kept_files(self, identity: Identity) -> NotesStore:
+        """Return where the list of the objects of an ``s3`` source is kept."""
+        fleet, local = self._fleet, NotesFile(self._folder / NOTES_NAME)
+        if fleet is None:
+            return local
+        folder = f"files/{fleet.name}/{self._name}/{identity.owner}"
+        place = FleetPlace(fleet.store, folder, identity.place, identity.epoch, self._why_not_write)
+        return FleetNotes(place, local)
 
     def _shared_group(self, *, stateful: bool) -> str | None:
         """Return the consumer group whose offsets the sink's transactions commit, if they do."""

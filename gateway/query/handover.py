@@ -72,7 +72,7 @@ def why_it_stays(config: QueryConfig, *, stateful: bool) -> str:
             "to the object store (journal: {replicate: true})"
         )
     if isinstance(source, FileSourceConfig) and source.path.is_dir():
-        return "the list of the files that it has read is kept there"
+        return "the list of the files that it has read is kept there; that of an s3 source is in the object store"
     if isinstance(source, QuerySourceConfig):
         return f"it reads the results of query {source.name}, which are files"
     return "it keeps state (open windows, aggregates)" if stateful else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,14 +14,18 @@ from gateway.config.models import (
     KafkaSourceConfig,
     MqttSourceConfig,
     QuerySourceConfig,
+    S3SourceConfig,
     SourceConfig,
 )
 from gateway.connectors.position import Position
 from gateway.query.identity import read_identity
 from gateway.sources.base import SourceError, SourceUnavailableError
-from gateway.sources.files.filesource import is_mail
-from gateway.sources.files.folder import NOTES_NAME, NotedFile, Notes, is_candidate, pruned, read_notes, write_notes
+from gateway.sources.files.filesource import is_mail, make_bucket
+from gateway.sources.files.folder import Folder
+from gateway.sources.files.listed import Storage
+from gateway.sources.files.notes import NOTES_NAME, NotedFile, Notes, NotesFile, NotesStore, pruned
 from gateway.sources.marks import (
+    BucketMark,
     FolderMark,
     Look,
     Mark,
@@ -41,12 +46,26 @@ def is_local(config: SourceConfig) -> bool:
     return isinstance(config, FileSourceConfig | MqttSourceConfig | HttpSourceConfig)
 
 
-async def look(config: SourceConfig, folder: Path, known: Mark | None, needed: Position) -> Look:
+@dataclass(frozen=True, slots=True)
+class SourcePlace:
+    """A query's source, and what is known of it.
+
+    Attributes:
+        config: the source's config.
+        folder: the query's part of the state_dir.
+        kept_files: where the list of the objects of an ``s3`` source is kept.
+    """
+
+    config: SourceConfig
+    folder: Path
+    kept_files: NotesStore
+
+
+async def look(place: SourcePlace, known: Mark | None, needed: Position) -> Look:
     """Compare a source with the mark of what was read.
 
     Args:
-        config: the source's config.
-        folder: the query's part of the state_dir.
+        place: the source.
         known: the mark of what was read.
         needed: no position before it is needed again.
 
@@ -54,6 +73,7 @@ async def look(config: SourceConfig, folder: Path, known: Mark | None, needed: P
         StateError: state on disk is damaged.
         SourceError: the source cannot be read; SourceUnavailableError: not now.
     """
+    config, folder = place.config, place.folder
     match config:
         case QuerySourceConfig():
             identity = await run_to_end(lambda: read_identity(folder.parent / config.name))
@@ -63,6 +83,11 @@ async def look(config: SourceConfig, folder: Path, known: Mark | None, needed: P
         case KafkaSourceConfig():
             found = await _topics(config)
             return look_at_topics(config.brokers, found.cluster, found.ids, known)
+        case S3SourceConfig():
+            bucket, kept = make_bucket(config, folder), place.kept_files
+            return await run_to_end(
+                lambda: _look_at_files(bucket, kept, BucketMark(bucket.place), config.follow, known, needed)
+            )
         case _:
             return await run_to_end(lambda: look_here(config, folder, known, needed))
 
@@ -96,65 +121,80 @@ def look_here(
             return look_at_file(config.path, known)
         if is_mail(config, folder):
             return look_at_mails(config.path, known)
-        return _look_at_folder(config, folder / NOTES_NAME, known, needed)
+        mark = FolderMark(str(config.path), config.replay is not None and config.replay.loops > 1)
+        kept = NotesFile(folder / NOTES_NAME)
+        return _look_at_files(Folder(config.path), kept, mark, config.follow, known, needed)
     except OSError as error:
         raise SourceError(f"{config.path} cannot be read ({error}): restore it") from error
 
 
-def _look_at_folder(config: FileSourceConfig, path: Path, known: Mark | None, needed: Position) -> Look:
-    mark = FolderMark(str(config.path), config.replay is not None and config.replay.loops > 1)
-    forget = partial(path.unlink, missing_ok=True)
-    notes = read_notes(path)
-    if known is not None and not isinstance(known, FolderMark):
+def _look_at_files(
+    storage: Storage,
+    kept: NotesStore,
+    mark: FolderMark | BucketMark,
+    follow: bool,
+    known: Mark | None,
+    needed: Position,
+) -> Look:
+    forget = partial(kept.write, None)
+    if known is not None and type(known) is not type(mark):
         return Look(mark, "it is another kind of source", reset=forget)
+    notes = kept.read()
     if notes is None:
         lost = known is not None and needed.record > 0
-        return Look(mark, f"{path}, the list of its files, is missing" if lost else "")
-    if known is not None and known.looped and config.follow:
+        return Look(mark, f"{kept.where}, the list of its files, is missing" if lost else "")
+    if isinstance(known, FolderMark) and known.looped and follow:
         return Look(mark, "its files were replayed several times, and are followed now", reset=forget)
+    present = storage.look()
     if notes.folder != mark.path:
-        if _is_moved(notes, config.path, needed.part):
+        if _is_moved(notes, storage, present, needed.part):
             moved = Notes(mark.path, notes.first, notes.taken, notes.done)
             note = f"the files of {notes.folder} have moved to {mark.path}; reading continues there"
-            return Look(mark, note=note, reset=partial(write_notes, path, moved))
+            return Look(mark, note=note, reset=partial(kept.write, moved))
         why = f"its files are not those of {notes.folder}"
         return Look(mark, why, reset=forget)
-    return _look_again(config, path, notes, mark, needed.part)
+    return _look_again(storage, present, kept, notes, mark, follow, needed.part)
 
 
-def _look_again(config: FileSourceConfig, path: Path, notes: Notes, mark: FolderMark, next_file: int) -> Look:
-    """Check whether finished files, in the folder where they were, have other content now."""
-    present = {entry.name for entry in config.path.iterdir() if is_candidate(entry.name)}
+def _look_again(
+    storage: Storage,
+    present: Collection[str],
+    kept: NotesStore,
+    notes: Notes,
+    mark: FolderMark | BucketMark,
+    follow: bool,
+    next_file: int,
+) -> Look:
+    """Check whether finished files, where they were, have other content now."""
     done = max(0, next_file - notes.first)
-    old = pruned(notes, done if config.follow else 0, present)
-    if not config.follow:
-        others = _others(config.path, notes.taken[:done], present)
-        new = len(present - {file.name for file in notes.taken})
-        note = f"{new} files appeared in {config.path} after the first start: only follow: true reads such files"
+    old = pruned(notes, done if follow else 0, present)
+    if not follow:
+        others = _others(storage, notes.taken[:done], present)
+        new = len(set(present) - {file.name for file in notes.taken})
+        note = f"{new} files appeared in {mark.path} after the first start: only follow: true reads such files"
         why = f"{others[0].name} and {len(others) - 1} more have other content" if others else ""
-        return Look(mark, why, note if new else "", reset=partial(path.unlink, missing_ok=True) if why else _nothing)
-    others = _others(config.path, old.done_files, present)
+        return Look(mark, why, note if new else "", reset=partial(kept.write, None) if why else _nothing)
+    others = _others(storage, old.done_files, present)
     if not others:
         return Look(mark)
-    kept = tuple(file for file in old.done_files if file not in others)
-    renewed = Notes(old.folder, old.first, old.taken, kept)
-    note = f"{len(others)} files in {config.path} have other content than when they were read, and are read as new ones"
-    return Look(mark, note=note, reset=partial(write_notes, path, renewed))
+    unchanged = tuple(file for file in old.done_files if file not in others)
+    renewed = Notes(old.folder, old.first, old.taken, unchanged)
+    note = f"{len(others)} files in {mark.path} have other content than when they were read, and are read as new ones"
+    return Look(mark, note=note, reset=partial(kept.write, renewed))
 
 
-def _is_moved(notes: Notes, folder: Path, next_file: int) -> bool:
-    """Whether ``folder`` has all files that are still needed, and some that were read, all of them unchanged."""
-    present = {entry.name for entry in folder.iterdir()}
+def _is_moved(notes: Notes, storage: Storage, present: Collection[str], next_file: int) -> bool:
+    """Whether the storage has all files that are still needed, and some that were read, all of them unchanged."""
     done = max(0, next_file - notes.first)
     read = [*notes.done_files, *notes.taken[:done]]
     needed = notes.taken[done:]
     if any(file.name not in present for file in needed) or not any(f.name in present for f in (*read, *needed)):
         return False
-    return not _others(folder, (*read, *needed), present)
+    return not _others(storage, (*read, *needed), present)
 
 
-def _others(folder: Path, files: Collection[NotedFile], present: Collection[str]) -> list[NotedFile]:
-    return [file for file in files if file.name in present and file.is_other(folder / file.name)]
+def _others(storage: Storage, files: Collection[NotedFile], present: Collection[str]) -> list[NotedFile]:
+    return [file for file in files if file.name in present and storage.difference(file)]
 
 
 def _nothing() -> None:

@@ -30,6 +30,7 @@ from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.statistics import Tally
 from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity
+from gateway.query.looking import SourcePlace
 from gateway.query.opening import Opener, Opening
 from gateway.query.queryletters import QueryLetters
 from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError, QueryState
@@ -169,8 +170,9 @@ class RunningQuery(QueryState):
         self._tasks.append(self._reading)
 
     async def _settle_source(self, sink: Sink, resume_seq: int | None) -> None:
+        place = SourcePlace(self.config.source, self._folder, self._endpoints.kept_files(self._identity))
         wall_s = self._clock.wall()
-        await settle_source(self.name, self.config, self._folder, self._log, sink.committed, resume_seq, wall_s)
+        await settle_source(self.name, place, self._log, sink.committed, resume_seq, wall_s)
 
     def _make_pipeline(self, log: RunLog, sink: Sink) -> Pipeline:
         order = self.config.order

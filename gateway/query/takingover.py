@@ -20,6 +20,7 @@ from gateway.query import looking
 from gateway.query.flow.runlog import LogHead, RunLog, RunRecord
 from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity, claim, holds_state, read_identity, redefine, remove_old_checkpoints
+from gateway.query.looking import SourcePlace
 from gateway.query.opening import Opener
 from gateway.sources.marks import KafkaMark, described
 from infra.clock import Clock
@@ -209,8 +210,7 @@ def why_not_read_again(name: str, folder: Path, look: str, old: str, events: int
 
 async def settle_source(
     name: str,
-    config: QueryConfig,
-    folder: Path,
+    place: SourcePlace,
     log: RunLog,
     done: IntervalSet,
     resume_seq: int | None,
@@ -224,8 +224,7 @@ async def settle_source(
 
     Args:
         name: the query's.
-        config: the query's config.
-        folder: its part of the state_dir.
+        place: its source.
         log: its run log, from which nothing was read again yet.
         done: what the sink holds.
         resume_seq: where a stateful query continues.
@@ -237,7 +236,7 @@ async def settle_source(
     """
     outstanding = not_in(done, log.runs, resume_seq)
     known, position = log.head.source, log.position
-    look = await looking.look(config.source, folder, known, outstanding[0].start if outstanding else position)
+    look = await looking.look(place, known, outstanding[0].start if outstanding else position)
     if not look.changed:
         await run_to_end(look.reset)
         await run_to_end(lambda: log.note_source(look.mark))
@@ -248,7 +247,7 @@ async def settle_source(
     if outstanding:
         events = sum(run.last_seq - run.first_seq + 1 for run in outstanding)
         what = f"the source is {new} now, and {look.changed}"
-        raise StateError(why_not_read_again(name, folder, what, old, events))
+        raise StateError(why_not_read_again(name, place.folder, what, old, events))
     await run_to_end(look.reset)
     kept = look.kept(position)
     await run_to_end(lambda: log.begin_source(look.mark, kept, wall_s))

@@ -15,6 +15,7 @@ from gateway.config.models import (
     KafkaSourceConfig,
     MqttSourceConfig,
     QuerySourceConfig,
+    S3SourceConfig,
     SourceConfig,
 )
 from gateway.journal.copyobjects import ReplicaPlace
@@ -23,6 +24,7 @@ from gateway.journal.journal import Journal
 from gateway.journal.replica import Replica
 from gateway.sources.base import Source
 from gateway.sources.files import filesource
+from gateway.sources.files.notes import NOTES_NAME, NotesFile, NotesStore
 from gateway.sources.http.httpsource import HttpReceiver
 from gateway.sources.http.judging import Judge
 from gateway.sources.journaled import JournaledSource
@@ -45,6 +47,7 @@ class SourceContext:
         strict: whether an event must have exactly the fields of the schema (see docs/schema-drift.md).
         sink_commits: whether the sink's transactions commit the offsets of a Kafka source to its group.
         replica: where the copy of a journal belongs; None without a fleet.
+        kept_files: where the list of the objects of an ``s3`` source is kept; None: in ``folder``.
     """
 
     query: str
@@ -55,6 +58,7 @@ class SourceContext:
     strict: bool = False
     sink_commits: bool = False
     replica: ReplicaPlace | None = None
+    kept_files: NotesStore | None = None
 
     def replica_of(self, config: JournalConfig) -> Replica | None:
         """Return the copy of a journal, if the config asks for one."""
@@ -68,6 +72,9 @@ def make_source(config: SourceConfig, context: SourceContext) -> Source:
             return ThreadedSource(ResultsSource(*context.upstream(config.name)))
         case FileSourceConfig():
             return filesource.make_file_source(config, context.folder, context.clock, strict=context.strict)
+        case S3SourceConfig():
+            kept = context.kept_files or NotesFile(context.folder / NOTES_NAME)
+            return filesource.make_s3_source(config, context.folder, kept, context.clock, strict=context.strict)
         case KafkaSourceConfig():
             from gateway.sources.kafka.kafkasource import KafkaSource
 

@@ -45,13 +45,19 @@ class MailsMark(msgspec.Struct, frozen=True, tag="mails"):
 
 
 class FolderMark(msgspec.Struct, frozen=True, tag="folder"):
-    """A folder of files; the list beside the run log names them (see ``FolderFiles``).
+    """A folder of files; the list beside the run log names them (see ``ListedFiles``).
 
     ``looped``: its list is replayed several times, so that a number beyond the list means one of its files again.
     """
 
     path: str
     looped: bool
+
+
+class BucketMark(msgspec.Struct, frozen=True, tag="bucket"):
+    """Objects below a prefix of a bucket; a list names them (see ``ListedFiles``)."""
+
+    path: str
 
 
 class KafkaMark(msgspec.Struct, frozen=True, tag="kafka"):
@@ -75,7 +81,7 @@ class JournalMark(msgspec.Struct, frozen=True, tag="journal"):
     place: str
 
 
-Mark = FileMark | MailsMark | FolderMark | KafkaMark | ResultsMark | JournalMark
+Mark = FileMark | MailsMark | FolderMark | BucketMark | KafkaMark | ResultsMark | JournalMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,7 @@ class Look:
 def described(mark: Mark) -> str:
     """Return what a mark identifies, for a message."""
     match mark:
-        case FileMark() | MailsMark() | FolderMark():
+        case FileMark() | MailsMark() | FolderMark() | BucketMark():
             return mark.path
         case KafkaMark():
             return f"the topics {', '.join(sorted(mark.topics))} at {mark.brokers}"

@@ -28,12 +28,44 @@ class ConflictError(Exception):
     """The condition of a write does not hold, perhaps because of an earlier try of the same write."""
 
 
+class ReplacedError(Exception):
+    """An object that others wrote is gone, or is not the one that was listed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """An object's content, and the etag that identifies it in ``put_if_match``."""
 
     data: bytes
     etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """An object that others wrote, when it was listed; its name may have any characters."""
+
+    name: str
+    size_bytes: int
+    etag: str
+
+
+class ForeignObjects(Protocol):
+    """Objects that other programs write, for reading. The methods block.
+
+    Every method raises StoreUnavailableError (after a bounded number of retries) and StoreRefusedError.
+    """
+
+    def listed(self) -> Iterator[ListedObject]:
+        """Yield all objects in the order of their names; reads page after page."""
+        ...
+
+    def pieces(self, found: ListedObject, *, start: int = 0) -> Iterator[bytes]:
+        """Yield the content from byte ``start`` on, in pieces of at most 256 KiB.
+
+        Raises:
+            ReplacedError: it is gone, or is another one than was listed.
+        """
+        ...
 
 
 class ObjectStore(Protocol):

@@ -10,11 +10,20 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from botocore.exceptions import HTTPClientError as TransportError
 
-from infra.objectstore.base import ConflictError, Stored, StoreRefusedError, StoreUnavailableError, checked_name
+from infra.objectstore.base import (
+    ConflictError,
+    ListedObject,
+    ReplacedError,
+    Stored,
+    StoreRefusedError,
+    StoreUnavailableError,
+    checked_name,
+)
 
 _TRIES: Final = 3
 _CONNECT_S: Final = 5.0
 _READ_S: Final = 20.0
+_PIECE_BYTES: Final = 1 << 18
 _ABSENT: Final = {"NoSuchKey", "404"}
 _CONFLICT: Final = {"PreconditionFailed", "412"}
 _AGAIN: Final = {
@@ -34,7 +43,7 @@ T = TypeVar("T")
 
 
 class S3Store:
-    """An ``ObjectStore`` below a prefix of a bucket; boto3 finds the credentials.
+    """An ``ObjectStore`` below a prefix of a bucket, and ``ForeignObjects`` there; boto3 finds the credentials.
 
     Args:
         bucket: it must exist.
@@ -109,12 +118,35 @@ class S3Store:
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """See ``ObjectStore.list``."""
-        start: dict[str, str] = {"StartAfter": self._prefix + after} if after else {}
+        for found in self._entries(prefix, {"StartAfter": self._prefix + after} if after else {}):
+            yield found.name
+
+    def listed(self) -> Iterator[ListedObject]:
+        """See ``ForeignObjects.listed``."""
+        return self._entries("", {})
+
+    def pieces(self, found: ListedObject, *, start: int = 0) -> Iterator[bytes]:
+        """See ``ForeignObjects.pieces``."""
+        asked = {"Bucket": self._bucket, "Key": self._prefix + found.name, "IfMatch": found.etag}
+        if start:
+            asked["Range"] = f"bytes={start}-"
+        try:
+            answer = self._asked(found.name, lambda: self._client.get_object(**asked))
+        except _AbsentError as error:
+            raise ReplacedError("no longer exists") from error
+        except ConflictError as error:
+            raise ReplacedError("was replaced after it was listed") from error
+        with answer["Body"] as body:
+            while piece := self._asked(found.name, lambda: body.read(_PIECE_BYTES)):
+                yield piece
+
+    def _entries(self, prefix: str, start: dict[str, str]) -> Iterator[ListedObject]:
         while True:
             asked = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, **start}
             page = self._asked(prefix, lambda asked=asked: self._client.list_objects_v2(**asked))  # type: ignore[misc]
             for entry in page.get("Contents", ()):
-                yield str(entry["Key"]).removeprefix(self._prefix)
+                name = str(entry["Key"]).removeprefix(self._prefix)
+                yield ListedObject(name, int(entry["Size"]), str(entry["ETag"]))
             if not page.get("IsTruncated"):
                 return
             start = {"ContinuationToken": page["NextContinuationToken"]}

@@ -28,7 +28,7 @@ CREDENTIALS = {
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-Fault = Literal["", "500", "503", "slow down", "late", "answer lost", "answer lost and killed", "refused"]
+Fault = Literal["", "500", "503", "slow down", "late", "answer lost", "answer lost and killed", "refused", "cut short"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Request:
     path: str
     count: int
     body: bytes = b""
+    range: str = ""
 
 
 class S3Server:
@@ -104,7 +105,7 @@ class FaultProxy:
 
     ``late`` answers after ``late_s``. ``answer lost`` forwards the request, calls ``kill`` and then drops the
     connection, so that the client never learns the outcome. ``refused`` drops the connection without forwarding the
-    request.
+    request. ``cut short`` drops it after half of the answer's body.
     """
 
     def __init__(self, port: int, fault: Callable[[Request], Fault | Reply], late_s: float = 1.0) -> None:
@@ -125,7 +126,9 @@ class FaultProxy:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 with proxy._lock:
                     proxy.count += 1
-                    fault = proxy.fault(Request(self.command, self.path, proxy.count, body))
+                    fault = proxy.fault(
+                        Request(self.command, self.path, proxy.count, body, self.headers.get("Range") or "")
+                    )
                     proxy.faults += bool(fault)
                 if isinstance(fault, Reply):
                     self._answer(fault.status, dict(fault.headers), fault.body.encode())
@@ -148,7 +151,7 @@ class FaultProxy:
                     return
                 if fault == "late":
                     time.sleep(late_s)
-                self._answer(status, headers, answer)
+                self._answer(status, headers, answer, cut=fault == "cut short")
 
             do_GET = do_PUT = do_DELETE = do_HEAD = do_POST = handle_any  # noqa: N815 -- the names that http.server calls
 
@@ -161,7 +164,7 @@ class FaultProxy:
                 finally:
                     connection.close()
 
-            def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+            def _answer(self, status: int, headers: dict[str, str], body: bytes, *, cut: bool = False) -> None:
                 try:
                     self.send_response_only(status)
                     for name, value in headers.items():
@@ -169,7 +172,11 @@ class FaultProxy:
                             self.send_header(name, value)
                     self.send_header("Content-Length", str(len(body)))
                     self.end_headers()
-                    self.wfile.write(body)
+                    self.wfile.write(body[: len(body) // 2] if cut else body)
+                    if cut:
+                        self.close_connection = True
+                        self.wfile.flush()
+                        self.connection.shutdown(socket.SHUT_RDWR)
                 except (BrokenPipeError, ConnectionResetError):
                     self.close_connection = True
 

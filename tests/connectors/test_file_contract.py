@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateway.sources.base import Source
-from gateway.sources.files.folder import NOTES_NAME, FolderFiles
+from gateway.sources.files.folder import Folder
 from gateway.sources.files.formats.choosing import open_by_name
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from gateway.sources.files.listed import ListedFiles
+from gateway.sources.files.notes import NOTES_NAME, NotesFile
 from gateway.sources.threaded import ThreadedSource
 from infra.clock import SystemClock
 from tests.connectors.source_contract import SCHEMA, SourceContract, SourceSubject, events, read, rows
@@ -102,7 +104,7 @@ class FollowedFolder:
         (self._folder / f"{name}.tmp").rename(self._folder / name)
 
     def make(self) -> Source:
-        files = FolderFiles(self._folder, self._notes, SystemClock(), follow=True)
+        files = ListedFiles(Folder(self._folder), NotesFile(self._notes), SystemClock(), follow=True)
         return ThreadedSource(PassesSource(files, _OPEN, folder=True), files.acknowledge)
 
 

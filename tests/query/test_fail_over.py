@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -15,16 +15,18 @@ import aiohttp
 import pytest
 
 from gateway.config import ConfigError
-from gateway.query.handover import OwningFleet, why_it_stays
+from gateway.query.handover import EPOCHS_PER_OWNER, OwningFleet, why_it_stays
 from gateway.query.running import RunningQuery
 from gateway.sinks import choose
 from gateway.sinks.base import FencedError
 from gateway.sinks.parts.s3manifest import FOLDER, visible_parts
+from gateway.sources.base import SourceError
 from infra.messages import RunMessage
 from infra.objectstore.folder import FolderStore
 from infra.objectstore.versions import Versions
 from infra.statefiles import StateError
 from tests.connectors.ports import free_port
+from tests.connectors.s3_server import CREDENTIALS, S3Server
 from tests.support.query_site import Engine, Site
 from tests.support.waiting import until
 
@@ -63,6 +65,13 @@ class Town:
 
     def ids(self) -> list[int]:
         return [number for number, _ in self.rows()]
+
+
+@pytest.fixture(scope="module")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    yield server
+    server.stop()
 
 
 @pytest.fixture
@@ -155,6 +164,75 @@ async def test_acknowledged_events_survive_the_machine_that_acknowledged_them(to
                 await until(partial(reaches, town, held + 1))
         await until(lambda: len(town.ids()) >= len(sent))
     assert Counter(town.ids()) == Counter(sent)
+
+
+async def test_objects_that_one_owner_listed_have_the_same_numbers_for_the_next(
+    town: Town, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each owner has an empty state_dir; names appear in an order that is not that of the numbers."""
+    print(f"seed {SEED}")
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    chance = random.Random(SEED)
+    bucket, client = s3_server.make_bucket(), s3_server.client()
+    source = {"type": "s3", "bucket": bucket, "prefix": "in", "endpoint": s3_server.endpoint, "follow": True}
+    order = {"by": "arrival", "flush": "10ms"}
+    settings: dict[str, Any] = {"sink": S3, "source": source, "order": order}
+    written = 0
+
+    def bring(name: str) -> None:
+        nonlocal written
+        body = "".join(json.dumps({"id": i, "text": "x"}) + "\n" for i in range(written, written + 25))
+        client.put_object(Bucket=bucket, Key=f"in/{name}.jsonl", Body=body.encode())
+        written += 25
+
+    earlier: list[RunningQuery] = []
+    async with AsyncExitStack() as owners:
+        for number in range(SENDERS):
+            for part in range(3):
+                bring(f"{SENDERS - number}-{part}")
+            held = max(0, town.committed()[-1][1]) + chance.randint(1, 20)
+            query = await owners.enter_async_context(
+                town.site.started(
+                    Engine(answers=up_to(held + 40, held)),
+                    state=f"state-{number}",
+                    fleet=town.next_owner(),
+                    runs={"max_events": chance.randint(3, 20)},
+                    **settings,
+                )
+            )
+            await until(partial(reaches, town, held + 1))
+            earlier.append(query)
+        bring("0-last")
+        last = await owners.enter_async_context(
+            town.site.started(Engine(), state="state-new", fleet=town.next_owner(), **settings)
+        )
+        await until(lambda: len(town.ids()) >= written or last.failure() is not None)
+        assert last.failure() is None
+        assert all(isinstance(old.failure(), FencedError | SourceError | None) for old in earlier)
+    assert Counter(town.ids()) == Counter(range(written))
+    listed = Versions(town.store, f"files/f/q/{town.agreed['queries/q']}").latest()
+    assert listed is not None
+    assert json.loads(listed.data)["epoch"] == town.epoch * EPOCHS_PER_OWNER
+
+
+async def test_a_source_of_objects_needs_the_fleet_that_keeps_its_list(
+    town: Town, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    bucket = s3_server.make_bucket()
+    source = {"type": "s3", "bucket": bucket, "endpoint": s3_server.endpoint}
+    body = b"".join(b'{"id": %d, "text": "x"}\n' % number for number in range(30))
+    s3_server.client().put_object(Bucket=bucket, Key="a.jsonl", Body=body)
+    async with town.site.started(Engine(), source=source, fleet=town.next_owner(), sink=S3) as query:
+        await until(lambda: query.drained)
+    assert town.ids() == list(range(30))
+    async with town.site.started(Engine(), source=source, sink=S3) as query:
+        await until(lambda: query.failure() is not None)
+        assert "start the gateway with its fleet" in str(query.failure())
+    gateway = {"fleet": "f", "object_store": {"folder": str(town.site.folder / "bucket")}}
+    assert not why_it_stays(town.site.config(source=source, sink=S3, gateway=gateway).queries["q"], stateful=False)
 
 
 def test_a_journal_is_replicated_only_where_another_gateway_can_use_it(town: Town) -> None:

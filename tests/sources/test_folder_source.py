@@ -9,10 +9,12 @@ import pytest
 
 from gateway.connectors.position import Position
 from gateway.sources.base import SourceError
-from gateway.sources.files import folder as folder_module
-from gateway.sources.files.folder import LOOK_EVERY_S, FolderFiles
+from gateway.sources.files import notes as notes_module
+from gateway.sources.files.folder import LOOK_EVERY_S, Folder
 from gateway.sources.files.formats.choosing import open_by_name
 from gateway.sources.files.formats.passes import PassesSource
+from gateway.sources.files.listed import FILES_MAX, ListedFiles
+from gateway.sources.files.notes import NotesFile
 from infra.statefiles import StateError
 from tests.support.source_data import HUGE, SCHEMA, assert_consecutive, assert_seekable, line, read_all, rows, write
 
@@ -47,10 +49,11 @@ class Place:
         content = b"".join(line(n) + b"\n" for n in range(first, first + count))
         return write(self.folder / name, content)
 
-    def files(self, *, follow: bool = True, loops: int = 1) -> FolderFiles:
-        return FolderFiles(self.folder, self.notes, self.clock, follow=follow, loops=loops)
+    def files(self, *, follow: bool = True, loops: int = 1, files_max: int = FILES_MAX) -> ListedFiles:
+        kept = NotesFile(self.notes)
+        return ListedFiles(Folder(self.folder), kept, self.clock, follow=follow, loops=loops, files_max=files_max)
 
-    def source(self, files: FolderFiles, schema: pa.Schema = SCHEMA) -> PassesSource:
+    def source(self, files: ListedFiles, schema: pa.Schema = SCHEMA) -> PassesSource:
         source = PassesSource(files, partial(open_by_name, strict=False), id_field="id", folder=True)
         source.open(schema)
         self._sources.append(source)
@@ -125,7 +128,7 @@ def test_the_list_is_on_disk_before_a_record_is_given_out(place: Place, monkeypa
 
     source = place.source(place.files())
     with monkeypatch.context() as patch:
-        patch.setattr(folder_module, "write_atomically", full)
+        patch.setattr(notes_module, "write_atomically", full)
         with pytest.raises(OSError, match="No space"):
             source.read(1, HUGE)
     assert not place.notes.exists()
@@ -230,15 +233,16 @@ def test_state_of_another_folder_or_damaged_state_is_refused(place: Place, tmp_p
     place.put("a.jsonl", 0)
     place.source(place.files()).read(1, HUGE)
     place.folder.rename(tmp_path / "other")
+    place.folder = tmp_path / "other"
     with pytest.raises(SourceError, match="set the old path"):
-        FolderFiles(tmp_path / "other", place.notes, place.clock, follow=True)
+        place.files().at(0)
     place.notes.write_bytes(b"{")
     with pytest.raises(StateError, match=r"files\.json cannot be read"):
-        place.files()
+        place.files().at(0)
 
 
 def test_too_many_files_are_refused(place: Place) -> None:
-    files = FolderFiles(place.folder, place.notes, place.clock, follow=True, files_max=2)
+    files = place.files(files_max=2)
     for name in "abc":
         place.put(f"{name}.jsonl", 0)
     with pytest.raises(SourceError, match="move away"):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gateway.config.words.fields import AnyPath, Section
+from gateway.config.words.fields import AnyPath, Section, Size
 
 
 def _usable_prefix(text: str) -> str:
@@ -46,6 +46,19 @@ class S3SinkConfig(BucketConfig):
 
     type: Literal["s3"]
     format: Literal["jsonl", "parquet"] = "jsonl"
+
+
+class S3SourceConfig(BucketConfig):
+    """Rows from the objects below a prefix, in the order of their names; the formats are those of files.
+
+    Attributes:
+        follow: also read objects that appear later; the source then never ends.
+        object_limit_bytes: a larger object is refused. One object at a time is copied to the state_dir.
+    """
+
+    type: Literal["s3"]
+    follow: bool = False
+    object_limit_bytes: Annotated[Size, Field(ge=2**20)] = Field(default=2**33, alias="object_limit")
 
 
 def shared_prefix(one: BucketConfig, other: BucketConfig) -> bool:

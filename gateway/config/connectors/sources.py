@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from gateway.config.connectors.http import HttpSourceConfig
 from gateway.config.connectors.kafka import KafkaSourceConfig
 from gateway.config.connectors.mqtt import MqttSourceConfig
+from gateway.config.connectors.s3 import S3SourceConfig
 from gateway.config.words.fields import (
     ROW_SUFFIXES,
     Finding,
@@ -103,6 +104,6 @@ class QuerySourceConfig(Section):
 
 
 SourceConfig = Annotated[
-    FileSourceConfig | QuerySourceConfig | KafkaSourceConfig | MqttSourceConfig | HttpSourceConfig,
+    FileSourceConfig | S3SourceConfig | QuerySourceConfig | KafkaSourceConfig | MqttSourceConfig | HttpSourceConfig,
     Field(discriminator="type"),
 ]

@@ -157,7 +157,7 @@ class Ingress:
     async def run(self) -> None:
         """Read until the source has finished; then ``finished`` is true. Call it again if there is more."""
         self.finished = False
-        while not await self._source.finished():
+        while not await self._source_outage.outlast("the source", self._source.finished):
             await self._memory.wait()
             wanted = await self._wait_until_due()
             chunk = await self._read(wanted)

@@ -1,4 +1,4 @@
-"""Sources of type ``file``, and when their records are due."""
+"""Sources of type ``file`` and ``s3``, and when their records are due."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.config.models import FileSourceConfig
+from gateway.config.models import FileSourceConfig, S3SourceConfig
+from gateway.connectors.objectstores import make_objects
 from gateway.sources.base import Source
-from gateway.sources.files.folder import NOTES_NAME, FolderFiles
+from gateway.sources.files.bucket import Bucket
+from gateway.sources.files.folder import Folder
 from gateway.sources.files.formats.choosing import open_by_name
 from gateway.sources.files.formats.passes import FixedFiles, PassesSource
+from gateway.sources.files.listed import ListedFiles, Storage
 from gateway.sources.files.mail import read_mail_table
+from gateway.sources.files.notes import NOTES_NAME, NotesFile, NotesStore
 from gateway.sources.files.recorded import column_times, joined_times, times_of_files
 from gateway.sources.files.table import TableSource
 from gateway.sources.schedule import DueTimes, RecordedSchedule, Schedule
@@ -36,8 +40,29 @@ def make_file_source(config: FileSourceConfig, folder: Path, clock: Clock, *, st
     open_file = partial(open_by_name, strict=strict)
     if not config.path.is_dir():
         return ThreadedSource(PassesSource(FixedFiles([config.path], loops), open_file, id_field=id_field))
-    files = FolderFiles(config.path, folder / NOTES_NAME, clock, follow=config.follow, loops=loops)
+    kept = NotesFile(folder / NOTES_NAME)
+    files = ListedFiles(Folder(config.path), kept, clock, follow=config.follow, loops=loops)
     return ThreadedSource(PassesSource(files, open_file, id_field=id_field, folder=True), files.acknowledge)
+
+
+def make_s3_source(config: S3SourceConfig, folder: Path, kept: NotesStore, clock: Clock, *, strict: bool) -> Source:
+    """Return the source of ``config``, not opened yet.
+
+    Args:
+        config: the source's config.
+        folder: the query's part of the state_dir, for the copy of the object that is read.
+        kept: where the list of the objects is kept.
+        clock: time.
+        strict: see docs/schema-drift.md.
+    """
+    files = ListedFiles(make_bucket(config, folder), kept, clock, follow=config.follow)
+    return ThreadedSource(PassesSource(files, partial(open_by_name, strict=strict), folder=True), files.acknowledge)
+
+
+def make_bucket(config: S3SourceConfig, folder: Path) -> Storage:
+    """Return the objects that ``config`` names; ``folder`` is the query's part of the state_dir."""
+    place = f"s3://{config.bucket}/{config.prefix}" + (f" at {config.endpoint}" if config.endpoint else "")
+    return Bucket(place, lambda: make_objects(config), folder / "object", object_bytes_max=config.object_limit_bytes)
 
 
 def is_mail(config: FileSourceConfig, folder: Path) -> bool:
@@ -79,4 +104,5 @@ def _one_pass(config: FileSourceConfig, folder: Path, clock: Clock) -> PassesSou
     open_file = partial(open_by_name, strict=False)
     if not config.path.is_dir():
         return PassesSource(FixedFiles([config.path]), open_file)
-    return PassesSource(FolderFiles(config.path, folder / NOTES_NAME, clock, follow=False), open_file, folder=True)
+    files = ListedFiles(Folder(config.path), NotesFile(folder / NOTES_NAME), clock, follow=False)
+    return PassesSource(files, open_file, folder=True)

@@ -20,6 +20,7 @@ from gateway.config.models import (
     MqttSourceConfig,
     PayloadConfig,
     QuerySourceConfig,
+    S3SourceConfig,
     ThresholdsConfig,
 )
 from gateway.config.sites import GatewayConfig
@@ -280,6 +281,10 @@ def source_text(query: QueryConfig) -> str:
             return f"MQTT topics {', '.join(query.source.topics)} at {query.source.host}"
         case HttpSourceConfig():
             return f"POST to {query.source.listen}{query.source.path}"
+        case S3SourceConfig(bucket=bucket, prefix=prefix):
+            return f"s3://{bucket}/{prefix}, its objects" + (
+                " and those that appear later" if query.source.follow else ", as fast as possible"
+            )
     replay = query.source.replay
     if query.source.follow:
         return f"{query.source.path}, its files and those that appear later"

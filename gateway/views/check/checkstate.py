@@ -7,7 +7,14 @@ from pathlib import Path
 
 from engines.query.code import CodeError
 from gateway.config.codepath import code_path_for
-from gateway.config.models import Config, FileSinkConfig, KafkaSourceConfig, QueryConfig, QuerySourceConfig
+from gateway.config.models import (
+    Config,
+    FileSinkConfig,
+    KafkaSourceConfig,
+    QueryConfig,
+    QuerySourceConfig,
+    S3SourceConfig,
+)
 from gateway.query.flow.runlog import LogHead, RunRecord, peek
 from gateway.query.identity import Identity, holds_state, read_identity
 from gateway.query.looking import look_here
@@ -110,10 +117,10 @@ class _State:
         return Found(refusal=why) if surely else Found(f"{text}, unless the sink lacks what was read: then {why}")
 
     def _look(self, config: Config, outstanding: list[RunRecord]) -> Look | None:
-        """Compare the source with what was read; None if only a broker could answer."""
+        """Compare the source with what was read; None if only a broker or an object store could answer."""
         source, known = self.query.source, self.head.source
         position = self.runs[-1].end if self.runs else self.head.position
-        if isinstance(source, KafkaSourceConfig):
+        if isinstance(source, KafkaSourceConfig | S3SourceConfig):
             return None
         if isinstance(source, QuerySourceConfig):
             upstream = read_identity(config.gateway.state_dir / "queries" / source.name)

@@ -73,14 +73,34 @@ class FileReader(Protocol):
 OpenFile = Callable[[Path, pa.Schema], FileReader]
 
 
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file of a source.
+
+    Attributes:
+        path: where it can be opened.
+        name: its name in the source.
+        release: called when it is closed; it may be found again later.
+    """
+
+    path: Path
+    name: str
+    release: Callable[[], None] = _nothing
+
+
 class Files(Protocol):
     """The files of a source by number; a number always means the same file."""
 
-    def at(self, number: int) -> Path | None:
+    def at(self, number: int) -> FoundFile | None:
         """Return a file; None if there is none with that number (yet).
 
         Raises:
             SourceError: the file has changed.
+            SourceUnavailableError: or OSError: not now.
         """
         ...
 
@@ -106,9 +126,12 @@ class FixedFiles:
         self._paths = paths
         self._loops = loops
 
-    def at(self, number: int) -> Path | None:
+    def at(self, number: int) -> FoundFile | None:
         """See ``Files.at``."""
-        return self._paths[number % len(self._paths)] if number < self.count else None
+        if number >= self.count:
+            return None
+        path = self._paths[number % len(self._paths)]
+        return FoundFile(path, path.name)
 
     def loop_of(self, number: int) -> int:
         """See ``Files.loop_of``."""
@@ -134,8 +157,9 @@ class PassesSource:
         files: the files.
         open_file: opens one of them.
         id_field: a column that is made distinct in each pass.
-        folder: whether the files are those of a folder. Then a column ``_file`` of the schema gets the file's name, and
-            a file that was read to its end is not opened again, so that it may be removed once it is done.
+        folder: whether the files are those of a folder or a bucket. Then a column ``_file`` of the schema gets the
+            file's name, and a file that was read to its end is not opened again, so that it may be removed once it is
+            done.
     """
 
     def __init__(self, files: Files, open_file: OpenFile, *, id_field: str | None = None, folder: bool = False) -> None:
@@ -145,7 +169,7 @@ class PassesSource:
         self._folder = folder
         self._position = Position()
         self._reader: FileReader | None = None
-        self._path: Path | None = None
+        self._found: FoundFile | None = None
 
     def open(self, schema: pa.Schema) -> None:
         """See ``Source.open``; a single file is opened, so that its problems are reported at once."""
@@ -167,13 +191,13 @@ class PassesSource:
     @property
     def finished(self) -> bool:
         """See ``Source.finished``; looks ahead, so it is true right after the last record."""
-        return not self._has_record() and self._files.count is not None
+        return self._files.count is not None and not self._has_record()
 
     def read(self, max_records: int, max_bytes: int) -> Chunk | None:
         """See ``Source.read``; a chunk never spans two files, and has no event if all its records are dead."""
-        if not self._has_record() or self._path is None:
+        if not self._has_record() or self._found is None:
             return None
-        start, name = self._position, self._path.name
+        start, name = self._position, self._found.name
         portion = self.read_portion(max_records, max_bytes)
         if portion is None:
             return None
@@ -224,9 +248,9 @@ class PassesSource:
             )
 
     def _open_next(self) -> FileReader | None:
-        self._path = self._files.at(self._position.part)
-        if self._path is not None:
-            self._reader = self._open_file(self._path, self._file_schema)
+        self._found = self._files.at(self._position.part)
+        if self._found is not None:
+            self._reader = self._open_file(self._found.path, self._file_schema)
             self._reader.seek(self._position.offset)
         return self._reader
 
@@ -235,6 +259,9 @@ class PassesSource:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+        if self._found is not None:
+            self._found.release()
+            self._found = None
 
 
 def _is_done(reader: FileReader) -> bool:
