@@ -95,12 +95,15 @@ class SparkConfig(Section):
         master: as Spark understands it.
         memory_bytes: heap of the engine host's JVM: Spark's driver, and with ``local`` its executors. Default: 1 GiB,
             Spark's own. Executors of a cluster get theirs by ``conf: {spark.executor.memory: 4g}``.
+        checkpoints: the folder for the state of stateful queries. A cluster's executors need it at the same path; so it
+            is on storage that they share with this machine. Default: the state_dir, which only ``local`` can use.
         conf: Spark's own settings. Those that begin with ``spark.sql.`` apply to VMs, too, since they can change
             answers; all others apply to home only.
     """
 
     master: Master = "local[1]"
     memory_bytes: DriverMemory | None = Field(default=None, alias="memory")
+    checkpoints: AnyPath | None = None
     conf: dict[SparkSetting, SparkValue] = Field(default_factory=dict, max_length=256)
 
     @property

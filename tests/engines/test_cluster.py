@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import engines
@@ -35,9 +37,9 @@ async def test_runs_reach_executors_that_have_only_spark(tmp_path: Path, monkeyp
     driver = tmp_path / "driver"
     driver.mkdir()
     hidden = [driver, USER, Path(engines.__path__[0])]
-    with cluster(tmp_path / "cluster", hidden) as master:
-        see_master(master, SystemClock())
-        async with host_process(driver, master=master) as host, host.gateway() as gateway:
+    with cluster(tmp_path / "cluster", hidden) as spark:
+        see_master(spark.master, SystemClock())
+        async with host_process(driver, master=spark.master) as host, host.gateway() as gateway:
             await gateway.until_ready()
             query = await gateway.open(SHOUT)
             for first in range(0, 600, 100):
@@ -54,8 +56,17 @@ async def test_runs_reach_executors_that_have_only_spark(tmp_path: Path, monkeyp
             assert [poison.row for poison in message.poison] == [3, 40]
             assert batch.to_pylist() == [{"n": row} for row in range(50) if row not in (3, 40)]
 
-            sql = "SELECT DISTINCT id FROM events"
-            state = str(tmp_path / "state")
-            await gateway.link.send(OpenQuery(query="d", epoch=1, schema_ddl="id INT", sql=sql, checkpoint_dir=state))
+            # State needs a folder that executors see.
+            distinct = OpenQuery(query="d", epoch=1, schema_ddl="id INT", sql="SELECT DISTINCT id FROM events")
+            await gateway.link.send(distinct)
             refused, _ = await gateway.expect(QueryRefused)
-            assert "run it on a local master" in refused.reason
+            assert "set private.spark.checkpoints to a folder" in refused.reason
+            await gateway.link.send(msgspec.structs.replace(distinct, checkpoint_dir=str(tmp_path / "none" / "state")))
+            refused, _ = await gateway.expect(QueryRefused)
+            assert f"the folder {tmp_path / 'none'} does not exist: create it, or mount it" in refused.reason
+            if os.geteuid() == 0:
+                state = driver / "state"
+                await gateway.link.send(msgspec.structs.replace(distinct, checkpoint_dir=str(state)))
+                refused, _ = await gateway.expect(QueryRefused)
+                assert f"do not share {state} with this machine (on worker-1: [Errno 2]" in refused.reason
+                assert list(state.iterdir()) == []

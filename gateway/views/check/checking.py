@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from engines.spark.sparkconf import is_local
 from gateway.config import Config, QueryConfig
 from gateway.config.models import (
     HttpSourceConfig,
@@ -63,7 +64,8 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
 
     begin("starting Spark to read the queries' plans (some 15 s)")
     workdir = Path(tempfile.mkdtemp(prefix="spillway-check-"))
-    session = build_session("local[1]", workdir, 1, conf=equal_everywhere(config.private.spark.conf))
+    spark = config.private.spark
+    session = build_session("local[1]", workdir, 1, conf=equal_everywhere(spark.conf))
     found: dict[str, Analysed] = {}
     try:
         for name, query in config.queries.items():
@@ -72,7 +74,7 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
             try:
                 understood = understand(session, opening(name, query, code_path))
                 files = check_streams(understood)
-                refusal = why_no_state_there(config.private.spark.master, name, understood.plan)
+                refusal = why_no_state_there(spark.master, name, understood.plan, shared=bool(spark.checkpoints))
                 found[name] = Analysed(understood.plan, understood.result_schema, refusal, files)
             except RefusedError as error:
                 found[name] = Analysed(refusal=str(error))
@@ -116,7 +118,7 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, master: str = "lo
         yield "codecs", codecs_text(query.payload)
         yield "thresholds", thresholds_text(query.thresholds)
     yield "order", order_text(query)
-    if found.files and away_from_here(master):
+    if found.files and not is_local(master):
         yield "files", files_text(found.files, master)
     if found.results is not None:
         yield "results", ", ".join(f"{field.name} {field.type}" for field in found.results)
@@ -232,11 +234,6 @@ def order_text(query: QueryConfig) -> str:
     if query.order is None:
         return "off: results are released as they are completed"
     return f"by {query.order.by}; a gap is waited for at most {units.DURATION.format(query.order.flush_s)}"
-
-
-def away_from_here(master: str) -> bool:
-    """Whether the executors of a Spark are, or may be, other machines."""
-    return not master.startswith("local")
 
 
 def files_text(files: Sequence[str], master: str) -> str:
