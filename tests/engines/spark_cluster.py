@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -43,47 +43,63 @@ class Worker:
         self.process.wait(DEADLINE_S)
 
 
-@dataclass
 class Cluster:
-    """A master's address, and its workers."""
+    """A master, and workers that are added; all are killed by ``close``.
 
-    master: str
-    workers: list[Worker] = field(default_factory=list)
+    Args:
+        folder: for their own files.
+        cores: of each worker.
+
+    Attributes:
+        master: its address.
+        workers: in the order in which they were added.
+    """
+
+    def __init__(self, folder: Path, cores: int) -> None:
+        self._folder, self._cores = folder, cores
+        self._env = os.environ | jvm_environment() | {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1"}
+        self._env["PYSPARK_PYTHON"] = sys.executable
+        port = free_port()
+        self.master = f"spark://127.0.0.1:{port}"
+        self.workers: list[Worker] = []
+        folder.mkdir(parents=True)
+        log = folder / "master.log"
+        self._process = _start([*_program("master.Master"), "--port", str(port)], self._env, log)
+        _wait_for(port, self._process, log)
+
+    def add(self, hidden: Sequence[Path]) -> None:
+        """Start a worker.
+
+        Args:
+            hidden: folders that executors must not see: as root, empty file systems cover them in the worker's mount
+                namespace.
+        """
+        number = len(self.workers) + 1
+        name, local = f"worker-{number}", self._folder / f"local-{number}"
+        command = [*_program("worker.Worker"), "--cores", str(self._cores), "--memory", "2g", self.master]
+        command += ["--work-dir", str(self._folder / f"work-{number}")]
+        env = self._env | {"SPARK_LOCAL_DIRS": str(local)}
+        process = _start(_hiding(hidden, name, command), env, self._folder / f"{name}.log")
+        self.workers.append(Worker(name, process, local))
+
+    def close(self) -> None:
+        """Kill all processes."""
+        for process in (self._process, *(worker.process for worker in self.workers)):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(DEADLINE_S)
 
 
 @contextmanager
 def cluster(folder: Path, *hidden: Sequence[Path], cores: int = 2) -> Iterator[Cluster]:
-    """Run a master and workers.
-
-    Args:
-        folder: for their own files.
-        hidden: for each worker, the folders that its executors must not see: as root, empty file systems cover them in
-            its mount namespace.
-        cores: of each worker.
-    """
-    port = free_port()
-    env = os.environ | jvm_environment() | {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1"}
-    env["PYSPARK_PYTHON"] = sys.executable
-    command = [*_program("master.Master"), "--port", str(port)]
-    folder.mkdir(parents=True)
-    master = _start(command, env, folder / "master.log")
-    found = Cluster(f"spark://127.0.0.1:{port}")
+    """Run a master, and a worker for each of ``hidden``; see `Cluster`."""
+    found = Cluster(folder, cores)
     try:
-        _wait_for(port, master, folder / "master.log")
-        for number, unseen in enumerate(hidden, 1):
-            name, local = f"worker-{number}", folder / f"local-{number}"
-            command = [*_program("worker.Worker"), "--cores", str(cores), "--memory", "2g", found.master]
-            command += ["--work-dir", str(folder / f"work-{number}")]
-            process = _start(
-                _hiding(unseen, name, command), env | {"SPARK_LOCAL_DIRS": str(local)}, folder / f"{name}.log"
-            )
-            found.workers.append(Worker(name, process, local))
+        for each in hidden:
+            found.add(each)
         yield found
     finally:
-        for process in (master, *(worker.process for worker in found.workers)):
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
+        found.close()
 
 
 def jvm_environment() -> dict[str, str]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import engines
+from engines.streaming.checkpoints import ResumePoint, progress_of
 from gateway.hosts.mastercheck import see_master
 from infra.clock import SystemClock
-from infra.messages import OpenQuery, QueryRefused
-from tests.engines.host_site import host_process
-from tests.engines.spark_cluster import cluster
+from infra.messages import CommittedMessage, Completed, OpenQuery, QueryFailed, QueryRefused
+from tests.engines.host_site import Gateway, host_process
+from tests.engines.spark_cluster import Cluster, cluster
 
 pytestmark = pytest.mark.spark
 
@@ -26,6 +28,7 @@ SHOUT = OpenQuery(
     code_path=str(USER),
     max_batch_runs=3,
 )
+TOTALS = msgspec.structs.replace(SHOUT, query="totals", function="user_functions:totals")
 
 
 def rows(first: int) -> list[dict[str, object]]:
@@ -57,16 +60,42 @@ async def test_runs_reach_executors_that_have_only_spark(tmp_path: Path, monkeyp
             assert batch.to_pylist() == [{"n": row} for row in range(50) if row not in (3, 40)]
 
             # State needs a folder that executors see.
-            distinct = OpenQuery(query="d", epoch=1, schema_ddl="id INT", sql="SELECT DISTINCT id FROM events")
-            await gateway.link.send(distinct)
+            await gateway.link.send(TOTALS)
             refused, _ = await gateway.expect(QueryRefused)
             assert "set private.spark.checkpoints to a folder" in refused.reason
-            await gateway.link.send(msgspec.structs.replace(distinct, checkpoint_dir=str(tmp_path / "none" / "state")))
+            await gateway.link.send(msgspec.structs.replace(TOTALS, checkpoint_dir=str(tmp_path / "none" / "totals")))
             refused, _ = await gateway.expect(QueryRefused)
             assert f"the folder {tmp_path / 'none'} does not exist: create it, or mount it" in refused.reason
-            if os.geteuid() == 0:
-                state = driver / "state"
-                await gateway.link.send(msgspec.structs.replace(distinct, checkpoint_dir=str(state)))
-                refused, _ = await gateway.expect(QueryRefused)
-                assert f"do not share {state} with this machine (on worker-1: [Errno 2]" in refused.reason
-                assert list(state.iterdir()) == []
+            await with_state(tmp_path, spark, gateway, hidden)
+
+
+async def with_state(folder: Path, spark: Cluster, gateway: Gateway, hidden: Sequence[Path]) -> None:
+    """A stateful query runs until an executor joins that does not share the folder of its state."""
+    shared = folder / "shared"
+    shared.mkdir()
+    totals = msgspec.structs.replace(TOTALS, checkpoint_dir=str(shared / "totals"))
+    query = await gateway.open(totals)
+    await query.send(0, [{"id": number, "name": "n"} for number in range(60)])
+    ((_, batch),) = await query.completed(1)
+    assert batch.to_pylist() == [{"name": "n", "total": sum(range(tens + 1))} for tens in range(0, 60, 10)]
+    await gateway.link.send(CommittedMessage(query="totals", epoch=1, last_seq=59))
+    if os.geteuid() != 0:
+        return
+    spark.add([*hidden, shared])
+    failed = None
+    for seq in range(60, 2000):
+        await query.send(seq, [{"id": seq, "name": "n"}])
+        message, _ = await gateway.expect(Completed | QueryFailed)  # type: ignore[arg-type]
+        if isinstance(message, QueryFailed):
+            failed = message.reason
+            break
+        await gateway.link.send(CommittedMessage(query="totals", epoch=1, last_seq=seq))
+    assert failed is not None
+    assert "on worker-2: [Errno 2]" in failed
+    assert "worker-1" not in failed
+    await gateway.link.send(msgspec.structs.replace(totals, epoch=2))
+    refused, _ = await gateway.expect(QueryRefused)
+    assert f"do not share {shared / 'totals'} with this machine (on worker-2: [Errno 2]" in refused.reason
+    # Nothing of the batch that failed is in the state.
+    assert [path.name for path in (shared / "totals").iterdir()] == ["1"]
+    assert progress_of(shared / "totals" / "1") == ResumePoint(seq, seq + 1)
