@@ -137,7 +137,10 @@ class StatefulStream:
             ValueError: it is not the next one.
         """
         if first_seq != self.feed.next_position:
-            raise ValueError(f"run {first_seq}-{end_seq - 1} arrived, but seq {self.feed.next_position} is next")
+            raise ValueError(
+                f"run {first_seq}-{end_seq - 1} arrived, but seq {self.feed.next_position} is next by the checkpoint: "
+                f"restore or mount the state of this query in {self.query.spec.checkpoint_dir}"
+            )
         self.feed.put(parts, tag, end_seq - first_seq)
 
     @property

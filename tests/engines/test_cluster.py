@@ -29,6 +29,9 @@ SHOUT = OpenQuery(
     max_batch_runs=3,
 )
 TOTALS = msgspec.structs.replace(SHOUT, query="totals", function="user_functions:totals")
+PURSES = msgspec.structs.replace(
+    SHOUT, query="purses", function="user_functions:purses", schema_ddl="id INT, name STRING, amount INT"
+)
 
 
 def rows(first: int) -> list[dict[str, object]]:
@@ -66,13 +69,28 @@ async def test_runs_reach_executors_that_have_only_spark(tmp_path: Path, monkeyp
             await gateway.link.send(msgspec.structs.replace(TOTALS, checkpoint_dir=str(tmp_path / "none" / "totals")))
             refused, _ = await gateway.expect(QueryRefused)
             assert f"the folder {tmp_path / 'none'} does not exist: create it, or mount it" in refused.reason
-            await with_state(tmp_path, spark, gateway, hidden)
+            (shared := tmp_path / "shared").mkdir()
+            await with_bad_rows(shared, gateway)
+            await with_state(shared, spark, gateway, hidden)
 
 
-async def with_state(folder: Path, spark: Cluster, gateway: Gateway, hidden: Sequence[Path]) -> None:
+async def with_bad_rows(folder: Path, gateway: Gateway) -> None:
+    """A row that fails over the state is found over copies of it, which executors see, too."""
+    query = await gateway.open(msgspec.structs.replace(PURSES, checkpoint_dir=str(folder / "purses")))
+    await query.send(0, [{"id": 0, "name": "n", "amount": 10}])
+    ((_, batch),) = await query.completed(1)
+    assert batch.to_pylist() == [{"name": "n", "total": 10}]
+    await gateway.link.send(CommittedMessage(query="purses", epoch=1, last_seq=0))
+    await query.send(1, [{"id": id, "name": "n", "amount": amount} for id, amount in ((1, -11), (2, -10))])
+    ((message, batch),) = await query.completed(1)
+    assert [bad.row for bad in message.poison] == [0]
+    assert "n owes 1" in message.poison[0].reason
+    assert batch.to_pylist() == [{"name": "n", "total": 0}]
+    await gateway.link.send(CommittedMessage(query="purses", epoch=1, last_seq=2))
+
+
+async def with_state(shared: Path, spark: Cluster, gateway: Gateway, hidden: Sequence[Path]) -> None:
     """A stateful query runs until an executor joins that does not share the folder of its state."""
-    shared = folder / "shared"
-    shared.mkdir()
     totals = msgspec.structs.replace(TOTALS, checkpoint_dir=str(shared / "totals"))
     query = await gateway.open(totals)
     await query.send(0, [{"id": number, "name": "n"} for number in range(60)])

@@ -23,7 +23,7 @@ from gateway.config.models import (
     QuerySourceConfig,
     ThresholdsConfig,
 )
-from gateway.config.sites import GatewayConfig
+from gateway.config.sites import GatewayConfig, SparkConfig
 from gateway.config.words import units
 from gateway.query.handover import why_it_stays
 from infra.messages import OpenQuery, Predicate, QueryPlan
@@ -74,7 +74,8 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
             try:
                 understood = understand(session, opening(name, query, code_path))
                 files = check_streams(understood)
-                refusal = why_no_state_there(spark.master, name, understood.plan, shared=bool(spark.checkpoints))
+                shared = spark.checkpoints is not None
+                refusal = why_no_state_there(spark.master, name, understood.plan, shared=shared)
                 found[name] = Analysed(understood.plan, understood.result_schema, refusal, files)
             except RefusedError as error:
                 found[name] = Analysed(refusal=str(error))
@@ -97,14 +98,14 @@ def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
     )
 
 
-def explain(query: QueryConfig, found: Analysed, max_vms: int, master: str = "local[1]") -> Iterator[tuple[str, str]]:
+def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfig) -> Iterator[tuple[str, str]]:
     """Yield label and text of each line about a query that Spark accepts.
 
     Args:
         query: the query's config.
         found: Spark's analysis; must not be a refusal.
         max_vms: from the config's cloud.
-        master: of the private Spark.
+        spark: the private Spark.
     """
     plan = found.plan
     if plan is None:
@@ -118,8 +119,10 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, master: str = "lo
         yield "codecs", codecs_text(query.payload)
         yield "thresholds", thresholds_text(query.thresholds)
     yield "order", order_text(query)
-    if found.files and not is_local(master):
-        yield "files", files_text(found.files, master)
+    if spark.checkpoints is not None and plan.switch_class == "whole":
+        yield "checkpoints", checkpoints_text(spark.checkpoints, spark.master)
+    if found.files and not is_local(spark.master):
+        yield "files", files_text(found.files, spark.master)
     if found.results is not None:
         yield "results", ", ".join(f"{field.name} {field.type}" for field in found.results)
 
@@ -234,6 +237,15 @@ def order_text(query: QueryConfig) -> str:
     if query.order is None:
         return "off: results are released as they are completed"
     return f"by {query.order.by}; a gap is waited for at most {units.DURATION.format(query.order.flush_s)}"
+
+
+def checkpoints_text(folder: Path, master: str) -> str:
+    """Return where the state of a stateful query is, and what has to be true there."""
+    if not folder.is_dir():
+        return f"{folder}, which does not exist: create it, or mount it, or the query is refused"
+    if is_local(master):
+        return str(folder)
+    return f"{folder}, which each executor of {master} must share: the query is refused if one does not"
 
 
 def files_text(files: Sequence[str], master: str) -> str:
