@@ -19,6 +19,8 @@ from tests.engines.spark_cluster import Cluster, cluster
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 SLICE = 60
+# A driver and its executors start anew; on a busy machine that alone took two minutes.
+LONG_S = 480.0
 SCHEMA = "id BIGINT, name STRING, at TIMESTAMP"
 COUNTING = """
 from pyspark.sql import Row
@@ -61,6 +63,7 @@ class Site:
         for each in (self.state_dir, self.events, self.shared):
             each.mkdir()
         self.spark: Cluster
+        self.started: Gateway | None = None
 
     def gateway(self) -> Gateway:
         (self.folder / "counting.py").write_text(COUNTING)
@@ -73,7 +76,9 @@ class Site:
             "counts": {"function": "counting:count", **self._query("counts")},
             "windows": {"sql": WINDOWS, **self._query("windows")},
         }
-        return Gateway(self.folder, self.state_dir, queries, {"max_vms": 0}, spark=spark)
+        self.started = Gateway(self.folder, self.state_dir, queries, {"max_vms": 0}, spark=spark)
+        self.started.start()
+        return self.started
 
     def _query(self, name: str) -> dict[str, Any]:
         return {
@@ -97,6 +102,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     with cluster(tmp_path / "spark", [site.state_dir], [site.state_dir], cores=1) as site.spark:
         yield site
+        if site.started is not None:
+            site.started.kill()
         end_hosts(site.state_dir)
 
 
@@ -149,7 +156,6 @@ def held_partitions(local: Path) -> set[str]:
 
 def test_a_killed_worker_and_a_killed_driver_change_no_result(site: Site) -> None:
     gateway = site.gateway()
-    gateway.start()
     first, second = site.spark.workers
     site.write("0.jsonl", slice_of(0))
     until(lambda: len(results(gateway, "counts")) == SLICE, "the first slice is counted")
@@ -166,7 +172,7 @@ def test_a_killed_worker_and_a_killed_driver_change_no_result(site: Site) -> Non
     site.write("2.jsonl", slice_of(2))
     until(lambda: in_a_batch(newest(state)), "a micro-batch is under way")
     os.kill(gateway.home_pid(), signal.SIGKILL)
-    until(lambda: len(results(gateway, "counts")) == 3 * SLICE, "the third slice is counted")
+    until(lambda: len(results(gateway, "counts")) == 3 * SLICE, "the third slice is counted", LONG_S)
 
     events = slice_of(0) + slice_of(1) + slice_of(2)
     wanted = expected_windows(events)

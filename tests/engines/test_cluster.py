@@ -81,7 +81,7 @@ async def with_bad_rows(folder: Path, gateway: Gateway) -> None:
     ((_, batch),) = await query.completed(1)
     assert batch.to_pylist() == [{"name": "n", "total": 10}]
     await gateway.link.send(CommittedMessage(query="purses", epoch=1, last_seq=0))
-    await query.send(1, [{"id": id, "name": "n", "amount": amount} for id, amount in ((1, -11), (2, -10))])
+    await query.send(1, [{"id": n, "name": "n", "amount": amount} for n, amount in ((1, -11), (2, -10))])
     ((message, batch),) = await query.completed(1)
     assert [bad.row for bad in message.poison] == [0]
     assert "n owes 1" in message.poison[0].reason
