@@ -17,13 +17,14 @@ from engines.isolation.verdicts import EVALUATION_ERRORS
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.scratch import scratch_folder
-from engines.spark.session import is_local
+from engines.spark.sparkconf import is_local
 from engines.stateless import FEED_BYTES
 from engines.streaming import checkpoints
 from engines.streaming.activity import Activity
 from engines.streaming.answers import Reports, RunOutcome
 from engines.streaming.checkpoints import CheckpointError, ResumePoint
 from engines.streaming.feed import Feed, FeedServer, Item
+from engines.streaming.sharedfolder import NotSharedError, SharedFolder
 from engines.streaming.stream import OnDeath, Stream, Warmth, put_warm_up
 from engines.streaming.tables import one_batch, without
 from infra.clock import Clock
@@ -33,13 +34,21 @@ _SEARCHES_MOST = 3
 """If a micro-batch fails again after so many searches, the query is broken."""
 
 
-def why_no_state_there(master: str, query: str, plan: QueryPlan) -> str:
-    """Return why a query cannot run on a Spark master; empty if it can."""
-    if not plan.stateful or is_local(master):
+def why_no_state_there(master: str, query: str, plan: QueryPlan, *, shared: bool) -> str:
+    """Return why a query cannot run on a Spark master; empty if it can.
+
+    Args:
+        master: Spark's.
+        query: its name.
+        plan: its plan.
+        shared: whether there is a folder for checkpoints that executors see.
+    """
+    if not plan.stateful or is_local(master) or shared:
         return ""
     return (
-        f"query {query} holds state ({plan.reason}); its checkpoint is on this machine's disk, which executors of "
-        f"{master} do not see: run it on a local master"
+        f"query {query} holds state ({plan.reason}), and executors of {master} do not see the state_dir: set "
+        "private.spark.checkpoints to a folder that this machine and all executors share, at the same path "
+        "everywhere, or run it on a local master"
     )
 
 
@@ -75,7 +84,7 @@ class StatefulStream:
         progress: where it continues; runs must be put from ``progress.resume_seq`` on, without gaps.
 
     Raises:
-        RefusedError: it has no checkpoint folder, a damaged one, or the executors run on other machines.
+        RefusedError: it has no checkpoint folder, a damaged one, or one that not all executors share.
     """
 
     def __init__(
@@ -100,6 +109,7 @@ class StatefulStream:
         self._failed_now = False
         self._isolation = BatchIsolation(query, server, clock, self.activity, self._closing.is_set, batch_s)
         self._isolating = threading.Lock()
+        self._shared = self._shared_folder()
         self._checkpoint = self._new_start()
         self.progress = self._progress()
         self.feed = Feed(self.progress.resume_seq, query.spec.max_batch_runs, FEED_BYTES, clock)
@@ -127,7 +137,10 @@ class StatefulStream:
             ValueError: it is not the next one.
         """
         if first_seq != self.feed.next_position:
-            raise ValueError(f"run {first_seq}-{end_seq - 1} arrived, but seq {self.feed.next_position} is next")
+            raise ValueError(
+                f"run {first_seq}-{end_seq - 1} arrived, but seq {self.feed.next_position} is next by the checkpoint: "
+                f"restore or mount the state of this query in {self.query.spec.checkpoint_dir}"
+            )
         self.feed.put(parts, tag, end_seq - first_seq)
 
     @property
@@ -165,18 +178,30 @@ class StatefulStream:
             self.query, self._server, self.feed, self._checkpoint, self._batch, self._reports.death, self._goes_on
         )
 
+    def _shared_folder(self) -> SharedFolder | None:
+        """Return the checkpoint folder, which all executors share; None if they run in this host's JVM."""
+        spec, base = self.query.spec, self.query.base
+        master = str(base.sparkContext.master)
+        if is_local(master):
+            return None
+        if no := why_no_state_there(master, spec.query, self.query.plan, shared=bool(spec.checkpoint_dir)):
+            raise RefusedError(no)
+        shared = SharedFolder(base, Path(spec.checkpoint_dir))
+        try:
+            shared.check()
+        except (NotSharedError, CheckpointError) as error:
+            raise RefusedError(f"query {spec.query}: {error}") from error
+        return shared
+
     def _new_start(self) -> Path:
         spec = self.query.spec
-        master = str(self.query.base.sparkContext.master)
         if not spec.checkpoint_dir:
             raise RefusedError(
                 f"query {spec.query} is stateful ({self.query.plan.reason}) and has no checkpoint folder"
             )
-        if no := why_no_state_there(master, spec.query, self.query.plan):
-            raise RefusedError(no)
         try:
             return checkpoints.new_start(Path(spec.checkpoint_dir))
-        except OSError as error:
+        except (CheckpointError, OSError) as error:
             raise RefusedError(f"query {spec.query}: {why(error)}") from error
 
     def _progress(self) -> ResumePoint:
@@ -199,6 +224,8 @@ class StatefulStream:
             self._failing = self._failing or _Failing(items, "")
             self._failing.reason, self._failed_now = why(error), True
             raise
+        if self._shared is not None:
+            self._shared.check()  # an executor that joined meanwhile may have written state elsewhere
         batch_s = self._clock.now() - self.feed.planned_at_s
         poison = self._failing.poison if self._failing else ()
         self._reports.answers([RunOutcome(items, rows, poison, batch_id, batch_s)])
@@ -255,7 +282,8 @@ class StatefulStream:
 
     def _warm_up(self) -> None:
         warmth = Warmth()
-        folder = scratch_folder("warm")
+        on_cluster = self._shared is not None
+        folder = checkpoints.temporary(self._checkpoint.parent, "warm") if on_cluster else scratch_folder("warm")
         feed = Feed(0, 1, FEED_BYTES, self._clock)
 
         def batch(frame: DataFrame, _: int) -> None:

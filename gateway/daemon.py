@@ -312,6 +312,7 @@ class Daemon:
             on_overdue=lambda query, reason: self._supervision.of[query].reopen(reason),
             why_not_write=self._membership.why_not_write,
             fleet=self._membership.of(query),
+            spark=self._config.private.spark,
         )
 
     def _upstream(self, name: str) -> tuple[Path, Callable[[], bool]]:

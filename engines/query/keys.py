@@ -48,6 +48,7 @@ _JOINS: Mapping[str, tuple[bool, bool | None]] = {
     "LeftSemi": (True, None),
     "LeftAnti": (True, None),
 }
+_BY_ORDER = {"First": "first", "Last": "last", "AnyValue": "any_value", "CollectList": "collect_list"}
 _REFUSED = {
     "Sort": "it sorts",
     "GlobalLimit": "it has a LIMIT",
@@ -130,6 +131,7 @@ class _Walk:
             case "Project":
                 return projected(fields["projectList"], below)
             case "Aggregate":
+                _refuse_order(fields["aggregateExpressions"])
                 self._meet("an aggregation", fields["groupingExpressions"], below)
                 return projected(fields["aggregateExpressions"], below)
             case "Distinct":
@@ -212,6 +214,12 @@ def _meeting(what: str, columns: Iterable[str | None]) -> tuple[str, frozenset[s
 def _refuse_clock(mode: Mapping[str, Any] | None) -> None:
     if mode is not None and "ProcessingTime" in mode["object"]:
         raise _NoKeyError("its timers follow the clock of the place where it runs")
+
+
+def _refuse_order(expressions: Sequence[Expression]) -> None:
+    for name in (class_name(part["class"]) for expression in expressions for part in expression):
+        if name in _BY_ORDER:
+            raise _NoKeyError(f"{_BY_ORDER[name]} depends on the order in which events meet")
 
 
 def _refused(node: LogicalOperator) -> str:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from engines.spark import pythondaemon
 from engines.spark.classarchive import java_program, use_options
 from engines.spark.scratch import scratch_folder
-from engines.spark.sparkconf import SQL, TIMEZONE, equal_everywhere
+from engines.spark.sparkconf import SQL, TIMEZONE, equal_everywhere, is_local
 from engines.spark.workerpython import quick_python
 from infra.messages import PROTOCOL
 from infra.runtime import Runtime
@@ -31,11 +31,6 @@ _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 class SessionError(Exception):
     """Spark cannot be started here; the message says what to do."""
-
-
-def is_local(master: str) -> bool:
-    """Return whether driver and executors of ``master`` are one process on this machine."""
-    return master == "local" or master.startswith("local[")
 
 
 def java_version() -> str:

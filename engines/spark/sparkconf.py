@@ -1,4 +1,7 @@
-"""Spark settings: those that Spillway owns, and those that must be equal at every site. Does not import Spark."""
+"""Spark settings: those that Spillway owns, and those that must be equal at every site; and kinds of master.
+
+Does not import Spark.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,11 @@ _OWNED: Final = {
     "spark.python.unix.domain.socket.enabled": "an engine host keeps these sockets in a folder of its own",
     "spark.python.unix.domain.socket.dir": "an engine host keeps these sockets in a folder of its own",
 }
+
+
+def is_local(master: str) -> bool:
+    """Return whether driver and executors of ``master`` are one process on this machine."""
+    return master == "local" or master.startswith("local[")
 
 
 def why_owned(name: str) -> str:

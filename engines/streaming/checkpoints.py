@@ -43,7 +43,7 @@ def new_start(base: Path) -> Path:
     State schemas of an older folder stay while they are in use: Spark stores their full paths, and stores new paths
     only with the first batch of a start. A start that is killed early never commits one.
     """
-    base.mkdir(parents=True, exist_ok=True)
+    make(base)
     for left in base.glob(f"{_COPYING}*"):
         shutil.rmtree(left)
     starts = sorted(int(folder.name) for folder in base.iterdir() if folder.name.isdecimal())
@@ -63,9 +63,26 @@ def new_start(base: Path) -> Path:
     return new
 
 
+def make(base: Path) -> None:
+    """Create the folder of a query's starts.
+
+    Raises:
+        CheckpointError: the folder that it is to be in does not exist.
+    """
+    try:
+        base.mkdir(exist_ok=True)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"the folder {base.parent} does not exist: create it, or mount it") from error
+
+
+def temporary(base: Path, purpose: str) -> Path:
+    """Return a path for a folder; the caller creates and removes it, or else the next start removes it."""
+    return base / f"{_COPYING}{purpose}-{uuid.uuid4().hex[:8]}"
+
+
 def copy_for_trial(folder: Path) -> Path:
     """Copy the folder of a start whose stream has ended; the caller removes the copy, or else the next start does."""
-    copy = folder.parent / f"{_COPYING}{folder.name}-{uuid.uuid4().hex[:8]}"
+    copy = temporary(folder.parent, folder.name)
     _copy(folder, copy)
     return copy
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Literal, Self
+import re
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, IPvAnyAddress, model_validator
 
@@ -33,6 +35,8 @@ from infra.clouds.providers.profiles import PROFILES
 from policies.money.billing import BillingTerms
 
 _LEASE_LEAST_S = 5.0
+_POD_MOUNT: Final = re.compile(r"spark\.kubernetes\.executor\.volumes\.[^.]+\.[^.]+\.mount\.path")
+_POD_TEMPLATE: Final = "spark.kubernetes.executor.podTemplateFile"
 
 
 class ApiConfig(Section):
@@ -95,13 +99,29 @@ class SparkConfig(Section):
         master: as Spark understands it.
         memory_bytes: heap of the engine host's JVM: Spark's driver, and with ``local`` its executors. Default: 1 GiB,
             Spark's own. Executors of a cluster get theirs by ``conf: {spark.executor.memory: 4g}``.
+        checkpoints: the folder for the state of stateful queries. A cluster's executors need it at the same path; so it
+            is on storage that they share with this machine. Default: the state_dir, which only ``local`` can use.
         conf: Spark's own settings. Those that begin with ``spark.sql.`` apply to VMs, too, since they can change
             answers; all others apply to home only.
     """
 
     master: Master = "local[1]"
     memory_bytes: DriverMemory | None = Field(default=None, alias="memory")
+    checkpoints: AnyPath | None = None
     conf: dict[SparkSetting, SparkValue] = Field(default_factory=dict, max_length=256)
+
+    @model_validator(mode="after")
+    def _pods_have_the_checkpoints(self) -> Self:
+        if self.checkpoints is None or not self.master.startswith("k8s://") or _POD_TEMPLATE in self.conf:
+            return self
+        mounts = [Path(value) for name, value in self.conf.items() if _POD_MOUNT.fullmatch(name)]
+        if not any(self.checkpoints.is_relative_to(mount) for mount in mounts):
+            what = (
+                f"is in no volume of the executors' pods; add one to conf (spark.kubernetes.executor.volumes.TYPE.NAME."
+                f"mount.path: {self.checkpoints}, and its options), or {_POD_TEMPLATE}"
+            )
+            refuse([Finding(key=("checkpoints",), what=what)])
+        return self
 
     @property
     def settings(self) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import shutil
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +33,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
         state: counts the definitions whose state was discarded; each has its own checkpoint folder.
         begin_seq: where a stateful query of this definition begins.
         place: names this folder, unlike ``owner``, which a fleet's gateways share; empty in state of an older version.
+        shared: the folder that the checkpoints are in (``private.spark.checkpoints``); empty if they are in this one.
     """
 
     owner: str
@@ -42,6 +45,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     state: int = 0
     begin_seq: int = 0
     place: str = ""
+    shared: str = ""
 
     def is_of(self, definition: OpenQuery) -> bool:
         """Whether the state belongs to this definition, by today's hash or by that of an earlier version.
@@ -79,7 +83,9 @@ def read_identity(folder: Path) -> Identity | None:
         raise StateError(f"{path} cannot be read ({error}): restore it from a backup") from error
 
 
-def claim(folder: Path, definition: OpenQuery, owner: str = "", least_epoch: int = 0) -> Identity:
+def claim(
+    folder: Path, definition: OpenQuery, owner: str = "", least_epoch: int = 0, shared: Path | None = None
+) -> Identity:
     """Return the identity of the state in ``folder``, which belongs to ``definition``, with the next epoch. Blocks.
 
     Without a state a new one is created.
@@ -89,9 +95,10 @@ def claim(folder: Path, definition: OpenQuery, owner: str = "", least_epoch: int
         definition: the definition with which the query is opened.
         owner: of new state; empty for a random one.
         least_epoch: the epoch is at least this.
+        shared: ``private.spark.checkpoints``.
 
     Raises:
-        StateError: the identity cannot be read.
+        StateError: the identity cannot be read, or its checkpoints are in another place than ``shared``.
         CodeError: the function's module cannot be found.
         OSError: the disk fails.
     """
@@ -99,7 +106,23 @@ def claim(folder: Path, definition: OpenQuery, owner: str = "", least_epoch: int
     if old is None:
         make_folder(folder)
         old = Identity(owner or secrets.token_hex(8), "", 0)
+    if why := why_not_there(folder, old, shared):
+        raise StateError(why)
+    old = msgspec.structs.replace(old, shared=_text(shared))
     return _save(folder, old, definition, least_epoch)
+
+
+def why_not_there(folder: Path, identity: Identity, shared: Path | None) -> str:
+    """Return why a query cannot continue with the present ``private.spark.checkpoints``; empty if it can. Blocks."""
+    if identity.shared == _text(shared) or not holds_state(folder, identity):
+        return ""
+    now = f"is {shared}" if shared else "is not set"
+    restore = f"set it to {identity.shared}" if identity.shared else "remove it"
+    return (
+        f"query {folder.name}: its state is in {checkpoints(folder, identity)}, and private.spark.checkpoints {now}: "
+        f"a checkpoint cannot be moved. To go on with the state, {restore}; or remove {folder} and choose an empty "
+        "sink folder, to begin anew from the source's start"
+    )
 
 
 def redefine(folder: Path, old: Identity, definition: OpenQuery, begin_seq: int) -> None:
@@ -130,7 +153,20 @@ def _save(folder: Path, identity: Identity, definition: OpenQuery, least_epoch: 
 
 def checkpoints(folder: Path, identity: Identity) -> Path:
     """Return the folder in which a stateful query keeps its state."""
-    return folder / (f"{_CHECKPOINTS}-{identity.state}" if identity.state else _CHECKPOINTS)
+    first = _first_checkpoints(folder, identity)
+    return first.with_name(f"{first.name}-{identity.state}") if identity.state else first
+
+
+def checkpoints_of_a_trial(folder: Path, shared: Path | None) -> Path:
+    """Return an empty place for the checkpoints of a query that is only tried out. Blocks."""
+    if shared is None:
+        make_folder(folder)
+        place = folder / f"warm-{_CHECKPOINTS}"
+    else:
+        here = hashlib.sha256(f"{socket.gethostname()}:{folder}".encode()).hexdigest()
+        place = shared / f"{folder.name}-warm-{here[:16]}"
+    shutil.rmtree(place, ignore_errors=True)
+    return place
 
 
 def holds_state(folder: Path, identity: Identity) -> bool:
@@ -144,7 +180,19 @@ def remove_old_checkpoints(folder: Path, identity: Identity) -> None:
     Raises:
         OSError: the disk fails.
     """
-    kept = checkpoints(folder, identity)
-    for path in folder.glob(f"{_CHECKPOINTS}*"):
+    kept, first = checkpoints(folder, identity), _first_checkpoints(folder, identity)
+    for path in {*folder.glob(f"{_CHECKPOINTS}*"), *first.parent.glob(f"{first.name}*")}:
         if path != kept:
             shutil.rmtree(path)
+
+
+def _first_checkpoints(folder: Path, identity: Identity) -> Path:
+    """Return the checkpoints of the first definition; those of later ones are beside them."""
+    if not identity.shared:
+        return folder / _CHECKPOINTS
+    # Other gateways may use the same folder, and queries of the same name.
+    return Path(identity.shared, f"{folder.name}-{identity.place}")
+
+
+def _text(shared: Path | None) -> str:
+    return "" if shared is None else str(shared)

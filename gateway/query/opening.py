@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import shutil
 from collections.abc import Callable
 from copy import copy
 from pathlib import Path
@@ -14,13 +12,14 @@ import msgspec
 import pyarrow as pa
 
 from engines.query.code import query_hash
-from gateway.config.models import PayloadConfig, QueryConfig
+from engines.spark.sparkconf import is_local
+from gateway.config.models import PayloadConfig, QueryConfig, SparkConfig
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.query.audit import AuditLog
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.flow.lane import Lane, LaneOwner
 from gateway.query.flow.run import BATCH_RUNS_MAX
-from gateway.query.identity import Identity, checkpoints
+from gateway.query.identity import Identity, checkpoints, checkpoints_of_a_trial
 from infra.clock import Clock
 from infra.link.keys.secret_files import create_private
 from infra.messages import Completed, Credit, IsolatingMessage, OpenQuery, QueryFailed, QueryPlan, QueryReady
@@ -116,6 +115,7 @@ class Opener:
         config: the query's config.
         folder: its part of the state_dir.
         code_path: the folder of the user's functions, or empty.
+        spark: the private Spark; it says where the state of stateful queries is.
         clock: time, for the audit log.
         on_failed: called with (lane, reason) when the query fails on a host before it has a lane.
     """
@@ -126,15 +126,22 @@ class Opener:
         config: QueryConfig,
         folder: Path,
         code_path: str,
+        spark: SparkConfig,
         clock: Clock,
         on_failed: Callable[[str, str], None],
     ) -> None:
         self._config = config
+        self._spark = spark
         self._folder = folder
         self._clock = clock
         self._audit = AuditLog(folder / AUDIT)
         self._on_failed = on_failed
         self.definition = definition_of(name, config, code_path)
+
+    @property
+    def shared(self) -> Path | None:
+        """Where the checkpoints are, if not in the query's folder."""
+        return self._spark.checkpoints
 
     def of(self, definition: OpenQuery) -> Opener:
         """Return an opener of the same query with another definition."""
@@ -158,7 +165,7 @@ class Opener:
             epoch=identity.epoch,
             code_hash=identity.code_hash,
             max_batch_runs=BATCH_RUNS_MAX,
-            checkpoint_dir=str(checkpoints(self._folder, identity)) if home else "",
+            checkpoint_dir=self._reachable(checkpoints(self._folder, identity)) if home else "",
             begin_seq=identity.begin_seq,
             shares_host=connection.shared,
             result_codec="zstd" if compressed else "none",
@@ -200,12 +207,18 @@ class Opener:
             LinkLost: the link was lost.
             TimeoutError: no answer in time.
         """
-        folder = self._folder / "warm-checkpoints"
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        folder = await run_to_end(lambda: checkpoints_of_a_trial(self._folder, self.shared))
         if code_hash is None:
             code_hash = await run_to_end(lambda: query_hash(self.definition))
         message = msgspec.structs.replace(
-            self.definition, code_hash=code_hash, max_batch_runs=BATCH_RUNS_MAX, checkpoint_dir=str(folder)
+            self.definition,
+            code_hash=code_hash,
+            max_batch_runs=BATCH_RUNS_MAX,
+            checkpoint_dir=self._reachable(folder),
         )
         await connection.open_query(message, lambda *_: None, _OPEN_DEADLINE_S)
         await connection.close_query(message.query, message.epoch)
+
+    def _reachable(self, folder: Path) -> str:
+        """Return a folder for checkpoints; empty if executors do not see it: then hosts refuse stateful queries."""
+        return str(folder) if self.shared or is_local(self._spark.master) else ""

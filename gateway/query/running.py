@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.config.models import QueryConfig
+from gateway.config.models import QueryConfig, SparkConfig
 from gateway.connectors.position import Position
 from gateway.core.decide.profiler import Profiler
 from gateway.core.exchange import ExchangeSettings
@@ -46,6 +46,7 @@ from infra.together import end_tasks
 from policies.failures.overdue import Patience
 from policies.signals import HOME
 
+LOCAL = SparkConfig()
 _LOG = logging.getLogger(__name__)
 PATIENCE = Patience()
 
@@ -68,6 +69,7 @@ class RunningQuery(QueryState):
         on_overdue: called with (query, reason) when it is to be opened again from its checkpoint with ``reopen``.
         why_not_write: returns why the sink may not be written now (the gateway is not the owner any more), else empty.
         fleet: if other gateways of a fleet may continue the query on other machines.
+        spark: the private Spark.
         patience: how long a lane's answer is waited for.
         pace: how often the sink is written.
     """
@@ -87,6 +89,7 @@ class RunningQuery(QueryState):
         on_overdue: Callable[[str, str], None],
         why_not_write: Callable[[], str] = lambda: "",
         fleet: OwningFleet | None = None,
+        spark: SparkConfig = LOCAL,
         patience: Patience = PATIENCE,
         pace: Pace = PACE,
     ) -> None:
@@ -94,7 +97,7 @@ class RunningQuery(QueryState):
         self.on_run: Callable[[str, Run], None] | None = None
         self.config = config
         self._folder = folder
-        self._opener = Opener(name, config, folder, code_path, clock, self.on_failed)
+        self._opener = Opener(name, config, folder, code_path, spark, clock, self.on_failed)
         self._profiler = profiler
         self._clock = clock
         self._endpoints = Endpoints(name, config, folder, clock, upstream, why_not_write, fleet)

@@ -119,7 +119,7 @@ class TakeOver:
 
     def _claim(self, definition: OpenQuery, owner: str = "") -> Identity:
         least_epoch = 0 if self.fleet is None else self.fleet.least_epoch
-        return claim(self.folder, definition, owner, least_epoch)
+        return claim(self.folder, definition, owner, least_epoch, self.opener.shared)
 
     async def _change(self, old: Identity, home: Connection, deliverer: Deliverer) -> None:
         # Check whether it can run at all before anything of the old definition is discarded.

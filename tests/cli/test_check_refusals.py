@@ -100,7 +100,7 @@ def test_all_that_spark_finds_is_said_and_the_good_query_is_explained(tmp_path: 
     assert f"{path}:11: queries.typo.sql: {aside} typo: {nearest}" in done.stderr
     assert f"{path}:12: queries.endless.sql: {aside} endless: it aggregates without a watermark" in done.stderr
     assert f"{path}:13: queries.stateful.sql: {aside} stateful holds state (it aggregates over many" in done.stderr
-    assert "which executors of spark://nowhere:7077 do not see" in done.stderr
+    assert "executors of spark://nowhere:7077 do not see the state_dir: set private.spark.checkpoints" in done.stderr
     assert f"{path}:14: queries.wrong.qos.latency: " in done.stderr
     said = " ".join(done.stdout.split())
     assert said.startswith("good ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 
 from gateway.config import QueryConfig
 from gateway.config.models import PayloadConfig
-from gateway.config.sites import GatewayConfig
+from gateway.config.sites import GatewayConfig, SparkConfig
 from gateway.views.check import checking
 from infra.messages import ColumnUse, Predicate, QueryPlan
 
@@ -114,7 +115,7 @@ USES = (ColumnUse(column="id", copies=("id",)), ColumnUse(column="body", other="
 def explained(**payload: list[str]) -> dict[str, str]:
     found = plan(needed_schema=EVENTS.remove(2).serialize().to_pybytes(), uses=USES)
     said = query(schema="id STRING, body STRING, n INT", payload=payload)
-    return dict(checking.explain(said, checking.Analysed(plan=found, events=EVENTS), 1))
+    return dict(checking.explain(said, checking.Analysed(plan=found, events=EVENTS), 1, SparkConfig()))
 
 
 def test_the_form_of_each_column_is_shown() -> None:
@@ -165,9 +166,25 @@ def test_thresholds_and_order_are_written_with_their_units() -> None:
 
 def test_lines_of_a_query_that_may_leave_and_of_one_that_stays() -> None:
     found = checking.Analysed(plan=STATELESS, results=pa.schema([("n", pa.int32())]))
-    leaves = dict(checking.explain(query(), found, 1))
+    leaves = dict(checking.explain(query(), found, 1, SparkConfig()))
     assert list(leaves) == [
         "class", "switching", "columns sent", "rows sent", "codecs", "thresholds", "order", "results",
     ]  # fmt: skip
     assert leaves["results"] == "n int32"
-    assert "columns sent" not in dict(checking.explain(query(switching={"mode": "off"}), found, 1))
+    assert "columns sent" not in dict(checking.explain(query(switching={"mode": "off"}), found, 1, SparkConfig()))
+
+
+def test_checkpoints_of_a_stateful_query_are_where_executors_must_find_them(tmp_path: Path) -> None:
+    found = checking.Analysed(plan(switch_class="whole", switchable=False, reason="it counts"))
+
+    def text(**said: object) -> str | None:
+        return dict(checking.explain(query(), found, 0, SparkConfig.model_validate(said))).get("checkpoints")
+
+    assert text() is None
+    assert text(checkpoints=tmp_path) == str(tmp_path)
+    assert text(checkpoints=tmp_path, master="spark://a:7077") == (
+        f"{tmp_path}, which each executor of spark://a:7077 must share: the query is refused if one does not"
+    )
+    assert f"{tmp_path / 'none'}, which does not exist: create it" in str(text(checkpoints=tmp_path / "none"))
+    stateless = checking.Analysed(plan())
+    assert "checkpoints" not in dict(checking.explain(query(), stateless, 0, SparkConfig(checkpoints=tmp_path)))

@@ -26,6 +26,7 @@ def test_gateway_defaults(config: Config, tmp_path: Path) -> None:
 
 def test_private_and_cloud_defaults(config: Config) -> None:
     assert config.private.spark.master == "local[1]"
+    assert config.private.spark.checkpoints is None
     assert config.private.cpus is None
     assert config.cloud.warm is False
     assert config.cloud.emulate_link is None

@@ -444,6 +444,32 @@ def test_masters(write: Write, master: str, right: bool) -> None:
         assert (key, "spark://host:port" in text) == ("private.spark.master", True)
 
 
+def test_relative_checkpoints_start_at_the_config_file(write: Write) -> None:
+    path = with_spark(write, "checkpoints: states")
+    assert load(path, {}).private.spark.checkpoints == path.parent / "states"
+
+
+@pytest.mark.parametrize(
+    ("conf", "right"),
+    [
+        ("{}", False),
+        ("{spark.kubernetes.executor.volumes.nfs.states.mount.path: /other}", False),
+        ("{spark.kubernetes.driver.volumes.nfs.states.mount.path: /states}", False),
+        ("{spark.kubernetes.executor.volumes.nfs.states.mount.path: /states}", True),
+        ("{spark.kubernetes.executor.volumes.nfs.states.mount.path: /}", True),
+        ("{spark.kubernetes.executor.podTemplateFile: pod.yaml}", True),
+    ],
+)
+def test_pods_need_a_volume_with_the_checkpoints(write: Write, conf: str, right: bool) -> None:
+    said = f"master: 'k8s://https://a:6443', checkpoints: /states, conf: {conf}"
+    path = write(("cloud:", f"private: {{spark: {{{said}}}}}\ncloud:"))
+    if right:
+        assert load(path, {}).private.spark.checkpoints == Path("/states")
+    else:
+        ((_, key, text),) = problems(path)
+        assert (key, "in no volume of the executors' pods" in text) == ("private.spark.checkpoints", True)
+
+
 def test_an_example_whose_mail_is_missing_says_how_to_make_it(tmp_path: Path) -> None:
     missing = tmp_path / "no mail.jsonl.gz"
     example = Path(__file__).parents[2] / "examples" / "email.yaml"

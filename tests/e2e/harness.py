@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -75,6 +76,7 @@ class Gateway:
         queries: the ``queries`` part of the config.
         cloud: overrides of the ``cloud`` part.
         memory: what all queries may hold.
+        spark: the ``private.spark`` part.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Gateway:
         cloud: Mapping[str, Any] | None = None,
         *,
         memory: str = "512MiB",
+        spark: Mapping[str, Any] = MappingProxyType({"master": "local[1]"}),
     ) -> None:
         self.folder = folder
         self.state_dir = state_dir
@@ -99,7 +102,7 @@ class Gateway:
                 "orphan_after": "120s",
                 "memory": memory,
             },
-            "private": {"spark": {"master": "local[1]"}},
+            "private": {"spark": dict(spark)},
             "cloud": {
                 "provider": "process",
                 "max_vms": 1,

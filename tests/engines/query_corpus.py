@@ -112,7 +112,7 @@ _KEYED: dict[Query, tuple[str, ...]] = {
     "SELECT customer, count(*) AS n FROM events WHERE amount > 2 GROUP BY customer HAVING count(*) > 1": ("customer",),
     "SELECT customer, count(DISTINCT shop) AS n FROM events GROUP BY customer": ("customer",),
     "SELECT customer, sum(amount) FILTER (WHERE ok) AS s FROM events GROUP BY customer": ("customer",),
-    "SELECT customer, array_sort(collect_list(id)) AS ids FROM events GROUP BY customer": ("customer",),
+    "SELECT customer, array_sort(collect_set(shop)) AS shops FROM events GROUP BY customer": ("customer",),
     "SELECT customer, max_by(id, struct(amount, id)) AS id FROM events GROUP BY customer": ("customer",),
     "SELECT customer, approx_count_distinct(id) AS n FROM events GROUP BY customer": ("customer",),
     "SELECT customer, percentile(amount, 0.5) AS p FROM events GROUP BY customer": ("customer",),
@@ -191,6 +191,9 @@ _WHOLE: tuple[Query, ...] = (
         "SELECT session_window(at, '30 seconds').start AS s, count(*) AS n FROM events GROUP BY "
         "session_window(at, '30 seconds')"
     ),
+    "SELECT customer, first(id) AS id FROM events GROUP BY customer",
+    "SELECT customer, any_value(id) AS id FROM events GROUP BY customer",
+    "SELECT customer, collect_list(id) AS ids FROM events GROUP BY customer",
     "SELECT upper(customer) AS c, count(*) AS n FROM events GROUP BY upper(customer)",
     "SELECT meta.a, count(*) AS n FROM events GROUP BY meta.a",
     "SELECT meta, count(*) AS n FROM events GROUP BY meta",

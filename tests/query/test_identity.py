@@ -10,6 +10,7 @@ from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.query.identity import (
     checkpoints,
+    checkpoints_of_a_trial,
     claim,
     holds_state,
     read_identity,
@@ -100,6 +101,57 @@ def test_another_definition_gets_another_place_for_its_state_and_the_old_one_goe
     assert not holds_state(folder, second)
     remove_old_checkpoints(folder, second)
     assert not checkpoints(folder, first).exists()
+
+
+def left_by_spark(start: Path) -> None:
+    (start / "offsets").mkdir(parents=True)
+    (start / "offsets" / "0").touch()
+
+
+def test_gateways_share_a_folder_of_checkpoints_and_not_their_states(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    one, other = tmp_path / "one" / "q", tmp_path / "other" / "q"
+    first = claim(one, DEFINITION, owner="agreed", shared=shared)
+    second = claim(other, DEFINITION, owner="agreed", shared=shared)
+    for folder, identity in ((one, first), (other, second)):
+        assert checkpoints(folder, identity).parent == shared
+        left_by_spark(checkpoints(folder, identity) / "1")
+    assert checkpoints(one, first) != checkpoints(other, second)
+
+    redefine(one, first, msgspec.structs.replace(DEFINITION, sql="SELECT 2"), 20)
+    changed = read_identity(one)
+    assert changed is not None
+    assert not holds_state(one, changed)
+    left_by_spark(checkpoints(one, changed) / "1")
+    remove_old_checkpoints(one, changed)
+    assert set(shared.iterdir()) == {checkpoints(one, changed), checkpoints(other, second)}
+
+
+@pytest.mark.parametrize(("before", "after"), [("", "b"), ("a", ""), ("a", "b")])
+def test_state_is_not_left_behind_when_its_place_changes(tmp_path: Path, before: str, after: str) -> None:
+    folder = tmp_path / "q"
+    first = claim(folder, DEFINITION, shared=tmp_path / before if before else None)
+    now = tmp_path / after if after else None
+    assert claim(folder, DEFINITION, shared=now).place == first.place, "there is no state yet"
+    first = claim(folder, DEFINITION, shared=tmp_path / before if before else None)
+    left_by_spark(checkpoints(folder, first) / "1")
+    restore = f"set it to {tmp_path / before}" if before else "remove it"
+    with pytest.raises(StateError, match=f"its state is in {checkpoints(folder, first)}.* {restore}; or remove"):
+        claim(folder, DEFINITION, shared=now)
+    assert read_identity(folder) == first
+
+
+def test_a_trial_begins_without_state_and_beside_that_of_the_query(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    for place in (None, shared):
+        trial = checkpoints_of_a_trial(tmp_path / "q", place)
+        left_by_spark(trial / "1")
+        identity = claim(tmp_path / "q", DEFINITION, shared=place)
+        assert trial.parent == checkpoints(tmp_path / "q", identity).parent
+        assert not holds_state(tmp_path / "q", identity)
+        assert checkpoints_of_a_trial(tmp_path / "q", place) == trial
+        assert not trial.exists()
+    assert checkpoints_of_a_trial(tmp_path / "other" / "q", shared) != trial
 
 
 def test_a_query_without_state_gets_one_of_its_own(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.config.models import SparkConfig
 from gateway.connectors.position import Position
 from gateway.query import takingover
 from gateway.query.flow import runlog as runlog_module
@@ -88,6 +89,20 @@ async def test_a_stateful_query_says_what_it_would_lose_and_begins_anew_only_if_
     site.write("in.jsonl", range(80))
     await site.drain(sql="COUNT new", new_epoch=True)
     assert site.ids() == list(range(80))
+
+
+async def test_the_state_of_a_query_is_where_executors_find_it(site: Site) -> None:
+    site.write("in.jsonl", range(10))
+    (shared := site.folder / "shared").mkdir()
+    on_cluster, in_shared = {"master": "spark://a:7077"}, {"checkpoints": shared}
+    for state, said in (("local", in_shared), ("cluster", on_cluster | in_shared)):
+        more = {"spark": SparkConfig.model_validate(said), "sink": {"type": "file", "path": f"out-{state}"}}
+        (opened,) = (await site.drain(sql="COUNT", state=state, **more)).values()
+        assert Path(opened.checkpoint_dir).parent == shared
+    (opened,) = (await site.drain(sql="SELECT b", spark=SparkConfig.model_validate(on_cluster))).values()
+    assert opened.checkpoint_dir == "", "executors do not see the state_dir"
+    with pytest.raises(StateError, match="a checkpoint cannot be moved"):
+        await site.drain(sql="COUNT", state="local", sink={"type": "file", "path": "out-local"})
 
 
 @pytest.fixture

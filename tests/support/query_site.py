@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from gateway.config import Config, load
+from gateway.config.models import SparkConfig
 from gateway.core.decide.profiler import Profiler
 from gateway.query.flow.delivery import Pace
 from gateway.query.flow.memory import MemoryPool
@@ -157,9 +158,10 @@ class Site:
 
     @asynccontextmanager
     async def started(self, engine: Engine, **said: Any) -> AsyncIterator[RunningQuery]:
-        """A query that is open; ``state`` is the name of its state_dir, and ``fleet`` that of its gateway."""
+        """A query that is open; ``state`` is the name of its state_dir; ``fleet`` and ``spark`` are its gateway's."""
         state: str = said.pop("state", "state")
         fleet: OwningFleet | None = said.pop("fleet", None)
+        spark: SparkConfig = said.pop("spark", SparkConfig())
         query = RunningQuery(
             "q",
             self.config(**said).queries["q"],
@@ -172,6 +174,7 @@ class Site:
             on_failed=lambda *_: None,
             on_overdue=lambda *_: None,
             fleet=fleet,
+            spark=spark,
             pace=AT_ONCE,
         )
         try:

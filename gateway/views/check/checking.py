@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from engines.spark.sparkconf import is_local
 from gateway.config import Config, QueryConfig
 from gateway.config.models import (
     HttpSourceConfig,
@@ -23,7 +24,7 @@ from gateway.config.models import (
     S3SourceConfig,
     ThresholdsConfig,
 )
-from gateway.config.sites import GatewayConfig
+from gateway.config.sites import GatewayConfig, SparkConfig
 from gateway.config.words import units
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.handover import why_it_stays
@@ -66,7 +67,8 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
 
     begin("starting Spark to read the queries' plans (some 15 s)")
     workdir = Path(tempfile.mkdtemp(prefix="spillway-check-"))
-    session = build_session("local[1]", workdir, 1, conf=equal_everywhere(config.private.spark.conf))
+    spark = config.private.spark
+    session = build_session("local[1]", workdir, 1, conf=equal_everywhere(spark.conf))
     found: dict[str, Analysed] = {}
     try:
         for name, query in config.queries.items():
@@ -75,7 +77,8 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
             try:
                 understood = understand(session, opening(name, query, code_path))
                 files = check_streams(understood)
-                refusal = why_no_state_there(config.private.spark.master, name, understood.plan)
+                shared = spark.checkpoints is not None
+                refusal = why_no_state_there(spark.master, name, understood.plan, shared=shared)
                 found[name] = Analysed(
                     understood.plan, understood.input_schema, understood.result_schema, refusal, files
                 )
@@ -100,14 +103,14 @@ def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
     )
 
 
-def explain(query: QueryConfig, found: Analysed, max_vms: int, master: str = "local[1]") -> Iterator[tuple[str, str]]:
+def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfig) -> Iterator[tuple[str, str]]:
     """Yield label and text of each line about a query that Spark accepts.
 
     Args:
         query: the query's config.
         found: Spark's analysis; must not be a refusal.
         max_vms: from the config's cloud.
-        master: of the private Spark.
+        spark: the private Spark.
     """
     plan = found.plan
     if plan is None:
@@ -123,8 +126,10 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, master: str = "lo
         yield "codecs", codecs_text(query.payload)
         yield "thresholds", thresholds_text(query.thresholds)
     yield "order", order_text(query)
-    if found.files and away_from_here(master):
-        yield "files", files_text(found.files, master)
+    if spark.checkpoints is not None and plan.stateful:
+        yield "checkpoints", checkpoints_text(spark.checkpoints, spark.master)
+    if found.files and not is_local(spark.master):
+        yield "files", files_text(found.files, spark.master)
     if found.results is not None:
         yield "results", ", ".join(f"{field.name} {field.type}" for field in found.results)
 
@@ -257,9 +262,13 @@ def order_text(query: QueryConfig) -> str:
     return f"by {query.order.by}; a gap is waited for at most {units.DURATION.format(query.order.flush_s)}"
 
 
-def away_from_here(master: str) -> bool:
-    """Whether the executors of a Spark are, or may be, other machines."""
-    return not master.startswith("local")
+def checkpoints_text(folder: Path, master: str) -> str:
+    """Return where the state of a stateful query is, and what has to be true there."""
+    if not folder.is_dir():
+        return f"{folder}, which does not exist: create it, or mount it, or the query is refused"
+    if is_local(master):
+        return str(folder)
+    return f"{folder}, which each executor of {master} must share: the query is refused if one does not"
 
 
 def files_text(files: Sequence[str], master: str) -> str:

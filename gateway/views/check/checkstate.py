@@ -16,7 +16,7 @@ from gateway.config.models import (
     S3SourceConfig,
 )
 from gateway.query.flow.runlog import LogHead, RunRecord, peek
-from gateway.query.identity import Identity, holds_state, read_identity
+from gateway.query.identity import Identity, holds_state, read_identity, why_not_there
 from gateway.query.looking import look_here
 from gateway.query.opening import definition_of
 from gateway.query.takingover import not_in, why_not_finished, why_not_read_again, why_state_is_kept
@@ -67,6 +67,8 @@ class _State:
     runs: list[RunRecord]
 
     def judged(self, definition: OpenQuery, config: Config) -> Found:
+        if why := why_not_there(self.folder, self.identity, config.private.spark.checkpoints):
+            return Found(refusal=why)
         texts = [f"continues with seq {self._next_seq}"]
         outstanding, surely = self._outstanding()
         for found in (self._definition(definition, outstanding, surely), self._source(config, outstanding, surely)):

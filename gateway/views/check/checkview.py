@@ -123,7 +123,7 @@ def _explain(out: Console, config: Config, name: str, found: Analysed, state: Fo
         plan = found.plan
         stateful = plan is not None and plan.stateful
         table.add_row("fail-over", Text(fail_over_text(config.gateway, query, stateful=stateful)))
-    for label, text in explain(query, found, config.cloud.max_vms, config.private.spark.master):
+    for label, text in explain(query, found, config.cloud.max_vms, config.private.spark):
         table.add_row(label, Text(text))
     out.print(table)
     out.print()
