@@ -150,7 +150,8 @@ async def test_analysis_starts_nothing(host: HostProcess) -> None:
             query="only", epoch=1, schema_ddl="id BIGINT", sql="SELECT count(*) n FROM events", analyse_only=True
         )
         query = await gateway.open(spec)
-        assert (query.ready.plan.switch_class, query.ready.plan.reason) == ("whole", "it aggregates over many events")
+        assert query.ready.plan.switch_class == "whole"
+        assert query.ready.plan.reason.startswith("it aggregates over many events; it is not keyed, because")
         assert query.result_schema.names == ["n"]
         await query.send(0, [{"id": 1}])
         await gateway.open(UPPER)
