@@ -48,7 +48,14 @@ _JOINS: Mapping[str, tuple[bool, bool | None]] = {
     "LeftSemi": (True, None),
     "LeftAnti": (True, None),
 }
-_BY_ORDER = {"First": "first", "Last": "last", "AnyValue": "any_value", "CollectList": "collect_list"}
+_BY_ORDER = {
+    "First": "first",
+    "Last": "last",
+    "AnyValue": "any_value",
+    "CollectList": "collect_list",
+    "ListAgg": "listagg",
+    "Mode": "mode",
+}
 _REFUSED = {
     "Sort": "it sorts",
     "GlobalLimit": "it has a LIMIT",

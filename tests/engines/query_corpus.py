@@ -194,6 +194,8 @@ _WHOLE: tuple[Query, ...] = (
     "SELECT customer, first(id) AS id FROM events GROUP BY customer",
     "SELECT customer, any_value(id) AS id FROM events GROUP BY customer",
     "SELECT customer, collect_list(id) AS ids FROM events GROUP BY customer",
+    "SELECT customer, listagg(id) AS ids FROM events GROUP BY customer",
+    "SELECT customer, mode(note) AS m FROM events GROUP BY customer",
     "SELECT upper(customer) AS c, count(*) AS n FROM events GROUP BY upper(customer)",
     "SELECT meta.a, count(*) AS n FROM events GROUP BY meta.a",
     "SELECT meta, count(*) AS n FROM events GROUP BY meta",
