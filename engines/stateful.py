@@ -112,7 +112,8 @@ class StatefulStream:
         self._shared = self._shared_folder()
         self._checkpoint = self._new_start()
         self.progress = self._progress()
-        self.feed = Feed(self.progress.resume_seq, query.spec.max_batch_runs, FEED_BYTES, clock)
+        spec = query.spec
+        self.feed = Feed(self.progress.resume_seq, spec.max_batch_runs, FEED_BYTES, clock, spec.batch_ends)
         self._stream = self._new_stream()
 
     def open(self) -> None:

@@ -128,6 +128,8 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         checkpoint_dir: where a stateful query keeps its state on this host; empty for a temporary folder.
         begin_seq: the seq at which a stateful query without a checkpoint begins.
         max_batch_runs: at most this many runs in one micro-batch.
+        batch_ends: where the first micro-batches after the checkpoint of a stateful query have to end (seq, exclusive),
+            because the sink has results of micro-batches with these limits already.
         result_codec: how results are packed: ``none`` or ``zstd``.
         bad_rows_most: the query is broken as soon as more of 1,000 consecutive rows fail; 0: never.
         shares_host: other queries run on the host: this one ends there as soon as it exhausts the host's memory.
@@ -144,6 +146,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     checkpoint_dir: str = ""
     begin_seq: int = 0
     max_batch_runs: int = 16
+    batch_ends: tuple[int, ...] = ()
     result_codec: Literal["none", "zstd"] = "none"
     bad_rows_most: int = 0
     shares_host: bool = False

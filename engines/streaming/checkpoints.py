@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 
 _COPYING = "copying-"
-_SCHEMAS = "_stateSchema"
+_SCHEMA_PATH = re.compile(r'"file:(?://)?(/[^"]*?/)(state/\d+/_stateSchema/[^"]*)"')
 
 
 class CheckpointError(Exception):
@@ -38,29 +38,44 @@ class ResumePoint:
 
 
 def new_start(base: Path) -> Path:
-    """Create the folder for this start: a copy of the newest one, which stays unchanged; delete older ones.
-
-    State schemas of an older folder stay while they are in use: Spark stores their full paths, and stores new paths
-    only with the first batch of a start. A start that is killed early never commits one.
-    """
+    """Create the folder for this start: a copy of the newest one, which stays unchanged; delete older ones."""
     make(base)
     for left in base.glob(f"{_COPYING}*"):
         shutil.rmtree(left)
-    starts = sorted(int(folder.name) for folder in base.iterdir() if folder.name.isdecimal())
-    new = base / str(starts[-1] + 1 if starts else 1)
+    starts = _starts(base)
+    new = _next_start(base)
     copy = base / f"{_COPYING}{new.name}"
     if starts:
-        _copy(base / str(starts[-1]), copy)
+        _copy(base / str(starts[-1]), copy, new)
     else:
         copy.mkdir()
     copy.rename(new)
-    needed = _starts_named_in(new)
     for old in starts[:-1]:
-        if old in needed:
-            _leave_schemas(base / str(old))
-        else:
-            shutil.rmtree(base / str(old))
+        shutil.rmtree(base / str(old))
     return new
+
+
+def adopt(base: Path, folder: Path) -> Path:
+    """Make a folder, which came from another machine and lies in ``base``, the newest start; return where it is now."""
+    new = _next_start(base)
+    relocate(folder, new)
+    folder.rename(new)
+    return new
+
+
+def newest(base: Path) -> Path | None:
+    """Return the folder of the newest start; None if there is none."""
+    starts = _starts(base) if base.exists() else []
+    return base / str(starts[-1]) if starts else None
+
+
+def _starts(base: Path) -> list[int]:
+    return sorted(int(folder.name) for folder in base.iterdir() if folder.name.isdecimal())
+
+
+def _next_start(base: Path) -> Path:
+    starts = _starts(base)
+    return base / str(starts[-1] + 1 if starts else 1)
 
 
 def make(base: Path) -> None:
@@ -83,32 +98,31 @@ def temporary(base: Path, purpose: str) -> Path:
 def copy_for_trial(folder: Path) -> Path:
     """Copy the folder of a start whose stream has ended; the caller removes the copy, or else the next start does."""
     copy = temporary(folder.parent, folder.name)
-    _copy(folder, copy)
+    _copy(folder, copy, copy)
     return copy
 
 
-def _starts_named_in(folder: Path) -> set[int]:
-    """Return the starts whose state schemas the next batch of a checkpoint may read."""
-    committed = _batches(folder / "commits")
-    last = committed[-1] if committed else -1
-    named: set[int] = set()
-    for log in folder.glob("state/*/_metadata/v2"):
-        batches = _batches(log)
-        before = [batch for batch in batches if batch <= last]
-        for batch in [*before[-1:], *(batch for batch in batches if batch > last)]:
-            text = (log / str(batch)).read_text(errors="replace")
-            named.update(map(int, re.findall(rf"/{re.escape(folder.parent.name)}/(\d+)/state/", text)))
-    return named
+def relocate(folder: Path, place: Path) -> None:
+    """Let a checkpoint that will be at ``place`` name its own state schemas, of which Spark stores the full paths.
+
+    A schema that lies in the folder of an earlier start is copied from there.
+    """
+    for file in _metadata(folder):
+        text = file.read_text()
+        for found in _SCHEMA_PATH.finditer(text):
+            schema, mine = Path(json.loads(f'"{found[1]}{found[2]}"')), folder / json.loads(f'"{found[2]}"')
+            if not mine.exists() and schema.exists():
+                mine.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(schema, mine)
+        relocated = _SCHEMA_PATH.sub(lambda found: f'"file:{json.dumps(str(place))[1:-1]}/{found[2]}"', text)
+        if relocated != text:
+            file.write_text(relocated)
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
-def _leave_schemas(folder: Path) -> None:
-    for entry in [*folder.iterdir(), *folder.glob("state/*/*")]:
-        if entry.name in ("state", _SCHEMAS):
-            continue
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+def _metadata(folder: Path) -> list[Path]:
+    """Return the metadata of operators, one file for each start that committed."""
+    return [log / str(batch) for log in folder.glob("state/*/_metadata/v2") for batch in _batches(log)]
 
 
 def progress_of(folder: Path, begin_seq: int = 0) -> ResumePoint:
@@ -129,7 +143,26 @@ def progress_of(folder: Path, begin_seq: int = 0) -> ResumePoint:
     return ResumePoint(done, _end_of(folder, planned[0]) if planned else done)
 
 
-def _copy(source: Path, target: Path) -> None:
+def committed_files(start: Path) -> list[str]:
+    """Return the files of a start, relative to it, that its committed batches and the planned one need."""
+    # The commits are listed first: everything that they refer to was written before them.
+    committed = _batches(start / "commits")
+    next_batch = committed[-1] + 1 if committed else 0
+    found = []
+    for file in sorted(start.rglob("*")):
+        path = file.relative_to(start)
+        batch = path.name.removeprefix(".").removesuffix(".crc")
+        if path.parts[0] == "offsets" and batch.isdecimal() and int(batch) > next_batch:
+            continue
+        if path.parts[0] == "commits" and batch.isdecimal() and int(batch) >= next_batch:
+            continue
+        if file.is_file() and not path.name.endswith(".tmp"):
+            found.append(path.as_posix())
+    return found
+
+
+def _copy(source: Path, target: Path, place: Path) -> None:
+    """Copy a start to ``target``, which will be renamed to ``place``."""
     # Commits first: everything that they refer to was written before them, even if the JVM still writes.
     target.mkdir()
     for name in ("commits", "offsets"):
@@ -140,6 +173,7 @@ def _copy(source: Path, target: Path) -> None:
     for batch in _batches(target / "offsets"):
         if batch > (committed[-1] + 1 if committed else 0):
             _remove(target / "offsets", batch)
+    relocate(target, place)
 
 
 def _unfinished(_folder: str | PathLike[str], names: list[str]) -> set[str]:

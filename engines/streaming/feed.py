@@ -76,9 +76,11 @@ class Feed:
         max_items: at most this many runs in one micro-batch.
         max_bytes: ``put`` waits while more than this is held; one run is always accepted.
         clock: records when a micro-batch was planned.
+        ends: where the first micro-batches have to end, because the sink has the results of batches with these limits.
     """
 
-    def __init__(self, first: int, max_items: int, max_bytes: int, clock: Clock) -> None:
+    def __init__(self, first: int, max_items: int, max_bytes: int, clock: Clock, ends: Sequence[int] = ()) -> None:
+        self._ends = deque(end for end in sorted(ends) if end > first)
         self._first = first
         self._next = first
         self._max_items = max_items
@@ -122,10 +124,15 @@ class Feed:
     def latest(self, start: int, wait_s: float = POLL_S) -> int:
         """Return where the micro-batch that begins at ``start`` ends; ``start`` itself if no run arrived in time."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._resting or self._next > start, wait_s)
+            while self._ends and self._ends[0] <= start:
+                self._ends.popleft()
+            enough = self._ends[0] if self._ends else start + 1
+            self._changed.wait_for(lambda: self._closed or self._resting or self._next >= enough, wait_s)
             self._check_open()
-            if self._resting:
+            if self._resting or self._next < enough:
                 return start
+            if self._ends:
+                return self._ends[0]
             ends = [item.end for item in self._items if item.start >= start][: self._max_items]
             return ends[-1] if ends else start
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +16,11 @@ from engines.spark.session import sibling
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
 from engines.streaming.answers import Reports, RunOutcome
+from engines.streaming.checkpoints import ResumePoint, newest, progress_of
 from engines.streaming.feed import FeedServer, Item, pack
 from infra.clock import SystemClock
 from infra.messages import OpenQuery
+from tests.e2e.harness import until
 
 DEADLINE_S = 120.0
 
@@ -96,6 +99,12 @@ class Running:
         """Return all result rows once the batch that ends there is answered, in the order of batches."""
         self.collected.wait_until(lambda answers: bool(answers) and answers[-1].items[-1].end >= end_seq)
         return [row for answer in self.collected.answers for row in answer.rows.to_pylist()]
+
+    def wait_for_commit(self, end_seq: int) -> None:
+        """Return once Spark has committed the batch that ends there to the checkpoint."""
+        folder = newest(Path(self.stream.query.spec.checkpoint_dir))
+        assert folder is not None
+        until(lambda: progress_of(folder) == ResumePoint(end_seq, end_seq), f"the checkpoint has seq {end_seq - 1}")
 
     def limits(self) -> list[tuple[int, int]]:
         """Return where each answered batch began and ended."""

@@ -31,6 +31,18 @@ def feed(first: int = 0, max_items: int = 3, max_bytes: int = 1 << 20) -> Feed:
     return Feed(first, max_items, max_bytes, SystemClock())
 
 
+def test_the_first_micro_batches_end_where_they_have_to() -> None:
+    queue = Feed(4, 3, 1 << 20, SystemClock(), ends=(4, 6, 11))
+    for length in (2, 2):
+        queue.put([], length=length)
+    assert queue.latest(4, 0.0) == 6, "a later run that is here already does not join"
+    assert queue.latest(6, 0.0) == 6, "runs are missing"
+    for _ in range(4):
+        queue.put([], length=1)
+    assert queue.latest(6, 0.0) == 11, "also with more runs than a micro-batch may have otherwise"
+    assert queue.latest(11, 0.0) == 12
+
+
 @pytest.fixture
 def server() -> Iterator[FeedServer]:
     server = FeedServer()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,15 +11,10 @@ from engines.query.known import RefusedError
 from engines.streaming import checkpoints
 from engines.streaming.checkpoints import CheckpointError, ResumePoint
 from tests.e2e.harness import until
+from tests.engines.running_totals import USER, ordered, rows, straight
 from tests.engines.stream_bench import Bench, Running
 
 pytestmark = pytest.mark.spark
-
-USER = str(Path(__file__).parent / "user")
-
-
-def rows(first: int, count: int) -> list[dict[str, Any]]:
-    return [{"id": number, "name": f"n{number % 3}"} for number in range(first, first + count)]
 
 
 def opened(bench: Bench, folder: Path, *, commits: bool = True) -> Running:
@@ -31,20 +25,6 @@ def opened(bench: Bench, folder: Path, *, commits: bool = True) -> Running:
         max_batch_runs=2,
         commits=commits,
     )
-
-
-def straight(count: int) -> list[dict[str, Any]]:
-    totals = {"n0": 0, "n1": 0, "n2": 0}
-    found = []
-    for row in rows(0, count):
-        totals[row["name"]] += row["id"]
-        if row["id"] % 10 == 0:
-            found.append({"name": row["name"], "total": totals[row["name"]]})
-    return found
-
-
-def ordered(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    return sorted((row["name"], row["total"]) for row in found)
 
 
 def test_a_query_goes_on_from_its_checkpoint_as_if_it_had_never_stopped(bench: Bench, tmp_path: Path) -> None:
