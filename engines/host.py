@@ -20,6 +20,7 @@ from engines.query.known import KnownQueries, KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.scratch import remove_own, sweep
 from engines.spark.session import build_session, exit_code, is_ending, jvm_runs, runtime_ahead, stop_session
+from engines.statecopies import StateCopies
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
 from engines.streaming.answers import Reports
@@ -45,6 +46,7 @@ from infra.messages import (
     QueryRefused,
     RunMessage,
     Shutdown,
+    StateMessage,
 )
 from infra.retries import Retries
 from infra.together import await_shared, end_tasks
@@ -143,6 +145,7 @@ class Host:
         self._feeds = FeedServer()
         self._slots: dict[str, _Slot] = {}
         self._known = KnownQueries()
+        self._copies = StateCopies(settings.workdir, self._loop, self._server.send)
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: asyncio.Future[SparkSession] = asyncio.get_running_loop().create_future()
         self._stopped: asyncio.Future[End] = asyncio.get_running_loop().create_future()
@@ -267,6 +270,8 @@ class Host:
                     opened.committed(last_seq)
             case OpenQuery():
                 self._start(self._open(session, self._found_here(message)))
+            case StateMessage():
+                self._copies.take(session, message, payload)
             case CloseQuery(query=query, epoch=epoch):
                 self._start(self._close(session, query, epoch))
             case SessionStarted() | SessionEnded():
@@ -288,7 +293,8 @@ class Host:
                 slot.opened.detach()
 
     def _found_here(self, spec: OpenQuery) -> OpenQuery:
-        """Return the query to open, with the path of the user's code on this machine."""
+        """Return the query to open, with the paths of its state and of the user's code on this machine."""
+        spec = self._copies.found_here(spec)
         code_path = self._user_data.extra.get(CODE_PATH)
         return msgspec.structs.replace(spec, code_path=code_path) if code_path and spec.code_path else spec
 
@@ -368,6 +374,7 @@ class Host:
     async def _end(self) -> None:
         await end_tasks(*self._tasks)
         why = f": {self._stopped.result().reason}" if self._stopped.done() else ""
+        self._copies.close()
         await self._server.close(f"the host ends{why}")
         opened = [slot.opened for slot in self._slots.values() if slot.opened is not None]
         await asyncio.gather(*(in_thread(each.close) for each in opened), return_exceptions=True)

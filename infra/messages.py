@@ -125,7 +125,8 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         code_path: the user's folder, put on the module path for ``function``; or empty.
         code_hash: sha256 of the query as the gateway knows it (see ``engines.query.code``); a host that computes
             another hash refuses.
-        checkpoint_dir: where a stateful query keeps its state on this host; empty for a temporary folder.
+        checkpoint_dir: where a stateful query keeps its state on this host; relative to the host's working folder, if
+            its state was copied there; empty for a temporary folder.
         begin_seq: the seq at which a stateful query without a checkpoint begins.
         max_batch_runs: at most this many runs in one micro-batch.
         batch_ends: where the first micro-batches after the checkpoint of a stateful query have to end (seq, exclusive),
@@ -203,6 +204,66 @@ class CloseQuery(Message, frozen=True, kw_only=True):
 
     query: str
     epoch: int
+
+
+# ---------------------------------------------------------------------------------------------------------------- state
+
+
+class StateMessage(Message, frozen=True, kw_only=True):
+    """About a copy of a stateful query's checkpoint on a VM.
+
+    Attributes:
+        query: its name.
+        copy: names the copy: hexadecimal digits.
+    """
+
+    query: str
+    copy: str
+
+
+class OfferState(StateMessage, frozen=True, kw_only=True):
+    """Asks which contents of these files (payload: a list of ``StateFile``) the host does not have yet.
+
+    The payload of the answer, `StateReply`, is the list of their fingerprints.
+    """
+
+
+class InstallState(StateMessage, frozen=True, kw_only=True):
+    """Asks to make the files of the payload (a list of ``StateFile``), which all arrived, the checkpoint of the query.
+
+    The query may then be opened with the ``checkpoint_dir`` that `state_folder` returns.
+    """
+
+
+class ListState(StateMessage, frozen=True, kw_only=True):
+    """Asks for the files of the copy as they are now; the payload of the answer is a list of ``StateFile``."""
+
+
+class FetchState(StateMessage, frozen=True, kw_only=True):
+    """Asks for parts of listed files (payload: a list of ``StateSlice``): each comes as a `StatePart`."""
+
+
+class StatePart(StateMessage, frozen=True, kw_only=True):
+    """A part (the payload) of a file, from ``offset`` on; ``gone`` says that Spark has removed the file since."""
+
+    sha256: str
+    offset: int
+    gone: bool = False
+
+
+class StateEnd(StateMessage, frozen=True, kw_only=True):
+    """Sent after some parts: the answer says that all of them are on disk."""
+
+
+class StateReply(StateMessage, frozen=True, kw_only=True):
+    """The host's answer to each of these messages but `StatePart`; ``reason`` says why it failed, or is empty."""
+
+    reason: str = ""
+
+
+def state_folder(query: str, copy: str) -> str:
+    """Return the ``checkpoint_dir`` of a copy, relative to the working folder of a host."""
+    return f"state/{query}/{copy}/checkpoints"
 
 
 # ----------------------------------------------------------------------------------------------------------------- data
@@ -344,6 +405,13 @@ AnyMessage = (
     | QueryRefused
     | QueryFailed
     | CloseQuery
+    | OfferState
+    | InstallState
+    | ListState
+    | FetchState
+    | StatePart
+    | StateEnd
+    | StateReply
     | RunMessage
     | IsolatingMessage
     | Completed

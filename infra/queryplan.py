@@ -65,6 +65,7 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
         reason: why it is not ``stateless``, or why it may not be switched; empty if there is nothing to report.
         keys: of a ``keyed`` query; columns of its input. Events that differ in any one of them never meet.
         switchable: False when splitting could change an answer (``rand()``, ``current_timestamp()``, state).
+        movable: of a query that holds state: whether it may continue with its state on another machine.
         narrow: True when several runs may share a micro-batch because each output row still names its partition.
         needed_schema: the Arrow schema (serialised) of the columns, nested fields pruned, that the query reads;
             predicates: conditions, all of which must be true for a row to be needed.
@@ -82,8 +83,9 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     predicates: tuple[Predicate, ...] = ()
     trim_note: str = ""
     uses: tuple[ColumnUse, ...] | None = None
+    movable: bool = False
 
     @property
     def stateful(self) -> bool:
-        """Whether events meet in it. In this version all its events stay at home."""
+        """Whether events meet in it: all of them are processed in one place at a time."""
         return self.switch_class != "stateless"

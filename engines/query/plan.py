@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from engines.query import schemas
 from engines.query.conditions import early, scala_items
 from engines.query.keys import grouping_keys
-from engines.query.nodes import EMPTY, PlanNode, is_events, node_of
+from engines.query.nodes import EMPTY, PlanNode, is_events, node_of, others_read
 from engines.query.reasons import why
 from engines.query.uses import uses_of
 from infra.messages import Predicate, QueryPlan
@@ -120,9 +120,12 @@ def unreadable(why: str) -> QueryPlan:
 def _with_keys(found: QueryPlan, session: SparkSession, analysed: Any, varying: list[str]) -> QueryPlan:
     """Return a stateful query's plan as ``keyed`` if it has keys, else with the reason why it has none."""
     keys: tuple[str, ...] = ()
+    has_subquery = analysed.containsPattern(_pattern(session, "PLAN_EXPRESSION"))
+    # Another machine may not have a file that the query reads.
+    found = msgspec.structs.replace(found, movable=not varying and not has_subquery and not others_read(analysed))
     if varying:
         why_not = f"its answer depends on where and when it runs: {', '.join(varying)}"
-    elif analysed.containsPattern(_pattern(session, "PLAN_EXPRESSION")):
+    elif has_subquery:
         why_not = "it has a subquery"
     else:
         leaves = [is_events(leaf) for leaf in scala_items(analysed.collectLeaves())]

@@ -56,10 +56,15 @@ def new_start(base: Path) -> Path:
 
 
 def adopt(base: Path, folder: Path) -> Path:
-    """Make a folder, which came from another machine and lies in ``base``, the newest start; return where it is now."""
-    new = _next_start(base)
+    """Make a folder, which came from another machine and lies in ``base``, the newest start, and delete older ones.
+
+    Return where it is now.
+    """
+    older, new = _starts(base), _next_start(base)
     relocate(folder, new)
     folder.rename(new)
+    for start in older:
+        shutil.rmtree(base / str(start))
     return new
 
 
@@ -116,6 +121,7 @@ def relocate(folder: Path, place: Path) -> None:
                 shutil.copy2(schema, mine)
         relocated = _SCHEMA_PATH.sub(lambda found: f'"file:{json.dumps(str(place))[1:-1]}/{found[2]}"', text)
         if relocated != text:
+            file.unlink()  # it may be a link to a file that must stay as it is
             file.write_text(relocated)
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 

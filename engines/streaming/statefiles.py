@@ -37,16 +37,48 @@ class StateFile(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
+class StateSlice(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a file that is wanted: ``size_bytes`` from ``offset`` on."""
+
+    file: StateFile
+    offset: int
+    size_bytes: int
+
+
+def packed(wanted: Iterable[StateFile]) -> bytes:
+    """Return a list of files for the link."""
+    return msgspec.json.encode(list(wanted))
+
+
+def unpacked(payload: bytes) -> list[StateFile]:
+    """Return a list of files from the link.
+
+    Raises:
+        CheckpointError: it is no list of a checkpoint's files.
+    """
+    try:
+        files = msgspec.json.decode(payload, type=list[StateFile])
+    except msgspec.DecodeError as error:
+        raise CheckpointError(f"no list of files: {error}") from error
+    check_bounds(files)
+    return files
+
+
 class StateListing:
     """Lists the files of one start again and again; reads each file once.
 
     Args:
         start: the folder of the start.
+
+    Attributes:
+        start: the folder.
+        listed: what was listed last.
     """
 
     def __init__(self, start: Path) -> None:
-        self._start = start
+        self.start = start
         self._known: dict[str, tuple[tuple[int, int, int], StateFile]] = {}
+        self.listed: tuple[StateFile, ...] = ()
 
     def files(self) -> tuple[StateFile, ...]:
         """Return what is committed now; a micro-batch may be running. Blocks.
@@ -56,14 +88,15 @@ class StateListing:
         Raises:
             CheckpointError: it has too many files or bytes.
         """
-        paths = checkpoints.committed_files(self._start)
+        paths = checkpoints.committed_files(self.start)
         found = [file for path in paths if (file := self._file(path)) is not None]
         check_bounds(found)
-        return tuple(found)
+        self.listed = tuple(found)
+        return self.listed
 
     def _file(self, path: str) -> StateFile | None:
         """Return a file; None if Spark has removed it since, because it belongs to an old version of the state."""
-        file = self._start / path
+        file = self.start / path
         try:
             stat = file.stat()
             as_before = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
@@ -151,7 +184,9 @@ class StateCopy:
         part.rename(self._received / file.sha256)
 
     def install(self, files: Iterable[StateFile]) -> Path:
-        """Make the copy the newest start of this machine; return its folder. Everything received is used up.
+        """Make the copy the newest start of this machine; return its folder. The query must not be open here.
+
+        What was received stays, so that a later copy needs only what has changed, until `clear`.
 
         Raises:
             CheckpointError: a file has not arrived.
@@ -164,11 +199,13 @@ class StateCopy:
             target = copy / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                shutil.copyfile(self._received / file.sha256, target)
+                target.hardlink_to(self._received / file.sha256)
             except FileNotFoundError as error:
                 shutil.rmtree(copy)
                 raise CheckpointError(f"{file.path} has not arrived") from error
         copy.mkdir(exist_ok=True)
-        start = checkpoints.adopt(self._base, copy)
+        return checkpoints.adopt(self._base, copy)
+
+    def clear(self) -> None:
+        """Remove what was received."""
         shutil.rmtree(self._received, ignore_errors=True)
-        return start

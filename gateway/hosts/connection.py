@@ -21,11 +21,15 @@ from infra.messages import (
     QueryReady,
     QueryRefused,
     Reclaimed,
+    StatePart,
+    StateReply,
 )
 from infra.together import await_shared
 
 T = TypeVar("T")
 Listener = Callable[[Completed | Credit | IsolatingMessage | QueryFailed, bytes], None]
+
+StateListener = Callable[[StatePart | StateReply, bytes], None]
 
 
 class QueryRefusedError(Exception):
@@ -54,6 +58,7 @@ class Connection:
             self._ready.set()
         self._opening: dict[tuple[str, int], asyncio.Future[QueryReady]] = {}
         self._listeners: dict[tuple[str, int], Listener] = {}
+        self._state_listeners: dict[str, tuple[str, StateListener]] = {}
         self._reclaimed: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         if link.hello.reclaimed_in_s is not None:
             self._reclaimed.set_result(max(0.0, link.hello.reclaimed_in_s))
@@ -67,7 +72,7 @@ class Connection:
             LinkLost: the link was lost before.
             TimeoutError: it took longer than ``deadline_s``.
         """
-        await self._or_lost(asyncio.ensure_future(self._ready.wait()), deadline_s)
+        await self.or_lost(asyncio.ensure_future(self._ready.wait()), deadline_s)
 
     async def open_query(self, message: OpenQuery, listener: Listener, deadline_s: float) -> QueryReady:
         """Open a query; the host's messages about it go to ``listener`` from then on.
@@ -83,7 +88,7 @@ class Connection:
         self.listen(*key, listener)
         try:
             await self.link.send(message)
-            return await self._or_lost(answer, deadline_s)
+            return await self.or_lost(answer, deadline_s)
         except BaseException:
             self._listeners.pop(key, None)
             raise
@@ -93,6 +98,10 @@ class Connection:
     def listen(self, query: str, epoch: int, listener: Listener) -> None:
         """Let ``listener`` have what the host says of a query from now on."""
         self._listeners[query, epoch] = listener
+
+    def listen_for_state(self, query: str, copy: str, listener: StateListener) -> None:
+        """Let ``listener`` have what the host says of one copy of the query's state, and of no other, from now on."""
+        self._state_listeners[query] = copy, listener
 
     async def close_query(self, query: str, epoch: int) -> None:
         """Stop receiving for a query, and let the host stop it."""
@@ -121,7 +130,13 @@ class Connection:
         await self.link.close(reason)
         await self._pump
 
-    async def _or_lost(self, wanted: asyncio.Future[T], deadline_s: float) -> T:
+    async def or_lost(self, wanted: asyncio.Future[T], deadline_s: float) -> T:
+        """Return what ``wanted`` gets from the host.
+
+        Raises:
+            LinkLost: the link was lost before.
+            TimeoutError: it took longer than ``deadline_s``.
+        """
         either: list[asyncio.Future[Any]] = [wanted, self._lost]
         try:
             done, _ = await asyncio.wait(either, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
@@ -169,5 +184,9 @@ class Connection:
                 listener = self._listeners.get((message.query, message.epoch))
                 if listener is not None:
                     listener(message, payload)
+            case StatePart() | StateReply():
+                copy, listen = self._state_listeners.get(message.query, ("", None))
+                if listen is not None and copy == message.copy:
+                    listen(message, payload)
             case _:
                 raise LinkLost(f"{self.name} sent {type(message).__name__}, which only a gateway may send")

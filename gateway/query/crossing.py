@@ -66,7 +66,12 @@ class Crossing:
         return {**known, **constants}, {result: known[name] for result, name in self.copies.items()}
 
     def applied_to(self, plan: QueryPlan) -> QueryPlan:
-        """Return the plan, which may not be switched if there is a ``reason``."""
+        """Return the plan, which may not be switched if there is a ``reason``.
+
+        State at home holds clear values: a query with sealed fields cannot continue with it on a VM.
+        """
+        if plan.stateful and (self.reason or self.affixes or self.constants):
+            plan = msgspec.structs.replace(plan, movable=False)
         if not self.reason or not plan.switchable:
             return plan
         return msgspec.structs.replace(plan, switchable=False, reason=self.reason)

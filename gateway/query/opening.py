@@ -22,7 +22,16 @@ from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.query.identity import Identity, checkpoints, checkpoints_of_a_trial
 from infra.clock import Clock
 from infra.link.keys.secret_files import create_private
-from infra.messages import Completed, Credit, IsolatingMessage, OpenQuery, QueryFailed, QueryPlan, QueryReady
+from infra.messages import (
+    Completed,
+    Credit,
+    IsolatingMessage,
+    OpenQuery,
+    QueryFailed,
+    QueryPlan,
+    QueryReady,
+    state_folder,
+)
 from infra.payload import CodecPolicy, Encoder
 from infra.payload.sealing import SECRET_BYTES, FieldKeys
 from infra.threads import run_to_end
@@ -88,7 +97,9 @@ class Opening:
 
     def _lane_away(self, owner: LaneOwner, clock: Clock) -> Lane:
         codecs = CodecPolicy.parse(self._payload.compress).without_dictionaries(self.crossing.sealed)
-        predicates = self.ready.plan.predicates if self._payload.filter else ()
+        # A stateful host counts every seq, and a row that no result needs may still move the watermark.
+        filters = self._payload.filter and not self.ready.plan.stateful
+        predicates = self.ready.plan.predicates if filters else ()
         seals, of_results = self.crossing.seals(self.keys)
         encoder = Encoder(self._schema, needed=self.crossing.sent, predicates=predicates, codecs=codecs, seals=seals)
         return Lane(self._connection, self.ready, encoder, predicates, codecs, owner, clock, of_results)
@@ -149,8 +160,16 @@ class Opener:
         other.definition = definition
         return other
 
-    async def open_at(self, connection: Connection, identity: Identity) -> Opening:
+    async def open_at(
+        self, connection: Connection, identity: Identity, *, copied_to: str = "", batch_ends: tuple[int, ...] = ()
+    ) -> Opening:
         """Open the query; on a VM, first note in the audit log what it may get.
+
+        Args:
+            connection: to the host.
+            identity: of the query's state.
+            copied_to: where a VM has the copy of the checkpoint of a stateful query.
+            batch_ends: see ``OpenQuery``.
 
         Raises:
             QueryRefusedError: as ``Connection.open_query`` does; on a VM also if protected fields keep the query at
@@ -165,7 +184,8 @@ class Opener:
             epoch=identity.epoch,
             code_hash=identity.code_hash,
             max_batch_runs=BATCH_RUNS_MAX,
-            checkpoint_dir=self._reachable(checkpoints(self._folder, identity)) if home else "",
+            checkpoint_dir=self._reachable(checkpoints(self._folder, identity)) if home else copied_to,
+            batch_ends=batch_ends,
             begin_seq=identity.begin_seq,
             shares_host=connection.shared,
             result_codec="zstd" if compressed else "none",
@@ -214,7 +234,9 @@ class Opener:
             self.definition,
             code_hash=code_hash,
             max_batch_runs=BATCH_RUNS_MAX,
-            checkpoint_dir=self._reachable(folder),
+            checkpoint_dir=self._reachable(folder)
+            if connection.name == HOME
+            else state_folder(self.definition.query, "0"),
         )
         await connection.open_query(message, lambda *_: None, _OPEN_DEADLINE_S)
         await connection.close_query(message.query, message.epoch)

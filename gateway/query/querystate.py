@@ -31,6 +31,7 @@ class QueryState:
     _log: RunLog
     _started: bool
     plan: QueryPlan | None
+    _moves: bool
 
     @property
     def started(self) -> bool:
@@ -43,13 +44,19 @@ class QueryState:
 
     @property
     def switchable(self) -> bool:
-        """Whether cloud lanes may be used."""
-        return self.plan is not None and self.plan.switchable and not self._stateful
+        """Whether VMs may be used: by lanes beside home or, for a stateful query, as its place."""
+        if self.plan is None:
+            return False
+        return self._moves and self.plan.movable if self._stateful else self.plan.switchable
 
     @property
     def stays_home(self) -> str:
         """Why its plan or its protected fields keep it at home; empty if it may be switched or is not open yet."""
-        return "" if self.plan is None or self.switchable else self.plan.reason
+        if self.plan is None or self.switchable:
+            return ""
+        if self._stateful and self.plan.movable:
+            return f"{self.plan.reason}; with switching: {{mode: query}} it may move with its state"
+        return self.plan.reason
 
     @property
     def lanes(self) -> Mapping[str, Lane]:

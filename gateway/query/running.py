@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from gateway.query.endpoints import Endpoints
 from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.memory import MemoryShare
-from gateway.query.flow.moves import Loss
 from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog
@@ -31,16 +30,16 @@ from gateway.query.flow.statistics import Tally
 from gateway.query.handover import OwningFleet
 from gateway.query.identity import Identity
 from gateway.query.looking import SourcePlace
+from gateway.query.moving.placed import PlacedQuery
 from gateway.query.opening import Opener, Opening
 from gateway.query.queryletters import QueryLetters
-from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError, QueryState
+from gateway.query.querystate import BrokenQueryError, ExhaustedHostError, LaneFailedError
 from gateway.query.takingover import TakeOver, settle_source
 from gateway.sinks.base import Sink
 from gateway.sources.base import SourceUnavailableError
 from gateway.sources.replayed import WithReplays
 from infra.clock import Clock
 from infra.failpoints import reached
-from infra.link.channel import LinkLost
 from infra.messages import QueryPlan
 from infra.together import end_tasks
 from policies.failures.overdue import Patience
@@ -51,7 +50,7 @@ _LOG = logging.getLogger(__name__)
 PATIENCE = Patience()
 
 
-class RunningQuery(QueryState):
+class RunningQuery(PlacedQuery):
     """One query of the config, from ``start`` to ``stop``; it can be started again after that.
 
     ``on_run`` is called with (query, run) for each run that was read, if it is set.
@@ -108,9 +107,9 @@ class RunningQuery(QueryState):
         self._reading: asyncio.Task[None] | None = None
         self._served_per_s = 0.0
         self._shares: dict[str, float] = {HOME: 1.0}
+        self.mover = self._make_mover(moves=config.switching.mode == "query")
         self._error: Exception | None = None
         self._started, self._reads_on, self._only_finishes = False, True, False
-        self._home: Connection | None = None
         self.plan: QueryPlan | None = None
         self.tally = Tally()
         self._more = asyncio.Event()
@@ -142,14 +141,17 @@ class RunningQuery(QueryState):
 
     async def begin(self, home: Connection, opener: Opener, identity: Identity, *, only_finish: bool = False) -> None:
         """See ``Deliverer.begin``. If it fails, everything of the query is closed again."""
-        self._home, self._identity, self._only_finishes = home, identity, only_finish
+        self._at, self._identity, self._only_finishes = home, identity, only_finish
         self._error = None
         self._memory = self._memory.renewed()
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._close_on, home)
-            await self._open_all(await opener.open_at(home, identity), undo)
+            await self._open_all(await self._open_at(opener, home), undo)
             undo.pop_all()  # from now on `stop` closes them
         self._started = True
+        self.mover.place = home.name
+        if self.switchable and self._stateful:
+            self.mover.begin()
 
     async def _open_all(self, opening: Opening, undo: AsyncExitStack) -> None:
         """Open the sink, the log and the source, and let events flow; ``undo`` gets the callbacks that close them."""
@@ -164,6 +166,8 @@ class RunningQuery(QueryState):
         if looking.is_local(self.config.source):
             await self._settle_source(sink, resume_seq)
         self.pipeline = self._make_pipeline(log, sink)
+        if self._stateful and self._at.name != HOME:
+            self._keep_runs()
         self.ingress = await self._open_ingress(schema, log, undo)
         self.pipeline.set_shares(self._shares)
         self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
@@ -182,6 +186,7 @@ class RunningQuery(QueryState):
         settings = ExchangeSettings(
             patience=self._patience,
             home_only=self._stateful,
+            place=self._at.name,
             ordered=order is not None,
             flush_s=None if order is None else order.flush_s,
             held_bytes_max=HELD_BYTES_MAX,
@@ -283,22 +288,12 @@ class RunningQuery(QueryState):
         if not self._started:
             return
         self._started = False
+        await self.mover.rest()
         await end_tasks(*self._tasks)
         await self._news.stop()
         self._memory.close()
         await self.pipeline.close()
         await self._source.close()
-
-    async def close_on_hosts(self) -> None:
-        """Let its hosts stop it. Call it before ``stop``."""
-        for lane in tuple(self.lanes.values()):
-            await self._close_on(lane.connection)
-
-    async def _close_on(self, host: Connection) -> None:
-        try:
-            await host.close_query(self.name, self._identity.epoch)
-        except LinkLost as error:
-            _LOG.debug("%s is not closed on %s, whose link is lost: %s", self.name, host.name, error)
 
     def on_failed(self, lane: str, reason: str) -> None:
         """See ``PipelineOwner.on_failed``."""
@@ -330,68 +325,3 @@ class RunningQuery(QueryState):
         if not self._started:
             return self._endpoints.trouble
         return self.pipeline.trouble or self.ingress.trouble
-
-    # ------------------------------------------------------------------------------------------------------- lanes
-
-    def set_shares(self, shares: Mapping[str, float]) -> None:
-        """Use these shares from now on, also after the next start."""
-        self._shares = dict(shares)
-        if self._started:
-            self.pipeline.set_shares(shares)
-
-    async def attach(self, connection: Connection) -> None:
-        """Open the query on a host and add the lane; a cloud lane gets no runs until shares name it.
-
-        Raises:
-            QueryRefusedError: the host cannot open it.
-            LinkLost: the link was lost.
-            TimeoutError: no answer in time.
-        """
-        opening = await self._opener.open_at(connection, self._identity)
-        self.pipeline.add_lane(opening.lane(self.pipeline, self._clock))
-
-    async def warm(self, connection: Connection) -> None:
-        """See ``Opener.warm``."""
-        await self._opener.warm(connection, self._identity.code_hash if self._started else None)
-
-    async def lose_home(self, loss: Loss | None = None) -> None:
-        """Note that the home host is gone: a stateless query's runs wait or go to the cloud; a stateful query waits."""
-        if isinstance(self._error, LaneFailedError):
-            self._error = None  # the host caused it
-        if self._stateful:
-            await self.stop()
-        else:
-            await self.detach(HOME, loss)
-
-    async def restart_home(self, home: Connection) -> None:
-        """Continue with a new home host; a stateful query continues from its checkpoint."""
-        if not self._started:
-            await self.start(home)
-        else:
-            self._home = home
-            await self.attach(home)
-
-    async def reopen(self) -> None:
-        """Open a stateful query again from its checkpoint, on its present home host.
-
-        Raises:
-            LinkLost: the host is gone.
-            QueryRefusedError: it refuses to open it again.
-            TimeoutError: it does not answer.
-        """
-        home = self._home
-        if home is None:
-            raise LinkLost("the gateway is not linked to the private engine host")
-        await self._close_on(home)
-        await self.lose_home()
-        await self.restart_home(home)
-
-    async def detach(self, lane: str, loss: Loss | None = None) -> None:
-        """Remove a lane, because it must end or, with ``loss``, was lost; its open runs go elsewhere."""
-        if self._started:
-            await self.pipeline.remove_lane(lane, loss)
-
-    def on_commit(self, last_seq: int) -> None:
-        """See ``PipelineOwner.on_commit``."""
-        if self._stateful and self._home is not None:
-            self._news.notify(self._home, self._identity.epoch, last_seq)

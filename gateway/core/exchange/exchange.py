@@ -204,7 +204,10 @@ class Exchange(ExchangeViews[R, A]):
         with_room = {name for name, lane in self._lanes.items() if lane.takes(first_seq, attempt, now_s)}
         if not with_room:
             return None
-        home_only = self._settings.home_only or entry.held_run.disordered
+        if self._settings.home_only:
+            place = self._settings.place
+            return (entry, self._lanes[place]) if place in with_room else None
+        home_only = entry.held_run.disordered
         tried = entry.tried
         if not tried:
             name = self._router.pick(entry.events, with_room, home_only=home_only)

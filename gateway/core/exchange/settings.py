@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from policies.failures.overdue import Patience
+from policies.signals import HOME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +14,9 @@ class ExchangeSettings:
 
     Attributes:
         patience: how long to wait for an answer.
-        home_only: the query is stateful: its runs go home only, in order, and an overdue run is not dispatched
+        home_only: the query is stateful: its runs go to ``place`` only, in order, and an overdue run is not dispatched
             elsewhere; instead the query is opened again.
+        place: the lane of a stateful query.
         ordered: False releases results on completion.
         flush_s: how long a missing run holds up the results after it; None for ever (strict order).
         held_bytes_max: how many bytes of results may wait for an earlier run or for the sink before dispatch stops.
@@ -22,6 +24,7 @@ class ExchangeSettings:
 
     patience: Patience
     home_only: bool = False
+    place: str = HOME
     ordered: bool = True
     flush_s: float | None
     held_bytes_max: int

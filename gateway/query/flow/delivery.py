@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,6 +65,9 @@ class Delivery:
         on_commit: awaited after each commit with the closed ranges of seq that it added.
         part_bytes: so many bytes are committed at once, without waiting for ``pace.part_s``.
         pace: how often the sink is written.
+
+    Attributes:
+        note_batches: called on a thread with the ends (seq, exclusive) of answers before the sink gets them.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Delivery:
         self._on_commit = on_commit
         self._part_bytes = part_bytes
         self._pace = pace
+        self.note_batches: Callable[[Sequence[int]], None] = lambda _: None
         self._outbox: list[Release[Results]] = []
         self._outbox_bytes = 0
         self._outage = Outage(clock, (SinkUnavailableError, OSError))
@@ -130,6 +134,7 @@ class Delivery:
 
     async def _write(self, batch: list[Release[Results]]) -> None:
         after = IntervalSet([*self._sink.committed, *((r.first_seq, r.last_seq) for r in batch)])
+        await run_to_end(lambda: self.note_batches([release.last_seq + 1 for release in batch]))
         reached("sink.commit.before")
         await self._sink.commit(
             [Released(r.first_seq, r.last_seq, r.results.batch, r.late) for r in batch], self._position_after(after)

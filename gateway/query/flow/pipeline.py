@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import gateway.core.exchange.events as ev
@@ -114,6 +114,7 @@ class Pipeline:
         self._lanes: dict[str, Lane] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._batch_start_seq = 0
+        self._kept_from_seq: int | None = None
         self.tally = tally
         self._measures = Measures(name, profiler, tally)
         self._exchange: Exchange[Run, Results] = Exchange(settings, committed=sink.committed)
@@ -312,8 +313,18 @@ class Pipeline:
     def _done_before(self, committed: IntervalSet) -> int:
         """Return the seq before which no run will be needed again."""
         watermark = committed.watermark()
+        if self._kept_from_seq is not None:
+            return min(watermark, self._kept_from_seq)
         # A stateful query's last batch may have to run again although its results exist: its runs stay in the log.
         return min(watermark, self._batch_start_seq) if self._stateful else watermark
+
+    def keep_from(self, seq: int) -> None:
+        """Keep every run from this seq on in the run log: a query on a VM may have to continue with it at home."""
+        self._kept_from_seq = seq
+
+    def note_batches(self, note: Callable[[Sequence[int]], None]) -> None:
+        """See ``Delivery.note_batches``."""
+        self._delivery.note_batches = note
 
     async def forget_committed(self) -> None:
         """Remove committed runs from the run log, and acknowledge them to the source."""

@@ -155,7 +155,7 @@ class Supervisor:
 
     def look(self) -> None:
         """Check whether the query has failed or its trial is over; called several times a second."""
-        if self.query.failure() is not None or self._trial_is_over:
+        if self.query.failure() is not None or self._trial_is_over or self.query.move_due:
             self._news.set()
 
     def reopen(self, reason: str) -> None:
@@ -246,6 +246,10 @@ class Supervisor:
             if self._trial_is_over:
                 await self._leave_trial()
                 return None
+            if self.query.move_due and not seat.on_trial:
+                failed = await self._open(seat, lambda: self.query.move(seat.connection))
+                if failed is not None:
+                    return failed
             if self._overdue and (failed := await self._reopen(seat)) is not None:
                 return failed
 

@@ -1,0 +1,1 @@
+"""Moves a stateful query with its state to a VM and back."""

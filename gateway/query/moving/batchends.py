@@ -1,0 +1,55 @@
+"""The ends of the micro-batches of a query that is on a VM, on disk before the sink has their results.
+
+If the VM is lost, the query continues at home with an older checkpoint, and must repeat these micro-batches with the
+same limits: only then the sink recognises their results.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from infra.statefiles import write_atomically
+
+
+class BatchEnds:
+    """One file with an end (seq, exclusive) in each line. All methods block.
+
+    Args:
+        path: the file's; it exists from a query's move to a VM until its checkpoint is back at home.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def read(self) -> tuple[int, ...]:
+        """Return the ends; a line that was cut off by a crash has no results in the sink."""
+        if not self._path.exists():
+            return ()
+        *lines, _ = self._path.read_bytes().split(b"\n")
+        return tuple(int(line) for line in lines)
+
+    def append(self, ends: Sequence[int]) -> None:
+        """Add ends; return when they are on disk.
+
+        Raises:
+            OSError: the disk fails. It may be called again.
+        """
+        with self._lock, self._path.open("ab") as file:
+            known = self.read()
+            file.truncate(sum(len(b"%d\n" % end) for end in known))
+            file.write(b"".join(b"%d\n" % end for end in ends))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def keep_after(self, seq: int) -> None:
+        """Forget the micro-batches that end at ``seq`` or before: a checkpoint at home has them. Create the file."""
+        with self._lock:
+            write_atomically(self._path, b"".join(b"%d\n" % end for end in self.read() if end > seq))
+
+    def remove(self) -> None:
+        """Forget all: the checkpoint at home has everything."""
+        self._path.unlink(missing_ok=True)

@@ -1,0 +1,224 @@
+"""Decides when a stateful query moves, and copies its checkpoint ahead of the move and while it is away.
+
+A move is a restart in another place: the query is stopped, the rest of its checkpoint is copied, and it is opened again
+there. The run log holds every run since the last checkpoint that is at home, and away each run is a micro-batch of its
+own. So the query can always continue at home, with the same micro-batches, whatever happens to the VM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from engines.streaming import checkpoints
+from engines.streaming.checkpoints import CheckpointError
+from engines.streaming.statefiles import StateCopy, StateListing
+from gateway.hosts.connection import Connection
+from gateway.query.moving.transfer import StateTransfer, TransferError
+from infra.clock import Clock
+from infra.link.channel import LinkLost
+from infra.messages import state_folder
+from infra.threads import run_to_end
+from infra.together import end_tasks
+from policies.signals import HOME
+
+_LOG = logging.getLogger(__name__)
+
+COPY_S: Final = 10.0
+"""While a query is away, its checkpoint is copied home this often: after the loss of the VM so much is repeated."""
+_LOOK_S: Final = 0.2
+_ROUNDS_AHEAD: Final = 2
+TROUBLE = (TransferError, CheckpointError, LinkLost, TimeoutError, OSError)
+"""What may go wrong when state is copied; the query then stays, or continues at home."""
+
+
+class Mover:
+    """Where one stateful query is and is to be.
+
+    Args:
+        name: the query's.
+        clock: time.
+        at_home: returns the folder of its checkpoints at home.
+        on_failed: called with (vm, reason) when it cannot move to a VM.
+        on_copied: called with the seq from which on the runs are still needed, when a checkpoint has come home.
+
+    Attributes:
+        place: the lane where it is.
+        vms: the VMs on which it could be opened, by name.
+        home_seq: where the query would continue with its checkpoint at home, while it is away.
+        pause_s: how long events were held at the last move; None before the first.
+        moved_bytes: how many bytes of state were copied for the last move, also ahead of it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        at_home: Callable[[], Path],
+        on_failed: Callable[[str, str], None],
+        on_copied: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._at_home = at_home
+        self._on_failed = on_failed
+        self._on_copied = on_copied
+        self._shares: Mapping[str, float] = {HOME: 1.0}
+        self._draining: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._copy = ""
+        self._transfer: StateTransfer | None = None
+        self._listing: StateListing | None = None
+        self._copied_ahead = False
+        self.place = HOME
+        self.vms: dict[str, Connection] = {}
+        self.home_seq = 0
+        self.pause_s: float | None = None
+        self.moved_bytes = 0
+
+    # -------------------------------------------------------------------------------------------------- where it goes
+
+    def follow(self, shares: Mapping[str, float]) -> None:
+        """Use the scheduler's shares from now on: the query goes to the VM with the largest one, as a whole."""
+        self._shares = dict(shares)
+
+    def drain(self, vm: str) -> None:
+        """Leave a VM, or do not move there."""
+        self._draining.add(vm)
+
+    def lose(self, vm: str) -> None:
+        """Note that a VM is gone."""
+        self.vms.pop(vm, None)
+        self._draining.discard(vm)
+
+    @property
+    def target(self) -> str:
+        """Where the query is to be."""
+        usable = {
+            vm: share
+            for vm, share in self._shares.items()
+            if share > 0 and vm in self.vms and vm not in self._draining and self.vms[vm].alive
+        }
+        return self.place if self.place in usable else max(sorted(usable), key=usable.__getitem__, default=HOME)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to move: what could be copied ahead is copied, or the VM is gone."""
+        if self.place != HOME and (self.place not in self.vms or not self.vms[self.place].alive):
+            return True
+        return self.target != self.place and self._copied_ahead
+
+    @property
+    def checkpoint_dir(self) -> str:
+        """Where the VM has the copy that was sent last."""
+        return state_folder(self._name, self._copy)
+
+    # ------------------------------------------------------------------------------------------------- copying ahead
+
+    def begin(self) -> None:
+        """Copy in the background from now on; the query is open at ``place``."""
+        self._task = asyncio.create_task(self._run(), name=f"state of {self._name}")
+
+    async def rest(self) -> None:
+        """Copy nothing in the background."""
+        await end_tasks(self._task)
+        self._task = None
+
+    async def _run(self) -> None:
+        copied_s = self._clock.now()
+        while True:
+            target, now_s = self.target, self._clock.now()
+            if target == self.place:
+                self._copied_ahead = False
+                if self.place != HOME and now_s - copied_s >= COPY_S:
+                    await self._try_to_copy_home()
+                    copied_s = self._clock.now()
+            elif not self._copied_ahead:
+                await self._copy_ahead(target)
+            await self._clock.sleep_until(self._clock.now() + _LOOK_S)
+
+    async def _copy_ahead(self, target: str) -> None:
+        if self.place != HOME:
+            await self._try_to_copy_home()
+        else:
+            try:
+                await self._send_ahead(target)
+            except TROUBLE as error:
+                self.refuse(target, error)
+                return
+        self._copied_ahead = True
+
+    async def _send_ahead(self, vm: str) -> None:
+        start = await run_to_end(lambda: checkpoints.newest(self._at_home()))
+        if start is None:
+            raise CheckpointError("there is no checkpoint at home yet")
+        self._copy, self._listing = secrets.token_hex(8), StateListing(start)
+        self._transfer = StateTransfer(self.vms[vm], self._name, self._copy)
+        for _ in range(_ROUNDS_AHEAD):
+            await self._transfer.push(await run_to_end(self._listing.files), start)
+
+    def refuse(self, vm: str, error: Exception) -> None:
+        """Note that it cannot move to a VM, which is not tried again."""
+        _LOG.warning("query %s does not move to %s: %s", self._name, vm, error)
+        self.lose(vm)
+        self._on_failed(vm, f"its state cannot be moved there: {error}")
+
+    async def _try_to_copy_home(self) -> bool:
+        try:
+            await self._copy_home()
+        except TROUBLE as error:
+            _LOG.warning("query %s: its checkpoint was not copied from %s: %s", self._name, self.place, error)
+            return False
+        return True
+
+    async def _copy_home(self) -> None:
+        assert self._transfer is not None, "a query that is away was sent there"
+        base = self._at_home()
+        copy = StateCopy(base)
+        files = await self._transfer.pull(copy)
+        start = await run_to_end(lambda: copy.install(files))
+        progress = await run_to_end(lambda: checkpoints.progress_of(start))
+        self.home_seq = progress.resume_seq
+        await self._on_copied(self.home_seq)
+
+    # -------------------------------------------------------------------------------------------------------- moving
+
+    async def send_rest(self) -> None:
+        """Send what has changed since, and make it the checkpoint on the VM; the query is open nowhere.
+
+        Raises:
+            TransferError: the VM cannot store it.
+            CheckpointError: the checkpoint cannot be read.
+            LinkLost: the link to the VM was lost.
+            TimeoutError: the VM did not answer in time.
+        """
+        assert self._transfer is not None, "it was copied ahead"
+        assert self._listing is not None, "it was copied ahead"
+        start = await run_to_end(lambda: checkpoints.newest(self._at_home()))
+        assert start is not None, "it was copied ahead"
+        if start != self._listing.start:  # it was opened again meanwhile
+            self._listing = StateListing(start)
+        files = await run_to_end(self._listing.files)
+        self.home_seq = (await run_to_end(lambda: checkpoints.progress_of(start))).resume_seq
+        await self._transfer.push(files, start)
+        await self._transfer.install(files)
+
+    async def fetch_rest(self) -> bool:
+        """Fetch what has changed since from the VM; return whether that is done. Else the last copy at home counts."""
+        present = self.place in self.vms and self.vms[self.place].alive
+        complete = present and await self._try_to_copy_home()
+        base = self._at_home()
+        await run_to_end(StateCopy(base).clear)
+        return complete
+
+    def arrived(self, left: str, began_s: float) -> None:
+        """Note which place the query has left, and since when its events were held."""
+        self.pause_s = self._clock.now() - began_s
+        self.moved_bytes = 0 if self._transfer is None else self._transfer.moved_bytes
+        text = "query %s moved from %s to %s with its state: %.1f MB copied, events held for %.1f s"
+        _LOG.info(text, self._name, left, self.place, self.moved_bytes / 1e6, self.pause_s)
+        self._copied_ahead = False
