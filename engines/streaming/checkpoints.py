@@ -156,7 +156,8 @@ def committed_files(start: Path) -> list[str]:
             continue
         if path.parts[0] == "commits" and batch.isdecimal() and int(batch) >= next_batch:
             continue
-        if file.is_file() and not path.name.endswith(".tmp"):
+        # Hadoop writes a file under a temporary name first, and a checksum beside it under such a name, too.
+        if file.is_file() and not path.name.endswith((".tmp", ".tmp.crc")):
             found.append(path.as_posix())
     return found
 
