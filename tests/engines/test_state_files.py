@@ -152,8 +152,9 @@ def test_files_that_are_being_written_and_batches_that_are_not_next_are_not_list
         [listed("state/../../outside", b"")],
         [listed("", b"")],
         [listed("a", b""), listed("a", b"")],
-        [StateFile(path="a", size_bytes=BYTES_MOST + 1, sha256="")],
-        [StateFile(path="a", size_bytes=-1, sha256="")],
+        [StateFile(path="a", size_bytes=BYTES_MOST + 1, sha256="0" * 64)],
+        [StateFile(path="a", size_bytes=-1, sha256="0" * 64)],
+        [StateFile(path="a", size_bytes=1, sha256="../" + "0" * 61)],
     ],
 )
 def test_a_list_that_is_no_checkpoint_is_refused(files: list[StateFile]) -> None:
