@@ -10,9 +10,8 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 
 _COPYING = "copying-"
@@ -61,7 +60,7 @@ def adopt(base: Path, folder: Path) -> Path:
     Return where it is now.
     """
     older, new = _starts(base), _next_start(base)
-    relocate(folder, new)
+    _relocate(folder, new)
     folder.rename(new)
     for start in older:
         shutil.rmtree(base / str(start))
@@ -107,23 +106,25 @@ def copy_for_trial(folder: Path) -> Path:
     return copy
 
 
-def relocate(folder: Path, place: Path) -> None:
-    """Let a checkpoint that will be at ``place`` name its own state schemas, of which Spark stores the full paths.
-
-    A schema that lies in the folder of an earlier start is copied from there.
-    """
+def _relocate(folder: Path, place: Path) -> None:
+    """Let a checkpoint that will be at ``place`` name its own state schemas, of which Spark stores the full paths."""
     for file in _metadata(folder):
         text = file.read_text()
-        for found in _SCHEMA_PATH.finditer(text):
-            schema, mine = Path(json.loads(f'"{found[1]}{found[2]}"')), folder / json.loads(f'"{found[2]}"')
-            if not mine.exists() and schema.exists():
-                mine.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(schema, mine)
         relocated = _SCHEMA_PATH.sub(lambda found: f'"file:{json.dumps(str(place))[1:-1]}/{found[2]}"', text)
         if relocated != text:
             file.unlink()  # it may be a link to a file that must stay as it is
             file.write_text(relocated)
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def _fetch_schemas(folder: Path) -> None:
+    """Copy state schemas that a checkpoint of an earlier version left in the folders of earlier starts."""
+    for file in _metadata(folder):
+        for found in _SCHEMA_PATH.finditer(file.read_text()):
+            there, here = (json.loads(f'"{text}"') for text in (found[1] + found[2], found[2]))
+            if not (folder / here).exists() and Path(there).exists():
+                (folder / here).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(there, folder / here)
 
 
 def _metadata(folder: Path) -> list[Path]:
@@ -162,41 +163,22 @@ def committed_files(start: Path) -> list[str]:
             continue
         if path.parts[0] == "commits" and batch.isdecimal() and int(batch) >= next_batch:
             continue
-        if file.is_file() and not path.name.endswith(".tmp"):
+        # Hadoop writes a file under a temporary name first, and a checksum beside it under such a name, too.
+        if file.is_file() and not path.name.endswith((".tmp", ".tmp.crc")):
             found.append(path.as_posix())
     return found
 
 
 def _copy(source: Path, target: Path, place: Path) -> None:
-    """Copy a start to ``target``, which will be renamed to ``place``."""
-    # Commits first: everything that they refer to was written before them, even if the JVM still writes.
+    """Copy a start, into which a JVM may still write, to ``target``, which will be renamed to ``place``."""
     target.mkdir()
-    for name in ("commits", "offsets"):
-        if (source / name).exists():
-            shutil.copytree(source / name, target / name, ignore=_unfinished)
-    shutil.copytree(source, target, dirs_exist_ok=True, ignore=_not_again(source))
-    committed = _batches(target / "commits")
-    for batch in _batches(target / "offsets"):
-        if batch > (committed[-1] + 1 if committed else 0):
-            _remove(target / "offsets", batch)
-    relocate(target, place)
-
-
-def _unfinished(_folder: str | PathLike[str], names: list[str]) -> set[str]:
-    """Return the files that a killed JVM left half written: Spark refuses to start with such a file in its logs."""
-    return {name for name in names if name.endswith(".tmp")}
-
-
-def _not_again(source: Path) -> Callable[[str | PathLike[str], list[str]], set[str]]:
-    def ignored(folder: str | PathLike[str], names: list[str]) -> set[str]:
-        return {"commits", "offsets"} & set(names) if Path(folder) == source else set()
-
-    return ignored
-
-
-def _remove(log: Path, batch: int) -> None:
-    (log / str(batch)).unlink()
-    (log / f".{batch}.crc").unlink(missing_ok=True)
+    for path in committed_files(source):
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        # That JVM may remove old versions of the state.
+        with suppress(FileNotFoundError):
+            shutil.copy2(source / path, target / path)
+    _fetch_schemas(target)
+    _relocate(target, place)
 
 
 def _batches(log: Path) -> list[int]:

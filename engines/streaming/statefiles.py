@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -21,6 +22,7 @@ FILES_MOST = 100_000
 """A checkpoint may have this many files: 200 partitions of 10 stores with 50 versions each."""
 BYTES_MOST = 64 << 30
 """A checkpoint may take this many bytes."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class StateFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,14 +116,17 @@ def check_bounds(files: Iterable[StateFile]) -> None:
     """Refuse a list of files that no checkpoint has.
 
     Raises:
-        CheckpointError: it has too many files or bytes, a path twice, or a path outside of the checkpoint.
+        CheckpointError: it has too many files or bytes, a path twice, a path outside of the checkpoint, or a
+            fingerprint that is none.
     """
     sizes: dict[str, int] = {}
     for file in files:
         if file.path in sizes:
             raise CheckpointError(f"{file.path} is listed twice")
-        if not _is_inside(file.path) or file.size_bytes < 0:
-            raise CheckpointError(f"{file.path!r} with {file.size_bytes} bytes is no file of a checkpoint")
+        if not _is_inside(file.path) or file.size_bytes < 0 or not _SHA256.fullmatch(file.sha256):
+            raise CheckpointError(
+                f"{file.path!r} with {file.size_bytes} bytes and fingerprint {file.sha256!r} is no file of a checkpoint"
+            )
         sizes[file.path] = file.size_bytes
     if len(sizes) > FILES_MOST or sum(sizes.values()) > BYTES_MOST:
         raise CheckpointError(
@@ -154,7 +159,13 @@ class StateCopy:
         self._received = base.parent / f"{base.name}.received"
 
     def missing(self, files: Iterable[StateFile]) -> list[StateFile]:
-        """Return which of the files have not arrived yet, each content once; forget contents that are not listed."""
+        """Return which of the files have not arrived yet, each content once; forget contents that are not listed.
+
+        Raises:
+            CheckpointError: see `check_bounds`.
+        """
+        files = tuple(files)
+        check_bounds(files)
         self._received.mkdir(parents=True, exist_ok=True)
         here = {entry.name for entry in self._received.iterdir()}
         wanted = {file.sha256: file for file in files}
@@ -163,7 +174,7 @@ class StateCopy:
         return [file for sha256, file in wanted.items() if sha256 not in here]
 
     def append(self, file: StateFile, offset: int, data: bytes) -> None:
-        """Take the next part of a file's content; the last part makes it arrive.
+        """Take the next part of a file that is `missing`; the last part makes it arrive.
 
         Raises:
             CheckpointError: it is not the next part, or the content is not what was announced.
@@ -195,6 +206,7 @@ class StateCopy:
         check_bounds(files)
         checkpoints.make(self._base)
         copy = checkpoints.temporary(self._base, "arriving")
+        copy.mkdir()
         for file in files:
             target = copy / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -203,7 +215,6 @@ class StateCopy:
             except FileNotFoundError as error:
                 shutil.rmtree(copy)
                 raise CheckpointError(f"{file.path} has not arrived") from error
-        copy.mkdir(exist_ok=True)
         return checkpoints.adopt(self._base, copy)
 
     def clear(self) -> None:
