@@ -326,7 +326,12 @@ class Daemon:
         assert plan is not None, "a query that is open has a plan"
         self._deciding.handle(
             lambda event_id, at_s: QueryOpened(
-                event_id=event_id, at_s=at_s, query=query.name, switchable=query.switchable, reason=plan.reason
+                event_id=event_id,
+                at_s=at_s,
+                query=query.name,
+                switchable=query.switchable,
+                reason=query.stays_home,
+                whole=query.stateful,
             )
         )
         if not on_trial:

@@ -18,7 +18,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-NAMES: Final = frozenset(
+MOVING: Final = frozenset(
+    {
+        "move.stopped",
+        "move.sent",
+        "move.noted",
+        "move.opened",
+        "return.stopped",
+        "return.installed",
+        "return.fetched",
+        "return.settled",
+        "return.opened",
+    }
+)
+"""The places of a move of a query with its state; the other names are those of every query."""
+NAMES: Final = MOVING | frozenset(
     {
         "runlog.append.before",
         "runlog.append.written",

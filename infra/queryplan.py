@@ -56,6 +56,13 @@ class ColumnUse(msgspec.Struct, frozen=True, kw_only=True):
     other: str = ""
 
 
+STATE_STAYS = (
+    "its state cannot be moved, because its answer depends on more than its events (rand(), the time, files, "
+    "subqueries), or because it has protected fields"
+)
+"""Why a query is not ``movable``."""
+
+
 class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a query, derived from Spark's own plan.
 

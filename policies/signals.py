@@ -83,11 +83,12 @@ class BudgetFrozen(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryOpened(Event):
-    """A query's plan is known: whether it may be switched and, if not, why."""
+    """A query's plan is known: whether it may be switched and, if not, why; and whether only as a whole."""
 
     query: str
     switchable: bool
     reason: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

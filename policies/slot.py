@@ -40,6 +40,8 @@ class QuerySlot:
         input_bytes_per_s: their raw bytes per second.
         out_of_order_share: share of the events completed in the slot whose run was completed after a later one.
         load1: load average of the gateway's machine over one minute.
+        pause_s: how long the query's events would be held if it moved to another place with its state, as its last
+            move and copy suggest; 0 if it is away or has no state.
     """
 
     query: str
@@ -63,6 +65,7 @@ class QuerySlot:
     input_bytes_per_s: float = 0.0
     out_of_order_share: float = 0.0
     load1: float = 0.0
+    pause_s: float = 0.0
 
 
 _NAMES = tuple(each.name for each in fields(QuerySlot))

@@ -58,6 +58,7 @@ class SwitchingConfig(Section):
     keep_vm_above_s: Duration | None = Field(default=None, alias="keep_vm_above")
     keep_vm_bytes: Size = 1_000_000
     tolerance_s: Duration = Field(default=1.0, alias="tolerance")
+    pause_most_s: LongerThanZero = Field(default=10.0, alias="max_pause")
 
 
 class ThresholdsConfig(Section):

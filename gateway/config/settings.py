@@ -44,6 +44,8 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
                 mode=query.switching.mode,
                 share=None if query.switching.share == "auto" else float(query.switching.share),
                 policy=_policy(query.policy, config),
+                pause_most_s=query.switching.pause_most_s,
+                stay_s=config.cloud.terms.first_block_s,
             )
             for name, query in config.queries.items()
         ),

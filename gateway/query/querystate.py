@@ -9,6 +9,7 @@ from gateway.query.flow.lane import Lane
 from gateway.query.flow.pipeline import Pipeline
 from gateway.query.flow.runlog import RunLog
 from infra.messages import QueryPlan
+from infra.queryplan import STATE_STAYS
 
 
 class BrokenQueryError(Exception):
@@ -39,7 +40,8 @@ class QueryState:
         return self._started
 
     @property
-    def _stateful(self) -> bool:
+    def stateful(self) -> bool:
+        """Whether it is open, or was, and keeps state."""
         return self.plan is not None and self.plan.stateful
 
     @property
@@ -47,15 +49,16 @@ class QueryState:
         """Whether VMs may be used: by lanes beside home or, for a stateful query, as its place."""
         if self.plan is None:
             return False
-        return self._moves and self.plan.movable if self._stateful else self.plan.switchable
+        return self._moves and self.plan.movable if self.stateful else self.plan.switchable
 
     @property
     def stays_home(self) -> str:
         """Why its plan or its protected fields keep it at home; empty if it may be switched or is not open yet."""
         if self.plan is None or self.switchable:
             return ""
-        if self._stateful and self.plan.movable:
-            return f"{self.plan.reason}; with switching: {{mode: query}} it may move with its state"
+        if self.stateful:
+            how = "with mode auto or query it moves with its state" if self.plan.movable else STATE_STAYS
+            return f"{self.plan.reason}; {how}"
         return self.plan.reason
 
     @property

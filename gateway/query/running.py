@@ -107,7 +107,7 @@ class RunningQuery(PlacedQuery):
         self._reading: asyncio.Task[None] | None = None
         self._served_per_s = 0.0
         self._shares: dict[str, float] = {HOME: 1.0}
-        self.mover = self._make_mover(moves=config.switching.mode == "query")
+        self.mover = self._make_mover(config.switching)
         self._error: Exception | None = None
         self._started, self._reads_on, self._only_finishes = False, True, False
         self.plan: QueryPlan | None = None
@@ -137,7 +137,7 @@ class RunningQuery(PlacedQuery):
     async def committed(self, identity: Identity) -> IntervalSet:
         """See ``Deliverer.committed``."""
         async with AsyncExitStack() as undo:
-            return (await self._endpoints.open_sink(identity, undo, stateful=self._stateful)).committed
+            return (await self._endpoints.open_sink(identity, undo, stateful=self.stateful)).committed
 
     async def begin(self, home: Connection, opener: Opener, identity: Identity, *, only_finish: bool = False) -> None:
         """See ``Deliverer.begin``. If it fails, everything of the query is closed again."""
@@ -150,7 +150,7 @@ class RunningQuery(PlacedQuery):
             undo.pop_all()  # from now on `stop` closes them
         self._started = True
         self.mover.place = home.name
-        if self.switchable and self._stateful:
+        if self.switchable and self.stateful:
             self.mover.begin()
 
     async def _open_all(self, opening: Opening, undo: AsyncExitStack) -> None:
@@ -158,15 +158,15 @@ class RunningQuery(PlacedQuery):
         ready = opening.ready
         self.plan = opening.plan
         schema = pa.ipc.read_schema(pa.py_buffer(ready.input_schema))
-        sink = await self._endpoints.open_sink(self._identity, undo, stateful=self._stateful)
+        sink = await self._endpoints.open_sink(self._identity, undo, stateful=self.stateful)
         log = self._log = await self._endpoints.open_log(self._identity, sink.committed, undo)
         # The log forgets only what is committed. A new sink does not have it, and would wait for it.
         sink.continue_at(log.head.next_seq)
-        resume_seq = ready.resume_seq if self._stateful else None
+        resume_seq = ready.resume_seq if self.stateful else None
         if looking.is_local(self.config.source):
             await self._settle_source(sink, resume_seq)
         self.pipeline = self._make_pipeline(log, sink)
-        if self._stateful and self._at.name != HOME:
+        if self.stateful and self._at.name != HOME:
             self._keep_runs()
         self.ingress = await self._open_ingress(schema, log, undo)
         self.pipeline.set_shares(self._shares)
@@ -185,7 +185,7 @@ class RunningQuery(PlacedQuery):
         order = self.config.order
         settings = ExchangeSettings(
             patience=self._patience,
-            home_only=self._stateful,
+            home_only=self.stateful,
             place=self._at.name,
             ordered=order is not None,
             flush_s=None if order is None else order.flush_s,
@@ -207,9 +207,7 @@ class RunningQuery(PlacedQuery):
         )
 
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:
-        self._source, schedule = await self._endpoints.open_source(
-            self._identity, schema, undo, stateful=self._stateful
-        )
+        self._source, schedule = await self._endpoints.open_source(self._identity, schema, undo, stateful=self.stateful)
         runs, order = self.config.runs, self.config.order
         return Ingress(
             source=self._source,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from gateway.query.flow.memory import MemoryPool
+from gateway.query.moving.mover import Mover
 from gateway.query.supervision.supervisor import Supervisor
 from infra.link.client import LinkStats
 
@@ -45,6 +46,15 @@ def status_text(
     )
 
 
+def _kept_state(mover: Mover) -> dict[str, object]:
+    return {
+        "place": mover.place,
+        "moves": mover.moves,
+        "last_pause_s": mover.pause_s,
+        "last_moved_bytes": mover.moved_bytes,
+    }
+
+
 def _link(stats: LinkStats) -> dict[str, object]:
     return {
         "round_trip_s": stats.rtt_s,
@@ -70,6 +80,7 @@ def _query(supervisor: Supervisor, latency_s: float) -> dict[str, object]:
         "shed_share": query.shed_share,
         "share_to_cloud": query.cloud_share,
         "stays_home": query.stays_home,
+        "kept_state": _kept_state(query.mover) if query.stateful else None,
         "latency_s": latency_s,
         "mean_latency_s": query.tally.latency.mean_s,
         "median_latency_s": query.tally.latency.quantile_s(0.5),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from policies.signals import HOME, QuerySlot
 from policies.slot import detached
+from policies.switching.pausing import why_not_pause
 from policies.switching.sharing import AutoShare, FixedShare, ShareController
 from policies.switching.switching import SwitchingSettings, phi_data, phi_vm
 
@@ -38,6 +40,8 @@ class QuerySettings:
         share: fixed R in [0, 1]; None: found by feedback.
         switchable: whether a split can change no answer; ``QueryOpened`` corrects it once the plan is read.
         policy: decides when VMs start and are kept; None: equation 1 alone.
+        pause_most_s: how long events may be held while the query moves with its state.
+        stay_s: how long it would stay away at least: the first block that a VM is billed for.
     """
 
     name: str
@@ -47,6 +51,8 @@ class QuerySettings:
     share: float | None = None
     switchable: bool = True
     policy: PolicyOptions | None = None
+    pause_most_s: float = inf
+    stay_s: float = inf
 
 
 class SwitchedQuery:
@@ -65,7 +71,8 @@ class SwitchedQuery:
         self.unpaid = ""
         self.kept_off: dict[str, str] = {}
         self._no_vm_takes_it = ""
-        self.controller = _controller(settings, slot_s)
+        self.whole = settings.mode == "query"
+        self.controller = self._new_controller()
         self.slot = QuerySlot(query=settings.name, latency_s=0.0)
         self._shown: QuerySlot | None = None
         self.route = ALL_HOME
@@ -79,6 +86,17 @@ class SwitchedQuery:
         if self.settings.mode == "off":
             return "switching is off"
         return (self.unpaid or self._no_vm_takes_it) if self.switchable else self.reason
+
+    @property
+    def why_not_moved(self) -> str:
+        """Return why it should not move with its state now; empty if it should, or has none."""
+        if not self.slot.pause_s:
+            return ""
+        settings = self.settings
+        excess_s = self.slot.latency_s - settings.switching.send_above_s
+        return why_not_pause(
+            self.slot.pause_s, excess_s=excess_s, stay_s=settings.stay_s, pause_most_s=settings.pause_most_s
+        )
 
     @property
     def share(self) -> float:
@@ -95,8 +113,17 @@ class SwitchedQuery:
         """Return bytes over the WAN per raw byte so far; 1 before anything was sent."""
         return self.sent_bytes / self.raw_bytes if self.raw_bytes else 1.0
 
-    def opened(self, *, switchable: bool, reason: str) -> None:
-        """Take the properties of its plan; VMs that could not run it may be tried again."""
+    def opened(self, *, switchable: bool, reason: str, whole: bool = False) -> None:
+        """Take the properties of its plan; VMs that could not run it may be tried again.
+
+        Args:
+            switchable: whether its events may go to VMs.
+            reason: why not.
+            whole: whether only all of them may, since it keeps state.
+        """
+        if self.whole != (whole or self.settings.mode == "query"):
+            self.whole = not self.whole
+            self.controller = self._new_controller()
         self.switchable = switchable
         self.reason = reason or ("" if switchable else "it may not be switched")
         self.kept_off.clear()
@@ -127,7 +154,9 @@ class SwitchedQuery:
 
     def asks_for_vm(self) -> bool:
         """Return whether L >= L_s, the first condition of equation 1."""
-        return not self.why_home and self.slot.latency_s >= self.settings.switching.start_vm_above_s
+        if self.why_home or self.slot.latency_s < self.settings.switching.start_vm_above_s:
+            return False
+        return not self.why_not_moved
 
     def vm_is_due(self, at_s: float) -> bool:
         """Return whether equation 1 starts a VM: L >= L_s has held for tau."""
@@ -158,15 +187,16 @@ class SwitchedQuery:
             return False
         latency_s = self.slot.latency_s
         if phi_data(self.settings.switching, vm_before=vm_before, vm_ready=vm_ready, latency_s=latency_s):
-            return True
-        return self.settings.mode == "query" and switched and vm_ready and self._home_cannot_carry()
+            return not self.why_not_moved
+        carried = self.whole and switched and vm_ready and self._home_cannot_carry()
+        return carried and not self.why_not_moved
+
+    def _new_controller(self) -> ShareController:
+        if self.whole:
+            return FixedShare(1.0)
+        share = self.settings.share
+        return AutoShare(self._slot_s) if share is None else FixedShare(share)
 
     def _home_cannot_carry(self) -> bool:
         home_rate = self.slot.rates.get(HOME)
         return home_rate is not None and self.slot.input_rate >= _HOME_CAN_CARRY * home_rate
-
-
-def _controller(settings: QuerySettings, slot_s: float) -> ShareController:
-    if settings.mode == "query":
-        return FixedShare(1.0)
-    return AutoShare(slot_s) if settings.share is None else FixedShare(settings.share)

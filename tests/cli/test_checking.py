@@ -61,8 +61,9 @@ def test_class(found: QueryPlan, says: str) -> None:
         ({}, plan(), 1, ""),
         ({"mode": "off"}, plan(), 1, "mode is off"),
         ({}, plan(), 0, "max_vms is 0"),
-        ({}, plan(switch_class="whole", switchable=False), 1, "state is not available yet"),
-        ({}, plan(switch_class="keyed", switchable=False, keys=("k",)), 1, "by its keys is not available yet"),
+        ({}, plan(switch_class="whole", switchable=False), 1, "its state cannot be moved"),
+        ({}, plan(switch_class="whole", switchable=False, movable=True), 1, ""),
+        ({"mode": "data"}, plan(switch_class="keyed", switchable=False, movable=True, keys=("k",)), 1, "mode auto"),
         ({}, plan(switchable=False), 1, "could change its answer"),
     ],
 )

@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 from ruamel.yaml import YAML
 
 from gateway.sources.mqtt.session import RECEIVE_MAX
@@ -229,6 +230,11 @@ class TownGateway:
         """Stop it with SIGSTOP, as a machine does that hangs or is suspended."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+
+    def is_frozen(self) -> bool:
+        """Return whether the process is stopped."""
+        assert self._process is not None
+        return psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED
 
     def resume(self) -> None:
         """Let it go on."""

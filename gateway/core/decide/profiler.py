@@ -107,6 +107,7 @@ class _QueryProfile:
         self.waiting_since_s: float | None = None
         self.highest_seq = -1
         self.last_due_s: float | None = None
+        self.pause_s = 0.0
         self.input_rate = 0.0
         self.input_bytes_per_s = 0.0
 
@@ -141,6 +142,7 @@ class _QueryProfile:
             input_bytes_per_s=self.input_bytes_per_s,
             out_of_order_share=slot.late_events / completed if completed else 0.0,
             load1=load1,
+            pause_s=self.pause_s,
         )
         for rate in self.rates.values():
             rate.fade()
@@ -217,6 +219,10 @@ class Profiler:
         profile.open = dict(open_runs)
         profile.waiting_events = waiting_events
         profile.waiting_since_s = oldest_arrival_s
+
+    def moving(self, query: str, pause_s: float) -> None:
+        """Note how long a query's events would be held if it moved with its state; 0 if it has none."""
+        self._queries[query].pause_s = pause_s
 
     def no_credit(self, query: str, lane: str) -> None:
         """Note that a run could not go to ``lane``, as its share required, because the lane had no credit."""

@@ -198,7 +198,8 @@ class Scheduler:
         """Take in an event that needs no command."""
         match event:
             case QueryOpened():
-                self._query(event.query).opened(switchable=event.switchable, reason=event.reason)
+                query = self._query(event.query)
+                query.opened(switchable=event.switchable, reason=event.reason, whole=event.whole)
             case Fitted():
                 self._demand.fitted(event)
             case LedgerRestored():

@@ -76,6 +76,8 @@ def _decision(
         verdict = f"{query.share:.1%} to {', '.join(sent)}"
     elif refused:
         verdict = f"stays home: {refused}"
+    elif latency_s >= switching.send_above_s and query.why_not_moved:
+        verdict = f"stays home: {query.why_not_moved}"
     elif READY_STATES.intersection(vms.values()):
         verdict = f"stays home: L {latency_s:.2f} s < send_above {switching.send_above_s:g} s"
     else:

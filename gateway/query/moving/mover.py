@@ -18,6 +18,7 @@ from engines.streaming import checkpoints
 from engines.streaming.checkpoints import CheckpointError
 from engines.streaming.statefiles import StateCopy, StateListing
 from gateway.hosts.connection import Connection
+from gateway.query.moving.pause import PauseEstimate
 from gateway.query.moving.transfer import StateTransfer, TransferError
 from infra.clock import Clock
 from infra.link.channel import LinkLost
@@ -31,7 +32,9 @@ _LOG = logging.getLogger(__name__)
 COPY_S: Final = 10.0
 """While a query is away, its checkpoint is copied home this often: after the loss of the VM so much is repeated."""
 _LOOK_S: Final = 0.2
-_ROUNDS_AHEAD: Final = 2
+_ROUNDS_MOST: Final = 5
+_REST_SHORT_S: Final = 0.5
+"""Copying ahead is repeated until a round takes no longer: so much remains to be copied while events are held."""
 TROUBLE = (TransferError, CheckpointError, LinkLost, TimeoutError, OSError)
 """What may go wrong when state is copied; the query then stays, or continues at home."""
 
@@ -42,6 +45,7 @@ class Mover:
     Args:
         name: the query's.
         clock: time.
+        pause_most_s: how long the query's events may be held for a move.
         at_home: returns the folder of its checkpoints at home.
         on_failed: called with (vm, reason) when it cannot move to a VM.
         on_copied: called with the seq from which on the runs are still needed, when a checkpoint has come home.
@@ -50,6 +54,7 @@ class Mover:
         place: the lane where it is.
         vms: the VMs on which it could be opened, by name.
         home_seq: where the query would continue with its checkpoint at home, while it is away.
+        moves: how often it has moved, in both directions.
         pause_s: how long events were held at the last move; None before the first.
         moved_bytes: how many bytes of state were copied for the last move, also ahead of it.
     """
@@ -58,12 +63,15 @@ class Mover:
         self,
         name: str,
         clock: Clock,
+        pause_most_s: float,
         at_home: Callable[[], Path],
         on_failed: Callable[[str, str], None],
         on_copied: Callable[[int], Awaitable[None]],
     ) -> None:
         self._name = name
         self._clock = clock
+        self._pause_most_s = pause_most_s
+        self._pause = PauseEstimate(clock)
         self._at_home = at_home
         self._on_failed = on_failed
         self._on_copied = on_copied
@@ -77,6 +85,7 @@ class Mover:
         self.place = HOME
         self.vms: dict[str, Connection] = {}
         self.home_seq = 0
+        self.moves = 0
         self.pause_s: float | None = None
         self.moved_bytes = 0
 
@@ -110,7 +119,14 @@ class Mover:
         """Whether it is time to move: what could be copied ahead is copied, or the VM is gone."""
         if self.place != HOME and (self.place not in self.vms or not self.vms[self.place].alive):
             return True
-        return self.target != self.place and self._copied_ahead
+        if self.target == self.place or not self._copied_ahead:
+            return False
+        return self.target == HOME or self.pause_expected_s <= self._pause_most_s
+
+    @property
+    def pause_expected_s(self) -> float:
+        """How long the query's events would be held if it moved now."""
+        return self._pause.expected_s
 
     @property
     def checkpoint_dir(self) -> str:
@@ -158,8 +174,11 @@ class Mover:
             raise CheckpointError("there is no checkpoint at home yet")
         self._copy, self._listing = secrets.token_hex(8), StateListing(start)
         self._transfer = StateTransfer(self.vms[vm], self._name, self._copy)
-        for _ in range(_ROUNDS_AHEAD):
+        for _ in range(_ROUNDS_MOST):
+            begun_s = self._clock.now()
             await self._transfer.push(await run_to_end(self._listing.files), start)
+            if self._pause.copied(begun_s) <= _REST_SHORT_S:
+                break
 
     def refuse(self, vm: str, error: Exception) -> None:
         """Note that it cannot move to a VM, which is not tried again."""
@@ -198,6 +217,7 @@ class Mover:
         """
         assert self._transfer is not None, "it was copied ahead"
         assert self._listing is not None, "it was copied ahead"
+        begun_s = self._clock.now()
         start = await run_to_end(lambda: checkpoints.newest(self._at_home()))
         assert start is not None, "it was copied ahead"
         if start != self._listing.start:  # it was opened again meanwhile
@@ -206,18 +226,23 @@ class Mover:
         self.home_seq = (await run_to_end(lambda: checkpoints.progress_of(start))).resume_seq
         await self._transfer.push(files, start)
         await self._transfer.install(files)
+        self._pause.copied(begun_s)
 
     async def fetch_rest(self) -> bool:
         """Fetch what has changed since from the VM; return whether that is done. Else the last copy at home counts."""
         present = self.place in self.vms and self.vms[self.place].alive
+        begun_s = self._clock.now()
         complete = present and await self._try_to_copy_home()
+        self._pause.copied(begun_s)
         base = self._at_home()
         await run_to_end(StateCopy(base).clear)
         return complete
 
     def arrived(self, left: str, began_s: float) -> None:
         """Note which place the query has left, and since when its events were held."""
+        self.moves += 1
         self.pause_s = self._clock.now() - began_s
+        self._pause.moved(self.pause_s)
         self.moved_bytes = 0 if self._transfer is None else self._transfer.moved_bytes
         text = "query %s moved from %s to %s with its state: %.1f MB copied, events held for %.1f s"
         _LOG.info(text, self._name, left, self.place, self.moved_bytes / 1e6, self.pause_s)

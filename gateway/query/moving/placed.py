@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from gateway.config.queries import SwitchingConfig
+from gateway.core.decide.profiler import Profiler
 from gateway.hosts.connection import Connection, QueryRefusedError
 from gateway.query.commitnews import CommitNews
 from gateway.query.flow.moves import Loss
@@ -17,6 +19,7 @@ from gateway.query.moving.mover import TROUBLE, Mover
 from gateway.query.opening import Opener, Opening
 from gateway.query.querystate import LaneFailedError, QueryState
 from infra.clock import Clock
+from infra.failpoints import reached
 from infra.link.channel import LinkLost
 from infra.threads import run_to_end
 from policies.signals import HOME
@@ -34,6 +37,7 @@ class PlacedQuery(QueryState):
     _folder: Path
     _opener: Opener
     _clock: Clock
+    _profiler: Profiler
     _identity: Identity
     _news: CommitNews
     _shares: dict[str, float]
@@ -53,12 +57,13 @@ class PlacedQuery(QueryState):
     def on_failed(self, lane: str, reason: str) -> None:
         """Note that the query has failed in a lane."""
 
-    def _make_mover(self, *, moves: bool) -> Mover:
-        self._moves = moves
+    def _make_mover(self, switching: SwitchingConfig) -> Mover:
+        self._moves = switching.mode in ("auto", "query")
         self._batch_ends = BatchEnds(self._folder / AWAY)
         return Mover(
             self.name,
             self._clock,
+            switching.pause_most_s,
             lambda: checkpoints(self._folder, self._identity),
             lambda vm, reason: self.on_failed(vm, reason),
             self._copied_home,
@@ -70,6 +75,7 @@ class PlacedQuery(QueryState):
         self.pipeline.note_batches(self._batch_ends.append)
 
     async def _copied_home(self, resume_seq: int) -> None:
+        reached("return.installed")
         self.pipeline.keep_from(resume_seq)
         await run_to_end(lambda: self._batch_ends.keep_after(resume_seq))
 
@@ -77,9 +83,9 @@ class PlacedQuery(QueryState):
 
     async def _open_at(self, opener: Opener, connection: Connection) -> Opening:
         """Open the query on a host; a stateful query on a VM continues from the copy of its checkpoint there."""
-        if connection.name != HOME:
-            return await opener.open_at(connection, self._identity, copied_to=self.mover.checkpoint_dir)
-        return await opener.open_at(connection, self._identity, batch_ends=await run_to_end(self._batch_ends.read))
+        copied_to = self.mover.checkpoint_dir if connection.name != HOME else ""
+        batch_ends = await run_to_end(self._batch_ends.read)
+        return await opener.open_at(connection, self._identity, copied_to=copied_to, batch_ends=batch_ends)
 
     async def close_on_hosts(self) -> None:
         """Let its hosts stop it. Call it before ``stop``."""
@@ -111,7 +117,7 @@ class PlacedQuery(QueryState):
             LinkLost: the link was lost.
             TimeoutError: no answer in time.
         """
-        if self._stateful and connection.name != HOME:
+        if self.stateful and connection.name != HOME:
             await self._opener.warm(connection, self._identity.code_hash)
             self.mover.vms[connection.name] = connection
             return
@@ -130,18 +136,18 @@ class PlacedQuery(QueryState):
 
     def drain_lane(self, name: str) -> None:
         """Send no further run to a lane; a stateful query leaves it."""
-        if self._stateful:
+        if self.stateful:
             self.mover.drain(name)
         else:
             super().drain_lane(name)
 
     def lane_idle(self, name: str) -> bool:
         """Whether nothing of this query is open in a lane."""
-        return self.mover.place != name if self._stateful else super().lane_idle(name)
+        return self.mover.place != name if self.stateful else super().lane_idle(name)
 
     def on_commit(self, last_seq: int) -> None:
         """See ``PipelineOwner.on_commit``."""
-        if self._stateful:
+        if self.stateful:
             self._news.notify(self._at, self._identity.epoch, last_seq)
 
     # ------------------------------------------------------------------------------------------------------------ home
@@ -153,7 +159,7 @@ class PlacedQuery(QueryState):
         """
         if isinstance(self._error, LaneFailedError):
             self._error = None  # the host caused it
-        if not self._stateful:
+        if not self.stateful:
             await self.detach(HOME, loss)
         elif self.mover.place == HOME:
             await self.stop()
@@ -181,14 +187,25 @@ class PlacedQuery(QueryState):
         await self._close_on(self._at)
         self._error = None if isinstance(self._error, LaneFailedError) else self._error
         await self.stop()
-        await self.start(self._at)
+        try:
+            await self.start(self._at)
+        except LinkLost:
+            if self._at.name == HOME:
+                raise
+            _LOG.info("query %s continues at home: %s is lost", self.name, self._at.name)
 
     # ---------------------------------------------------------------------------------------------------------- moving
+
+    def end_slot(self) -> None:
+        """Report to the profiler, before a slot ends, what waits, and what a move would cost."""
+        super().end_slot()
+        moves = self.stateful and self.mover.place == HOME
+        self._profiler.moving(self.name, self.mover.pause_expected_s if moves else 0.0)
 
     @property
     def move_due(self) -> bool:
         """Whether `move` is to be called."""
-        return self._started and self._stateful and self.mover.due
+        return self.stateful and self.mover.due
 
     async def move(self, home: Connection) -> None:
         """Move a stateful query to the VM that the scheduler's shares name, or home; where it fails, it is home.
@@ -207,11 +224,15 @@ class PlacedQuery(QueryState):
         began_s = self._clock.now()
         await self.close_on_hosts()
         await self.stop()
+        reached("move.stopped")
         try:
             await self.mover.send_rest()
+            reached("move.sent")
             # From now on micro-batches may have results that no checkpoint at home knows of.
-            await run_to_end(lambda: self._batch_ends.keep_after(0))
+            await run_to_end(lambda: self._batch_ends.keep_after(self.mover.home_seq))
+            reached("move.noted")
             await self.start(vm)
+            reached("move.opened")
         except (*TROUBLE, QueryRefusedError) as error:
             self.mover.refuse(vm.name, error)
             await self.start(home)
@@ -222,7 +243,11 @@ class PlacedQuery(QueryState):
         began_s, left = self._clock.now(), self.mover.place
         await self.close_on_hosts()
         await self.stop()
+        reached("return.stopped")
         if await self.mover.fetch_rest():
+            reached("return.fetched")
             await run_to_end(self._batch_ends.remove)
+        reached("return.settled")
         await self.start(home)
+        reached("return.opened")
         self.mover.arrived(left, began_s)

@@ -30,6 +30,7 @@ from gateway.config.words import units
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.handover import why_it_stays
 from infra.messages import OpenQuery, Predicate, QueryPlan
+from infra.queryplan import STATE_STAYS
 
 _COMPARED = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _WORDED = {"starts_with": "starts with", "ends_with": "ends with", "contains": "contains"}
@@ -117,9 +118,11 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfi
     if plan is None:
         raise ValueError("a refused query has nothing to explain")
     crossing = crossing_of(query.payload, plan, found.events)
-    away = goes_away(query, plan, max_vms) or (f"stays at home: {crossing.reason}" if crossing.reason else "")
+    away = goes_away(query, crossing.applied_to(plan) if plan.stateful else plan, max_vms)
+    away = away or (f"stays at home: {crossing.reason}" if crossing.reason else "")
     yield "class", class_text(crossing.applied_to(plan))
-    yield "switching", away or f"mode {query.switching.mode}, share {_share_text(query)}"
+    how = "all of it moves, with its state" if plan.stateful else f"share {_share_text(query)}"
+    yield "switching", away or f"mode {query.switching.mode}, {how}"
     if not away:
         protects = any(query.payload.protected.values())
         yield "columns sent", forms_text(query.payload, crossing) if protects else columns_text(query.payload, plan)
@@ -176,10 +179,10 @@ def goes_away(query: QueryConfig, plan: QueryPlan, max_vms: int) -> str:
         return "stays at home: mode is off"
     if max_vms == 0:
         return "stays at home: there is no cloud (max_vms is 0)"
-    if plan.switch_class == "whole":
-        return "stays at home: moving a query's state is not available yet"
-    if plan.switch_class == "keyed":
-        return "stays at home: dividing a query by its keys is not available yet"
+    if plan.stateful and query.switching.mode == "data":
+        return "stays at home: a part of its events cannot go elsewhere, since it keeps state; write mode auto or query"
+    if plan.stateful:
+        return "" if plan.movable else f"stays at home: {STATE_STAYS}"
     return "" if plan.switchable else "stays at home: splitting could change its answer"
 
 

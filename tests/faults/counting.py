@@ -1,0 +1,41 @@
+"""A stateful query as a user would write it: the sum of all numbers so far, for each of seven keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.functions import col
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, ValueState
+
+
+def summed_by_key(events: DataFrame) -> DataFrame:
+    """Return each event with the sum of all ``n`` of its key up to its own."""
+    return (
+        events.withColumn("key", col("n") % 7)
+        .groupBy("key")
+        .transformWithState(
+            statefulProcessor=_Sum(),
+            outputStructType="id STRING, n BIGINT, total BIGINT",
+            outputMode="append",
+            timeMode="None",
+        )
+    )
+
+
+class _Sum(StatefulProcessor):
+    _total: ValueState
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._total = handle.getValueState("total", "total BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        (total,) = self._total.get() or (0,)
+        for row in sorted(rows, key=lambda row: row["n"]):
+            total += row["n"]
+            yield Row(id=row["id"], n=row["n"], total=total)
+        self._total.update((total,))
+
+    def close(self) -> None:
+        pass
