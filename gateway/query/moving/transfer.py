@@ -65,7 +65,8 @@ class StateTransfer:
         """
         answer = await self._ask(OfferState(query=self._query, copy=self._copy), packed(files))
         missing = frozenset(msgspec.json.decode(answer, type=list[str]))
-        for batch in batches([file for file in files if file.sha256 in missing]):
+        contents = {file.sha256: file for file in files if file.sha256 in missing}
+        for batch in batches(contents.values()):
             for each in batch:
                 data = await run_to_end(lambda each=each: _read(start, each))  # type: ignore[misc]
                 if data is None:
