@@ -65,9 +65,14 @@ class CopyingVm:
         await self.connection.close("done")
 
 
+def offsets(seq: int) -> bytes:
+    """Return Spark's file about a micro-batch that ends before this seq."""
+    return b'v1\n{}\n{"at": %d}' % seq
+
+
 def write(start: Path, files: dict[str, bytes]) -> None:
     """Add files to the folder of a start, with a committed micro-batch."""
-    for path, data in {"offsets/0": b"{}", "commits/0": b"{}", **files}.items():
+    for path, data in {"offsets/0": offsets(20), "commits/0": b"v1", **files}.items():
         (start / path).parent.mkdir(parents=True, exist_ok=True)
         (start / path).write_bytes(data)
 
