@@ -15,21 +15,24 @@ import psutil
 from infra.wan import Wan, WanSettings
 from tests.wan.wan_site import IMAGE
 
-DELAY_S = 0.035
+FAR = WanSettings(delay_s=0.035)
 _CLONE_NEWNET = 0x40000000
 
 
 class TwoSites:
     """A home and a place for one VM; from ``start`` to ``stop``.
 
+    Args:
+        settings: of the WAN.
+
     Attributes:
         why_no_wan: why there is no WAN: then both sites are this machine; empty if there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: WanSettings = FAR) -> None:
         self.why_no_wan = ""
         self._runner = asyncio.Runner()
-        self._wan = Wan(WanSettings(delay_s=DELAY_S), image=IMAGE)
+        self._wan = Wan(settings, image=IMAGE)
 
     def start(self) -> None:
         """Make the WAN.

@@ -1,0 +1,141 @@
+"""How long a query's events are held when it moves with its state: python bench/state/moving.py [KEYS].
+
+A query that groups by hour and key has KEYS keys in its state, all of one open window. It moves to a VM across a WAN
+of 70 ms and 50 Mbit/s and back. The sums are compared with those of a plain loop. Needs root for the WAN.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from infra.wan import WanSettings
+from tests.connectors.ports import free_ports
+from tests.e2e.harness import end_hosts, until
+from tests.faults.town import EAGER, LAUNCHED_S, ONE_VM, TownGateway, file_rows
+from tests.faults.two_sites import TwoSites
+
+KEYS = 100_000
+MOVES = 5
+WAN = WanSettings(delay_s=0.035, rate_bits_per_s=50e6)
+# Events of the same hour; the last one, years later, closes its window.
+HOUR, LATER = "2026-01-01T00:00:00Z", "2030-01-01T00:00:00Z"
+SQL = """
+    SELECT key, count(*) AS events, sum(n) AS total
+    FROM events GROUP BY key, window(at, '1 hour')
+"""
+
+
+class Lab:
+    """A gateway with the query, and its files."""
+
+    def __init__(self, folder: Path, sites: TwoSites) -> None:
+        self.folder, self.events = folder, folder / "in"
+        self.events.mkdir()
+        (folder / "sums.py").write_text(
+            "def sums(events):\n"
+            "    events.withWatermark('at', '0 seconds').createOrReplaceTempView('marked')\n"
+            f"    return events.sparkSession.sql('''{SQL.replace('FROM events', 'FROM marked')}''')\n"
+        )
+        query = {
+            "function": "sums:sums",
+            "source": {"type": "file", "path": str(self.events), "follow": True},
+            "schema": "key STRING, n BIGINT, at TIMESTAMP",
+            "sink": {"type": "file", "path": str(folder / "out")},
+            "qos": {"latency": "1s"},
+            "switching": {**{name: value for name, value in EAGER.items() if name != "share"}, "max_pause": "60s"},
+        }
+        spark = {"master": "local[1]", "conf": {"spark.sql.shuffle.partitions": 2}}
+        cloud = {**ONE_VM, **sites.cloud}
+        self.gateway = TownGateway(
+            folder, {"sums": query}, free_ports(1)[0], cloud=cloud, private={"spark": spark}, gateway={"slot": "1s"}
+        )
+        self.written = 0
+        self.totals: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+
+    def write(self, keys: Iterator[str], at: str = HOUR) -> None:
+        """Let a file appear with an event for each key."""
+        lines = []
+        for key in keys:
+            self.totals[key] += self.written
+            self.counts[key] += 1
+            lines.append(json.dumps({"key": key, "n": self.written, "at": at}))
+            self.written += 1
+        new = self.folder / "new.jsonl"
+        new.write_text("\n".join(lines) + "\n")
+        new.rename(self.events / f"{self.written:09}.jsonl")
+
+    def kept_state(self) -> dict[str, Any]:
+        """Return where the query is, and how it moved, from the gateway's status."""
+        return dict(self.gateway.status()["queries"]["sums"]["kept_state"] or {"place": "home"})
+
+    def is_away(self) -> bool:
+        """Return whether the query is on the VM."""
+        return str(self.kept_state()["place"]) != "home"
+
+    def few(self) -> bool:
+        """Write a few events, and return whether the query is on the VM."""
+        self.write(f"key {self.written % self.keys + each}" for each in range(20))
+        return self.is_away()
+
+    def run(self, keys: int) -> list[dict[str, Any]]:
+        """Fill the state, move the query there and back, and return what each move took."""
+        self.keys = keys
+        self.gateway.start_ready()
+        for first in range(0, keys, 10_000):
+            self.write(f"key {key}" for key in range(first, min(first + 10_000, keys)))
+        until(lambda: self.gateway.status()["queries"]["sums"]["events_by_lane"].get("home", 0) >= keys, "all are in")
+        found = []
+        for _ in range(MOVES):
+            until(self.few, "the query is on the VM", LAUNCHED_S)
+            found.append(self.kept_state())
+            until(lambda: not self.is_away(), "the query is at home", LAUNCHED_S)
+            found.append({**self.kept_state(), "place": "home"})
+            print(found[-2:], flush=True)
+        return found
+
+    def check(self) -> None:
+        """Close the window, and compare its rows with the loop's."""
+        expected = {(key, self.counts[key], self.totals[key]) for key in self.counts}
+        self.write(iter(["last"]), LATER)
+        self.write(iter(["last"]), LATER)
+        until(lambda: len(file_rows(self.folder / "out")) >= len(expected), "the window is closed", LAUNCHED_S)
+        found = [(row["key"], row["events"], row["total"]) for row in file_rows(self.folder / "out")]
+        assert len(found) == len(expected), f"{len(found)} rows instead of {len(expected)}"
+        assert set(found) == expected, "the sums are not those of one site"
+
+
+def main() -> None:
+    """Move, check, and print the figures."""
+    keys = int(sys.argv[1]) if len(sys.argv) > 1 else KEYS
+    sites = TwoSites(WAN)
+    sites.start()
+    with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder, sites.at_home():
+        lab = Lab(Path(folder), sites)
+        try:
+            moves = lab.run(keys)
+            lab.check()
+            lab.gateway.drain()
+        finally:
+            if lab.gateway.runs:
+                lab.gateway.kill()
+            end_hosts(lab.gateway.state_dir)
+            sites.stop()
+    for where in ("to the VM", "home"):
+        some = [each for each in moves if (each["place"] == "home") == (where == "home")]
+        pauses = sorted(each["last_pause_s"] for each in some)
+        bytes_ = max(each["last_moved_bytes"] for each in some)
+        median_s, most_s = pauses[len(pauses) // 2], pauses[-1]
+        print(f"{where}: events held {median_s:.2f} s (median), {most_s:.2f} s (most); {bytes_:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
