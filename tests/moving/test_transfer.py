@@ -92,9 +92,9 @@ async def test_a_file_that_spark_removes_while_it_is_copied_is_not_needed(vm: Co
     copy = StateCopy(start.parent)
     write(there, {"state/0/0/2.changelog": b"old", "state/0/0/3.changelog": b"new"})
     vm.link.before["FetchState"] = lambda: (there / "state/0/0/2.changelog").unlink(missing_ok=True)
-    files = await transfer.pull(copy)
-    assert "state/0/0/2.changelog" not in {file.path for file in files}
-    assert contents(copy.install(files)) == contents(there)
+    pulled = await transfer.pull(copy)
+    assert "state/0/0/2.changelog" not in {file.path for file in pulled}
+    assert contents(copy.install(pulled)) == contents(there)
 
 
 async def test_a_copy_that_is_no_copy_is_refused(vm: CopyingVm, start: Path) -> None:

@@ -26,6 +26,7 @@ from infra.messages import state_folder
 from infra.threads import run_to_end
 from infra.together import end_tasks
 from policies.signals import HOME
+from policies.switching.placing import move_is_due, target_place
 
 _LOG = logging.getLogger(__name__)
 
@@ -105,23 +106,25 @@ class Mover:
         self._draining.discard(vm)
 
     @property
+    def _present(self) -> set[str]:
+        return {name for name, vm in self.vms.items() if vm.alive}
+
+    @property
     def target(self) -> str:
         """Where the query is to be."""
-        usable = {
-            vm: share
-            for vm, share in self._shares.items()
-            if share > 0 and vm in self.vms and vm not in self._draining and self.vms[vm].alive
-        }
-        return self.place if self.place in usable else max(sorted(usable), key=usable.__getitem__, default=HOME)
+        return target_place(self.place, self._shares, self._present - self._draining)
 
     @property
     def due(self) -> bool:
         """Whether it is time to move: what could be copied ahead is copied, or the VM is gone."""
-        if self.place != HOME and (self.place not in self.vms or not self.vms[self.place].alive):
-            return True
-        if self.target == self.place or not self._copied_ahead:
-            return False
-        return self.target == HOME or self.pause_expected_s <= self._pause_most_s
+        return move_is_due(
+            self.place,
+            self.target,
+            self._present,
+            copied_ahead=self._copied_ahead,
+            pause_s=self.pause_expected_s,
+            pause_most_s=self._pause_most_s,
+        )
 
     @property
     def pause_expected_s(self) -> float:
@@ -230,9 +233,8 @@ class Mover:
 
     async def fetch_rest(self) -> bool:
         """Fetch what has changed since from the VM; return whether that is done. Else the last copy at home counts."""
-        present = self.place in self.vms and self.vms[self.place].alive
         begun_s = self._clock.now()
-        complete = present and await self._try_to_copy_home()
+        complete = self.place in self._present and await self._try_to_copy_home()
         self._pause.copied(begun_s)
         base = self._at_home()
         await run_to_end(StateCopy(base).clear)
