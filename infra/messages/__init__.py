@@ -1,0 +1,93 @@
+"""The messages between the gateway and an engine host, independent of the transport.
+
+Each message is a small struct; bulk data (a run's rows, a result's rows, a dictionary) travels beside it as the
+payload of the same frame. The two channels of a link are two connections: ``control`` (greeting, queries, credit,
+heartbeats) never waits behind ``data`` (runs, results, dictionaries).
+"""
+
+from __future__ import annotations
+
+from infra.messages.base import PROTOCOL as PROTOCOL
+from infra.messages.base import ChannelName as ChannelName
+from infra.messages.base import Message as Message
+from infra.messages.queries import CloseQuery as CloseQuery
+from infra.messages.queries import OpenQuery as OpenQuery
+from infra.messages.queries import QueryFailed as QueryFailed
+from infra.messages.queries import QueryReady as QueryReady
+from infra.messages.queries import QueryRefused as QueryRefused
+from infra.messages.runs import CommittedMessage as CommittedMessage
+from infra.messages.runs import Completed as Completed
+from infra.messages.runs import Credit as Credit
+from infra.messages.runs import Dictionary as Dictionary
+from infra.messages.runs import IsolatingMessage as IsolatingMessage
+from infra.messages.runs import Poison as Poison
+from infra.messages.runs import RunMessage as RunMessage
+from infra.messages.session import Bye as Bye
+from infra.messages.session import EnrolGrant as EnrolGrant
+from infra.messages.session import Enrolled as Enrolled
+from infra.messages.session import EnrolProof as EnrolProof
+from infra.messages.session import EnrolRequest as EnrolRequest
+from infra.messages.session import GatewayHello as GatewayHello
+from infra.messages.session import HostEnding as HostEnding
+from infra.messages.session import HostHello as HostHello
+from infra.messages.session import HostReady as HostReady
+from infra.messages.session import Ping as Ping
+from infra.messages.session import Pong as Pong
+from infra.messages.session import Reclaimed as Reclaimed
+from infra.messages.session import Renewed as Renewed
+from infra.messages.session import RenewGrant as RenewGrant
+from infra.messages.session import RenewProof as RenewProof
+from infra.messages.session import RenewRequest as RenewRequest
+from infra.messages.session import Shutdown as Shutdown
+from infra.messages.state import FetchState as FetchState
+from infra.messages.state import InstallState as InstallState
+from infra.messages.state import ListState as ListState
+from infra.messages.state import OfferState as OfferState
+from infra.messages.state import StateEnd as StateEnd
+from infra.messages.state import StateMessage as StateMessage
+from infra.messages.state import StatePart as StatePart
+from infra.messages.state import StateReply as StateReply
+from infra.messages.state import state_folder as state_folder
+from infra.queryplan import ColumnUse as ColumnUse
+from infra.queryplan import Predicate as Predicate
+from infra.queryplan import PredicateOp as PredicateOp
+from infra.queryplan import QueryPlan as QueryPlan
+from infra.queryplan import SwitchClass as SwitchClass
+
+AnyMessage = (
+    GatewayHello
+    | HostHello
+    | HostReady
+    | EnrolRequest
+    | EnrolProof
+    | EnrolGrant
+    | Enrolled
+    | RenewRequest
+    | RenewProof
+    | RenewGrant
+    | Renewed
+    | OpenQuery
+    | QueryReady
+    | QueryRefused
+    | QueryFailed
+    | CloseQuery
+    | OfferState
+    | InstallState
+    | ListState
+    | FetchState
+    | StatePart
+    | StateEnd
+    | StateReply
+    | RunMessage
+    | IsolatingMessage
+    | Completed
+    | CommittedMessage
+    | Credit
+    | Dictionary
+    | Ping
+    | Pong
+    | Reclaimed
+    | HostEnding
+    | Shutdown
+    | Bye
+)

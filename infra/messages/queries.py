@@ -1,0 +1,101 @@
+"""Messages that open and close queries."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from infra.messages.base import Message
+from infra.queryplan import QueryPlan
+
+
+class OpenQuery(Message, frozen=True, kw_only=True):
+    """Open a query on a host.
+
+    Attributes:
+        query: name from the config.
+        epoch: counts how often gateways opened this query; answers of other epochs are ignored.
+        schema_ddl: the input's schema as Spark DDL.
+        sql: SQL over the view ``events``; or
+        function: ``package.module:name``, DataFrame -> DataFrame.
+        code_path: the user's folder, put on the module path for ``function``; or empty.
+        code_hash: sha256 of the query as the gateway knows it (see ``engines.query.code``); a host that computes
+            another hash refuses.
+        checkpoint_dir: where a stateful query keeps its state on this host; relative to the host's working folder, if
+            its state was copied there; empty for a temporary folder.
+        begin_seq: the seq at which a stateful query without a checkpoint begins.
+        max_batch_runs: at most this many runs in one micro-batch.
+        batch_ends: where the first micro-batches after the checkpoint of a stateful query have to end (seq, exclusive),
+            because the sink has results of micro-batches with these limits already.
+        result_codec: how results are packed: ``none`` or ``zstd``.
+        bad_rows_most: the query is broken as soon as more of 1,000 consecutive rows fail; 0: never.
+        shares_host: other queries run on the host: this one ends there as soon as it exhausts the host's memory.
+        analyse_only: only plan and schemas are wanted; no query is started.
+    """
+
+    query: str
+    epoch: int
+    schema_ddl: str
+    sql: str = ""
+    function: str = ""
+    code_path: str = ""
+    code_hash: str = ""
+    checkpoint_dir: str = ""
+    begin_seq: int = 0
+    max_batch_runs: int = 16
+    batch_ends: tuple[int, ...] = ()
+    result_codec: Literal["none", "zstd"] = "none"
+    bad_rows_most: int = 0
+    shares_host: bool = False
+    analyse_only: bool = False
+
+
+class QueryReady(Message, frozen=True, kw_only=True):
+    """The query is open and warm.
+
+    Attributes:
+        input_schema: Arrow schema (serialised) that Spark derives from the DDL; frames use exactly this schema.
+        result_schema: Arrow schema (serialised) of the results.
+        plan: properties of Spark's plan.
+        credit_bytes: how many payload bytes may be sent to this host before it has consumed them.
+        resume_seq: for a stateful query, the next seq after its checkpoint; else 0.
+        resume_end_seq: for a stateful query whose last micro-batch was planned but not committed, the end (exclusive)
+            of that batch, which will run again with exactly these limits; else equal to ``resume_seq``.
+    """
+
+    query: str
+    epoch: int
+    input_schema: bytes
+    result_schema: bytes
+    plan: QueryPlan
+    credit_bytes: int
+    resume_seq: int = 0
+    resume_end_seq: int = 0
+
+
+class QueryRefused(Message, frozen=True, kw_only=True):
+    """The query cannot be opened here, and why."""
+
+    query: str
+    epoch: int
+    reason: str
+
+
+class QueryFailed(Message, frozen=True, kw_only=True):
+    """An open query failed for good; its open runs must be dispatched elsewhere.
+
+    ``broken`` says that the query itself is at fault, not this host: it would fail on every other host, too.
+    ``exhausted`` says that it exhausted the memory of a host that it shares: it must run on a host of its own.
+    """
+
+    query: str
+    epoch: int
+    reason: str
+    broken: bool = False
+    exhausted: bool = False
+
+
+class CloseQuery(Message, frozen=True, kw_only=True):
+    """Stop a query; runs that are not completed will not be."""
+
+    query: str
+    epoch: int
