@@ -437,6 +437,28 @@ def test_a_query_is_moved_whole_and_stays_while_home_could_not_carry_it() -> Non
     assert checked.slot(0.3, input_rate=899.0, rates=home) == [ALL_HOME]
 
 
+def test_a_query_with_state_is_moved_whole_whatever_its_share_is() -> None:
+    checked = Checked()
+    checked.tell(QueryOpened, query="q", switchable=True, whole=True)
+    checked.slot(3.0, pause_s=1.0)
+    checked.slot(3.0, pause_s=1.0)
+    checked.tell(VmReady, vm="vm-1", billing_since_s=checked.now_s)
+    assert checked.slot(3.0, pause_s=1.0) == [("route", "q", {HOME: 0.0, "vm-1": 1.0})]
+    home = {HOME: 1000.0}
+    assert checked.slot(0.3, input_rate=900.0, rates=home) == []
+    assert checked.slot(0.3, input_rate=899.0, rates=home) == [ALL_HOME]
+
+
+def test_no_vm_is_rented_for_a_query_whose_move_costs_more_than_it_saves() -> None:
+    checked = Checked(scheduler_settings(query_settings(stay_s=20.0, pause_most_s=30.0)))
+    checked.tell(QueryOpened, query="q", switchable=True, whole=True)
+    for _ in range(20):  # 7 s * 7 s / 2 > (3 s - 2 s) * 20 s
+        assert checked.slot(3.0, pause_s=7.0) == []
+    assert "costs more than it saves" in checked.scheduler.last_decisions[0].verdict
+    checked.slot(4.0, pause_s=7.0)
+    assert checked.slot(4.0, pause_s=7.0) == [("start", "vm-1")]
+
+
 def test_two_queries_are_switched_one_after_another_and_share_the_vm() -> None:
     checked = Checked(scheduler_settings(query_settings("a"), query_settings("b"), max_vms=1))
 
