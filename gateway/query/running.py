@@ -132,7 +132,8 @@ class RunningQuery(PlacedQuery):
             SourceError: the source cannot be read.
         """
         found = TakeOver(self.name, self.config, self._folder, self._opener, self._clock, self._fleet)
-        await self.begin(home, self._opener, await found.identity(home, self))
+        identity = await (found.identity(home, self) if home.name == HOME else found.same_identity())
+        await self.begin(home, self._opener, identity)
 
     async def committed(self, identity: Identity) -> IntervalSet:
         """See ``Deliverer.committed``."""
@@ -150,7 +151,7 @@ class RunningQuery(PlacedQuery):
             undo.pop_all()  # from now on `stop` closes them
         self._started = True
         self.mover.place = home.name
-        if self.switchable and self.stateful:
+        if self.switchable and self.stateful and not only_finish:
             self.mover.begin()
 
     async def _open_all(self, opening: Opening, undo: AsyncExitStack) -> None:

@@ -104,6 +104,17 @@ class TakeOver:
             )
         return identity
 
+    async def same_identity(self) -> Identity:
+        """Return the identity with which the query continues in another place; nothing may have changed.
+
+        Raises:
+            StateError: its definition has changed since it was opened.
+        """
+        old = await run_to_end(lambda: read_identity(self.folder))
+        if old is None or not await run_to_end(lambda: old.is_of(self.opener.definition)):
+            raise StateError(f"query {self.name}: its definition has changed since it was opened")
+        return await run_to_end(lambda: self._claim(self.opener.definition))
+
     def _owner(self, old: Identity | None) -> str:
         """Return the owner of new state: in a fleet the one that its gateways agreed on; else empty."""
         if self.fleet is None:

@@ -21,6 +21,7 @@ from gateway.query.querystate import LaneFailedError, QueryState
 from infra.clock import Clock
 from infra.failpoints import reached
 from infra.link.channel import LinkLost
+from infra.statefiles import StateError
 from infra.threads import run_to_end
 from policies.signals import HOME
 
@@ -233,7 +234,7 @@ class PlacedQuery(QueryState):
             reached("move.noted")
             await self.start(vm)
             reached("move.opened")
-        except (*TROUBLE, QueryRefusedError) as error:
+        except (*TROUBLE, QueryRefusedError, StateError) as error:
             self.mover.refuse(vm.name, error)
             await self.start(home)
         else:
