@@ -8,12 +8,15 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 
 from engines.query.known import KnownQuery, RefusedError
+from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
 from engines.streaming.answers import Reports, RunOutcome
 from engines.streaming.feed import FeedServer, pack
@@ -78,6 +81,101 @@ def time_batches(
     return timed
 
 
+def time_in_order(
+    query: KnownQuery,
+    feeds: FeedServer,
+    events: pa.RecordBatch,
+    sizes: Sequence[int],
+    *,
+    repeats: int,
+    clock: Clock,
+    folder: Path,
+    tell: Callable[[Timed], None] = lambda _: None,
+) -> list[Timed]:
+    """Run micro-batches of a stateful query, which gets each event once and in order, as from its source.
+
+    It does so twice, each time with empty state. The first time counts as warm-up: Java compiles while it runs. The
+    sizes come in a shuffled order, the same each time.
+
+    Args:
+        query: stateful, as the host knows it.
+        feeds: where Spark requests runs.
+        events: at least as many as all micro-batches together have, of the query's input schema.
+        sizes: events of a micro-batch.
+        repeats: repetitions of each size.
+        clock: measures time.
+        folder: for checkpoints.
+        tell: called after each micro-batch that counts.
+
+    Raises:
+        RefusedError: the query cannot run, or gave no answer.
+    """
+    shapes = [size for size in sizes for _ in range(repeats)]
+    random.Random("sizes").shuffle(shapes)  # noqa: S311  # no secret
+    timed: list[Timed] = []
+    for part in ("warm-up", "timed"):
+        spec = msgspec.structs.replace(query.spec, checkpoint_dir=str(folder / part))
+        with _InOrder(replace(query, spec=spec), feeds, events, clock) as player:
+            for size in shapes:
+                one = player.play(size)
+                if part == "timed":
+                    timed.append(one)
+                    tell(one)
+    return timed
+
+
+class _Answers:
+    """Waits for the answers of a stream."""
+
+    def __init__(self) -> None:
+        self.answered = threading.Semaphore(0)
+        self.answers: dict[int, list[RunOutcome]] = {}
+        self.death = ""
+        self.reports = Reports.of(self._take, self._died)
+
+    def _take(self, some: Sequence[RunOutcome]) -> None:
+        for answer in some:
+            self.answers.setdefault(answer.batch_id, []).append(answer)
+        for _ in some:
+            self.answered.release()
+
+    def _died(self, reason: str) -> None:
+        self.death = reason
+        self.answered.release()
+
+    def wait(self, runs: int) -> None:
+        """Return when so many answers have come."""
+        for _ in range(runs):
+            if not self.answered.acquire(timeout=_WITHIN_S) or self.death:
+                raise RefusedError(self.death or f"a micro-batch took longer than {_WITHIN_S:.0f} s")
+
+
+class _InOrder:
+    """A stateful stream that runs one micro-batch after the other."""
+
+    def __init__(self, query: KnownQuery, feeds: FeedServer, events: pa.RecordBatch, clock: Clock) -> None:
+        self._events = events
+        self._got = _Answers()
+        self._stream = StatefulStream(query, feeds, clock, self._got.reports)
+
+    def __enter__(self) -> _InOrder:
+        self._stream.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def play(self, events: int) -> Timed:
+        """Run one micro-batch with the next events, and return how long it took."""
+        first = self._stream.feed.next_position
+        self._got.answers.clear()
+        self._stream.put(pack(self._events.slice(first, events)), first, first, first + events)
+        self._got.wait(1)
+        self._stream.committed(first + events - 1)
+        ((answer,),) = self._got.answers.values()
+        return Timed(events, answer.batch_s)
+
+
 class _Player:
     """A stream that runs one micro-batch after the other.
 
@@ -87,11 +185,9 @@ class _Player:
 
     def __init__(self, query: KnownQuery, feeds: FeedServer, events: pa.RecordBatch, clock: Clock) -> None:
         self._events, self._clock = events, clock
-        self._answered = threading.Semaphore(0)
-        self._answers: dict[int, list[RunOutcome]] = {}
-        self._death = ""
+        self._got = _Answers()
         self._put = 0
-        self._stream = StatelessStream(query, feeds, clock, Reports.of(self._take, self._died))
+        self._stream = StatelessStream(query, feeds, clock, self._got.reports)
 
     def __enter__(self) -> _Player:
         self._stream.open()
@@ -99,21 +195,6 @@ class _Player:
 
     def __exit__(self, *_: object) -> None:
         self._stream.close()
-
-    def _take(self, some: Sequence[RunOutcome]) -> None:
-        for answer in some:
-            self._answers.setdefault(answer.batch_id, []).append(answer)
-        for _ in some:
-            self._answered.release()
-
-    def _died(self, reason: str) -> None:
-        self._death = reason
-        self._answered.release()
-
-    def _wait(self, runs: int) -> None:
-        for _ in range(runs):
-            if not self._answered.acquire(timeout=_WITHIN_S) or self._death:
-                raise RefusedError(self._death or f"a micro-batch took longer than {_WITHIN_S:.0f} s")
 
     def _runs(self, runs: int, events: int) -> None:
         edges = [events * part // runs for part in range(runs + 1)]
@@ -124,7 +205,7 @@ class _Player:
     def _until_planned(self) -> None:
         """Return when Spark works on the runs that were put last."""
         feed, ends_s = self._stream.feed, self._clock.now() + _WITHIN_S
-        while not (feed.planned and feed.planned[-1].end == feed.next_position) and not self._death:
+        while not (feed.planned and feed.planned[-1].end == feed.next_position) and not self._got.death:
             if self._clock.now() > ends_s:
                 raise RefusedError(f"Spark planned no micro-batch within {_WITHIN_S:.0f} s")
             time.sleep(_LOOK_AGAIN_S)
@@ -132,16 +213,16 @@ class _Player:
     def play(self, runs: int, events: int) -> Timed:
         """Run one micro-batch, and return how long it took."""
         for _ in range(_TRIES):
-            self._answers.clear()
+            self._got.answers.clear()
             if runs == 1:
                 self._runs(1, events)
-                self._wait(1)
+                self._got.wait(1)
             else:
                 self._runs(1, self._events.num_rows)
                 self._until_planned()
                 self._runs(runs, events)
-                self._wait(runs + 1)
-            last = self._answers[max(self._answers)]
+                self._got.wait(runs + 1)
+            last = self._got.answers[max(self._got.answers)]
             if len(last) == runs:
                 return Timed(events, last[0].batch_s, runs)
         raise RefusedError(f"{_TRIES} tries did not get {runs} runs into one micro-batch")

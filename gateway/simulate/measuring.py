@@ -14,7 +14,7 @@ import pyarrow as pa
 from engines.query.known import KnownQuery, RefusedError, understand
 from engines.spark.session import build_session, stop_session
 from engines.streaming.feed import FeedServer
-from engines.timing import Timed, time_batches
+from engines.timing import Timed, time_batches, time_in_order
 from gateway.config import Config
 from gateway.config.codepath import code_path_for
 from gateway.config.models import FileSourceConfig, QueryConfig
@@ -29,6 +29,7 @@ SIZES = (1, 250, 500, 1000, 2000, 4000)
 RUNS = (1, 4)
 """Runs of a micro-batch, if it may take several."""
 REPEATS = 6
+_REPEATS_LEAST = 2
 _READ_BYTES = 64_000_000
 
 
@@ -60,14 +61,17 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
             query = config.queries[name]
             spec = opening(name, query, code_path_for(query.function, config.folder))
             understood = understand(session, spec)
-            if understood.plan.stateful:
-                raise ProfileError(f"query {name} holds state: name the others with --query, and give --served for it")
-            events = _events(name, query, understood, workdir)
+            wanted = REPEATS * sum(SIZES) if understood.plan.stateful else max(SIZES)
+            events = _events(name, query, understood, workdir, wanted)
 
             def told(timed: Timed, name: str = name) -> None:
                 runs = f" in {timed.runs} runs" if timed.runs > 1 else ""
                 tell(f"{name}: {timed.events} events{runs} in {timed.batch_s * 1000:.0f} ms")
 
+            if understood.plan.stateful:
+                timed = _in_order(name, understood, feeds, events, workdir / name, told)
+                measured[name] = fitted(timed, events.nbytes / events.num_rows, BATCH_RUNS_MAX)
+                continue
             narrow = understood.plan.narrow
             tell(f"{name}: until Java has compiled it")
             timed = time_batches(
@@ -81,6 +85,26 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
         stop_session(session)
         shutil.rmtree(workdir, ignore_errors=True)
     return Calibration(queries=measured)
+
+
+def _in_order(
+    name: str,
+    understood: KnownQuery,
+    feeds: FeedServer,
+    events: pa.RecordBatch,
+    folder: Path,
+    tell: Callable[[Timed], None],
+) -> list[Timed]:
+    """Time a stateful query, which cannot get an event twice; with few events there are fewer repetitions."""
+    repeats = min(REPEATS, events.num_rows // sum(SIZES))
+    if repeats < _REPEATS_LEAST:
+        raise ProfileError(
+            f"query {name} holds state and must get each event once: its file has {events.num_rows:,} events, and "
+            f"{_REPEATS_LEAST * sum(SIZES):,} are needed"
+        )
+    folder.mkdir()
+    clock = SystemClock()
+    return time_in_order(understood, feeds, events, SIZES, repeats=repeats, clock=clock, folder=folder, tell=tell)
 
 
 def fitted(timed: Sequence[Timed], event_bytes: float, batch_runs: int = 1) -> Measured:
@@ -125,8 +149,8 @@ def fitted(timed: Sequence[Timed], event_bytes: float, batch_runs: int = 1) -> M
     )
 
 
-def _events(name: str, query: QueryConfig, understood: KnownQuery, folder: Path) -> pa.RecordBatch:
-    """Return as many events as the largest micro-batch needs; events of a shorter file are repeated."""
+def _events(name: str, query: QueryConfig, understood: KnownQuery, folder: Path, wanted: int) -> pa.RecordBatch:
+    """Return as many events as are wanted; those of a shorter file are repeated, unless the query keeps state."""
     if not isinstance(query.source, FileSourceConfig):
         raise ProfileError(
             f"query {name} reads from {query.source.type}: put some of its events into a file, "
@@ -134,14 +158,14 @@ def _events(name: str, query: QueryConfig, understood: KnownQuery, folder: Path)
         )
     context = SourceContext(name, "profile", folder, SystemClock(), _nobody, strict=query.drift == "strict")
     try:
-        batches = asyncio.run(_read(query, understood.input_schema, context))
+        batches = asyncio.run(_read(query, understood.input_schema, context, wanted))
     except (SourceError, OSError) as error:
         raise ProfileError(f"the events of query {name} cannot be read: {error}") from error
     there = sum(batch.num_rows for batch in batches)
     if not there:
         raise ProfileError(f"there are no events in {query.source.path}: nothing can be measured")
-    often = -(-max(SIZES) // there)
-    table = pa.Table.from_batches(batches * often).slice(0, max(SIZES)).combine_chunks()
+    often = 1 if understood.plan.stateful else -(-wanted // there)
+    table = pa.Table.from_batches(batches * often).slice(0, wanted).combine_chunks()
     return table.to_batches()[0]
 
 
@@ -149,13 +173,13 @@ def _nobody(query: str) -> tuple[Path, Callable[[], bool]]:
     raise ProfileError(f"the results of {query} do not exist while no query runs")
 
 
-async def _read(query: QueryConfig, schema: pa.Schema, context: SourceContext) -> list[pa.RecordBatch]:
+async def _read(query: QueryConfig, schema: pa.Schema, context: SourceContext, wanted: int) -> list[pa.RecordBatch]:
     source = make_source(query.source, context)
     await source.open(schema)
     batches: list[pa.RecordBatch] = []
     try:
-        while sum(batch.num_rows for batch in batches) < max(SIZES):
-            chunk = await source.read(max(SIZES), _READ_BYTES)
+        while sum(batch.num_rows for batch in batches) < wanted:
+            chunk = await source.read(wanted, _READ_BYTES)
             if chunk is None:
                 break
             batches += [chunk.batch] if chunk.batch.num_rows else []

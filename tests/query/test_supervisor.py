@@ -48,6 +48,7 @@ class Query:
         self.tally = SimpleNamespace(latency=SimpleNamespace(weight=0.0), events_by_lane={})
         self.plan = object()
         self._connection: Connection | None = None
+        self.move_due = False
 
     @property
     def lanes(self) -> dict[str, Any]:
@@ -80,6 +81,12 @@ class Query:
 
     async def close_on_hosts(self) -> None:
         self.said.append("close")
+
+    async def move(self, _home: Connection) -> None:
+        self.said.append("move")
+        self.move_due = False
+        if self.refusals:
+            raise self.refusals.pop()
 
     async def reopen(self) -> None:
         self.said.append("reopen")
@@ -162,6 +169,23 @@ async def site(tmp_path: Path, links: KeptLinks) -> AsyncIterator[Site]:
     await site.state("b", "running")
     yield site
     await site.end()
+
+
+async def test_a_query_moves_when_it_is_due(site: Site) -> None:
+    site.a.move_due = True
+    await site.state("a", "running")
+    await until(lambda: not site.a.move_due)
+    assert site.a.said == ["open", "move"]
+    assert site.b.said == ["open"]
+
+
+async def test_a_query_that_can_be_opened_nowhere_after_a_move_has_failed(site: Site) -> None:
+    site.a.refusals = [QueryRefusedError("home refuses it")]
+    site.a.move_due = True
+    failed = await site.state("a", "failed")
+    assert failed.reason == "home refuses it"
+    assert site.a.said == ["open", "move", "close", "stop"]
+    assert (await site.state("b", "running")).reason == ""
 
 
 async def test_a_query_that_fails_is_stopped_and_opened_again_while_the_other_runs(site: Site) -> None:
