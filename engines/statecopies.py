@@ -16,7 +16,15 @@ import msgspec
 from engines.query.reasons import why
 from engines.streaming import checkpoints
 from engines.streaming.checkpoints import CheckpointError
-from engines.streaming.statefiles import StateCopy, StateFile, StateListing, StateSlice, packed, unpacked
+from engines.streaming.statefiles import (
+    SLICES_BYTES_MOST,
+    StateCopy,
+    StateFile,
+    StateListing,
+    StateSlice,
+    packed,
+    unpacked,
+)
 from infra.messages import (
     FetchState,
     InstallState,
@@ -31,11 +39,6 @@ from infra.messages import (
 )
 
 _log = logging.getLogger("spillway.host")
-
-SLICE_BYTES = 1 << 20
-"""A part of a file is at most this long."""
-SLICES_BYTES_MOST = 16 << 20
-"""At most this much is sent for one request."""
 
 Send = Callable[[str, StatePart | StateReply, bytes], Coroutine[Any, Any, bool]]
 

@@ -22,6 +22,10 @@ FILES_MOST = 100_000
 """A checkpoint may have this many files: 200 partitions of 10 stores with 50 versions each."""
 BYTES_MOST = 64 << 30
 """A checkpoint may take this many bytes."""
+SLICE_BYTES = 1 << 20
+"""A part of a file is at most this long."""
+SLICES_BYTES_MOST = 16 << 20
+"""At most this much is sent for one request."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.statecopies import SLICE_BYTES, SLICES_BYTES_MOST
 from engines.streaming import checkpoints
-from engines.streaming.statefiles import StateCopy, StateFile, StateListing
+from engines.streaming.statefiles import SLICE_BYTES, SLICES_BYTES_MOST, StateCopy, StateFile, StateListing
 from gateway.query.moving.transfer import StateTransfer, TransferError, batches
 from infra.link.channel import LinkLost
 from infra.messages import StatePart, state_folder

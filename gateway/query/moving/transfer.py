@@ -8,9 +8,16 @@ from pathlib import Path
 
 import msgspec
 
-from engines.statecopies import SLICE_BYTES, SLICES_BYTES_MOST
 from engines.streaming.checkpoints import CheckpointError
-from engines.streaming.statefiles import StateCopy, StateFile, StateSlice, packed, unpacked
+from engines.streaming.statefiles import (
+    SLICE_BYTES,
+    SLICES_BYTES_MOST,
+    StateCopy,
+    StateFile,
+    StateSlice,
+    packed,
+    unpacked,
+)
 from gateway.hosts.connection import Connection
 from infra.messages import (
     FetchState,
