@@ -113,6 +113,13 @@ class Renewed(Message, frozen=True, kw_only=True):
 # -------------------------------------------------------------------------------------------------------------- queries
 
 
+class EventTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The column that holds the event time, and how many ms later than newer events an event may come."""
+
+    column: str
+    lateness_ms: int
+
+
 class OpenQuery(Message, frozen=True, kw_only=True):
     """Open a query on a host.
 
@@ -122,6 +129,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         schema_ddl: the input's schema as Spark DDL.
         sql: SQL over the view ``events``; or
         function: ``package.module:name``, DataFrame -> DataFrame.
+        event_time: the watermark of the view ``events``; None: the query sets its own, or needs none.
         code_path: the user's folder, put on the module path for ``function``; or empty.
         code_hash: sha256 of the query as the gateway knows it (see ``engines.query.code``); a host that computes
             another hash refuses.
@@ -141,6 +149,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     schema_ddl: str
     sql: str = ""
     function: str = ""
+    event_time: EventTime | None = None
     code_path: str = ""
     code_hash: str = ""
     checkpoint_dir: str = ""

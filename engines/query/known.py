@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from engines.query import code, plan, schemas
 from engines.query.code import query_hash
@@ -18,7 +18,7 @@ from engines.query.mistakes import EVENTS, wrong_name
 from engines.query.reasons import why
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
-from infra.messages import OpenQuery, QueryPlan
+from infra.messages import EventTime, OpenQuery, QueryPlan
 from infra.payload.body import check_schema
 
 
@@ -37,8 +37,8 @@ class KnownQuery:
         input_schema: its input schema for Arrow.
         result_schema: its result schema for Arrow.
         plan: the properties of its plan.
-        build: applies the query to a frame of events.
-        code_hash: of its SQL or function, sources and schema.
+        build: applies the query to a frame of events, with the watermark of its event time if it holds state.
+        code_hash: of its SQL or function, sources, schema and event time.
         warm: whether it ran on this host before.
     """
 
@@ -97,7 +97,30 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
         raise RefusedError(f"query {spec.query}: schema {spec.schema_ddl!r}: {why(error)}") from error
     _check_carried(spec, "schema", input_schema)
     found, result_schema = _analysed(base, spec, columns, build)
+    if spec.event_time is not None:
+        _check_event_time(spec, spec.event_time, columns)
+        if found.stateful:
+            found = plan.with_event_time(found, spec.event_time.column, input_schema)
+            build = _with_watermark(build, spec.event_time)
     return KnownQuery(spec, base, columns, input_schema, result_schema, found, build, code_hash)
+
+
+def _check_event_time(spec: OpenQuery, event_time: EventTime, columns: StructType) -> None:
+    kind = next((each.dataType for each in columns if each.name == event_time.column), None)
+    if not isinstance(kind, TimestampType):
+        raise RefusedError(
+            f"query {spec.query}: event_time: the schema has no TIMESTAMP column {event_time.column!r}; "
+            f"its columns are {', '.join(columns.names)}"
+        )
+
+
+def _with_watermark(build: Callable[[DataFrame], DataFrame], event_time: EventTime) -> Callable[[DataFrame], DataFrame]:
+    column = event_time.column.replace("`", "``")
+
+    def build_over_watermark(events: DataFrame) -> DataFrame:
+        return build(events.withWatermark(f"`{column}`", f"{event_time.lateness_ms} milliseconds"))
+
+    return build_over_watermark
 
 
 def _by_sql(sql: str) -> Callable[[DataFrame], DataFrame]:

@@ -76,9 +76,9 @@ def not_streaming(error: BaseException) -> str:
     match error.getCondition():
         case "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION" if "watermark" in said.get("operation", ""):
             return (
-                "it aggregates without a watermark, so that no result would ever be final: write FROM events WATERMARK "
-                "<time column> DELAY OF INTERVAL 10 MINUTES and group by window(<time column>, …) (in a function: "
-                'events.withWatermark("<time column>", "10 minutes"))'
+                "it aggregates without a watermark, so that no result would ever be final: set event_time: {column: "
+                "<time column>, lateness: 10m} in the query, or write FROM events WATERMARK <time column> DELAY OF "
+                "INTERVAL 10 MINUTES, and group by window(<time column>, …)"
             )
         case "NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING":
             return (

@@ -6,12 +6,14 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from engines.query.conditions import kind_of, scala_items
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.session import sibling
@@ -151,13 +153,24 @@ class Warmth:
 
 
 def check_streaming(result: DataFrame, query: KnownQuery) -> None:
-    """Refuse a query that would never see an event.
+    """Refuse a query that would never see an event, or that sets a second watermark over the one of its event time.
 
     Raises:
-        RefusedError: its frame is not a streaming frame.
+        RefusedError: its frame is not a streaming frame, or has two watermarks.
     """
     if not result.isStreaming:
         raise RefusedError(f"query {query.spec.query}: it does not read the view events")
+    if query.spec.event_time is not None and _watermarks(result._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001
+        raise RefusedError(
+            f"query {query.spec.query}: event_time sets the watermark of the view events, and its sql or function sets "
+            "another one: remove one of them"
+        )
+
+
+def _watermarks(plan: Any) -> int:
+    """Return how many watermarks events pass at most."""
+    below = max((_watermarks(child) for child in scala_items(plan.children())), default=0)
+    return below + (kind_of(plan) == "EventTimeWatermark")
 
 
 def put_warm_up(feed: Feed, query: KnownQuery) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from infra.messages import EventTime
 from tests.engines.stream_bench import Bench, Running
 
 pytestmark = pytest.mark.spark
@@ -57,3 +58,35 @@ def test_open_windows_are_not_emitted_and_a_later_start_goes_on_with_them(bench:
     second.put_seqs(7, rows(41))
     # What was open at the end has all its events, from before and after.
     assert {start: count for start, count in counts(second.rows_until(8)).items() if start} == {10: 2, 20: 2}
+
+
+COUNTED = "SELECT window.start AS start, count(*) AS count FROM events GROUP BY window(at, '10 seconds')"
+
+
+def test_windows_need_no_python_when_the_event_time_is_declared(bench: Bench, tmp_path: Path) -> None:
+    running = bench.open(
+        COUNTED,
+        schema="at TIMESTAMP",
+        event_time=EventTime(column="at", lateness_ms=5_000),
+        checkpoint_dir=str(tmp_path),
+        max_batch_runs=1,
+    )
+    batches = [(1, 2, 11), (16, 9, 21), (22,), (3, 33), (34,)]
+    put = 0
+    for seconds in batches:
+        running.put_seqs(put, rows(*seconds))
+        put += len(seconds)
+        running.rows_until(put)
+    # 3 comes when 22 - 5 has passed the end of its window; 9 came in time.
+    assert counts(running.rows_until(put)) == {0: 3, 10: 2}
+
+
+def test_the_event_time_of_a_query_without_state_is_ignored(bench: Bench) -> None:
+    running = bench.open(
+        "SELECT at FROM events", schema="at TIMESTAMP", event_time=EventTime(column="at", lateness_ms=0)
+    )
+    plan = running.stream.query.plan
+    assert (plan.switch_class, plan.switchable, plan.narrow) == ("stateless", True, True)
+    running.put("new", rows(100))
+    running.put("old", rows(1))
+    assert running.results(2) == {"new": rows(100), "old": rows(1)}
