@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from engines.query.sqltext import StatementError, statements
 from gateway.config.connectors.kafka import KafkaSourceConfig, circle_findings
 from gateway.config.connectors.sinks import SinkConfig
 from gateway.config.connectors.sources import FileSourceConfig, SourceConfig
@@ -260,6 +261,10 @@ class QueryConfig(Checked):
             return [Finding(key=("sql",), what="give exactly one of sql and function")]
         if self.sql is not None and not self.sql.strip():
             return [Finding(key=("sql",), what="is empty; write a SELECT over the view events")]
+        try:
+            statements(self.sql or "SELECT")
+        except StatementError as error:
+            return [Finding(key=("sql",), what=str(error))]
         return []
 
     def _circle_findings(self) -> list[Finding]:

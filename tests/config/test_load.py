@@ -68,6 +68,7 @@ def problems(path: Path, environ: dict[str, str] | None = None) -> list[tuple[in
         (("schema: id STRING", "schema: id"), 18, "queries.second.schema", "name TYPE"),
         (("    sql: SELECT id FROM events\n", ""), 10, "queries.first.sql", "exactly one"),
         (("sql: SELECT id FROM events", "sql: ' '"), 13, "queries.first.sql", "empty"),
+        (("SELECT id FROM events", "SELECT 1; SELECT 2"), 13, "queries.first.sql", "statement 1 is a query, but only"),
         (("running:running", "running.running"), 19, "queries.second.function", "package.module:name"),
         ((QOS, "qos: {latency: 0s}"), 15, "queries.first.qos.latency", "greater than 0"),
         ((QOS, "qos: {latency: 2s, statistic: p99}"), 15, "queries.first.qos.statistic", 'did you mean "p95"'),
@@ -232,8 +233,8 @@ def test_a_variable_that_is_missing_is_one_problem_and_not_two(write: Write) -> 
 
 def test_a_variable_cannot_smuggle_structure_in(write: Write) -> None:
     path = write(("sql: SELECT id FROM events", "sql: ${SQL}"))
-    config = load(path, {"SQL": "x\n    qos: {latency: 9s}"})
-    assert config.queries["first"].sql == "x\n    qos: {latency: 9s}"
+    config = load(path, {"SQL": "FROM x\n    qos: {latency: 9s}"})
+    assert config.queries["first"].sql == "FROM x\n    qos: {latency: 9s}"
     assert config.queries["first"].qos.latency_s == 2.0
 
 

@@ -12,6 +12,8 @@ from infra.messages import EventTime, OpenQuery
 DDL = "id BIGINT, sender STRING, sent TIMESTAMP"
 COLUMNS = "its columns are id, sender, sent"
 
+FEW = "CREATE TEMP VIEW few AS SELECT id AS number, sender FROM events"
+
 
 def refused(spark: SparkSession, sql: str, event_time: EventTime | None = None) -> str:
     with pytest.raises(RefusedError) as caught:
@@ -41,6 +43,17 @@ def refused(spark: SparkSession, sql: str, event_time: EventTime | None = None) 
         (
             "SELECT id FROM event",
             'query q: there is no table or view "event": the query\'s events are in the view "events"; write "events"',
+        ),
+        (
+            f"{FEW}; SELECT sendr FROM few",
+            'query q: statement 2: there is no column "sendr" where it is used; there is "sender", "number"',
+        ),
+        (
+            f"{FEW}; CREATE TEMP VIEW more AS SELECT * FROM fews; SELECT 1",
+            (
+                'query q: statement 2 (view more): there is no table or view "fews": the query\'s events are in the '
+                'view "events"; write "few"'
+            ),
         ),
         (
             "SELECT id FROM customers",
