@@ -20,6 +20,7 @@ from engines.spark.session import sibling
 from engines.streaming import source
 from engines.streaming.feed import Feed, FeedServer, stream_of
 from engines.streaming.source import FORMAT, RunSource
+from engines.streaming.stateoperators import StateFigures, StateOperators
 
 # Executors may run on machines without this project.
 cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
@@ -68,6 +69,8 @@ class Stream:
         self._resume = resume
         self._name = f"{query.spec.query}-{uuid.uuid4().hex[:8]}"
         self._running: StreamingQuery | None = None
+        self._started = threading.Event()
+        self._operators = StateOperators()
         self.stopping = False
         self.death = ""
 
@@ -98,6 +101,7 @@ class Stream:
             raise RefusedError(f"query {self._query.spec.query}: {why(error)}") from error
         finally:
             context.setLocalProperty("spark.scheduler.pool", "default")
+        self._started.set()
         threading.Thread(target=self._watch, name=f"watch-{self._name}", daemon=True).start()
 
     def stop(self) -> None:
@@ -107,6 +111,13 @@ class Stream:
         if self._running is not None:
             self._running.stop()
         self._server.remove(self._name, "the query was stopped")
+
+    def state_figures(self) -> StateFigures:
+        """Return what the micro-batch that was computed last did to the state; to be called by ``on_batch``."""
+        # The first micro-batch may be there before `start` has returned.
+        self._started.wait()
+        assert self._running is not None
+        return self._operators.figures(self._running)
 
     def _watch(self) -> None:
         assert self._running is not None
