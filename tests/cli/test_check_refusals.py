@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from gateway.cli import main
 
 BEGIN = """\
-gateway: {state_dir: state}
+gateway: {state_dir: state, fleet: town, object_store: {folder: store}, lease: 8s}
 private: {spark: {master: "%s"}}
 cloud:
   provider: process
@@ -25,6 +25,7 @@ cloud:
   budget: {usd_per_day: 5}
 queries:
 """
+OBJECTS = {"type": "s3", "bucket": "town", "prefix": "mails", "follow": True}
 WATERMARKED = (
     "SELECT window(sent, '1 minute') AS minute, count(*) AS n FROM events "
     "WATERMARK sent DELAY OF INTERVAL 10 MINUTES GROUP BY window(sent, '1 minute')"
@@ -59,6 +60,25 @@ def test_mistakes_of_two_queries_are_both_said_without_spark(tmp_path: Path) -> 
     assert "ok (" not in result.output
 
 
+def test_objects_that_a_query_writes_are_no_source(tmp_path: Path) -> None:
+    place = {"type": "s3", "bucket": "town"}
+    said = {
+        "a": {"sink": {**place, "prefix": "out"}},
+        "b": {"source": {**place, "prefix": "out/parts"}},
+        "c": {"source": {**place, "prefix": "output"}},
+        "d": {"source": {**place, "prefix": "output/2026"}},
+    }
+    path = written(tmp_path, said)
+    result = CliRunner().invoke(main, ["check", str(path), "--no-plan"])
+    assert result.exit_code == 2
+    assert f'{path}:11: queries.b.source.prefix: query "a" writes there, also parts that do not count' in result.output
+    assert "queries.c" not in result.output
+    assert "queries.d" not in result.output
+    del said["b"]
+    result = CliRunner().invoke(main, ["check", str(written(tmp_path, said)), "--no-plan"])
+    assert (result.exit_code, result.output) == (0, f"{path}: ok (3 queries)\n")
+
+
 def test_a_state_dir_of_another_config_is_refused(tmp_path: Path) -> None:
     other = written(tmp_path, {"a": {}}).rename(tmp_path / "other.yaml")
     (tmp_path / "state").mkdir()
@@ -89,6 +109,8 @@ def test_all_that_spark_finds_is_said_and_the_good_query_is_explained(tmp_path: 
         "endless": {"sql": "SELECT count(*) AS n FROM events"},
         "stateful": {"sql": WATERMARKED},
         "wrong": {"qos": {"latency": 2}},
+        "mails": {"source": OBJECTS, "sink": {"type": "kafka", "brokers": "b:9092", "topic": "out"}},
+        "recent": {"source": {**OBJECTS, "prefix": "mails/2026"}},
     }
     path = written(tmp_path, queries, "spark://nowhere:7077")
     command = [sys.executable, "-m", "gateway", "check", str(path)]
@@ -104,4 +126,11 @@ def test_all_that_spark_finds_is_said_and_the_good_query_is_explained(tmp_path: 
     assert f"{path}:14: queries.wrong.qos.latency: " in done.stderr
     said = " ".join(done.stdout.split())
     assert said.startswith("good ")
+    mails, recent = (said[said.index(f" {name} source") :] for name in ("mails", "recent"))
+    assert mails.startswith(
+        " mails source s3://town/mails, its objects and those that appear later also read by recent"
+    )
+    assert "fail-over each gateway of fleet town continues it, once this one is silent for 8 s" in mails
+    assert "also read by mails (s3://town/mails): each query processes every object below its own prefix" in recent
+    assert "fail-over refused without this state_dir: a file sink does not store where the query stands" in recent
     assert "names.json must lie at the same path on each executor of spark://nowhere:7077" in said

@@ -74,6 +74,7 @@ def test_what_keeps_a_query_at_home(said: dict[str, str], found: QueryPlan, max_
 KAFKA = {"type": "kafka", "brokers": "b:9092", "topics": ["in"]}
 TOPIC = {"type": "kafka", "brokers": "b:9092", "topic": "out"}
 BUCKET = {"type": "s3", "bucket": "out"}
+OBJECTS = {"type": "s3", "bucket": "mails", "prefix": "in"}
 COPIED = {"type": "http", "listen": "127.0.0.1:0", "journal": {"replicate": True}}
 
 
@@ -90,6 +91,10 @@ COPIED = {"type": "http", "listen": "127.0.0.1:0", "journal": {"replicate": True
         (COPIED, BUCKET, True, "refused without this state_dir: it keeps state"),
         ({"type": "file", "path": "."}, BUCKET, False, "the list of the files that it has read"),
         ({"type": "query", "name": "other"}, BUCKET, False, "it reads the results of query other"),
+        (OBJECTS, TOPIC, False, "each gateway of fleet town continues it, once this one is silent for 8 s"),
+        ({**OBJECTS, "follow": True}, BUCKET, False, "each gateway of fleet town continues it"),
+        ({**OBJECTS, "follow": True}, TOPIC, True, "refused without this state_dir: it keeps state"),
+        (OBJECTS, {"type": "file", "path": "out"}, False, "a file sink does not store where the query stands. Keep "),
     ],
 )
 def test_who_can_continue_it(source: dict[str, Any], sink: dict[str, Any], stateful: bool, says: str) -> None:
@@ -114,6 +119,29 @@ def test_who_can_continue_it(source: dict[str, Any], sink: dict[str, Any], state
 def test_the_event_time_is_shown(found: QueryPlan, says: str) -> None:
     said = query(schema="id STRING, at TIMESTAMP", event_time={"column": "at", "lateness": "10s"})
     assert dict(checking.explain(said, checking.Analysed(plan=found), 1, SparkConfig()))["event time"] == says
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"prefix": "in"}, "other (s3://mails/in): each query processes every object below its own prefix. Remove"),
+        ({"prefix": "in/2026"}, "other (s3://mails/in/2026): "),
+        ({"prefix": ""}, "other (s3://mails/): "),
+        ({"prefix": "in-2026"}, ""),
+        ({"bucket": "other"}, ""),
+        ({"endpoint": "http://elsewhere:9000"}, ""),
+    ],
+)
+def test_which_queries_read_the_same_objects(other: dict[str, str], says: str) -> None:
+    queries = {
+        "mine": query(source=OBJECTS),
+        "other": query(source={**OBJECTS, **other}),
+        "topic": query(source=KAFKA),
+    }
+    mine, others = (checking.other_readers_text(queries, name) for name in ("mine", "other"))
+    assert mine.startswith(says) if says else mine == ""
+    assert others.startswith("mine (s3://mails/in): ") if says else others == ""
+    assert checking.other_readers_text(queries, "topic") == ""
 
 
 def test_columns_name_nested_fields() -> None:

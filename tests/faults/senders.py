@@ -6,10 +6,11 @@ import asyncio
 import http.client
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from queue import Empty, Queue
+from typing import Any
 
 import paho.mqtt.client as paho
 from aiokafka import AIOKafkaProducer
@@ -146,6 +147,38 @@ class FileSender(Sender):
             path.with_suffix(".tmp").write_bytes(b"".join(event(n) + b"\n" for n in numbers))
             path.with_suffix(".tmp").rename(path)
             self.taken += numbers
+
+
+class BucketSender(Sender):
+    """Puts objects below a prefix, one for each bunch; their names are not in the order in which they appear.
+
+    So who lists the objects anew gives them other numbers than those that had seen them appear.
+    """
+
+    def __init__(self, client: Any, bucket: str, prefix: str) -> None:
+        super().__init__()
+        self._client = client
+        self._bucket = bucket
+        self._prefix = prefix
+        self._there: dict[str, list[int]] = {}
+
+    def _send_all(self) -> None:
+        for bunch, numbers in self._bunches():
+            key = f"{self._prefix}/{f'{bunch:06}'[::-1]}.jsonl"
+            body = b"".join(event(n) + b"\n" for n in numbers)
+            self._client.put_object(Bucket=self._bucket, Key=key, Body=body)
+            self.taken += numbers
+            self._there[key] = numbers
+
+    def done(self, processed: Callable[[int], bool]) -> list[str]:
+        """Return the keys of the objects that are there and of which all events are processed."""
+        return [key for key, numbers in list(self._there.items()) if all(map(processed, numbers))]
+
+    def remove(self, keys: list[str]) -> None:
+        """Remove objects, as a user does who needs them no more."""
+        for key in keys:
+            self._client.delete_object(Bucket=self._bucket, Key=key)
+            del self._there[key]
 
 
 class KafkaSender(Sender):

@@ -6,10 +6,13 @@ import asyncio
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -19,7 +22,7 @@ from tests.connectors.s3_server import S3Server
 from tests.e2e.harness import end_hosts, until
 from tests.faults.figures import Figures, Measure, Scale
 from tests.faults.readers import BucketReader, TopicReader
-from tests.faults.senders import KafkaSender
+from tests.faults.senders import BUNCH, BucketSender, KafkaSender, Sender
 from tests.faults.town import TownGateway, account, all_arrived, query
 
 LEASE_S = 6.0
@@ -27,40 +30,74 @@ TAKEN_OVER_GOAL_S = 10.0
 FLEET = "two-sites"
 # Decision 98: each owner's epochs are higher than those of all before it.
 EPOCHS_PER_OWNER = 10**9
+FOLLOWING = "from-objects"
+
+
+def latest_version(folder: Path) -> Path:
+    """Return the newest version of a record in a store that is a folder."""
+    return max(path for path in folder.iterdir() if path.name.isdigit())
+
+
+def object_of(row: dict[str, Any]) -> int:
+    """Return the number of the object that held a row's event."""
+    return int(row["n"]) // BUNCH
+
+
+def torn(rows: list[dict[str, Any]]) -> str:
+    """Return which objects' events do not follow each other; the order of the objects is free. Empty if none."""
+    begun = Counter(number for number, _ in groupby(map(object_of, rows)))
+    apart = [number for number, times in begun.items() if times > 1]
+    return f"{len(apart)} objects in pieces {apart[:5]}" if apart else ""
 
 
 class TwoGateways:
-    """Two gateways, each with a state_dir of its own, one fleet; a topic goes to a topic and to a bucket."""
+    """Two gateways, each with a state_dir of its own, one fleet.
+
+    A topic goes to a topic and to a bucket. Objects that appear in a bucket go to another topic.
+    """
 
     def __init__(self, folder: Path, broker: Broker) -> None:
-        self.brokers = broker.brokers
+        brokers = broker.brokers
         self.s3 = S3Server(folder)
         self.store = folder / "store"
         bucket = self.s3.make_bucket()
-        topic_in, topic_out = (asyncio.run(broker.create_topic()) for _ in range(2))
-        events = {"type": "kafka", "brokers": self.brokers, "topics": [topic_in]}
-        objects = {"type": "s3", "bucket": bucket, "prefix": "out", "endpoint": self.s3.endpoint}
+        topic_in, topic_out, topic_of_objects = (asyncio.run(broker.create_topic()) for _ in range(3))
+        events = {"type": "kafka", "brokers": brokers, "topics": [topic_in]}
+        objects = {"type": "s3", "bucket": bucket, "endpoint": self.s3.endpoint}
         queries = {
-            "to-kafka": query(events, {"type": "kafka", "brokers": self.brokers, "topic": topic_out}),
-            "to-s3": query(events, objects),
+            "to-kafka": query(events, {"type": "kafka", "brokers": brokers, "topic": topic_out}),
+            "to-s3": query(events, {**objects, "prefix": "out"}),
+            FOLLOWING: query(
+                {**objects, "prefix": "in", "follow": True},
+                {"type": "kafka", "brokers": brokers, "topic": topic_of_objects},
+            ),
         }
         fleet = {"fleet": FLEET, "object_store": {"folder": str(self.store)}, "lease": f"{LEASE_S:g}s"}
         self.sites = []
         for name, port in zip(("north", "south"), free_ports(2), strict=True):
             (folder / name).mkdir()
             self.sites.append(TownGateway(folder / name, queries, port, gateway=fleet))
-        self.sender = KafkaSender(self.brokers, topic_in)
-        self.topic = TopicReader(self.brokers, topic_out)
+        self.events = KafkaSender(brokers, topic_in)
+        self.objects = BucketSender(self.s3.client(), bucket, "in")
+        self.senders: tuple[Sender, ...] = (self.events, self.objects)
+        self.topic = TopicReader(brokers, topic_out)
         self.bucket = BucketReader(self.s3.client(), bucket, "out")
+        self.followed = TopicReader(brokers, topic_of_objects)
+        self.readers = (self.topic, self.bucket, self.followed)
 
     def lease(self) -> tuple[int, float]:
         """Return the epoch of the owner, and when its lease ends if it is silent from now on (s since 1970)."""
-        latest = max(path for path in (self.store / "fleets" / FLEET).iterdir() if path.name.isdigit())
+        latest = latest_version(self.store / "fleets" / FLEET)
         return int(json.loads(latest.read_bytes())["epoch"]), latest.stat().st_mtime + LEASE_S
+
+    def owner_of_the_list(self) -> int:
+        """Return the epoch of the lease under which the list of the objects was last written."""
+        (versions,) = (self.store / "files" / FLEET / FOLLOWING).iterdir()
+        return int(json.loads(latest_version(versions).read_bytes())["epoch"]) // EPOCHS_PER_OWNER
 
     def progress(self) -> list[object]:
         """Return for each sink something that changes when it gets results."""
-        return [self.topic.progress(), self.bucket.progress()]
+        return [reader.progress() for reader in self.readers]
 
     def moved_on(self, before: list[object]) -> bool:
         """Whether each sink got results since ``before``."""
@@ -73,23 +110,46 @@ class TwoGateways:
             old: the gateway that was suspended.
             epoch: of the lease of the present owner.
         """
-        begin, parts = self.topic.end(), set(self.bucket.parts())
+        topics = (self.topic, self.followed)
+        begins, parts = [topic.end() for topic in topics], set(self.bucket.parts())
         assert old.thaw() == 1
         assert "stops writing" in old.tail()
-        end = self.topic.end()
-        committed = self.topic.offsets(begin, end, "read_committed")
-        assert self.topic.offsets(begin, end, "read_uncommitted") == committed
+        for topic, begin in zip(topics, begins, strict=True):
+            end = topic.end()
+            committed = topic.offsets(begin, end, "read_committed")
+            assert topic.offsets(begin, end, "read_uncommitted") == committed
         writers = {int(name.partition(".")[0].split("-")[-2]) for name in set(self.bucket.parts()) - parts}
         assert {number // EPOCHS_PER_OWNER for number in writers} <= {epoch}
+        assert self.owner_of_the_list() == epoch
+
+    def processed_objects(self) -> list[str]:
+        """Return the keys of the objects whose results are all in the topic."""
+        found = {row["n"] for row in self.followed.rows()}
+        return self.objects.done(lambda n: n in found or n % 10 == 3)
+
+    def all_arrived(self) -> None:
+        """Wait until the sinks hold all that was sent."""
+        for reader in (self.topic, self.bucket):
+            all_arrived({self.events: reader.rows})
+        all_arrived({self.objects: self.followed.rows})
+
+    def wrong(self) -> list[str]:
+        """Return how the sinks differ from what was sent."""
+        rows = self.followed.rows()
+        found = [account(self.events, reader.rows()) for reader in (self.topic, self.bucket)]
+        found += [account(self.objects, sorted(rows, key=object_of)), torn(rows)]
+        return [text for text in found if text]
 
     def close(self) -> None:
         """End all of it."""
-        self.sender.give_up()
+        for sender in self.senders:
+            sender.give_up()
         for site in self.sites:
             if site.runs:
                 site.kill()
             end_hosts(site.state_dir)
         self.topic.close()
+        self.followed.close()
         self.s3.stop()
 
 
@@ -111,13 +171,17 @@ def test_the_owner_killed_or_frozen(two_gateways: TwoGateways, scale: Scale, fig
         other.start()
         until(other.stands_by, "the other gateway stands by")
         if number == 0:
-            two_gateways.sender.start()
-        until(partial(two_gateways.moved_on, two_gateways.progress()), "results in both sinks")
+            for sender in two_gateways.senders:
+                sender.start()
+        until(partial(two_gateways.moved_on, two_gateways.progress()), "results in all sinks")
+        until(lambda: len(two_gateways.processed_objects()) > 1, "all results of two objects")
         time.sleep(chance.uniform(0, 1.5))
         frozen = number % 2 == 0
         freezes += frozen
         (owner.freeze if frozen else owner.kill)()
         epoch, ends_wall_s = two_gateways.lease()
+        # What is processed may be removed, or stay: the next owner must not need it, or read it again.
+        two_gateways.objects.remove(two_gateways.processed_objects()[::2])
         before = two_gateways.progress()
         until(other.ready, "the other gateway has taken over")
         until(partial(two_gateways.moved_on, before), "the new owner writes")
@@ -127,17 +191,17 @@ def test_the_owner_killed_or_frozen(two_gateways: TwoGateways, scale: Scale, fig
         if frozen:
             two_gateways.thaw(owner, epoch + 1)
         owner, other = other, owner
-    two_gateways.sender.stop()
-    readers: list[TopicReader | BucketReader] = [two_gateways.topic, two_gateways.bucket]
-    for reader in readers:
-        all_arrived({two_gateways.sender: reader.rows})
+    for sender in two_gateways.senders:
+        sender.stop()
+    two_gateways.all_arrived()
     owner.drain()
-    wrong = [text for reader in readers if (text := account(two_gateways.sender, reader.rows()))]
+    wrong = two_gateways.wrong()
     assert not wrong, "\n".join(wrong)
     figures.add(
         "owner of a fleet without a shared disk: kill -9, or SIGSTOP until the other has taken over",
         Measure("first results after the lease ended", max(times_s), TAKEN_OVER_GOAL_S, "s"),
         times=faults,
-        outcome=f"{len(two_gateways.sender.taken):,} events to Kafka and S3: 0 lost, 0 twice, 0 out of order; "
+        outcome=f"{len(two_gateways.events.taken):,} events from Kafka to Kafka and S3, and "
+        f"{len(two_gateways.objects.taken):,} from followed objects to Kafka: 0 lost, 0 twice, 0 out of order; "
         f"taken over after {median(times_s):.1f} s (median); {freezes} were suspended, and wrote nothing afterwards",
     )

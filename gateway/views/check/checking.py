@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from engines.spark.sparkconf import is_local
 from gateway.config import Config, QueryConfig
+from gateway.config.connectors.s3 import shared_prefix
 from gateway.config.models import (
     EventTimeConfig,
     HttpSourceConfig,
@@ -323,6 +324,24 @@ def source_text(query: QueryConfig) -> str:
     if replay.speed != 1.0:
         pace += f", {replay.speed:g} times as fast"
     return f"{query.source.path}, {pace}, {replay.loops} time{'s' if replay.loops > 1 else ''}"
+
+
+def other_readers_text(queries: Mapping[str, QueryConfig], name: str) -> str:
+    """Return which other queries read objects of a query's ``s3`` source, and what follows; empty if none does."""
+    source = queries[name].source
+    if not isinstance(source, S3SourceConfig):
+        return ""
+    others = [
+        f"{other} (s3://{query.source.bucket}/{query.source.prefix})"
+        for other, query in queries.items()
+        if other != name and isinstance(query.source, S3SourceConfig) and shared_prefix(source, query.source)
+    ]
+    if not others:
+        return ""
+    return (
+        f"{', '.join(others)}: each query processes every object below its own prefix. Remove an object only when all "
+        "of them have processed it"
+    )
 
 
 def _share_text(query: QueryConfig) -> str:

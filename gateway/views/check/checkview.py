@@ -13,7 +13,7 @@ from gateway.config import Config, ConfigError, load
 from gateway.config.configstate import why_not_this_config
 from gateway.config.load import problem_at
 from gateway.hosts.mastercheck import KEY, MasterAwayError, see_master
-from gateway.views.check.checking import Analysed, analyse, explain, fail_over_text, source_text
+from gateway.views.check.checking import Analysed, analyse, explain, fail_over_text, other_readers_text, source_text
 from gateway.views.check.checkstate import Found, look_at_state
 from infra.clock import SystemClock
 from infra.statefiles import StateError
@@ -117,6 +117,8 @@ def _explain(out: Console, config: Config, name: str, found: Analysed, state: Fo
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("source", Text(source_text(query)))
+    if readers := other_readers_text(config.queries, name):
+        table.add_row("also read by", Text(readers))
     if state.text:
         table.add_row("state", Text(state.text))
     if config.gateway.fleet is not None:
