@@ -113,6 +113,13 @@ class Renewed(Message, frozen=True, kw_only=True):
 # -------------------------------------------------------------------------------------------------------------- queries
 
 
+class EventTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The column that holds the event time, and how many ms later than newer events an event may come."""
+
+    column: str
+    lateness_ms: int
+
+
 class OpenQuery(Message, frozen=True, kw_only=True):
     """Open a query on a host.
 
@@ -122,6 +129,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         schema_ddl: the input's schema as Spark DDL.
         sql: SQL over the view ``events``; or
         function: ``package.module:name``, DataFrame -> DataFrame.
+        event_time: the watermark of the view ``events``; None: the query sets its own, or needs none.
         code_path: the user's folder, put on the module path for ``function``; or empty.
         code_hash: sha256 of the query as the gateway knows it (see ``engines.query.code``); a host that computes
             another hash refuses.
@@ -141,6 +149,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     schema_ddl: str
     sql: str = ""
     function: str = ""
+    event_time: EventTime | None = None
     code_path: str = ""
     code_hash: str = ""
     checkpoint_dir: str = ""
@@ -246,7 +255,9 @@ class IsolatingMessage(Message, frozen=True, kw_only=True, tag="Isolating"):
 class Completed(Message, frozen=True, kw_only=True):
     """The answer to a run, or for a stateful query to a contiguous range of runs; the payload is the encoded results.
 
-    ``batch_id`` numbers the host's micro-batches; ``batch_s`` is how long the micro-batch took.
+    ``batch_id`` numbers the host's micro-batches; ``batch_s`` is how long the micro-batch took. Of a stateful query,
+    ``too_late`` rows (in an aggregation: groups) were behind the watermark and dropped, and with a watermark
+    ``open_groups`` rows of state wait for it.
     """
 
     query: str
@@ -258,6 +269,8 @@ class Completed(Message, frozen=True, kw_only=True):
     batch_id: int
     batch_s: float
     poison: tuple[Poison, ...] = ()
+    too_late: int = 0
+    open_groups: int | None = None
 
 
 class CommittedMessage(Message, frozen=True, kw_only=True, tag="Committed"):

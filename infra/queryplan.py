@@ -37,6 +37,11 @@ class Predicate(msgspec.Struct, frozen=True, kw_only=True):
     value: str | int | bool | list[str | int | bool] | None = None
     children: tuple[Predicate, ...] = ()
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """Return the top-level columns that it reads."""
+        return frozenset(self.column[:1]).union(*(child.columns for child in self.children))
+
 
 class ColumnUse(msgspec.Struct, frozen=True, kw_only=True):
     """What a query's plan does with an input column, apart from the ``predicates`` of its `QueryPlan`.

@@ -23,7 +23,7 @@ class CodeError(Exception):
 
 
 def query_hash(query: OpenQuery) -> str:
-    """Return the hash of a query's definition: its SQL or function, that function's sources, its schema.
+    """Return the hash of a query's definition: its SQL or function, that function's sources, its schema, event time.
 
     The layout of SQL and schema does not count; see ``engines.query.sqltext``.
 
@@ -47,6 +47,9 @@ def _hash_of(query: OpenQuery, texts: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for part in texts:
         _add(digest, part.encode())
+    if (event_time := query.event_time) is not None:
+        # Without one the hash is that of earlier versions, whose state stays valid.
+        _add(digest, f"event_time {event_time.lateness_ms} {event_time.column}".encode())
     if query.function:
         for name, path in sources(_module_of(query.function), query.code_path):
             _add(digest, name.encode())

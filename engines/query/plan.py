@@ -25,7 +25,7 @@ from engines.query.keys import grouping_keys
 from engines.query.nodes import EMPTY, PlanNode, is_events, node_of
 from engines.query.reasons import why
 from engines.query.uses import uses_of
-from infra.messages import Predicate, QueryPlan
+from infra.messages import ColumnUse, Predicate, QueryPlan
 
 # Makes the empty relation as large as a stream in the planner's eyes, so that a join broadcasts its static side.
 _AS_LARGE_AS_A_STREAM = 1e12
@@ -104,6 +104,37 @@ def analyse(result: DataFrame, schema: StructType) -> QueryPlan:
         uses=uses_of(root, result.columns, full, predicates),
     )
     return _with_keys(found, result.sparkSession, analysed, varying) if reason else found
+
+
+def with_event_time(found: QueryPlan, column: str, schema: pa.Schema) -> QueryPlan:
+    """Return a stateful query's plan with what its watermark needs: the event time of every row.
+
+    The plan itself does not show it, since Spark removes the watermark of a relation. Of the conditions, Spark moves
+    those on other columns below the watermark. A row that a condition on the event time excludes counts for the
+    watermark, so it must not be left out early.
+
+    Args:
+        found: the plan.
+        column: of the event time.
+        schema: the query's input.
+    """
+    kept = tuple(each for each in found.predicates if column not in each.columns)
+    read = {column: "the watermark is computed from it"}
+    for left in found.predicates:
+        if left not in kept:
+            read |= dict.fromkeys(left.columns - {column}, f"a condition reads it together with {column}")
+    needed, uses = found.needed_schema, found.uses
+    if needed is not None:
+        there = pa.ipc.read_schema(pa.py_buffer(needed))
+        names = {*there.names, column}
+        fields = [there.field(each.name) if each.name in there.names else each for each in schema if each.name in names]
+        needed = schemas.serialised(pa.schema(fields))
+    if uses is not None:
+        used = {use.column: use for use in uses}
+        for name, other in read.items():
+            used[name] = msgspec.structs.replace(used.get(name, ColumnUse(column=name)), other=other)
+        uses = tuple(used.values())
+    return msgspec.structs.replace(found, needed_schema=needed, predicates=kept, uses=uses)
 
 
 def unreadable(why: str) -> QueryPlan:

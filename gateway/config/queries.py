@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from engines.query.sqltext import StatementError, statements
 from gateway.config.connectors.kafka import KafkaSourceConfig, circle_findings
 from gateway.config.connectors.sinks import SinkConfig
 from gateway.config.connectors.sources import FileSourceConfig, SourceConfig
@@ -25,6 +26,7 @@ from gateway.config.words.fields import (
 )
 from gateway.config.words.units import duration_s, share_fraction
 from infra.link.frames import MAX_PAYLOAD_BYTES
+from infra.messages import EventTime
 from policies.failures.restarts import RestartTerms
 
 Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
@@ -147,6 +149,18 @@ class DeadLettersConfig(Section):
         return 0 if self.most == 1 else max(1, int(self.most * 1000))
 
 
+class EventTimeConfig(Section):
+    """The watermark of the view ``events`` (see docs/event-time.md).
+
+    Attributes:
+        column: a TIMESTAMP column of ``schema``.
+        lateness_s: how much later than newer events an event may come and still count.
+    """
+
+    column: str = Field(min_length=1)
+    lateness_s: Duration = Field(alias="lateness")
+
+
 def _pauses(value: object) -> object:
     """Read ``5s..5m``, the first pause and the longest; a pause alone stays as long as it is."""
     first, _, most = str(value).partition("..")
@@ -192,6 +206,7 @@ class QueryConfig(Checked):
     CHECKS = (
         ("_text_findings", ("sql", "function")),
         ("_column_findings", ("schema_ddl", "payload", "order", "source")),
+        ("_event_time_findings", ("schema_ddl", "event_time")),
         ("_protection_findings", ("schema_ddl", "payload")),
         ("_sealed_size_findings", ("payload", "runs")),
         ("_threshold_findings", ("switching", "qos")),
@@ -202,6 +217,7 @@ class QueryConfig(Checked):
     schema_ddl: Annotated[str, AfterValidator(_has_columns)] = Field(alias="schema", min_length=1)
     sql: str | None = None
     function: FunctionName | None = None
+    event_time: EventTimeConfig | None = None
     sink: SinkConfig
     qos: QosConfig
     switching: SwitchingConfig = SwitchingConfig()
@@ -233,11 +249,22 @@ class QueryConfig(Checked):
             tolerance_s=said.tolerance_s,
         )
 
+    @property
+    def watermark(self) -> EventTime | None:
+        """Return ``event_time`` as engine hosts get it."""
+        if self.event_time is None:
+            return None
+        return EventTime(column=self.event_time.column, lateness_ms=round(self.event_time.lateness_s * 1000))
+
     def _text_findings(self) -> list[Finding]:
         if (self.sql is None) == (self.function is None):
             return [Finding(key=("sql",), what="give exactly one of sql and function")]
         if self.sql is not None and not self.sql.strip():
             return [Finding(key=("sql",), what="is empty; write a SELECT over the view events")]
+        try:
+            statements(self.sql or "SELECT")
+        except StatementError as error:
+            return [Finding(key=("sql",), what=str(error))]
         return []
 
     def _circle_findings(self) -> list[Finding]:
@@ -260,6 +287,15 @@ class QueryConfig(Checked):
             for key, name, kind in wanted
             if (what := _column_problem(columns, name, kind)) is not None
         ]
+
+    def _event_time_findings(self) -> list[Finding]:
+        if self.event_time is None:
+            return []
+        columns, name = top_level_columns(self.schema_ddl), self.event_time.column
+        what = _column_problem(columns, name, "TIMESTAMP")
+        if what is None and columns[name].startswith("TIMESTAMP_NTZ"):
+            what = f'column "{name}" is TIMESTAMP_NTZ, but must be TIMESTAMP: a watermark needs a time with a zone'
+        return [Finding(key=("event_time", "column"), what=what)] if what else []
 
     def _protection_findings(self) -> list[Finding]:
         columns, seen, findings = top_level_columns(self.schema_ddl), dict[str, str](), list[Finding]()

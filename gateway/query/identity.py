@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from engines.query.code import CodeError, former_hash, query_hash
-from infra.messages import OpenQuery
+from infra.messages import EventTime, OpenQuery
 from infra.statefiles import StateError, make_folder, write_atomically
 
 NAME: Final = "query.json"
@@ -24,12 +24,13 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         owner: names the state.
-        code_hash: the hash of SQL, schema and code.
+        code_hash: the hash of SQL, schema, event time and code.
         epoch: counts the gateways that opened it; in a fleet it begins anew, higher, with each owner.
         sql: the definition with which every run in the log was read; empty, like the next two, in state of an older
             version.
         function: the same.
         schema_ddl: the same.
+        event_time: the same.
         state: counts the definitions whose state was discarded; each has its own checkpoint folder.
         begin_seq: where a stateful query of this definition begins.
         place: names this folder, unlike ``owner``, which a fleet's gateways share; empty in state of an older version.
@@ -42,6 +43,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     sql: str = ""
     function: str = ""
     schema_ddl: str = ""
+    event_time: EventTime | None = None
     state: int = 0
     begin_seq: int = 0
     place: str = ""
@@ -61,7 +63,13 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
         Args:
             now: the present definition; it says where the code is found.
         """
-        old = msgspec.structs.replace(now, sql=self.sql, function=self.function, schema_ddl=self.schema_ddl)
+        old = msgspec.structs.replace(
+            now,
+            sql=self.sql,
+            function=self.function,
+            schema_ddl=self.schema_ddl,
+            event_time=self.event_time,
+        )
         try:
             return old if self.schema_ddl and self.is_of(old) else None
         except CodeError:
@@ -145,6 +153,7 @@ def _save(folder: Path, identity: Identity, definition: OpenQuery, least_epoch: 
         sql=definition.sql,
         function=definition.function,
         schema_ddl=definition.schema_ddl,
+        event_time=definition.event_time,
         place=identity.place or secrets.token_hex(8),
     )
     write_atomically(folder / NAME, msgspec.json.encode(saved))

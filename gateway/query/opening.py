@@ -102,6 +102,7 @@ def definition_of(name: str, config: QueryConfig, code_path: str) -> OpenQuery:
         schema_ddl=config.schema_ddl,
         sql=config.sql or "",
         function=config.function or "",
+        event_time=config.watermark,
         code_path=code_path if config.function else "",
         bad_rows_most=config.dead_letters.bad_rows_most,
     )

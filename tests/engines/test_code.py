@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from engines.query import code
 from engines.query.code import CodeError, check, load, query_hash
-from infra.messages import OpenQuery
+from infra.messages import EventTime, OpenQuery
 
 
 def query(folder: Path, function: str = "mine:f") -> OpenQuery:
@@ -35,8 +35,11 @@ def test_the_hash_changes_with_everything_that_makes_the_query(tmp_path: Path) -
         query_hash(replace(base, function="mine:g")),
         query_hash(replace(base, function="", sql="SELECT a FROM events")),
         query_hash(replace(base, function="", sql="SELECT a + 1 FROM events")),
+        query_hash(replace(base, event_time=EventTime(column="at", lateness_ms=10))),
+        query_hash(replace(base, event_time=EventTime(column="at", lateness_ms=11))),
+        query_hash(replace(base, event_time=EventTime(column="on", lateness_ms=10))),
     }
-    assert len(hashes) == 5
+    assert len(hashes) == 8
     assert query_hash(replace(base, function="", sql="select a -- one\n FROM events")) in hashes
     assert query_hash(base) == query_hash(replace(base, query="other", epoch=7, max_batch_runs=1, result_codec="zstd"))
     (tmp_path / "mine.py").write_text("def f(events): return None\n")

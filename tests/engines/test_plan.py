@@ -251,3 +251,24 @@ def test_answers_that_vary_from_place_to_place_are_not_split(analysed: Analysed,
 def test_equal_queries_have_equal_plans(analysed: Analysed) -> None:
     sql = "SELECT id FROM events WHERE n IN (9,8,7,6,5,4,3,2,1,0,11,12) AND meta.b = 'x'"
     assert analysed(sql) == analysed(sql)
+
+
+def test_a_watermark_needs_the_event_time_of_all_rows_that_other_conditions_admit(analysed: Analysed) -> None:
+    sql = "SELECT id, count(*) FROM events WHERE n = 1 AND (sent IS NULL OR ok) GROUP BY id"
+    plain = analysed(sql)
+    timed = plan.with_event_time(plain, "sent", schemas.arrow_of(analysed.columns))
+    assert needed(timed) == {name: ALL[name] for name in ("id", "n", "ok", "sent")}
+    assert [each for each in plain.predicates if each.op == "or"], "without a watermark the gateway may evaluate it"
+    assert timed.predicates == (is_("not_null", "n"), is_("eq", "n", 1))
+    uses = {use.column: use.other for use in timed.uses or ()}
+    assert uses["sent"] == "the watermark is computed from it"
+    assert uses["ok"] == "a condition reads it together with sent"
+    unused = plan.with_event_time(
+        analysed("SELECT meta.a, count(*) FROM events GROUP BY 1"), "sent", schemas.arrow_of(analysed.columns)
+    )
+    assert needed(unused) == {"sent": ALL["sent"], "meta": "struct<a: int32>"}
+
+
+def test_a_plan_that_cannot_be_read_stays_unread_with_a_watermark(analysed: Analysed) -> None:
+    found = plan.unreadable("why")
+    assert plan.with_event_time(found, "sent", schemas.arrow_of(analysed.columns)) == found

@@ -17,6 +17,7 @@ from engines.spark.sparkconf import is_local
 from gateway.config import Config, QueryConfig
 from gateway.config.connectors.s3 import shared_prefix
 from gateway.config.models import (
+    EventTimeConfig,
     HttpSourceConfig,
     KafkaSourceConfig,
     MqttSourceConfig,
@@ -99,6 +100,7 @@ def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
         schema_ddl=query.schema_ddl,
         sql=query.sql or "",
         function=query.function or "",
+        event_time=query.watermark,
         code_path=code_path,
         analyse_only=True,
     )
@@ -126,6 +128,8 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfi
         yield "rows sent", rows_text(query.payload, plan)
         yield "codecs", codecs_text(query.payload)
         yield "thresholds", thresholds_text(query.thresholds)
+    if query.event_time is not None:
+        yield "event time", event_time_text(query.event_time, stateful=plan.stateful)
     yield "order", order_text(query)
     if spark.checkpoints is not None and plan.stateful:
         yield "checkpoints", checkpoints_text(spark.checkpoints, spark.master)
@@ -261,6 +265,16 @@ def order_text(query: QueryConfig) -> str:
     if query.order is None:
         return "off: results are released as they are completed"
     return f"by {query.order.by}; a gap is waited for at most {units.DURATION.format(query.order.flush_s)}"
+
+
+def event_time_text(event_time: EventTimeConfig, *, stateful: bool) -> str:
+    """Return which column holds the event time, and what follows from it."""
+    if not stateful:
+        return f"{event_time.column}, which changes nothing: each event is processed alone"
+    lateness = units.DURATION.format(event_time.lateness_s)
+    return (
+        f"{event_time.column}: an event may come up to {lateness} later than newer ones before its windows are closed"
+    )
 
 
 def checkpoints_text(folder: Path, master: str) -> str:
