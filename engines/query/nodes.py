@@ -10,6 +10,8 @@ from engines.query.conditions import kind_of, scala_items
 
 EMPTY = "events-empty"
 """The folder of the empty relation that stands for the events."""
+_PART_OF_THE_QUERY = frozenset({"LocalRelation", "OneRowRelation", "Range", "CTERelationRef"})
+"""Leaves that are the same at each place, because the query itself has their rows."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,26 @@ def node_of(jvm: Any) -> PlanNode:
 def is_events(leaf: Any) -> bool:
     """Return whether a leaf of an analysed plan is the relation of the events."""
     return kind_of(leaf) == "LogicalRelation" and _lies_in_events(leaf.relation())
+
+
+def others_read(analysed: Any) -> tuple[str, ...]:
+    """Return what an analysed plan and its subqueries read besides the events and what is part of the query itself."""
+    plans = [analysed, *scala_items(analysed.subqueriesAll())]
+    leaves = [leaf for plan in plans for leaf in scala_items(plan.collectLeaves())]
+    others = [leaf for leaf in leaves if kind_of(leaf) not in _PART_OF_THE_QUERY and not is_events(leaf)]
+    return tuple(dict.fromkeys(_name_of(leaf) for leaf in others))
+
+
+def _name_of(leaf: Any) -> str:
+    kind = kind_of(leaf)
+    if kind != "LogicalRelation":
+        return "an RDD" if kind == "LogicalRDD" else f"a {kind}"
+    if leaf.catalogTable().isDefined():
+        return f"the table {leaf.catalogTable().get().qualifiedName()}"
+    relation = leaf.relation()
+    if kind_of(relation) != "HadoopFsRelation":
+        return f"a {kind_of(relation)}"
+    return ", ".join(str(path.toString()) for path in scala_items(relation.location().rootPaths()))
 
 
 def _lies_in_events(relation: Any) -> bool:

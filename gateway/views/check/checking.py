@@ -175,6 +175,8 @@ def goes_away(query: QueryConfig, plan: QueryPlan, max_vms: int) -> str:
         return "stays at home: mode is off"
     if max_vms == 0:
         return "stays at home: there is no cloud (max_vms is 0)"
+    if plan.one_by_one:
+        return "stays at home: another place may not have what it reads"
     if plan.switch_class == "whole":
         return "stays at home: moving a query's state is not available yet"
     if plan.switch_class == "keyed":
