@@ -56,6 +56,24 @@ class ColumnUse(msgspec.Struct, frozen=True, kw_only=True):
     other: str = ""
 
 
+class StaticTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that a query reads besides its events, as a view.
+
+    Attributes:
+        name: of the view.
+        format: of its files.
+        schema_ddl: its columns as Spark DDL; empty if its files have them.
+        header: whether the first line of a CSV file has the names of the columns.
+        fingerprint: sha256 of the version of its files that is read; empty while none is chosen.
+    """
+
+    name: str
+    format: Literal["csv", "parquet", "json"]
+    schema_ddl: str = ""
+    header: bool = False
+    fingerprint: str = ""
+
+
 class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a query, derived from Spark's own plan.
 

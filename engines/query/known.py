@@ -18,6 +18,7 @@ from engines.query.mistakes import EVENTS, wrong_name
 from engines.query.reasons import why
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
+from engines.spark.tablefiles import make_views, why_no_tables_there
 from infra.messages import OpenQuery, QueryPlan
 from infra.payload.body import check_schema
 
@@ -88,22 +89,25 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
     """
     try:
         code_hash = code.check(spec)
-        build = _by_function(spec) if spec.function else _by_sql(spec.sql)
+        build = _by_function(spec) if spec.function else _by_sql(spec)
         columns = schemas.struct_of(base, spec.schema_ddl)
         input_schema = schemas.arrow_of(columns)
     except code.CodeError as error:
         raise RefusedError(str(error)) from error
     except PySparkException as error:
         raise RefusedError(f"query {spec.query}: schema {spec.schema_ddl!r}: {why(error)}") from error
+    if refusal := why_no_tables_there(base.sparkContext.master or "", spec.tables):
+        raise RefusedError(f"query {spec.query}: {refusal}")
     _check_carried(spec, "schema", input_schema)
     found, result_schema = _analysed(base, spec, columns, build)
     return KnownQuery(spec, base, columns, input_schema, result_schema, found, build, code_hash)
 
 
-def _by_sql(sql: str) -> Callable[[DataFrame], DataFrame]:
+def _by_sql(spec: OpenQuery) -> Callable[[DataFrame], DataFrame]:
     def build(events: DataFrame) -> DataFrame:
+        make_views(events.sparkSession, spec.tables, spec.tables_path)
         events.createOrReplaceTempView(EVENTS)
-        return events.sparkSession.sql(sql)
+        return events.sparkSession.sql(spec.sql)
 
     return build
 
@@ -112,6 +116,7 @@ def _by_function(spec: OpenQuery) -> Callable[[DataFrame], DataFrame]:
     function = code.load(spec)
 
     def build(events: DataFrame) -> DataFrame:
+        make_views(events.sparkSession, spec.tables, spec.tables_path)
         result = function(events)
         if not isinstance(result, DataFrame):
             raise RefusedError(f"query {spec.query}: {spec.function} returned {type(result).__name__}, not a DataFrame")

@@ -124,7 +124,7 @@ def unreadable(why: str) -> QueryPlan:
 def _why_apart(others: Sequence[str], varying: Sequence[str]) -> str:
     """Return why two places could give different answers to one event; empty if they could not."""
     if others:
-        return f"it reads {', '.join(others)}, which another place may not have, or not in the same version"
+        return f"it reads {', '.join(others)}, not declared in tables: another place may have another version, or none"
     return f"its answer depends on where and when it runs: {', '.join(varying)}" if varying else ""
 
 

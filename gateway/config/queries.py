@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from gateway.config.connectors.kafka import KafkaSourceConfig, circle_findings
 from gateway.config.connectors.sinks import SinkConfig
 from gateway.config.connectors.sources import FileSourceConfig, SourceConfig
+from gateway.config.connectors.tables import TableConfig, TableName
 from gateway.config.policy import PolicyConfig, ReactivePolicyConfig
 from gateway.config.words.ddl import top_level_columns
 from gateway.config.words.fields import (
@@ -182,10 +183,17 @@ def _has_columns(ddl: str) -> str:
     return ddl
 
 
+def _distinct(tables: dict[str, TableConfig]) -> dict[str, TableConfig]:
+    if len({name.lower() for name in tables}) < len(tables):
+        raise ValueError("two tables have the same name but for letter case, which does not count in SQL; rename one")
+    return tables
+
+
 class QueryConfig(Checked):
     """One query: the source of its events, what is computed, where results go, and the latency target.
 
     ``drift`` says what happens to an event whose fields differ from ``schema`` (see docs/schema-drift.md).
+    ``tables`` are static tables that it reads besides its events (docs/tables.md).
     ``new_epoch`` lets a changed definition of a stateful query discard the old one's state (docs/changing-a-query.md).
     """
 
@@ -202,6 +210,7 @@ class QueryConfig(Checked):
     schema_ddl: Annotated[str, AfterValidator(_has_columns)] = Field(alias="schema", min_length=1)
     sql: str | None = None
     function: FunctionName | None = None
+    tables: Annotated[dict[TableName, TableConfig], AfterValidator(_distinct)] = Field(default={}, max_length=100)
     sink: SinkConfig
     qos: QosConfig
     switching: SwitchingConfig = SwitchingConfig()

@@ -304,7 +304,7 @@ def test_a_query_that_reads_more_than_its_events_stays_at_home(
 ) -> None:
     found = analysed(lambda events: query(events, files))
     assert (found.switch_class, found.switchable, found.stateful) == ("whole", False, False)
-    assert re.fullmatch(f"it reads .*{re.escape(named)}, which another place may not have.*", found.reason)
+    assert re.fullmatch(f"it reads .*{re.escape(named)}, not declared in tables: .*", found.reason)
 
 
 def test_state_over_what_is_read_besides_has_no_keys(analysed: Analysed, files: Files) -> None:
