@@ -20,6 +20,7 @@ from engines.query.known import KnownQueries, KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.scratch import remove_own, sweep
 from engines.spark.session import build_session, exit_code, is_ending, jvm_runs, runtime_ahead, stop_session
+from engines.spark.tablefiles import TableFiles
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
 from engines.streaming.answers import Reports
@@ -45,6 +46,7 @@ from infra.messages import (
     QueryRefused,
     RunMessage,
     Shutdown,
+    TablePart,
 )
 from infra.retries import Retries
 from infra.together import await_shared, end_tasks
@@ -140,6 +142,7 @@ class Host:
         self._clock = clock
         identity = HostIdentity.open(user_data, settings.workdir / "identity")
         self._server = HostServer(identity, user_data, runtime_ahead(settings.conf), clock=clock)
+        self._tables = TableFiles(settings.workdir, self._server.tables)
         self._feeds = FeedServer()
         self._slots: dict[str, _Slot] = {}
         self._known = KnownQueries()
@@ -267,6 +270,8 @@ class Host:
                     opened.committed(last_seq)
             case OpenQuery():
                 self._start(self._open(session, self._found_here(message)))
+            case TablePart():
+                self._start(self._tables.take(message, payload))
             case CloseQuery(query=query, epoch=epoch):
                 self._start(self._close(session, query, epoch))
             case SessionStarted() | SessionEnded():
@@ -288,8 +293,9 @@ class Host:
                 slot.opened.detach()
 
     def _found_here(self, spec: OpenQuery) -> OpenQuery:
-        """Return the query to open, with the path of the user's code on this machine."""
+        """Return the query to open, with the paths of the user's code and of its tables on this machine."""
         code_path = self._user_data.extra.get(CODE_PATH)
+        spec = msgspec.structs.replace(spec, tables_path=str(self._tables.folder) if spec.tables else "")
         return msgspec.structs.replace(spec, code_path=code_path) if code_path and spec.code_path else spec
 
     async def _open(self, session: str, spec: OpenQuery) -> None:
@@ -310,9 +316,11 @@ class Host:
                 await self._server.send(session, QueryRefused(query=spec.query, epoch=spec.epoch, reason=reason))
             else:
                 _log.info("query %s is %s, epoch %d", spec.query, "read" if spec.analyse_only else "open", spec.epoch)
-                await self._server.send(session, ready)
+                removed = await self._tables.opened(spec)
+                await self._server.send(session, msgspec.structs.replace(ready, removed_tables=removed))
 
     async def _opened(self, slot: _Slot, base: SparkSession, session: str, spec: OpenQuery) -> QueryReady:
+        await self._tables.wait(spec.query, spec.tables)
         query = await in_thread(self._known.understand, base, spec)
         if spec.analyse_only:
             return _ready(query, spec)

@@ -15,6 +15,7 @@ from infra.queryplan import ColumnUse as ColumnUse
 from infra.queryplan import Predicate as Predicate
 from infra.queryplan import PredicateOp as PredicateOp
 from infra.queryplan import QueryPlan as QueryPlan
+from infra.queryplan import StaticTable as StaticTable
 from infra.queryplan import SwitchClass as SwitchClass
 from infra.runtime import Runtime
 
@@ -47,6 +48,7 @@ class HostHello(Message, frozen=True, kw_only=True):
         runtime: the versions and settings that it runs with.
         ready: whether its warm-up batch is done.
         reclaimed_in_s: the provider reclaims its VM in this many seconds; None: not announced.
+        tables: the fingerprints of the versions of static tables that it has.
     """
 
     host: str
@@ -54,6 +56,7 @@ class HostHello(Message, frozen=True, kw_only=True):
     runtime: Runtime
     ready: bool
     reclaimed_in_s: float | None = None
+    tables: tuple[str, ...] = ()
 
 
 class HostReady(Message, frozen=True, kw_only=True):
@@ -142,6 +145,8 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         bad_rows_most: the query is broken as soon as more of 1,000 consecutive rows fail; 0: never.
         shares_host: other queries run on the host: this one ends there as soon as it exhausts the host's memory.
         analyse_only: only plan and schemas are wanted; no query is started.
+        tables: what it reads besides the events; their versions arrive as ``TablePart`` before or after this message.
+        tables_path: the folder of the versions; the host fills it in.
     """
 
     query: str
@@ -160,6 +165,24 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     bad_rows_most: int = 0
     shares_host: bool = False
     analyse_only: bool = False
+    tables: tuple[StaticTable, ...] = ()
+    tables_path: str = ""
+
+
+class TablePart(Message, frozen=True, kw_only=True):
+    """A part of a version of a static table (the payload); the parts follow each other on the data channel.
+
+    Attributes:
+        fingerprint: of the version.
+        offset: where the part begins.
+        packed_bytes: the length of all parts together.
+        raw_bytes: the length when it is unpacked.
+    """
+
+    fingerprint: str
+    offset: int
+    packed_bytes: int
+    raw_bytes: int
 
 
 class QueryReady(Message, frozen=True, kw_only=True):
@@ -173,6 +196,7 @@ class QueryReady(Message, frozen=True, kw_only=True):
         resume_seq: for a stateful query, the next seq after its checkpoint; else 0.
         resume_end_seq: for a stateful query whose last micro-batch was planned but not committed, the end (exclusive)
             of that batch, which will run again with exactly these limits; else equal to ``resume_seq``.
+        removed_tables: the versions of static tables that the host has removed, since no query reads them any more.
     """
 
     query: str
@@ -183,6 +207,7 @@ class QueryReady(Message, frozen=True, kw_only=True):
     credit_bytes: int
     resume_seq: int = 0
     resume_end_seq: int = 0
+    removed_tables: tuple[str, ...] = ()
 
 
 class QueryRefused(Message, frozen=True, kw_only=True):
@@ -353,6 +378,7 @@ AnyMessage = (
     | RenewGrant
     | Renewed
     | OpenQuery
+    | TablePart
     | QueryReady
     | QueryRefused
     | QueryFailed

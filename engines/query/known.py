@@ -20,6 +20,7 @@ from engines.query.reasons import why
 from engines.query.sqltext import EVENTS, StatementError, Statements, statements
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
+from engines.spark.tablefiles import make_views, read_all, why_no_tables_there
 from infra.messages import EventTime, OpenQuery, QueryPlan
 from infra.payload.body import check_schema
 
@@ -90,7 +91,7 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
     """
     try:
         code_hash = code.check(spec)
-        build = _by_function(spec) if spec.function else _by_sql(statements(spec.sql))
+        build = _by_function(spec) if spec.function else _by_sql(spec, statements(spec.sql))
         columns = schemas.struct_of(base, spec.schema_ddl)
         input_schema = schemas.arrow_of(columns)
     except code.CodeError as error:
@@ -99,7 +100,10 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
         raise RefusedError(f"query {spec.query}: {error}") from error
     except PySparkException as error:
         raise RefusedError(f"query {spec.query}: schema {spec.schema_ddl!r}: {why(error)}") from error
+    if refusal := why_no_tables_there(base.sparkContext.master or "", spec.tables):
+        raise RefusedError(f"query {spec.query}: {refusal}")
     _check_carried(spec, "schema", input_schema)
+    _check_tables(base, spec)
     found, result_schema = _analysed(base, spec, columns, build)
     if spec.event_time is not None:
         _check_event_time(spec, spec.event_time, columns)
@@ -107,6 +111,15 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
             found = plan.with_event_time(found, spec.event_time.column, input_schema)
             build = _with_watermark(build, spec.event_time)
     return KnownQuery(spec, base, columns, input_schema, result_schema, found, build, code_hash)
+
+
+def _check_tables(base: SparkSession, spec: OpenQuery) -> None:
+    session = sibling(base)
+    for table in spec.tables:
+        try:
+            read_all(session, table, spec.tables_path)
+        except PySparkException as error:
+            raise RefusedError(f"query {spec.query}: table {table.name}: {why(error)}") from error
 
 
 def _check_event_time(spec: OpenQuery, event_time: EventTime, columns: StructType) -> None:
@@ -127,9 +140,10 @@ def _with_watermark(build: Callable[[DataFrame], DataFrame], event_time: EventTi
     return build_over_watermark
 
 
-def _by_sql(sql: Statements) -> Callable[[DataFrame], DataFrame]:
+def _by_sql(spec: OpenQuery, sql: Statements) -> Callable[[DataFrame], DataFrame]:
     def build(events: DataFrame) -> DataFrame:
         session = events.sparkSession  # of this query alone, and so are the views
+        make_views(session, spec.tables, spec.tables_path)
         events.createOrReplaceTempView(EVENTS)
         for number, (name, view) in enumerate(sql.views, 1):
             with _naming(f"statement {number} (view {name})"):
@@ -154,6 +168,7 @@ def _by_function(spec: OpenQuery) -> Callable[[DataFrame], DataFrame]:
     function = code.load(spec)
 
     def build(events: DataFrame) -> DataFrame:
+        make_views(events.sparkSession, spec.tables, spec.tables_path)
         result = function(events)
         if not isinstance(result, DataFrame):
             raise RefusedError(f"query {spec.query}: {spec.function} returned {type(result).__name__}, not a DataFrame")
@@ -191,8 +206,9 @@ def _built(
     except RefusedError:
         raise
     except Exception as error:  # the user's code may raise anything
-        views = [name for name, _ in statements(spec.sql).views] if spec.sql else []
-        where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()) if views)
+        created = [name for name, _ in statements(spec.sql).views] if spec.sql else []
+        where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()) if created)
+        views = [*(table.name for table in spec.tables), *created]
         raise RefusedError(f"query {spec.query}: {where}{wrong_name(error, columns, views) or why(error)}") from error
 
 

@@ -8,6 +8,7 @@ filters.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pyspark.sql.types import StructType
 from engines.query import schemas
 from engines.query.conditions import early, scala_items
 from engines.query.keys import grouping_keys
-from engines.query.nodes import EMPTY, PlanNode, is_events, node_of
+from engines.query.nodes import EMPTY, PlanNode, is_events, node_of, others_read
 from engines.query.reasons import why
 from engines.query.uses import uses_of
 from infra.messages import ColumnUse, Predicate, QueryPlan
@@ -93,11 +94,14 @@ def analyse(result: DataFrame, schema: StructType) -> QueryPlan:
     reason = _why_whole(root) or ("it has a subquery that is not a join" if subquery else "")
     full = schemas.arrow_of(schema)
     note, needed, predicates = _reads(scans, full)
+    others = () if reason else others_read(analysed)
+    apart = reason or _why_apart(others, varying)
     found = QueryPlan(
-        switch_class="whole" if reason else "stateless",
-        switchable=not reason and not varying,
+        switch_class="whole" if reason or others else "stateless",
+        switchable=not apart,
+        one_by_one=bool(others),
         narrow=not reason and _is_narrow(root, scans),
-        reason=reason or (f"its answer depends on where and when it runs: {', '.join(varying)}" if varying else ""),
+        reason=apart,
         needed_schema=None if needed is None else schemas.serialised(needed),
         predicates=predicates,
         trim_note=note,
@@ -148,11 +152,18 @@ def unreadable(why: str) -> QueryPlan:
     )
 
 
+def _why_apart(others: Sequence[str], varying: Sequence[str]) -> str:
+    """Return why two places could give different answers to one event; empty if they could not."""
+    if others:
+        return f"it reads {', '.join(others)}, not declared in tables: another place may have another version, or none"
+    return f"its answer depends on where and when it runs: {', '.join(varying)}" if varying else ""
+
+
 def _with_keys(found: QueryPlan, session: SparkSession, analysed: Any, varying: list[str]) -> QueryPlan:
     """Return a stateful query's plan as ``keyed`` if it has keys, else with the reason why it has none."""
     keys: tuple[str, ...] = ()
     if varying:
-        why_not = f"its answer depends on where and when it runs: {', '.join(varying)}"
+        why_not = _why_apart((), varying)
     elif analysed.containsPattern(_pattern(session, "PLAN_EXPRESSION")):
         why_not = "it has a subquery"
     else:

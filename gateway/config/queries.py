@@ -10,6 +10,7 @@ from engines.query.sqltext import StatementError, statements
 from gateway.config.connectors.kafka import KafkaSourceConfig, circle_findings
 from gateway.config.connectors.sinks import SinkConfig
 from gateway.config.connectors.sources import FileSourceConfig, SourceConfig
+from gateway.config.connectors.tables import TableConfig, TableName
 from gateway.config.policy import PolicyConfig, ReactivePolicyConfig
 from gateway.config.words.ddl import top_level_columns
 from gateway.config.words.fields import (
@@ -196,15 +197,22 @@ def _has_columns(ddl: str) -> str:
     return ddl
 
 
+def _distinct(tables: dict[str, TableConfig]) -> dict[str, TableConfig]:
+    if len({name.lower() for name in tables}) < len(tables):
+        raise ValueError("two tables have the same name but for letter case, which does not count in SQL; rename one")
+    return tables
+
+
 class QueryConfig(Checked):
     """One query: the source of its events, what is computed, where results go, and the latency target.
 
     ``drift`` says what happens to an event whose fields differ from ``schema`` (see docs/schema-drift.md).
+    ``tables`` are static tables that it reads besides its events (docs/tables.md).
     ``new_epoch`` lets a changed definition of a stateful query discard the old one's state (docs/changing-a-query.md).
     """
 
     CHECKS = (
-        ("_text_findings", ("sql", "function")),
+        ("_text_findings", ("sql", "function", "tables")),
         ("_column_findings", ("schema_ddl", "payload", "order", "source")),
         ("_event_time_findings", ("schema_ddl", "event_time")),
         ("_protection_findings", ("schema_ddl", "payload")),
@@ -218,6 +226,7 @@ class QueryConfig(Checked):
     sql: str | None = None
     function: FunctionName | None = None
     event_time: EventTimeConfig | None = None
+    tables: Annotated[dict[TableName, TableConfig], AfterValidator(_distinct)] = Field(default={}, max_length=100)
     sink: SinkConfig
     qos: QosConfig
     switching: SwitchingConfig = SwitchingConfig()
@@ -262,10 +271,14 @@ class QueryConfig(Checked):
         if self.sql is not None and not self.sql.strip():
             return [Finding(key=("sql",), what="is empty; write a SELECT over the view events")]
         try:
-            statements(self.sql or "SELECT")
+            views = {name.lower() for name, _ in statements(self.sql or "SELECT").views}
         except StatementError as error:
             return [Finding(key=("sql",), what=str(error))]
-        return []
+        return [
+            Finding(key=("tables", name), what="is also a view that sql creates; give one of them another name")
+            for name in self.tables
+            if name.lower() in views
+        ]
 
     def _circle_findings(self) -> list[Finding]:
         return circle_findings(self.source, self.sink)

@@ -499,3 +499,40 @@ def test_queries_with_a_mistake_can_be_left_out(tmp_path: Path) -> None:
     (tmp_path / "mail.jsonl.gz").touch()
     environ = {"SPILLWAY_MAIL": str(tmp_path / "mail.jsonl.gz")}
     assert set(load(example, environ, without={"email-metrics", "none-such"}).queries) == {"email-processor"}
+
+
+TABLE = "    tables: {{{name}: {{path: {path}, format: {said}}}}}\n    sql: SELECT id FROM events"
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "said", "key", "says"),
+    [
+        ("c", "empty", "csv", "c.schema", "is missing; give the columns of the csv files"),
+        ("c", "empty", "parquet, schema: id INT", "c.schema", "Parquet files name their columns"),
+        ("c", "empty", "'json', schema: id INT, header: true", "c.header", "is for csv"),
+        ("c", "gone.csv", "csv, schema: id INT", "c.path", "gone.csv does not exist"),
+        ("c", "empty", "orc", "c.format", "is not one of csv, parquet, json"),
+        ("Events", "empty", "parquet", "Events", "is the view of the stream"),
+        ("a-b", "empty", "parquet", "a-b", "letters, digits and underscores"),
+        ("c: {path: empty, format: parquet}, C", "empty", "parquet", "", "but for letter case"),
+    ],
+)
+def test_mistakes_in_tables(write: Write, name: str, path: str, said: str, key: str, says: str) -> None:
+    text = TABLE.format(name=name, path=path, said=said)
+    ((_, found, what),) = problems(write(("    sql: SELECT id FROM events", text)))
+    assert found.startswith(f"queries.first.tables{'.' if key else ''}{key}")
+    assert says in what
+
+
+def test_a_view_of_the_sql_may_not_have_the_name_of_a_table(write: Write) -> None:
+    text = TABLE.format(name="c", path="empty", said="parquet")
+    text = text.replace("SELECT id FROM events", "CREATE TEMP VIEW C AS SELECT 1; SELECT id FROM events")
+    ((_, found, what),) = problems(write(("    sql: SELECT id FROM events", text)))
+    assert found == "queries.first.tables.c"
+    assert "is also a view that sql creates" in what
+
+
+def test_tables_start_at_the_folder_of_the_config(write: Write) -> None:
+    text = TABLE.format(name="c", path="empty", said="parquet")
+    path = write(("    sql: SELECT id FROM events", text))
+    assert load(path, {}).queries["first"].tables["c"].path == path.parent.absolute() / "empty"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
@@ -246,6 +249,68 @@ def test_answers_that_vary_from_place_to_place_are_not_split(analysed: Analysed,
     found = analysed(query)
     assert (found.switch_class, found.switchable) == ("stateless", False)
     assert named in found.reason
+
+
+class Files:
+    """A folder with one CSV file and one Parquet file, and a saved table of the catalog."""
+
+    def __init__(self, folder: Path) -> None:
+        self.csv, self.parquet = folder / "customers.csv", folder / "customers.parquet"
+        self.csv.write_text("n,name\n1,Ann\n")
+        pq.write_table(pa.table({"n": [1], "name": ["Ann"]}), self.parquet)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files(tmp_path_factory.mktemp("static"))
+
+
+def from_csv(events: DataFrame, files: Files) -> DataFrame:
+    static = events.sparkSession.read.csv(str(files.csv), header=True, schema="n INT, name STRING")
+    return events.join(F.broadcast(static), "n").select("id", "name")
+
+
+def from_parquet(events: DataFrame, files: Files) -> DataFrame:
+    return events.sparkSession.sql(f"SELECT id FROM events JOIN parquet.`{files.parquet}` USING (n)")
+
+
+def from_a_view(events: DataFrame, files: Files) -> DataFrame:
+    events.sparkSession.sql(f"CREATE OR REPLACE TEMPORARY VIEW c USING csv OPTIONS (path '{files.csv}', header true)")
+    return events.sparkSession.sql("WITH b AS (SELECT name FROM c) SELECT id FROM events WHERE id IN (SELECT * FROM b)")
+
+
+def from_a_subquery(events: DataFrame, files: Files) -> DataFrame:
+    inner = f"SELECT name FROM parquet.`{files.parquet}` p WHERE p.n = events.n"
+    return events.sparkSession.sql(f"SELECT id FROM events WHERE NOT EXISTS ({inner})")
+
+
+def from_an_rdd(events: DataFrame, files: Files) -> DataFrame:
+    lines = events.sparkSession.sparkContext.textFile(str(files.csv)).map(lambda line: (line,))
+    return events.join(F.broadcast(lines.toDF("id STRING")), "id").select("id")
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        (from_csv, "customers.csv"),
+        (from_parquet, "customers.parquet"),
+        (from_a_view, "customers.csv"),
+        (from_a_subquery, "customers.parquet"),
+        (from_an_rdd, "an RDD"),
+    ],
+)
+def test_a_query_that_reads_more_than_its_events_stays_at_home(
+    analysed: Analysed, files: Files, query: Callable[[DataFrame, Files], DataFrame], named: str
+) -> None:
+    found = analysed(lambda events: query(events, files))
+    assert (found.switch_class, found.switchable, found.stateful) == ("whole", False, False)
+    assert re.fullmatch(f"it reads .*{re.escape(named)}, not declared in tables: .*", found.reason)
+
+
+def test_state_over_what_is_read_besides_has_no_keys(analysed: Analysed, files: Files) -> None:
+    counted = analysed(lambda events: from_csv(events, files).groupBy("name").count())
+    assert (counted.switch_class, counted.switchable, counted.stateful) == ("whole", False, True)
+    assert "reads more than the view events" in counted.reason
 
 
 def test_equal_queries_have_equal_plans(analysed: Analysed) -> None:

@@ -75,7 +75,7 @@ class FakeLink:
     """The gateway's end of a link whose other end is the test: ``sent`` holds its messages, ``say`` answers."""
 
     def __init__(self, *, ready: bool = True) -> None:
-        self.hello = SimpleNamespace(ready=ready, reclaimed_in_s=None)
+        self.hello = SimpleNamespace(ready=ready, reclaimed_in_s=None, tables=())
         self.stats = LinkStats()
         self.sent: list[tuple[AnyMessage, bytes]] = []
         self.closed_with: str | None = None

@@ -28,9 +28,11 @@ from gateway.config.models import (
 )
 from gateway.config.sites import GatewayConfig, SparkConfig
 from gateway.config.words import units
+from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.handover import why_it_stays
 from infra.messages import OpenQuery, Predicate, QueryPlan
+from infra.payload.tablefiles import TableError
 
 _COMPARED = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _WORDED = {"starts_with": "starts with", "ends_with": "ends with", "contains": "contains"}
@@ -40,7 +42,8 @@ _WORDED = {"starts_with": "starts with", "ends_with": "ends with", "contains": "
 class Analysed:
     """Spark's analysis of a query: ``plan`` and ``results``, or why it would not be started (``refusal``).
 
-    ``events`` is the schema of its input; ``files`` are the tables that it reads from this machine's disk.
+    ``events`` is the schema of its input; ``files`` are the undeclared tables that it reads from this machine's disk.
+    ``tables`` are the declared ones: name, rows, bytes of the files, and bytes that each host is sent.
     """
 
     plan: QueryPlan | None = None
@@ -48,6 +51,7 @@ class Analysed:
     results: pa.Schema | None = None
     refusal: str = ""
     files: tuple[str, ...] = ()
+    tables: tuple[tuple[str, int, int, int], ...] = ()
 
 
 def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]:
@@ -61,8 +65,9 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
         engines.spark.session.SessionError: Spark cannot be started here.
     """
     from engines.query.known import RefusedError, understand
-    from engines.spark.session import build_session, stop_session
+    from engines.spark.session import build_session, sibling, stop_session
     from engines.spark.sparkconf import equal_everywhere
+    from engines.spark.tablefiles import TABLES, count_rows, why_no_tables_there
     from engines.stateful import why_no_state_there
     from engines.streamable import check_streams
     from gateway.config.codepath import code_path_for
@@ -77,14 +82,23 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
             begin(f"reading the plan of {name}")
             code_path = code_path_for(query.function, config.folder)
             try:
-                understood = understand(session, opening(name, query, code_path))
+                spec = opening(name, query, code_path)
+                read = read_tables(spec.tables)
+                spec = kept_here(spec, read, workdir / TABLES)
+                understood = understand(session, spec)
                 files = check_streams(understood)
                 shared = spark.checkpoints is not None
                 refusal = why_no_state_there(spark.master, name, understood.plan, shared=shared)
+                rows = count_rows(sibling(session), spec.tables, spec.tables_path)
                 found[name] = Analysed(
-                    understood.plan, understood.input_schema, understood.result_schema, refusal, files
+                    understood.plan,
+                    understood.input_schema,
+                    understood.result_schema,
+                    refusal or why_no_tables_there(spark.master, spec.tables),
+                    files,
+                    tuple((each, rows[each], table.file_bytes, len(table.packed)) for each, table in read.items()),
                 )
-            except RefusedError as error:
+            except (RefusedError, TableError) as error:
                 found[name] = Analysed(refusal=str(error))
     finally:
         stop_session(session)
@@ -103,6 +117,7 @@ def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
         event_time=query.watermark,
         code_path=code_path,
         analyse_only=True,
+        tables=tuple(table.declared(each) for each, table in query.tables.items()),
     )
 
 
@@ -133,6 +148,9 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfi
     yield "order", order_text(query)
     if spark.checkpoints is not None and plan.stateful:
         yield "checkpoints", checkpoints_text(spark.checkpoints, spark.master)
+    for table, rows, file_bytes, packed_bytes in found.tables:
+        sent = "" if away else f", {units.SIZE.format(packed_bytes)} to each host in clear"
+        yield f"table {table}", f"{rows} rows, {units.SIZE.format(file_bytes)}{sent}"
     if found.files and not is_local(spark.master):
         yield "files", files_text(found.files, spark.master)
     if found.results is not None:
@@ -180,6 +198,8 @@ def goes_away(query: QueryConfig, plan: QueryPlan, max_vms: int) -> str:
         return "stays at home: mode is off"
     if max_vms == 0:
         return "stays at home: there is no cloud (max_vms is 0)"
+    if plan.one_by_one:
+        return "stays at home: another place may not have what it reads"
     if plan.switch_class == "whole":
         return "stays at home: moving a query's state is not available yet"
     if plan.switch_class == "keyed":
