@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from engines.spark.sparkconf import is_local
 from engines.threads import in_thread
@@ -113,16 +113,7 @@ class TableFiles:
 def make_views(session: SparkSession, tables: Iterable[StaticTable], folder: str) -> None:
     """Make a view of each table, which joins send to all tasks rather than moving the events."""
     for table in tables:
-        reader = session.read.format(table.format)
-        if table.schema_ddl:
-            reader = reader.schema(table.schema_ddl)
-        if table.format != "parquet":
-            # Spark's own default makes null of a value that does not fit the schema.
-            reader = reader.option("mode", "FAILFAST")
-        if table.format == "csv":
-            reader = reader.option("header", table.header).option("enforceSchema", not table.header)
-        files = reader.load(Path(folder, table.fingerprint).as_uri())
-        files.hint("broadcast").createOrReplaceTempView(table.name)
+        _rows(session, table, folder).hint("broadcast").createOrReplaceTempView(table.name)
 
 
 def read_all(session: SparkSession, table: StaticTable, folder: str) -> None:
@@ -131,14 +122,26 @@ def read_all(session: SparkSession, table: StaticTable, folder: str) -> None:
     Raises:
         PySparkException: a row or a file cannot be read.
     """
-    make_views(session, [table], folder)
-    session.table(table.name).write.format("noop").mode("overwrite").save()
+    _rows(session, table, folder).write.format("noop").mode("overwrite").save()
 
 
 def count_rows(session: SparkSession, tables: Iterable[StaticTable], folder: str) -> dict[str, int]:
-    """Return how many rows each table has; makes their views."""
-    make_views(session, tables, folder)
-    return {table.name: session.table(table.name).count() for table in tables}
+    """Return how many rows each table has."""
+    return {table.name: _rows(session, table, folder).count() for table in tables}
+
+
+def _rows(session: SparkSession, table: StaticTable, folder: str) -> DataFrame:
+    reader = session.read.format(table.format)
+    if table.schema_ddl:
+        reader = reader.schema(table.schema_ddl)
+    if table.format != "parquet":
+        # Spark's own default makes null of a value that does not fit the schema.
+        reader = reader.option("mode", "FAILFAST")
+    if table.format == "csv":
+        reader = reader.option("header", table.header).option("enforceSchema", not table.header)
+        # A quote within a quoted value is written twice, as everywhere but in Spark's own default.
+        reader = reader.option("escape", '"')
+    return reader.load(Path(folder, table.fingerprint).as_uri())
 
 
 def why_no_tables_there(master: str, tables: Collection[StaticTable]) -> str:

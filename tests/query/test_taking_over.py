@@ -17,6 +17,7 @@ from gateway.query import takingover
 from gateway.query.flow import runlog as runlog_module
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.sources.marks import FileMark
+from infra.payload.tablefiles import pack
 from infra.statefiles import StateError
 from tests.support.query_site import Engine, Site, at
 from tests.support.waiting import until
@@ -130,6 +131,29 @@ async def test_a_function_that_changed_with_events_outstanding_is_refused_until_
     site.write("in.jsonl", range(50))
     await site.drain(**said)
     assert site.ids() == list(range(50))
+
+
+async def test_a_changed_table_is_read_once_the_old_one_has_served_what_was_read(site: Site) -> None:
+    site.write("in.jsonl", range(40))
+    old, new = (site.folder / f"{name}.csv" for name in ("old", "new"))
+    old.write_text("1,Ann\n")
+    new.write_text("1,Ann,x\n")
+    before = {"t": {"path": str(old), "format": "csv", "schema": "id INT, name STRING"}}
+    after = {"t": {"path": str(new), "format": "csv", "schema": "id INT, name STRING, more STRING"}}
+    await site.read_only(tables=before)
+    versions = [pack(path).fingerprint for path in (old, new)]
+    site.write("in.jsonl", range(60))
+    old.rename(gone := site.folder / "gone.csv")
+    with pytest.raises(StateError, match=r"the files of one of its tables are gone"):
+        await site.drain(tables=after)
+    gone.rename(old)
+    opened = await site.drain(tables=after)
+    tables = [table for epoch in sorted(opened) for table in opened[epoch].tables]
+    assert [(table.fingerprint, table.schema_ddl) for table in tables] == [
+        (versions[0], "id INT, name STRING"),
+        (versions[1], "id INT, name STRING, more STRING"),
+    ]
+    assert site.ids() == list(range(60))
 
 
 # ----------------------------------------------------------------------------------------------------- another source

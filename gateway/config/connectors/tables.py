@@ -51,7 +51,9 @@ class TableConfig(Section):
         if self.format != "csv" and self.header:
             findings.append(Finding(key=("header",), what="is for csv; remove it"))
         if not self.path.exists():
-            findings.append(Finding(key=("path",), what=f"{self.path} does not exist; check the path"))
+            findings.append(
+                Finding(key=("path",), what=f"{self.path} does not exist; give a file or a folder of this machine")
+            )
         if self.schema_ddl is not None:
             findings += _schema_findings(self.schema_ddl)
         refuse(findings)
