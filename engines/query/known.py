@@ -20,7 +20,7 @@ from engines.query.reasons import why
 from engines.query.sqltext import EVENTS, StatementError, Statements, statements
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
-from engines.spark.tablefiles import make_views, read_all, why_no_tables_there
+from engines.spark.tablefiles import make_views, why_no_tables_there, why_unusable
 from infra.messages import EventTime, OpenQuery, QueryPlan
 from infra.payload.body import check_schema
 
@@ -117,9 +117,11 @@ def _check_tables(base: SparkSession, spec: OpenQuery) -> None:
     session = sibling(base)
     for table in spec.tables:
         try:
-            read_all(session, table, spec.tables_path)
+            wrong = why_unusable(session, table, spec.tables_path)
         except PySparkException as error:
-            raise RefusedError(f"query {spec.query}: table {table.name}: {why(error)}") from error
+            wrong = why(error)
+        if wrong:
+            raise RefusedError(f"query {spec.query}: table {table.name}: {wrong}")
 
 
 def _check_event_time(spec: OpenQuery, event_time: EventTime, columns: StructType) -> None:

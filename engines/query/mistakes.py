@@ -13,6 +13,7 @@ from engines.query.sqltext import EVENTS
 
 _NO_COLUMN: Final = ("UNRESOLVED_COLUMN.WITH_SUGGESTION", "UNRESOLVED_COLUMN.WITHOUT_SUGGESTION")
 _NAME: Final = re.compile(r"`((?:``|[^`])*)`")
+_LAST_NAME: Final = re.compile(r"(?:`(?:``|[^`])*`\.)*`((?:``|[^`])*)`")
 _COLUMNS_SAID: Final = 20
 
 
@@ -29,7 +30,7 @@ def wrong_name(error: BaseException, columns: Sequence[str], views: Sequence[str
     condition, said = error.getCondition() or "", error.getMessageParameters() or {}
     if condition in _NO_COLUMN:
         return _no_column(
-            _names(said.get("objectName", "")), _names(said.get("proposal", "")), [] if views else columns
+            _names(said.get("objectName", "")), _last_names(said.get("proposal", "")), [] if views else columns
         )
     if condition == "TABLE_OR_VIEW_NOT_FOUND":
         return _no_table(".".join(_names(said.get("relationName", ""))), [EVENTS, *views])
@@ -62,6 +63,11 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 def _names(text: str) -> list[str]:
     return [name.replace("``", "`") for name in _NAME.findall(text)]
+
+
+def _last_names(text: str) -> list[str]:
+    """Return the names of columns without those of their views, each once."""
+    return list(dict.fromkeys(name.replace("``", "`") for name in _LAST_NAME.findall(text)))
 
 
 def _quoted(names: Sequence[str]) -> str:

@@ -8,7 +8,9 @@ import shutil
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import input_file_name
 
 from engines.spark.sparkconf import is_local
 from engines.threads import in_thread
@@ -20,6 +22,9 @@ _log = logging.getLogger("spillway.host")
 TABLES = "spillway-tables"
 """The folder of the tables; the plan of a query shows by it that a table is a declared one."""
 _ARRIVING_MOST = 4
+_BAD = "spillway_bad_line"
+"""The column in which Spark puts a line that does not fit the schema."""
+_SHOWN = 80
 
 
 class TableFiles:
@@ -116,13 +121,35 @@ def make_views(session: SparkSession, tables: Iterable[StaticTable], folder: str
         _rows(session, table, folder).hint("broadcast").createOrReplaceTempView(table.name)
 
 
-def read_all(session: SparkSession, table: StaticTable, folder: str) -> None:
-    """Read each row of a table once, so that a bad one is found now and not by the first events.
+def why_unusable(session: SparkSession, table: StaticTable, folder: str) -> str:
+    """Return why the rows of a table cannot be used; empty if they can.
+
+    All are read once, so that a bad one is found now and not by the first events.
 
     Raises:
-        PySparkException: a row or a file cannot be read.
+        PySparkException: a file cannot be read.
     """
-    _rows(session, table, folder).write.format("noop").mode("overwrite").save()
+    if table.format == "parquet":
+        _rows(session, table, folder).write.format("noop").mode("overwrite").save()
+        return ""
+    if table.header and (wrong := _why_other_names(session, table, folder)):
+        return wrong
+    marked = msgspec.structs.replace(table, schema_ddl=f"{table.schema_ddl}, {_BAD} STRING")
+    rows = _rows(session, marked, folder)
+    bad = rows.where(rows[_BAD].isNotNull()).select("*", input_file_name()).first()
+    if bad is None:
+        return ""
+    file, line = Path(bad[-1]).name, str(bad[_BAD])
+    line = line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    return f"{file}: this line does not fit the schema {table.schema_ddl}: {line}"
+
+
+def _why_other_names(session: SparkSession, table: StaticTable, folder: str) -> str:
+    said = _rows(session, table, folder).columns
+    found = _rows(session, msgspec.structs.replace(table, schema_ddl=""), folder).columns
+    if [name.lower() for name in found] == [name.lower() for name in said]:
+        return ""
+    return f"the first line names the columns {', '.join(found)}, but schema names {', '.join(said)}: make them equal"
 
 
 def count_rows(session: SparkSession, tables: Iterable[StaticTable], folder: str) -> dict[str, int]:
@@ -134,13 +161,13 @@ def _rows(session: SparkSession, table: StaticTable, folder: str) -> DataFrame:
     reader = session.read.format(table.format)
     if table.schema_ddl:
         reader = reader.schema(table.schema_ddl)
-    if table.format != "parquet":
-        # Spark's own default makes null of a value that does not fit the schema.
-        reader = reader.option("mode", "FAILFAST")
     if table.format == "csv":
-        reader = reader.option("header", table.header).option("enforceSchema", not table.header)
+        reader = reader.option("header", table.header)
+        # Spark would take the columns by their place, whatever the first lines of the files call them.
+        reader = reader.option("enforceSchema", not table.header)
         # A quote within a quoted value is written twice, as everywhere but in Spark's own default.
         reader = reader.option("escape", '"')
+    reader = reader.option("columnNameOfCorruptRecord", _BAD)
     return reader.load(Path(folder, table.fingerprint).as_uri())
 
 
