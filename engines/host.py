@@ -20,7 +20,8 @@ from engines.query.known import KnownQueries, KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.scratch import remove_own, sweep
 from engines.spark.session import build_session, exit_code, is_ending, jvm_runs, runtime_ahead, stop_session
-from engines.statecopies import StateCopies
+from engines.spark.tablefiles import TableFiles
+from engines.statecopies import HostPlaces, StateCopies
 from engines.stateful import StatefulStream
 from engines.stateless import StatelessStream
 from engines.streaming.answers import Reports
@@ -47,6 +48,7 @@ from infra.messages import (
     RunMessage,
     Shutdown,
     StateMessage,
+    TablePart,
 )
 from infra.retries import Retries
 from infra.together import await_shared, end_tasks
@@ -142,10 +144,12 @@ class Host:
         self._clock = clock
         identity = HostIdentity.open(user_data, settings.workdir / "identity")
         self._server = HostServer(identity, user_data, runtime_ahead(settings.conf), clock=clock)
+        self._tables = TableFiles(settings.workdir, self._server.tables)
         self._feeds = FeedServer()
         self._slots: dict[str, _Slot] = {}
         self._known = KnownQueries()
         self._copies = StateCopies(settings.workdir, self._loop, self._server.send)
+        self._places = HostPlaces(settings.workdir, user_data.extra.get(CODE_PATH, ""), self._tables.folder)
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: asyncio.Future[SparkSession] = asyncio.get_running_loop().create_future()
         self._stopped: asyncio.Future[End] = asyncio.get_running_loop().create_future()
@@ -269,9 +273,11 @@ class Host:
                 if opened is not None:
                     opened.committed(last_seq)
             case OpenQuery():
-                self._start(self._open(session, self._found_here(message)))
+                self._start(self._open(session, self._places.found_here(message)))
             case StateMessage():
                 self._copies.take(session, message, payload)
+            case TablePart():
+                self._start(self._tables.take(message, payload))
             case CloseQuery(query=query, epoch=epoch):
                 self._start(self._close(session, query, epoch))
             case SessionStarted() | SessionEnded():
@@ -292,12 +298,6 @@ class Host:
             if slot.opened is not None:
                 slot.opened.detach()
 
-    def _found_here(self, spec: OpenQuery) -> OpenQuery:
-        """Return the query to open, with the paths of its state and of the user's code on this machine."""
-        spec = self._copies.found_here(spec)
-        code_path = self._user_data.extra.get(CODE_PATH)
-        return msgspec.structs.replace(spec, code_path=code_path) if code_path and spec.code_path else spec
-
     async def _open(self, session: str, spec: OpenQuery) -> None:
         slot = self._slots.setdefault(spec.query, _Slot())
         base = await await_shared(self._session)
@@ -316,9 +316,11 @@ class Host:
                 await self._server.send(session, QueryRefused(query=spec.query, epoch=spec.epoch, reason=reason))
             else:
                 _log.info("query %s is %s, epoch %d", spec.query, "read" if spec.analyse_only else "open", spec.epoch)
-                await self._server.send(session, ready)
+                removed = await self._tables.opened(spec)
+                await self._server.send(session, msgspec.structs.replace(ready, removed_tables=removed))
 
     async def _opened(self, slot: _Slot, base: SparkSession, session: str, spec: OpenQuery) -> QueryReady:
+        await self._tables.wait(spec.query, spec.tables)
         query = await in_thread(self._known.understand, base, spec)
         if spec.analyse_only:
             return _ready(query, spec)

@@ -265,6 +265,8 @@ class Opened:
             batch_id=answer.batch_id,
             batch_s=answer.batch_s,
             poison=answer.poison,
+            too_late=answer.state.too_late,
+            open_groups=answer.state.open_groups,
         )
         return _Frame(tickets[0].owner, completed, encoded.payload, tickets)
 

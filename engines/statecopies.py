@@ -8,6 +8,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,32 @@ _log = logging.getLogger("spillway.host")
 Send = Callable[[str, StatePart | StateReply, bytes], Coroutine[Any, Any, bool]]
 
 
+@dataclass(frozen=True, slots=True)
+class HostPlaces:
+    """Where this host has what a query needs.
+
+    Attributes:
+        workdir: the host's working folder.
+        code_path: the user's code, if it was sent to this machine; else empty.
+        tables: the folder of the versions of static tables.
+    """
+
+    workdir: Path
+    code_path: str
+    tables: Path
+
+    def found_here(self, spec: OpenQuery) -> OpenQuery:
+        """Return the query to open, with the paths here of its code, its tables and the copy of its state."""
+        found = {"tables_path": str(self.tables) if spec.tables else ""}
+        if self.code_path and spec.code_path:
+            found["code_path"] = self.code_path
+        if spec.checkpoint_dir and not Path(spec.checkpoint_dir).is_absolute():
+            folder = (self.workdir / spec.checkpoint_dir).absolute()
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            found["checkpoint_dir"] = str(folder)
+        return msgspec.structs.replace(spec, **found)
+
+
 class StateCopies:
     """The copies on one host. Requests are served one after the other, on a thread of its own.
 
@@ -64,14 +91,6 @@ class StateCopies:
     def take(self, session: str, message: StateMessage, payload: bytes) -> None:
         """Serve a request in its turn."""
         self._threads.submit(self._serve, session, message, payload)
-
-    def found_here(self, spec: OpenQuery) -> OpenQuery:
-        """Return the query to open, with the path of the copy of its state if it has one here."""
-        if not spec.checkpoint_dir or Path(spec.checkpoint_dir).is_absolute():
-            return spec
-        folder = (self._workdir / spec.checkpoint_dir).absolute()
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        return msgspec.structs.replace(spec, checkpoint_dir=str(folder))
 
     def close(self) -> None:
         """Serve no more."""

@@ -229,7 +229,8 @@ class StatefulStream:
             self._shared.check()  # an executor that joined meanwhile may have written state elsewhere
         batch_s = self._clock.now() - self.feed.planned_at_s
         poison = self._failing.poison if self._failing else ()
-        self._reports.answers([RunOutcome(items, rows, poison, batch_id, batch_s)])
+        figures = self._stream.state_figures()
+        self._reports.answers([RunOutcome(items, rows, poison, batch_id, batch_s, figures)])
         self._wait_for_sink(items[-1].end - 1)
         self._failing = None
         self.feed.release(items[-1].end)

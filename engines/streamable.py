@@ -11,6 +11,7 @@ from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
+from engines.spark.tablefiles import TABLES
 from engines.streaming.stream import check_streaming
 
 
@@ -18,7 +19,7 @@ def check_streams(query: KnownQuery) -> tuple[str, ...]:
     """Plan a query over a stream of files that is never started, and let Spark check it for append mode.
 
     Returns:
-        The files and folders of this machine that it reads besides the events.
+        The files and folders of this machine that it reads besides the events and its declared tables.
 
     Raises:
         RefusedError: Spark would refuse it.
@@ -45,4 +46,5 @@ def _local_files(plan: Any) -> Iterator[str]:
     for leaf in scala_items(plan.collectLeaves()):
         if leaf.getClass().getSimpleName() == "LogicalRelation" and hasattr(leaf.relation(), "location"):
             paths = (path.toUri() for path in scala_items(leaf.relation().location().rootPaths()))
-            yield from (str(uri.getPath()) for uri in paths if uri.getScheme() == "file")
+            files = (str(uri.getPath()) for uri in paths if uri.getScheme() == "file")
+            yield from (path for path in files if f"/{TABLES}/" not in path)

@@ -30,7 +30,7 @@ from gateway.query.supervision.home import make_home
 from gateway.query.supervision.supervision import Supervision
 from gateway.views.api import serve_api
 from gateway.views.moneyview import money
-from gateway.views.recorder import Recorder, tallies_text
+from gateway.views.recorder import Recorder, open_groups_texts, tallies_text
 from gateway.views.runrecord import Boot
 from gateway.views.statusview import status_text
 from gateway.views.tracefile import recorded
@@ -132,7 +132,10 @@ class Daemon:
                 await self._end_everything()
         if report is not None:
             self._write_report(report)
-        _LOG.info("%s", tallies_text({name: query.tally for name, query in self._queries.items()}))
+        tallies = {name: query.tally for name, query in self._queries.items()}
+        _LOG.info("%s", tallies_text(tallies))
+        for text in open_groups_texts(tallies) if until_drained else ():
+            _LOG.warning("%s", text)
         if self._failure is not None:
             _LOG.error("%s", self._failure)
         return 0 if self._failure is None else 1

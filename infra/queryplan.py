@@ -37,6 +37,11 @@ class Predicate(msgspec.Struct, frozen=True, kw_only=True):
     value: str | int | bool | list[str | int | bool] | None = None
     children: tuple[Predicate, ...] = ()
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """Return the top-level columns that it reads."""
+        return frozenset(self.column[:1]).union(*(child.columns for child in self.children))
+
 
 class ColumnUse(msgspec.Struct, frozen=True, kw_only=True):
     """What a query's plan does with an input column, apart from the ``predicates`` of its `QueryPlan`.
@@ -63,16 +68,37 @@ STATE_STAYS = (
 """Why a query is not ``movable``."""
 
 
+class StaticTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that a query reads besides its events, as a view.
+
+    Attributes:
+        name: of the view.
+        format: of its files.
+        schema_ddl: its columns as Spark DDL; empty if its files have them.
+        header: whether the first line of a CSV file has the names of the columns.
+        fingerprint: sha256 of the version of its files that is read; empty while none is chosen.
+        path: where the gateway finds its files; hosts are not told.
+    """
+
+    name: str
+    format: Literal["csv", "parquet", "json"]
+    schema_ddl: str = ""
+    header: bool = False
+    fingerprint: str = ""
+    path: str = ""
+
+
 class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a query, derived from Spark's own plan.
 
     Attributes:
         switch_class: ``stateless`` may be split at any share. The others hold state: events of a ``keyed`` query meet
-            only if they agree in its ``keys``; of a ``whole`` one nothing is known.
+            only if they agree in its ``keys``; of a ``whole`` one nothing is known, unless it is ``one_by_one``.
         reason: why it is not ``stateless``, or why it may not be switched; empty if there is nothing to report.
         keys: of a ``keyed`` query; columns of its input. Events that differ in any one of them never meet.
         switchable: False when splitting could change an answer (``rand()``, ``current_timestamp()``, state).
         movable: of a query that holds state: whether it may continue with its state on another machine.
+        one_by_one: True if no two events meet in a ``whole`` query: it is whole only because of what else it reads.
         narrow: True when several runs may share a micro-batch because each output row still names its partition.
         needed_schema: the Arrow schema (serialised) of the columns, nested fields pruned, that the query reads;
             predicates: conditions, all of which must be true for a row to be needed.
@@ -86,6 +112,7 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     narrow: bool
     reason: str = ""
     keys: tuple[str, ...] = ()
+    one_by_one: bool = False
     needed_schema: bytes | None = None
     predicates: tuple[Predicate, ...] = ()
     trim_note: str = ""
@@ -95,4 +122,4 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stateful(self) -> bool:
         """Whether events meet in it: all of them are processed in one place at a time."""
-        return self.switch_class != "stateless"
+        return self.switch_class != "stateless" and not self.one_by_one

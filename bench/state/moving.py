@@ -113,22 +113,29 @@ class Lab:
         assert set(found) == expected, "the sums are not those of one site"
 
 
+def measured(lab: Lab, keys: int) -> list[dict[str, Any]]:
+    """Move, check the results, and return what each move took."""
+    try:
+        moves = lab.run(keys)
+        lab.check()
+        lab.gateway.drain()
+        return moves
+    finally:
+        if lab.gateway.runs:
+            lab.gateway.kill()
+        end_hosts(lab.gateway.state_dir)
+
+
 def main() -> None:
     """Move, check, and print the figures."""
     keys = int(sys.argv[1]) if len(sys.argv) > 1 else KEYS
     sites = TwoSites(WAN)
     sites.start()
-    with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder, sites.at_home():
-        lab = Lab(Path(folder), sites)
-        try:
-            moves = lab.run(keys)
-            lab.check()
-            lab.gateway.drain()
-        finally:
-            if lab.gateway.runs:
-                lab.gateway.kill()
-            end_hosts(lab.gateway.state_dir)
-            sites.stop()
+    try:
+        with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder, sites.at_home():
+            moves = measured(Lab(Path(folder), sites), keys)
+    finally:
+        sites.stop()
     for where in ("to the VM", "home"):
         some = [each for each in moves if (each["place"] == "home") == (where == "home")]
         pauses = sorted(each["last_pause_s"] for each in some)

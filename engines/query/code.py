@@ -23,7 +23,9 @@ class CodeError(Exception):
 
 
 def query_hash(query: OpenQuery) -> str:
-    """Return the hash of a query's definition: its SQL or function, that function's sources, its schema.
+    """Return the hash of a query's definition: SQL or function, that function's sources, schema, event time, tables.
+
+    Of a table its declaration counts: neither its content nor where its files are.
 
     The layout of SQL and schema does not count; see ``engines.query.sqltext``.
 
@@ -31,7 +33,7 @@ def query_hash(query: OpenQuery) -> str:
         CodeError: the function's module cannot be found.
     """
     sql, schema = "\0".join(sql_tokens(query.sql)), "\0".join(ddl_tokens(query.schema_ddl))
-    return _hash_of(query, (sql, query.function, schema))
+    return _hash_of(query, (sql, query.function, schema, *_of_tables(query)))
 
 
 def former_hash(query: OpenQuery) -> str:
@@ -40,13 +42,22 @@ def former_hash(query: OpenQuery) -> str:
     Raises:
         CodeError: the function's module cannot be found.
     """
-    return _hash_of(query, (query.sql, query.function, query.schema_ddl))
+    return _hash_of(query, (query.sql, query.function, query.schema_ddl, *_of_tables(query)))
+
+
+def _of_tables(query: OpenQuery) -> Iterator[str]:
+    for table in sorted(query.tables, key=lambda table: table.name):
+        schema = "\0".join(ddl_tokens(table.schema_ddl))
+        yield "\0".join((table.name, table.format, str(table.header), schema))
 
 
 def _hash_of(query: OpenQuery, texts: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for part in texts:
         _add(digest, part.encode())
+    if (event_time := query.event_time) is not None:
+        # Without one the hash is that of earlier versions, whose state stays valid.
+        _add(digest, f"event_time {event_time.lateness_ms} {event_time.column}".encode())
     if query.function:
         for name, path in sources(_module_of(query.function), query.code_path):
             _add(digest, name.encode())

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import msgspec
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from engines.query import code, plan, schemas
 from engines.query.code import query_hash
-from engines.query.mistakes import EVENTS, wrong_name
+from engines.query.mistakes import wrong_name
 from engines.query.reasons import why
+from engines.query.sqltext import EVENTS, StatementError, Statements, statements
 from engines.spark.scratch import scratch_folder
 from engines.spark.session import sibling
-from infra.messages import OpenQuery, QueryPlan
+from engines.spark.tablefiles import make_views, why_no_tables_there, why_unusable
+from infra.messages import EventTime, OpenQuery, QueryPlan
 from infra.payload.body import check_schema
 
 
@@ -37,8 +40,8 @@ class KnownQuery:
         input_schema: its input schema for Arrow.
         result_schema: its result schema for Arrow.
         plan: the properties of its plan.
-        build: applies the query to a frame of events.
-        code_hash: of its SQL or function, sources and schema.
+        build: applies the query to a frame of events, with the watermark of its event time if it holds state.
+        code_hash: of its SQL or function, sources, schema and event time.
         warm: whether it ran on this host before.
     """
 
@@ -88,30 +91,86 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
     """
     try:
         code_hash = code.check(spec)
-        build = _by_function(spec) if spec.function else _by_sql(spec.sql)
+        build = _by_function(spec) if spec.function else _by_sql(spec, statements(spec.sql))
         columns = schemas.struct_of(base, spec.schema_ddl)
         input_schema = schemas.arrow_of(columns)
     except code.CodeError as error:
         raise RefusedError(str(error)) from error
+    except StatementError as error:
+        raise RefusedError(f"query {spec.query}: {error}") from error
     except PySparkException as error:
         raise RefusedError(f"query {spec.query}: schema {spec.schema_ddl!r}: {why(error)}") from error
+    if refusal := why_no_tables_there(base.sparkContext.master or "", spec.tables):
+        raise RefusedError(f"query {spec.query}: {refusal}")
     _check_carried(spec, "schema", input_schema)
+    _check_tables(base, spec)
     found, result_schema = _analysed(base, spec, columns, build)
+    if spec.event_time is not None:
+        _check_event_time(spec, spec.event_time, columns)
+        if found.stateful:
+            found = plan.with_event_time(found, spec.event_time.column, input_schema)
+            build = _with_watermark(build, spec.event_time)
     return KnownQuery(spec, base, columns, input_schema, result_schema, found, build, code_hash)
 
 
-def _by_sql(sql: str) -> Callable[[DataFrame], DataFrame]:
+def _check_tables(base: SparkSession, spec: OpenQuery) -> None:
+    session = sibling(base)
+    for table in spec.tables:
+        try:
+            wrong = why_unusable(session, table, spec.tables_path)
+        except PySparkException as error:
+            wrong = why(error)
+        if wrong:
+            raise RefusedError(f"query {spec.query}: table {table.name}: {wrong}")
+
+
+def _check_event_time(spec: OpenQuery, event_time: EventTime, columns: StructType) -> None:
+    kind = next((each.dataType for each in columns if each.name == event_time.column), None)
+    if not isinstance(kind, TimestampType):
+        raise RefusedError(
+            f"query {spec.query}: event_time: the schema has no TIMESTAMP column {event_time.column!r}; "
+            f"its columns are {', '.join(columns.names)}"
+        )
+
+
+def _with_watermark(build: Callable[[DataFrame], DataFrame], event_time: EventTime) -> Callable[[DataFrame], DataFrame]:
+    column = event_time.column.replace("`", "``")
+
+    def build_over_watermark(events: DataFrame) -> DataFrame:
+        return build(events.withWatermark(f"`{column}`", f"{event_time.lateness_ms} milliseconds"))
+
+    return build_over_watermark
+
+
+def _by_sql(spec: OpenQuery, sql: Statements) -> Callable[[DataFrame], DataFrame]:
     def build(events: DataFrame) -> DataFrame:
+        session = events.sparkSession  # of this query alone, and so are the views
+        make_views(session, spec.tables, spec.tables_path)
         events.createOrReplaceTempView(EVENTS)
-        return events.sparkSession.sql(sql)
+        for number, (name, view) in enumerate(sql.views, 1):
+            with _naming(f"statement {number} (view {name})"):
+                session.sql(view)
+        with _naming(f"statement {len(sql.views) + 1}") if sql.views else nullcontext():
+            return session.sql(sql.query)
 
     return build
+
+
+@contextmanager
+def _naming(statement: str) -> Iterator[None]:
+    """Note in an error in which statement of the query it is."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(statement)
+        raise
 
 
 def _by_function(spec: OpenQuery) -> Callable[[DataFrame], DataFrame]:
     function = code.load(spec)
 
     def build(events: DataFrame) -> DataFrame:
+        make_views(events.sparkSession, spec.tables, spec.tables_path)
         result = function(events)
         if not isinstance(result, DataFrame):
             raise RefusedError(f"query {spec.query}: {spec.function} returned {type(result).__name__}, not a DataFrame")
@@ -149,7 +208,10 @@ def _built(
     except RefusedError:
         raise
     except Exception as error:  # the user's code may raise anything
-        raise RefusedError(f"query {spec.query}: {wrong_name(error, columns) or why(error)}") from error
+        created = [name for name, _ in statements(spec.sql).views] if spec.sql else []
+        where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()) if created)
+        views = [*(table.name for table in spec.tables), *created]
+        raise RefusedError(f"query {spec.query}: {where}{wrong_name(error, columns, views) or why(error)}") from error
 
 
 def _result_schema(spec: OpenQuery, frame: DataFrame) -> pa.Schema:

@@ -9,26 +9,31 @@ from typing import Final
 
 from pyspark.errors import PySparkException
 
-EVENTS: Final = "events"
+from engines.query.sqltext import EVENTS
+
 _NO_COLUMN: Final = ("UNRESOLVED_COLUMN.WITH_SUGGESTION", "UNRESOLVED_COLUMN.WITHOUT_SUGGESTION")
 _NAME: Final = re.compile(r"`((?:``|[^`])*)`")
+_LAST_NAME: Final = re.compile(r"(?:`(?:``|[^`])*`\.)*`((?:``|[^`])*)`")
 _COLUMNS_SAID: Final = 20
 
 
-def wrong_name(error: BaseException, columns: Sequence[str]) -> str:
+def wrong_name(error: BaseException, columns: Sequence[str], views: Sequence[str] = ()) -> str:
     """Return which column or table does not exist, and which do; empty if the error is another one.
 
     Args:
         error: raised when the query was analysed.
         columns: of the view of events.
+        views: that the query creates.
     """
     if not isinstance(error, PySparkException):
         return ""
     condition, said = error.getCondition() or "", error.getMessageParameters() or {}
     if condition in _NO_COLUMN:
-        return _no_column(_names(said.get("objectName", "")), _names(said.get("proposal", "")), columns)
+        return _no_column(
+            _names(said.get("objectName", "")), _last_names(said.get("proposal", "")), [] if views else columns
+        )
     if condition == "TABLE_OR_VIEW_NOT_FOUND":
-        return _no_table(".".join(_names(said.get("relationName", ""))))
+        return _no_table(".".join(_names(said.get("relationName", ""))), [EVENTS, *views])
     return ""
 
 
@@ -43,8 +48,9 @@ def _no_column(path: list[str], proposed: list[str], columns: Sequence[str]) -> 
     return f'there is no column "{name}" in the view {EVENTS}{nearest} (its columns are {_listed(columns)})'
 
 
-def _no_table(name: str) -> str:
-    near = f'; write "{EVENTS}"' if _nearest(name, [EVENTS]) else ""
+def _no_table(name: str, views: Sequence[str]) -> str:
+    nearest = _nearest(name, views)
+    near = f'; write "{nearest}"' if nearest else ""
     return f'there is no table or view "{name}": the query\'s events are in the view "{EVENTS}"{near}'
 
 
@@ -57,6 +63,11 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 def _names(text: str) -> list[str]:
     return [name.replace("``", "`") for name in _NAME.findall(text)]
+
+
+def _last_names(text: str) -> list[str]:
+    """Return the names of columns without those of their views, each once."""
+    return list(dict.fromkeys(name.replace("``", "`") for name in _LAST_NAME.findall(text)))
 
 
 def _quoted(names: Sequence[str]) -> str:
@@ -76,9 +87,9 @@ def not_streaming(error: BaseException) -> str:
     match error.getCondition():
         case "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION" if "watermark" in said.get("operation", ""):
             return (
-                "it aggregates without a watermark, so that no result would ever be final: write FROM events WATERMARK "
-                "<time column> DELAY OF INTERVAL 10 MINUTES and group by window(<time column>, …) (in a function: "
-                'events.withWatermark("<time column>", "10 minutes"))'
+                "it aggregates without a watermark, so that no result would ever be final: set event_time: {column: "
+                "<time column>, lateness: 10m} in the query, or write FROM events WATERMARK <time column> DELAY OF "
+                "INTERVAL 10 MINUTES, and group by window(<time column>, …)"
             )
         case "NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING":
             return (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engines.query.conditions import kind_of, scala_items
+from engines.spark.tablefiles import TABLES
 
 EMPTY = "events-empty"
 """The folder of the empty relation that stands for the events."""
@@ -46,11 +47,18 @@ def is_events(leaf: Any) -> bool:
 
 
 def others_read(analysed: Any) -> tuple[str, ...]:
-    """Return what an analysed plan and its subqueries read besides the events and what is part of the query itself."""
+    """Return what an analysed plan and its subqueries read besides the events, their query's rows and its tables."""
     plans = [analysed, *scala_items(analysed.subqueriesAll())]
     leaves = [leaf for plan in plans for leaf in scala_items(plan.collectLeaves())]
-    others = [leaf for leaf in leaves if kind_of(leaf) not in _PART_OF_THE_QUERY and not is_events(leaf)]
+    others = [leaf for leaf in leaves if kind_of(leaf) not in _PART_OF_THE_QUERY and not _is_known(leaf)]
     return tuple(dict.fromkeys(_name_of(leaf) for leaf in others))
+
+
+def _is_known(leaf: Any) -> bool:
+    if kind_of(leaf) != "LogicalRelation":
+        return False
+    paths = _root_paths(leaf.relation())
+    return is_events(leaf) or (bool(paths) and all(f"/{TABLES}/" in path for path in paths))
 
 
 def _name_of(leaf: Any) -> str:
@@ -59,13 +67,15 @@ def _name_of(leaf: Any) -> str:
         return "an RDD" if kind == "LogicalRDD" else f"a {kind}"
     if leaf.catalogTable().isDefined():
         return f"the table {leaf.catalogTable().get().qualifiedName()}"
-    relation = leaf.relation()
-    if kind_of(relation) != "HadoopFsRelation":
-        return f"a {kind_of(relation)}"
-    return ", ".join(str(path.toString()) for path in scala_items(relation.location().rootPaths()))
+    return ", ".join(_root_paths(leaf.relation())) or f"a {kind_of(leaf.relation())}"
 
 
 def _lies_in_events(relation: Any) -> bool:
+    return any(path.endswith(f"/{EMPTY}") for path in _root_paths(relation))
+
+
+def _root_paths(relation: Any) -> list[str]:
+    """Return the files and folders that a relation reads; none if it does not read files."""
     if kind_of(relation) != "HadoopFsRelation":
-        return False
-    return any(str(path.toString()).endswith(f"/{EMPTY}") for path in scala_items(relation.location().rootPaths()))
+        return []
+    return [str(path.toString()) for path in scala_items(relation.location().rootPaths())]

@@ -8,6 +8,7 @@ filters.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from engines.query.keys import grouping_keys
 from engines.query.nodes import EMPTY, PlanNode, is_events, node_of, others_read
 from engines.query.reasons import why
 from engines.query.uses import uses_of
-from infra.messages import Predicate, QueryPlan
+from infra.messages import ColumnUse, Predicate, QueryPlan
 
 # Makes the empty relation as large as a stream in the planner's eyes, so that a join broadcasts its static side.
 _AS_LARGE_AS_A_STREAM = 1e12
@@ -93,17 +94,51 @@ def analyse(result: DataFrame, schema: StructType) -> QueryPlan:
     reason = _why_whole(root) or ("it has a subquery that is not a join" if subquery else "")
     full = schemas.arrow_of(schema)
     note, needed, predicates = _reads(scans, full)
+    others = () if reason else others_read(analysed)
+    apart = reason or _why_apart(others, varying)
     found = QueryPlan(
-        switch_class="whole" if reason else "stateless",
-        switchable=not reason and not varying,
+        switch_class="whole" if reason or others else "stateless",
+        switchable=not apart,
+        one_by_one=bool(others),
         narrow=not reason and _is_narrow(root, scans),
-        reason=reason or (f"its answer depends on where and when it runs: {', '.join(varying)}" if varying else ""),
+        reason=apart,
         needed_schema=None if needed is None else schemas.serialised(needed),
         predicates=predicates,
         trim_note=note,
         uses=uses_of(root, result.columns, full, predicates),
     )
     return _with_keys(found, result.sparkSession, analysed, varying) if reason else found
+
+
+def with_event_time(found: QueryPlan, column: str, schema: pa.Schema) -> QueryPlan:
+    """Return a stateful query's plan with what its watermark needs: the event time of every row.
+
+    The plan itself does not show it, since Spark removes the watermark of a relation. Of the conditions, Spark moves
+    those on other columns below the watermark. A row that a condition on the event time excludes counts for the
+    watermark, so it must not be left out early.
+
+    Args:
+        found: the plan.
+        column: of the event time.
+        schema: the query's input.
+    """
+    kept = tuple(each for each in found.predicates if column not in each.columns)
+    read = {column: "the watermark is computed from it"}
+    for left in found.predicates:
+        if left not in kept:
+            read |= dict.fromkeys(left.columns - {column}, f"a condition reads it together with {column}")
+    needed, uses = found.needed_schema, found.uses
+    if needed is not None:
+        there = pa.ipc.read_schema(pa.py_buffer(needed))
+        names = {*there.names, column}
+        fields = [there.field(each.name) if each.name in there.names else each for each in schema if each.name in names]
+        needed = schemas.serialised(pa.schema(fields))
+    if uses is not None:
+        used = {use.column: use for use in uses}
+        for name, other in read.items():
+            used[name] = msgspec.structs.replace(used.get(name, ColumnUse(column=name)), other=other)
+        uses = tuple(used.values())
+    return msgspec.structs.replace(found, needed_schema=needed, predicates=kept, uses=uses)
 
 
 def unreadable(why: str) -> QueryPlan:
@@ -117,6 +152,13 @@ def unreadable(why: str) -> QueryPlan:
     )
 
 
+def _why_apart(others: Sequence[str], varying: Sequence[str]) -> str:
+    """Return why two places could give different answers to one event; empty if they could not."""
+    if others:
+        return f"it reads {', '.join(others)}, not declared in tables: another place may have another version, or none"
+    return f"its answer depends on where and when it runs: {', '.join(varying)}" if varying else ""
+
+
 def _with_keys(found: QueryPlan, session: SparkSession, analysed: Any, varying: list[str]) -> QueryPlan:
     """Return a stateful query's plan as ``keyed`` if it has keys, else with the reason why it has none."""
     keys: tuple[str, ...] = ()
@@ -124,7 +166,7 @@ def _with_keys(found: QueryPlan, session: SparkSession, analysed: Any, varying: 
     # Another machine may not have a file that the query reads.
     found = msgspec.structs.replace(found, movable=not varying and not has_subquery and not others_read(analysed))
     if varying:
-        why_not = f"its answer depends on where and when it runs: {', '.join(varying)}"
+        why_not = _why_apart((), varying)
     elif has_subquery:
         why_not = "it has a subquery"
     else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from engines.streaming.feed import Item
+from engines.streaming.stateoperators import NO_STATE, StateFigures
 from engines.streaming.stream import OnDeath
 from infra.messages import Poison
 
@@ -22,6 +23,7 @@ class RunOutcome:
         poison: the rows that have no result, counted over all the runs.
         batch_id: the micro-batch.
         batch_s: how long that took, with its planning.
+        state: what it did to the state.
     """
 
     items: tuple[Item, ...]
@@ -29,6 +31,7 @@ class RunOutcome:
     poison: tuple[Poison, ...]
     batch_id: int
     batch_s: float
+    state: StateFigures = NO_STATE
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,21 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from engines.query.conditions import kind_of, scala_items
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
 from engines.spark.session import sibling
 from engines.streaming import source
 from engines.streaming.feed import Feed, FeedServer, stream_of
 from engines.streaming.source import FORMAT, RunSource
+from engines.streaming.stateoperators import StateFigures, StateOperators
 
 # Executors may run on machines without this project.
 cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
@@ -66,6 +69,8 @@ class Stream:
         self._resume = resume
         self._name = f"{query.spec.query}-{uuid.uuid4().hex[:8]}"
         self._running: StreamingQuery | None = None
+        self._started = threading.Event()
+        self._operators = StateOperators()
         self.stopping = False
         self.death = ""
 
@@ -96,6 +101,7 @@ class Stream:
             raise RefusedError(f"query {self._query.spec.query}: {why(error)}") from error
         finally:
             context.setLocalProperty("spark.scheduler.pool", "default")
+        self._started.set()
         threading.Thread(target=self._watch, name=f"watch-{self._name}", daemon=True).start()
 
     def stop(self) -> None:
@@ -105,6 +111,13 @@ class Stream:
         if self._running is not None:
             self._running.stop()
         self._server.remove(self._name, "the query was stopped")
+
+    def state_figures(self) -> StateFigures:
+        """Return what the micro-batch that was computed last did to the state; to be called by ``on_batch``."""
+        # The first micro-batch may be there before `start` has returned.
+        self._started.wait()
+        assert self._running is not None
+        return self._operators.figures(self._running)
 
     def _watch(self) -> None:
         assert self._running is not None
@@ -151,13 +164,24 @@ class Warmth:
 
 
 def check_streaming(result: DataFrame, query: KnownQuery) -> None:
-    """Refuse a query that would never see an event.
+    """Refuse a query that would never see an event, or that sets a second watermark over the one of its event time.
 
     Raises:
-        RefusedError: its frame is not a streaming frame.
+        RefusedError: its frame is not a streaming frame, or has two watermarks.
     """
     if not result.isStreaming:
         raise RefusedError(f"query {query.spec.query}: it does not read the view events")
+    if query.spec.event_time is not None and _watermarks(result._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001
+        raise RefusedError(
+            f"query {query.spec.query}: event_time sets the watermark of the view events, and its sql or function sets "
+            "another one: remove one of them"
+        )
+
+
+def _watermarks(plan: Any) -> int:
+    """Return how many watermarks events pass at most."""
+    below = max((_watermarks(child) for child in scala_items(plan.children())), default=0)
+    return below + (kind_of(plan) == "EventTimeWatermark")
 
 
 def put_warm_up(feed: Feed, query: KnownQuery) -> None:

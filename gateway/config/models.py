@@ -28,6 +28,7 @@ from gateway.config.connectors.sources import (
 from gateway.config.policy import PolicyConfig, policy_findings
 from gateway.config.queries import (
     Codec,
+    EventTimeConfig,
     OrderConfig,
     PayloadConfig,
     QosConfig,
@@ -55,6 +56,7 @@ __all__ = [
     "Codec",
     "Config",
     "EmulateLinkConfig",
+    "EventTimeConfig",
     "FileSinkConfig",
     "FileSourceConfig",
     "GatewayConfig",

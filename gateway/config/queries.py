@@ -6,9 +6,11 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from engines.query.sqltext import StatementError, statements
 from gateway.config.connectors.kafka import KafkaSourceConfig, circle_findings
 from gateway.config.connectors.sinks import SinkConfig
 from gateway.config.connectors.sources import FileSourceConfig, SourceConfig
+from gateway.config.connectors.tables import TableConfig, TableName
 from gateway.config.policy import PolicyConfig, ReactivePolicyConfig
 from gateway.config.words.ddl import top_level_columns
 from gateway.config.words.fields import (
@@ -25,6 +27,7 @@ from gateway.config.words.fields import (
 )
 from gateway.config.words.units import duration_s, share_fraction
 from infra.link.frames import MAX_PAYLOAD_BYTES
+from infra.messages import EventTime
 from policies.failures.restarts import RestartTerms
 
 Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
@@ -148,6 +151,18 @@ class DeadLettersConfig(Section):
         return 0 if self.most == 1 else max(1, int(self.most * 1000))
 
 
+class EventTimeConfig(Section):
+    """The watermark of the view ``events`` (see docs/event-time.md).
+
+    Attributes:
+        column: a TIMESTAMP column of ``schema``.
+        lateness_s: how much later than newer events an event may come and still count.
+    """
+
+    column: str = Field(min_length=1)
+    lateness_s: Duration = Field(alias="lateness")
+
+
 def _pauses(value: object) -> object:
     """Read ``5s..5m``, the first pause and the longest; a pause alone stays as long as it is."""
     first, _, most = str(value).partition("..")
@@ -183,16 +198,24 @@ def _has_columns(ddl: str) -> str:
     return ddl
 
 
+def _distinct(tables: dict[str, TableConfig]) -> dict[str, TableConfig]:
+    if len({name.lower() for name in tables}) < len(tables):
+        raise ValueError("two tables have the same name but for letter case, which does not count in SQL; rename one")
+    return tables
+
+
 class QueryConfig(Checked):
     """One query: the source of its events, what is computed, where results go, and the latency target.
 
     ``drift`` says what happens to an event whose fields differ from ``schema`` (see docs/schema-drift.md).
+    ``tables`` are static tables that it reads besides its events (docs/tables.md).
     ``new_epoch`` lets a changed definition of a stateful query discard the old one's state (docs/changing-a-query.md).
     """
 
     CHECKS = (
-        ("_text_findings", ("sql", "function")),
+        ("_text_findings", ("sql", "function", "tables")),
         ("_column_findings", ("schema_ddl", "payload", "order", "source")),
+        ("_event_time_findings", ("schema_ddl", "event_time")),
         ("_protection_findings", ("schema_ddl", "payload")),
         ("_sealed_size_findings", ("payload", "runs")),
         ("_threshold_findings", ("switching", "qos")),
@@ -203,6 +226,8 @@ class QueryConfig(Checked):
     schema_ddl: Annotated[str, AfterValidator(_has_columns)] = Field(alias="schema", min_length=1)
     sql: str | None = None
     function: FunctionName | None = None
+    event_time: EventTimeConfig | None = None
+    tables: Annotated[dict[TableName, TableConfig], AfterValidator(_distinct)] = Field(default={}, max_length=100)
     sink: SinkConfig
     qos: QosConfig
     switching: SwitchingConfig = SwitchingConfig()
@@ -234,12 +259,27 @@ class QueryConfig(Checked):
             tolerance_s=said.tolerance_s,
         )
 
+    @property
+    def watermark(self) -> EventTime | None:
+        """Return ``event_time`` as engine hosts get it."""
+        if self.event_time is None:
+            return None
+        return EventTime(column=self.event_time.column, lateness_ms=round(self.event_time.lateness_s * 1000))
+
     def _text_findings(self) -> list[Finding]:
         if (self.sql is None) == (self.function is None):
             return [Finding(key=("sql",), what="give exactly one of sql and function")]
         if self.sql is not None and not self.sql.strip():
             return [Finding(key=("sql",), what="is empty; write a SELECT over the view events")]
-        return []
+        try:
+            views = {name.lower() for name, _ in statements(self.sql or "SELECT").views}
+        except StatementError as error:
+            return [Finding(key=("sql",), what=str(error))]
+        return [
+            Finding(key=("tables", name), what="is also a view that sql creates; give one of them another name")
+            for name in self.tables
+            if name.lower() in views
+        ]
 
     def _circle_findings(self) -> list[Finding]:
         return circle_findings(self.source, self.sink)
@@ -261,6 +301,15 @@ class QueryConfig(Checked):
             for key, name, kind in wanted
             if (what := _column_problem(columns, name, kind)) is not None
         ]
+
+    def _event_time_findings(self) -> list[Finding]:
+        if self.event_time is None:
+            return []
+        columns, name = top_level_columns(self.schema_ddl), self.event_time.column
+        what = _column_problem(columns, name, "TIMESTAMP")
+        if what is None and columns[name].startswith("TIMESTAMP_NTZ"):
+            what = f'column "{name}" is TIMESTAMP_NTZ, but must be TIMESTAMP: a watermark needs a time with a zone'
+        return [Finding(key=("event_time", "column"), what=what)] if what else []
 
     def _protection_findings(self) -> list[Finding]:
         columns, seen, findings = top_level_columns(self.schema_ddl), dict[str, str](), list[Finding]()

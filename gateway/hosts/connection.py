@@ -45,6 +45,8 @@ class Connection:
 
     Attributes:
         suspects: the queries that may have ended the host, according to the host or to the gateway.
+        tables: the fingerprints of the versions of static tables that the host has.
+        sending_tables: held while a version is sent, so that none is sent twice.
         shared: whether several queries of the private cluster run there, so that none may exhaust its memory.
     """
 
@@ -52,6 +54,8 @@ class Connection:
         self.name = name
         self.link = link
         self.suspects: tuple[str, ...] = ()
+        self.tables = set(link.hello.tables)
+        self.sending_tables = asyncio.Lock()
         self.shared = False
         self._ready = asyncio.Event()
         if link.hello.ready:
@@ -176,6 +180,7 @@ class Connection:
                 if answer is None or answer.done():
                     return
                 if isinstance(message, QueryReady):
+                    self.tables.difference_update(message.removed_tables)
                     answer.set_result(message)
                 else:
                     answer.set_exception(QueryRefusedError(f"{self.name} refuses {message.query}: {message.reason}"))

@@ -122,7 +122,7 @@ class _Judge:
 
     def __call__(self, option: str, name: str) -> Iterator[str]:
         use = self.use(name)
-        predicates = [each for each in self._plan.predicates if name in _columns_of(each)]
+        predicates = [each for each in self._plan.predicates if name in each.columns]
         if self._plan.uses is None:
             yield f"it is not known how its plan uses {name}, which is {_WORDS[option]}"
         elif use.other:
@@ -166,7 +166,3 @@ class _Judge:
 
 
 _WORDS: Mapping[str, str] = {"private": "private", "tokenize": "tokenized", "encrypt": "encrypted"}
-
-
-def _columns_of(predicate: Predicate) -> set[str]:
-    return {*predicate.column[:1], *(name for child in predicate.children for name in _columns_of(child))}

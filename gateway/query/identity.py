@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from engines.query.code import CodeError, former_hash, query_hash
-from infra.messages import OpenQuery
+from infra.messages import EventTime, OpenQuery, StaticTable
 from infra.statefiles import StateError, make_folder, write_atomically
 
 NAME: Final = "query.json"
@@ -24,12 +24,14 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         owner: names the state.
-        code_hash: the hash of SQL, schema and code.
+        code_hash: the hash of SQL, schema, event time, tables and code.
         epoch: counts the gateways that opened it; in a fleet it begins anew, higher, with each owner.
         sql: the definition with which every run in the log was read; empty, like the next two, in state of an older
             version.
         function: the same.
         schema_ddl: the same.
+        event_time: the same.
+        tables: the same.
         state: counts the definitions whose state was discarded; each has its own checkpoint folder.
         begin_seq: where a stateful query of this definition begins.
         place: names this folder, unlike ``owner``, which a fleet's gateways share; empty in state of an older version.
@@ -42,6 +44,8 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     sql: str = ""
     function: str = ""
     schema_ddl: str = ""
+    event_time: EventTime | None = None
+    tables: tuple[StaticTable, ...] = ()
     state: int = 0
     begin_seq: int = 0
     place: str = ""
@@ -56,14 +60,22 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.code_hash in (query_hash(definition), former_hash(definition))
 
     def definition(self, now: OpenQuery) -> OpenQuery | None:
-        """Return the definition of the state, if it was stored and its code is unchanged.
+        """Return the definition of the state, if it was stored, and its code and its tables are there. Blocks.
 
         Args:
             now: the present definition; it says where the code is found.
         """
-        old = msgspec.structs.replace(now, sql=self.sql, function=self.function, schema_ddl=self.schema_ddl)
+        old = msgspec.structs.replace(
+            now,
+            sql=self.sql,
+            function=self.function,
+            schema_ddl=self.schema_ddl,
+            event_time=self.event_time,
+            tables=self.tables,
+        )
         try:
-            return old if self.schema_ddl and self.is_of(old) else None
+            there = bool(self.schema_ddl) and all(Path(table.path).exists() for table in self.tables)
+            return old if there and self.is_of(old) else None
         except CodeError:
             return None
 
@@ -145,6 +157,8 @@ def _save(folder: Path, identity: Identity, definition: OpenQuery, least_epoch: 
         sql=definition.sql,
         function=definition.function,
         schema_ddl=definition.schema_ddl,
+        event_time=definition.event_time,
+        tables=definition.tables,
         place=identity.place or secrets.token_hex(8),
     )
     write_atomically(folder / NAME, msgspec.json.encode(saved))

@@ -14,7 +14,8 @@ import pyarrow as pa
 from engines.query.code import query_hash
 from engines.spark.sparkconf import is_local
 from gateway.config.models import PayloadConfig, QueryConfig, SparkConfig
-from gateway.hosts.connection import Connection, QueryRefusedError
+from gateway.hosts.connection import Connection, Listener, QueryRefusedError
+from gateway.hosts.shipping import TableVersions
 from gateway.query.audit import AuditLog
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.flow.lane import Lane, LaneOwner
@@ -113,8 +114,10 @@ def definition_of(name: str, config: QueryConfig, code_path: str) -> OpenQuery:
         schema_ddl=config.schema_ddl,
         sql=config.sql or "",
         function=config.function or "",
+        event_time=config.watermark,
         code_path=code_path if config.function else "",
         bad_rows_most=config.dead_letters.bad_rows_most,
+        tables=tuple(table.declared(each) for each, table in config.tables.items()),
     )
 
 
@@ -147,7 +150,7 @@ class Opener:
         self._clock = clock
         self._audit = AuditLog(folder / AUDIT)
         self._on_failed = on_failed
-        self.definition = definition_of(name, config, code_path)
+        self.define(definition_of(name, config, code_path))
 
     @property
     def shared(self) -> Path | None:
@@ -157,8 +160,13 @@ class Opener:
     def of(self, definition: OpenQuery) -> Opener:
         """Return an opener of the same query with another definition."""
         other = copy(self)
-        other.definition = definition
+        other.define(definition)
         return other
+
+    def define(self, definition: OpenQuery) -> None:
+        """Open it with this definition from now on, and with the tables that it declares."""
+        self.definition = definition
+        self._tables = TableVersions(definition.query, definition.tables)
 
     async def open_at(
         self, connection: Connection, identity: Identity, *, copied_to: str = "", batch_ends: tuple[int, ...] = ()
@@ -182,6 +190,7 @@ class Opener:
         message = msgspec.structs.replace(
             self.definition,
             epoch=identity.epoch,
+            tables=await self._tables.at(connection),
             code_hash=identity.code_hash,
             max_batch_runs=BATCH_RUNS_MAX,
             checkpoint_dir=self._reachable(checkpoints(self._folder, identity)) if home else copied_to,
@@ -192,7 +201,7 @@ class Opener:
         )
         opening = Opening(connection, self._config.payload, self._on_failed)
         # The listener is set before the answer, so that it misses no message right after it.
-        opening.opened(await connection.open_query(message, opening.on_message, _OPEN_DEADLINE_S))
+        opening.opened(await self._open(connection, message, opening.on_message))
         if not home:
             try:
                 await run_to_end(lambda: self._allow(opening, connection.name, identity.epoch))
@@ -200,6 +209,13 @@ class Opener:
                 await connection.close_query(message.query, message.epoch)
                 raise
         return opening
+
+    async def _open(self, connection: Connection, message: OpenQuery, listener: Listener) -> QueryReady:
+        try:
+            return await connection.open_query(message, listener, _OPEN_DEADLINE_S)
+        except QueryRefusedError:
+            self._tables.forget(connection)
+            raise
 
     def _allow(self, opening: Opening, vm: str, epoch: int) -> None:
         """Prepare what leaves for a VM: the keys, and a line in the audit log. Blocks."""
@@ -232,13 +248,14 @@ class Opener:
             code_hash = await run_to_end(lambda: query_hash(self.definition))
         message = msgspec.structs.replace(
             self.definition,
+            tables=await self._tables.at(connection),
             code_hash=code_hash,
             max_batch_runs=BATCH_RUNS_MAX,
             checkpoint_dir=self._reachable(folder)
             if connection.name == HOME
             else state_folder(self.definition.query, "0"),
         )
-        await connection.open_query(message, lambda *_: None, _OPEN_DEADLINE_S)
+        await self._open(connection, message, lambda *_: None)
         await connection.close_query(message.query, message.epoch)
 
     def _reachable(self, folder: Path) -> str:

@@ -204,8 +204,9 @@ def why_not_finished(name: str, folder: Path) -> str:
     """Return why events that were read with a lost definition cannot be finished."""
     return (
         f"query {name}: its definition changed, events were read that are not in the sink yet, and the old definition "
-        "is not there to finish them (its function's source changed, or an earlier version kept no copy). Restore the "
-        "old one, run until it is drained (spillway run CONFIG --until-drained), and change it then; or remove "
+        "is not there to finish them (its function's source changed, the files of one of its tables are gone, or an "
+        "earlier version kept no copy). Restore the old one, run until it is drained (spillway run CONFIG "
+        "--until-drained), and change it then; or remove "
         f"{folder} and choose an empty sink folder, to begin anew from the source's start"
     )
 

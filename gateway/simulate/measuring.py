@@ -13,17 +13,20 @@ import pyarrow as pa
 
 from engines.query.known import KnownQuery, RefusedError, understand
 from engines.spark.session import build_session, stop_session
+from engines.spark.tablefiles import TABLES
 from engines.streaming.feed import FeedServer
 from engines.timing import Timed, time_batches, time_in_order
 from gateway.config import Config
 from gateway.config.codepath import code_path_for
 from gateway.config.models import FileSourceConfig, QueryConfig
+from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.flow.run import BATCH_RUNS_MAX
 from gateway.simulate.calibration import PAPER_MIPS, Calibration, Measured
 from gateway.sources.base import SourceError
 from gateway.sources.choose import SourceContext, make_source
 from gateway.views.check.checking import opening
 from infra.clock import SystemClock
+from infra.payload.tablefiles import TableError
 
 SIZES = (1, 250, 500, 1000, 2000, 4000)
 RUNS = (1, 4)
@@ -60,7 +63,8 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
         for name in names:
             query = config.queries[name]
             spec = opening(name, query, code_path_for(query.function, config.folder))
-            understood = understand(session, spec)
+            read = read_tables(spec.tables)
+            understood = understand(session, kept_here(spec, read, workdir / TABLES))
             wanted = REPEATS * sum(SIZES) if understood.plan.stateful else max(SIZES)
             events = _events(name, query, understood, workdir, wanted)
 
@@ -78,7 +82,7 @@ def profile(config: Config, names: Sequence[str], tell: Callable[[str], None]) -
                 understood, feeds, events, SIZES, repeats=REPEATS, clock=clock, runs=RUNS if narrow else (1,), tell=told
             )
             measured[name] = fitted(timed, events.nbytes / events.num_rows, BATCH_RUNS_MAX if narrow else 1)
-    except RefusedError as error:
+    except (RefusedError, TableError) as error:
         raise ProfileError(str(error)) from error
     finally:
         feeds.close()

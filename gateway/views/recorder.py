@@ -89,6 +89,8 @@ class Recorder:
             shed=tally.shed,
             late=tally.late_results,
             dead_letters=tally.dead_letters,
+            too_late=tally.too_late,
+            open_groups=tally.open_groups,
             out_of_order=tally.disordered_events,
             latency_ms=_spread(tally.latency),
             delivery_ms=_spread(tally.delivery),
@@ -119,8 +121,19 @@ def tallies_text(tallies: Mapping[str, Tally]) -> str:
     """Return a line for each query: events by lane, results, latency."""
     return "\n".join(
         f"{name}: {dict(tally.events_by_lane)} events by lane, {tally.shed} shed, {tally.results} results, "
-        f"{tally.dead_letters} dead letters, mean latency {tally.latency.mean_s:.2f} s, "
+        f"{tally.dead_letters} dead letters, {tally.too_late} too late, mean latency {tally.latency.mean_s:.2f} s, "
         f"delivered after {tally.delivery.mean_s:.2f} s, "
         f"{tally.sent_bytes} of {tally.raw_bytes} bytes sent"
         for name, tally in tallies.items()
     )
+
+
+def open_groups_texts(tallies: Mapping[str, Tally]) -> list[str]:
+    """Return a line for each query whose results wait for a watermark that does not advance any more."""
+    return [
+        f"query {name}: {tally.open_groups} groups are still open in its state. Append mode delivers a group once the "
+        "watermark has passed it. They stay in the checkpoint, and a later start with more events goes on with them: "
+        "docs/until-drained.md"
+        for name, tally in tallies.items()
+        if tally.open_groups
+    ]

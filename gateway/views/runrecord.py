@@ -67,6 +67,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
         results: result rows released to the sink.
         late: result rows released after later ones, and marked so.
         dead_letters: events and undecodable records without a result, which are kept with their reason.
+        too_late: rows, or groups of rows, that were behind the watermark of a stateful query and dropped.
+        open_groups: rows of state that wait for the watermark; None if that is unknown, or there is none.
         out_of_order: events that were completed after later ones, before they were put in order.
         latency_ms: processing latency over all lanes (completion of a run in its lane minus arrival).
         delivery_ms: release to the sink minus arrival, with the wait for order.
@@ -84,6 +86,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     out_of_order: int = 0
     dead_letters: int = 0
     shed: int = 0
+    too_late: int = 0
+    open_groups: int | None = None
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,6 +85,8 @@ def _query(supervisor: Supervisor, latency_s: float) -> dict[str, object]:
         "mean_latency_s": query.tally.latency.mean_s,
         "median_latency_s": query.tally.latency.quantile_s(0.5),
         "dead_letters": query.dead_letters.count,
+        "too_late": query.tally.too_late,
+        "open_groups": query.tally.open_groups,
         "trouble": supervisor.trouble,
         "codecs": {name: lane.choices for name, lane in query.lanes.items()},
         "runs_in_lanes": {name: lane.open_runs for name, lane in query.lanes.items()},

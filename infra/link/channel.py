@@ -14,7 +14,7 @@ import psutil
 from infra import messages
 from infra.link.frames import MAX_PAYLOAD_BYTES, Buffer, Frame, FrameDecoder, FrameError, encode_frame
 from infra.link.tcp import TcpCounts, tcp_counts
-from infra.messages import AnyMessage, Bye, Completed, Dictionary, Ping, Pong, RunMessage, StateMessage
+from infra.messages import AnyMessage, Bye, Completed, Dictionary, Ping, Pong, RunMessage, StateMessage, TablePart
 from infra.together import await_shared
 
 STREAM_LIMIT_BYTES = 256 << 10
@@ -42,7 +42,8 @@ class Goodbye(LinkLost):
 
 def channel_for(message: AnyMessage) -> messages.ChannelName:
     """Return which of a link's connections carries a message; only bulk goes over ``data``."""
-    return "data" if isinstance(message, RunMessage | Completed | Dictionary | StateMessage) else "control"
+    bulk = RunMessage | Completed | Dictionary | TablePart | StateMessage
+    return "data" if isinstance(message, bulk) else "control"
 
 
 def pong_for(ping: Ping) -> Pong:

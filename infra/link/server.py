@@ -94,6 +94,7 @@ class HostServer:
     Attributes:
         identity: this host's key and certificate.
         ready: whether the warm-up batch is done.
+        tables: the fingerprints of the versions of static tables that this host has.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class HostServer:
         heartbeat_timeout_s: float = 8.0,
     ) -> None:
         self.ready = False
+        self.tables: set[str] = set()
         self.identity = identity
         self._user_data = user_data
         self._runtime = runtime
@@ -365,6 +367,7 @@ class HostServer:
             runtime=self._runtime,
             ready=self.ready,
             reclaimed_in_s=reclaimed_in_s,
+            tables=tuple(sorted(self.tables)),
         )
 
     def _begin(self, order: int, session: str, pair: ChannelPair) -> None:

@@ -11,10 +11,12 @@ from infra.messages.base import PROTOCOL as PROTOCOL
 from infra.messages.base import ChannelName as ChannelName
 from infra.messages.base import Message as Message
 from infra.messages.queries import CloseQuery as CloseQuery
+from infra.messages.queries import EventTime as EventTime
 from infra.messages.queries import OpenQuery as OpenQuery
 from infra.messages.queries import QueryFailed as QueryFailed
 from infra.messages.queries import QueryReady as QueryReady
 from infra.messages.queries import QueryRefused as QueryRefused
+from infra.messages.queries import TablePart as TablePart
 from infra.messages.runs import CommittedMessage as CommittedMessage
 from infra.messages.runs import Completed as Completed
 from infra.messages.runs import Credit as Credit
@@ -52,6 +54,7 @@ from infra.queryplan import ColumnUse as ColumnUse
 from infra.queryplan import Predicate as Predicate
 from infra.queryplan import PredicateOp as PredicateOp
 from infra.queryplan import QueryPlan as QueryPlan
+from infra.queryplan import StaticTable as StaticTable
 from infra.queryplan import SwitchClass as SwitchClass
 
 AnyMessage = (
@@ -67,6 +70,7 @@ AnyMessage = (
     | RenewGrant
     | Renewed
     | OpenQuery
+    | TablePart
     | QueryReady
     | QueryRefused
     | QueryFailed

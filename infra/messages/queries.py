@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from infra.messages.base import Message
-from infra.queryplan import QueryPlan
+from infra.queryplan import QueryPlan, StaticTable
+
+
+class EventTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The column that holds the event time, and how many ms later than newer events an event may come."""
+
+    column: str
+    lateness_ms: int
 
 
 class OpenQuery(Message, frozen=True, kw_only=True):
@@ -17,6 +26,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         schema_ddl: the input's schema as Spark DDL.
         sql: SQL over the view ``events``; or
         function: ``package.module:name``, DataFrame -> DataFrame.
+        event_time: the watermark of the view ``events``; None: the query sets its own, or needs none.
         code_path: the user's folder, put on the module path for ``function``; or empty.
         code_hash: sha256 of the query as the gateway knows it (see ``engines.query.code``); a host that computes
             another hash refuses.
@@ -30,6 +40,8 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         bad_rows_most: the query is broken as soon as more of 1,000 consecutive rows fail; 0: never.
         shares_host: other queries run on the host: this one ends there as soon as it exhausts the host's memory.
         analyse_only: only plan and schemas are wanted; no query is started.
+        tables: what it reads besides the events; their versions arrive as ``TablePart`` before or after this message.
+        tables_path: the folder of the versions; the host fills it in.
     """
 
     query: str
@@ -37,6 +49,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     schema_ddl: str
     sql: str = ""
     function: str = ""
+    event_time: EventTime | None = None
     code_path: str = ""
     code_hash: str = ""
     checkpoint_dir: str = ""
@@ -47,6 +60,24 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     bad_rows_most: int = 0
     shares_host: bool = False
     analyse_only: bool = False
+    tables: tuple[StaticTable, ...] = ()
+    tables_path: str = ""
+
+
+class TablePart(Message, frozen=True, kw_only=True):
+    """A part of a version of a static table (the payload); the parts follow each other on the data channel.
+
+    Attributes:
+        fingerprint: of the version.
+        offset: where the part begins.
+        packed_bytes: the length of all parts together.
+        raw_bytes: the length when it is unpacked.
+    """
+
+    fingerprint: str
+    offset: int
+    packed_bytes: int
+    raw_bytes: int
 
 
 class QueryReady(Message, frozen=True, kw_only=True):
@@ -60,6 +91,7 @@ class QueryReady(Message, frozen=True, kw_only=True):
         resume_seq: for a stateful query, the next seq after its checkpoint; else 0.
         resume_end_seq: for a stateful query whose last micro-batch was planned but not committed, the end (exclusive)
             of that batch, which will run again with exactly these limits; else equal to ``resume_seq``.
+        removed_tables: the versions of static tables that the host has removed, since no query reads them any more.
     """
 
     query: str
@@ -70,6 +102,7 @@ class QueryReady(Message, frozen=True, kw_only=True):
     credit_bytes: int
     resume_seq: int = 0
     resume_end_seq: int = 0
+    removed_tables: tuple[str, ...] = ()
 
 
 class QueryRefused(Message, frozen=True, kw_only=True):

@@ -45,7 +45,9 @@ class IsolatingMessage(Message, frozen=True, kw_only=True, tag="Isolating"):
 class Completed(Message, frozen=True, kw_only=True):
     """The answer to a run, or for a stateful query to a contiguous range of runs; the payload is the encoded results.
 
-    ``batch_id`` numbers the host's micro-batches; ``batch_s`` is how long the micro-batch took.
+    ``batch_id`` numbers the host's micro-batches; ``batch_s`` is how long the micro-batch took. Of a stateful query,
+    ``too_late`` rows (in an aggregation: groups) were behind the watermark and dropped, and with a watermark
+    ``open_groups`` rows of state wait for it.
     """
 
     query: str
@@ -57,6 +59,8 @@ class Completed(Message, frozen=True, kw_only=True):
     batch_id: int
     batch_s: float
     poison: tuple[Poison, ...] = ()
+    too_late: int = 0
+    open_groups: int | None = None
 
 
 class CommittedMessage(Message, frozen=True, kw_only=True, tag="Committed"):

@@ -23,6 +23,7 @@ class HostHello(Message, frozen=True, kw_only=True):
         runtime: the versions and settings that it runs with.
         ready: whether its warm-up batch is done.
         reclaimed_in_s: the provider reclaims its VM in this many seconds; None: not announced.
+        tables: the fingerprints of the versions of static tables that it has.
     """
 
     host: str
@@ -30,6 +31,7 @@ class HostHello(Message, frozen=True, kw_only=True):
     runtime: Runtime
     ready: bool
     reclaimed_in_s: float | None = None
+    tables: tuple[str, ...] = ()
 
 
 class HostReady(Message, frozen=True, kw_only=True):

@@ -108,6 +108,21 @@ def test_who_can_continue_it(source: dict[str, Any], sink: dict[str, Any], state
 
 
 @pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (
+            plan(switch_class="whole", switchable=False, reason="it aggregates"),
+            "at: an event may come up to 10s later than newer ones before its windows are closed",
+        ),
+        (plan(), "at, which changes nothing: each event is processed alone"),
+    ],
+)
+def test_the_event_time_is_shown(found: QueryPlan, says: str) -> None:
+    said = query(schema="id STRING, at TIMESTAMP", event_time={"column": "at", "lateness": "10s"})
+    assert dict(checking.explain(said, checking.Analysed(plan=found), 1, SparkConfig()))["event time"] == says
+
+
+@pytest.mark.parametrize(
     ("other", "says"),
     [
         ({"prefix": "in"}, "other (s3://mails/in): each query processes every object below its own prefix. Remove"),

@@ -68,6 +68,7 @@ def problems(path: Path, environ: dict[str, str] | None = None) -> list[tuple[in
         (("schema: id STRING", "schema: id"), 18, "queries.second.schema", "name TYPE"),
         (("    sql: SELECT id FROM events\n", ""), 10, "queries.first.sql", "exactly one"),
         (("sql: SELECT id FROM events", "sql: ' '"), 13, "queries.first.sql", "empty"),
+        (("SELECT id FROM events", "SELECT 1; SELECT 2"), 13, "queries.first.sql", "statement 1 is a query, but only"),
         (("running:running", "running.running"), 19, "queries.second.function", "package.module:name"),
         ((QOS, "qos: {latency: 0s}"), 15, "queries.first.qos.latency", "greater than 0"),
         ((QOS, "qos: {latency: 2s, statistic: p99}"), 15, "queries.first.qos.statistic", 'did you mean "p95"'),
@@ -120,6 +121,11 @@ def test_a_mistake_is_answered_with_line_and_remedy(
         ("policy: {type: cpu, stop_below: 80%}", "policy.stop_below", "must be below start_above"),
         ("policy: {type: static}", "policy.vms", "is missing"),
         ("policy: {type: static, vms: 3}", "policy.vms", "more than cloud.max_vms"),
+        ("event_time: {column: snt, lateness: 10s}", "event_time.column", '"snt" is not a column of schema; its'),
+        ("event_time: {column: body, lateness: 10s}", "event_time.column", 'column "body" is STRING, but must be'),
+        ("event_time: {column: sent, lateness: -10s}", "event_time.lateness", '"-10s" is not a duration; write a'),
+        ("event_time: {column: sent, lateness: 10}", "event_time.lateness", "10 is not a duration; write a number"),
+        ("event_time: {column: sent}", "event_time.lateness", "is missing"),
         ("runs: {max_events: 0}", "runs.max_events", "greater than or equal to 1"),
         ("qso: {latency: 1s}", "qso", "unknown key"),
     ],
@@ -136,6 +142,13 @@ def test_runs_that_no_link_carries_once_they_are_sealed_are_answered(write: Writ
     assert (line, key) == (17, "queries.first.runs")
     assert "a link carries 67108864 at a time: lower max_bytes" in says
     assert load(write((QOS, f"{QOS}\n    {more.replace('encrypt', 'private')}")), {}).queries["first"].runs.max_events
+
+
+def test_an_event_time_without_a_zone_is_answered(write: Write) -> None:
+    zoneless = ("sent TIMESTAMP", "sent TIMESTAMP_NTZ")
+    ((line, key, says),) = problems(write(zoneless, (QOS, f"{QOS}\n    event_time: {{column: sent, lateness: 10s}}")))
+    assert (line, key) == (16, "queries.first.event_time.column")
+    assert 'column "sent" is TIMESTAMP_NTZ, but must be TIMESTAMP: a watermark needs a time with a zone' in says
 
 
 def test_order_off_and_an_upstream_do_not_go_together(write: Write) -> None:
@@ -220,8 +233,8 @@ def test_a_variable_that_is_missing_is_one_problem_and_not_two(write: Write) -> 
 
 def test_a_variable_cannot_smuggle_structure_in(write: Write) -> None:
     path = write(("sql: SELECT id FROM events", "sql: ${SQL}"))
-    config = load(path, {"SQL": "x\n    qos: {latency: 9s}"})
-    assert config.queries["first"].sql == "x\n    qos: {latency: 9s}"
+    config = load(path, {"SQL": "FROM x\n    qos: {latency: 9s}"})
+    assert config.queries["first"].sql == "FROM x\n    qos: {latency: 9s}"
     assert config.queries["first"].qos.latency_s == 2.0
 
 
@@ -486,3 +499,40 @@ def test_queries_with_a_mistake_can_be_left_out(tmp_path: Path) -> None:
     (tmp_path / "mail.jsonl.gz").touch()
     environ = {"SPILLWAY_MAIL": str(tmp_path / "mail.jsonl.gz")}
     assert set(load(example, environ, without={"email-metrics", "none-such"}).queries) == {"email-processor"}
+
+
+TABLE = "    tables: {{{name}: {{path: {path}, format: {said}}}}}\n    sql: SELECT id FROM events"
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "said", "key", "says"),
+    [
+        ("c", "empty", "csv", "c.schema", "is missing; give the columns of the csv files"),
+        ("c", "empty", "parquet, schema: id INT", "c.schema", "Parquet files name their columns"),
+        ("c", "empty", "'json', schema: id INT, header: true", "c.header", "is for csv"),
+        ("c", "gone.csv", "csv, schema: id INT", "c.path", "gone.csv does not exist"),
+        ("c", "empty", "orc", "c.format", "is not one of csv, parquet, json"),
+        ("Events", "empty", "parquet", "Events", "is the view of the stream"),
+        ("a-b", "empty", "parquet", "a-b", "letters, digits and underscores"),
+        ("c: {path: empty, format: parquet}, C", "empty", "parquet", "", "but for letter case"),
+    ],
+)
+def test_mistakes_in_tables(write: Write, name: str, path: str, said: str, key: str, says: str) -> None:
+    text = TABLE.format(name=name, path=path, said=said)
+    ((_, found, what),) = problems(write(("    sql: SELECT id FROM events", text)))
+    assert found.startswith(f"queries.first.tables{'.' if key else ''}{key}")
+    assert says in what
+
+
+def test_a_view_of_the_sql_may_not_have_the_name_of_a_table(write: Write) -> None:
+    text = TABLE.format(name="c", path="empty", said="parquet")
+    text = text.replace("SELECT id FROM events", "CREATE TEMP VIEW C AS SELECT 1; SELECT id FROM events")
+    ((_, found, what),) = problems(write(("    sql: SELECT id FROM events", text)))
+    assert found == "queries.first.tables.c"
+    assert "is also a view that sql creates" in what
+
+
+def test_tables_start_at_the_folder_of_the_config(write: Write) -> None:
+    text = TABLE.format(name="c", path="empty", said="parquet")
+    path = write(("    sql: SELECT id FROM events", text))
+    assert load(path, {}).queries["first"].tables["c"].path == path.parent.absolute() / "empty"

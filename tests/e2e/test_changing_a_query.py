@@ -69,19 +69,25 @@ def test_a_changed_where_goes_on_at_the_next_event_after_a_kill_and_then_a_new_p
 def test_a_stateful_query_gives_its_state_up_only_if_told(tmp_path: Path, state_dir: Path) -> None:
     minutes = (
         "SELECT window(sent, '1 minute').start AS minute, count(*) AS n, '{}' AS by FROM events "
-        "WATERMARK sent DELAY OF INTERVAL 0 SECONDS GROUP BY window(sent, '1 minute')"
+        "GROUP BY window(sent, '1 minute')"
     )
+    timed: dict[str, Any] = {"event_time": {"column": "sent", "lateness": "0s"}}
     path = write(tmp_path / "in.jsonl", range(KEPT_S))
-    gateway(tmp_path, state_dir, "counted", path, minutes.format("old")).run_until_drained()
-    before = Gateway.rows(gateway(tmp_path, state_dir, "counted", path, minutes.format("old")), "counted")
+    first = gateway(tmp_path, state_dir, "counted", path, minutes.format("old"), **timed)
+    first.run_until_drained()
+    before = first.rows("counted")
+    still_open = KEPT_S // 60 - len(before)
+    assert (first.totals()["open_groups"], first.totals()["too_late"]) == (still_open, 0)
+    assert f"query counted: {still_open} groups are still open in its state" in first.tail()
 
-    refused = gateway(tmp_path, state_dir, "counted", path, minutes.format("new"))
+    less_late = {"event_time": {"column": "sent", "lateness": "1s"}}
+    refused = gateway(tmp_path, state_dir, "counted", path, minutes.format("old"), **less_late)
     refused.start("--until-drained")
     assert refused.wait() != 0
     assert "new_epoch: true" in refused.tail()
 
     write(path, range(2 * KEPT_S))
-    said: dict[str, Any] = {"new_epoch": True, "runs": {"max_events": 100}}
+    said: dict[str, Any] = {**timed, "new_epoch": True, "runs": {"max_events": 100}}
     told = gateway(tmp_path, state_dir, "counted", path, minutes.format("new"), **said)
     told.run_until_drained()
     assert identity(state_dir, "counted").begin_seq == KEPT_S

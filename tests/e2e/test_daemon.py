@@ -51,17 +51,34 @@ def test_memory_is_bounded_when_the_source_is_much_faster_than_the_engines(
     assert peak_bytes < MEMORY_MAX_BYTES
 
 
-def test_a_whole_query_moves_and_parquet_holds_its_rows(tmp_path: Path, state_dir: Path, mails: list[Mail]) -> None:
+def write_teams(path: Path, mails: list[Mail], suffix: str) -> dict[str, str]:
+    """Write the teams of every other sender as a table, and return them."""
+    teams = {sender: f"team {len(sender)}{suffix}" for sender in sorted({mail.sender for mail in mails})[::2]}
+    path.write_text("".join(json.dumps({"sender": sender, "team": team}) + "\n" for sender, team in teams.items()))
+    return teams
+
+
+def test_a_whole_query_moves_with_the_version_of_its_table_and_parquet_holds_its_rows(
+    tmp_path: Path, state_dir: Path, mails: list[Mail]
+) -> None:
     write_mail(tmp_path / "mail.jsonl", mails)
+    table = tmp_path / "teams.jsonl"
+    teams = write_teams(table, mails, "")
     query = email_query(
         tmp_path, tmp_path / "mail.jsonl", "moved", replay={"rate": "200/s"}, switching={**EAGER, "mode": "query"}
     )
     query["sink"]["format"] = "parquet"
+    query["sql"] = "SELECT message_id, team FROM events LEFT JOIN teams USING (sender)"
+    query["tables"] = {"teams": {"path": str(table), "format": "json", "schema": "sender STRING, team STRING"}}
     gateway = Gateway(tmp_path, state_dir, {"moved": query})
-    gateway.run_until_drained()
+    gateway.start("--until-drained")
+    until(lambda: bool(gateway.parts("moved")), "the first results")
+    # Home has read the table. The VM must get the same version, although the file is another one now.
+    write_teams(table, mails, ", changed")
+    assert gateway.wait() == 0, gateway.tail()
     folder = tmp_path / "out" / "moved"
     rows = [row for part in gateway.parts("moved") for row in pq.read_table(folder / str(part)).to_pylist()]
-    assert rows == expected_rows(mails)
+    assert rows == [{"message_id": mail.message_id, "team": teams.get(mail.sender)} for mail in mails]
     assert max(slot["share"] for slot in json.loads(gateway.report.read_text())["slots"]) == 1.0
 
 

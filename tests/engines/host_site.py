@@ -90,6 +90,10 @@ class Gateway:
 
     async def open(self, spec: OpenQuery) -> OpenedHere:
         await self.link.send(spec)
+        return await self.opened(spec)
+
+    async def opened(self, spec: OpenQuery) -> OpenedHere:
+        """Return a query that the host was asked to open, once it is open."""
         ready, _ = await self.expect(QueryReady | QueryRefused)  # type: ignore[arg-type]
         assert isinstance(ready, QueryReady), ready
         return OpenedHere(self, spec, ready)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from engines.query import code
 from engines.query.code import CodeError, check, load, query_hash
-from infra.messages import OpenQuery
+from infra.messages import EventTime, OpenQuery, StaticTable
 
 
 def query(folder: Path, function: str = "mine:f") -> OpenQuery:
@@ -35,8 +35,11 @@ def test_the_hash_changes_with_everything_that_makes_the_query(tmp_path: Path) -
         query_hash(replace(base, function="mine:g")),
         query_hash(replace(base, function="", sql="SELECT a FROM events")),
         query_hash(replace(base, function="", sql="SELECT a + 1 FROM events")),
+        query_hash(replace(base, event_time=EventTime(column="at", lateness_ms=10))),
+        query_hash(replace(base, event_time=EventTime(column="at", lateness_ms=11))),
+        query_hash(replace(base, event_time=EventTime(column="on", lateness_ms=10))),
     }
-    assert len(hashes) == 5
+    assert len(hashes) == 8
     assert query_hash(replace(base, function="", sql="select a -- one\n FROM events")) in hashes
     assert query_hash(base) == query_hash(replace(base, query="other", epoch=7, max_batch_runs=1, result_codec="zstd"))
     (tmp_path / "mine.py").write_text("def f(events): return None\n")
@@ -109,3 +112,16 @@ def test_spillways_own_queries_are_hashed_by_their_package_alone() -> None:
     names = [name for name, _ in code.sources("engines.email.running", "")]
     assert "email/running.py" in names
     assert all(name.startswith("email/") for name in names)
+
+
+def test_a_table_counts_by_its_declaration_and_not_by_its_content() -> None:
+    plain = OpenQuery(query="q", epoch=1, schema_ddl="a INT", sql="SELECT a FROM events")
+    table = StaticTable(name="t", format="csv", schema_ddl="a INT, b STRING")
+    with_table = replace(plain, tables=(table,))
+    same = [replace(table, fingerprint="1" * 64), replace(table, schema_ddl="a INT,b  STRING")]
+    assert {query_hash(replace(plain, tables=(each,))) for each in same} == {query_hash(with_table)}
+    others = [replace(table, name="u"), replace(table, header=True), replace(table, schema_ddl="a INT, b INT")]
+    hashes = {query_hash(replace(plain, tables=(each,))) for each in [table, *others]}
+    assert len(hashes | {query_hash(plain)}) == 5
+    other = replace(table, name="u")
+    assert query_hash(replace(plain, tables=(table, other))) == query_hash(replace(plain, tables=(other, table)))

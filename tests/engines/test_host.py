@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
 from engines.query.code import query_hash
-from infra.messages import CommittedMessage, Completed, OpenQuery, QueryFailed, QueryRefused, Shutdown
+from infra.messages import (
+    CommittedMessage,
+    Completed,
+    OpenQuery,
+    QueryFailed,
+    QueryRefused,
+    Shutdown,
+    StaticTable,
+    TablePart,
+)
+from infra.payload.tablefiles import PackedTable, pack
 from tests.engines.host_site import DEADLINE_S, Gateway, HostProcess, host_process
 
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]
@@ -43,6 +56,78 @@ def rows(first: int, count: int) -> list[dict[str, object]]:
 
 def one_name(first: int, count: int) -> list[dict[str, object]]:
     return [{"id": number, "name": "n"} for number in range(first, first + count)]
+
+
+async def sent(gateway: Gateway, packed: PackedTable, part_bytes: int) -> None:
+    for offset in range(0, len(packed.packed), part_bytes):
+        part = TablePart(
+            fingerprint=packed.fingerprint,
+            offset=offset,
+            packed_bytes=len(packed.packed),
+            raw_bytes=packed.raw_bytes,
+        )
+        await gateway.link.send(part, packed.packed[offset : offset + part_bytes])
+
+
+async def test_a_table_is_sent_in_parts_and_joined_in_its_version(host: HostProcess, tmp_path: Path) -> None:
+    names: dict[int, str | None] = {number: f"Ann {number}" for number in range(0, 400, 3)}
+    file = tmp_path / "customers.csv"
+    earlier = ""
+    for sql, suffix in [("SELECT id, customer FROM events LEFT JOIN customers USING (id)", ""), ("", "'s")]:
+        file.write_text("id,customer\n" + "".join(f"{number},{name}{suffix}\n" for number, name in names.items()))
+        packed = pack(file)
+        table = StaticTable(
+            name="customers",
+            format="csv",
+            schema_ddl="id BIGINT, customer STRING",
+            header=True,
+            fingerprint=packed.fingerprint,
+        )
+        spec = replace(UPPER, query="named", sql=sql, tables=(table,), epoch=2 if suffix else 1)
+        if not sql:
+            spec = replace(spec, function="user_functions:with_customers", code_path=USER)
+        async with host.gateway() as gateway:
+            assert packed.fingerprint not in gateway.link.hello.tables
+            assert not earlier or earlier in gateway.link.hello.tables
+            await gateway.link.send(spec)
+            await sent(gateway, packed, 100)
+            query = await gateway.opened(spec)
+            plan = query.ready.plan
+            assert (plan.switch_class, plan.switchable, plan.narrow, plan.reason) == ("stateless", True, True, "")
+            await query.send(0, rows(0, 400))
+            ((_, batch),) = await query.completed(1)
+            found = {row["id"]: row["customer"] for row in batch.to_pylist()}
+            assert found == {number: f"{names[number]}{suffix}" if number in names else None for number in range(400)}
+            assert query.ready.removed_tables == ((earlier,) if earlier else ())
+        async with host.gateway() as gateway:
+            assert packed.fingerprint in gateway.link.hello.tables
+            assert earlier not in gateway.link.hello.tables
+            await gateway.open(replace(spec, epoch=spec.epoch + 10))
+        earlier = packed.fingerprint
+
+
+async def test_a_damaged_table_refuses_the_query(host: HostProcess, tmp_path: Path) -> None:
+    file = tmp_path / "customers.csv"
+    file.write_text("1,Ann\n")
+    packed = pack(file)
+    other = dataclasses.replace(packed, fingerprint="0" * 64)
+    table = StaticTable(name="customers", format="csv", schema_ddl="id BIGINT, c STRING", fingerprint="0" * 64)
+    async with host.gateway() as gateway:
+        await sent(gateway, other, 1 << 20)
+        await gateway.link.send(replace(UPPER, query="damaged", tables=(table,)))
+        refused, _ = await gateway.expect(QueryRefused)
+        assert "table customers: the table 000000000000 arrived damaged" in refused.reason
+
+
+async def test_a_file_that_is_not_declared_is_joined_at_home(host: HostProcess, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 3], "customer": ["Ann", "Bea"]}), tmp_path / "customers.parquet")
+    sql = f"SELECT id, customer FROM events JOIN parquet.`{tmp_path}/customers.parquet` USING (id)"
+    async with host.gateway() as gateway:
+        query = await gateway.open(replace(UPPER, query="undeclared", sql=sql))
+        assert (query.ready.plan.switch_class, query.ready.plan.stateful) == ("whole", False)
+        await query.send(5, rows(0, 4))
+        ((_, batch),) = await query.completed(1)
+        assert batch.to_pylist() == [{"id": 1, "customer": "Ann"}, {"id": 3, "customer": "Bea"}]
 
 
 async def test_runs_come_back_named_and_their_credit_too(host: HostProcess) -> None:

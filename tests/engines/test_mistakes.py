@@ -7,15 +7,17 @@ from pyspark.sql import SparkSession
 
 from engines.query.known import RefusedError, understand
 from engines.streamable import check_streams
-from infra.messages import OpenQuery
+from infra.messages import EventTime, OpenQuery
 
 DDL = "id BIGINT, sender STRING, sent TIMESTAMP"
 COLUMNS = "its columns are id, sender, sent"
 
+FEW = "CREATE TEMP VIEW few AS SELECT id AS number, sender FROM events"
 
-def refused(spark: SparkSession, sql: str) -> str:
+
+def refused(spark: SparkSession, sql: str, event_time: EventTime | None = None) -> str:
     with pytest.raises(RefusedError) as caught:
-        check_streams(understand(spark, OpenQuery(query="q", epoch=0, schema_ddl=DDL, sql=sql)))
+        check_streams(understand(spark, OpenQuery(query="q", epoch=0, schema_ddl=DDL, sql=sql, event_time=event_time)))
     return str(caught.value)
 
 
@@ -43,6 +45,17 @@ def refused(spark: SparkSession, sql: str) -> str:
             'query q: there is no table or view "event": the query\'s events are in the view "events"; write "events"',
         ),
         (
+            f"{FEW}; SELECT sendr FROM few",
+            'query q: statement 2: there is no column "sendr" where it is used; there is "sender", "number"',
+        ),
+        (
+            f"{FEW}; CREATE TEMP VIEW more AS SELECT * FROM fews; SELECT 1",
+            (
+                'query q: statement 2 (view more): there is no table or view "fews": the query\'s events are in the '
+                'view "events"; write "few"'
+            ),
+        ),
+        (
             "SELECT id FROM customers",
             'query q: there is no table or view "customers": the query\'s events are in the view "events"',
         ),
@@ -67,6 +80,22 @@ def test_what_cannot_run_over_a_stream_is_said_without_starting_it(spark: SparkS
     assert says in refused(spark, sql)
 
 
+SENT = EventTime(column="sent", lateness_ms=10_000)
+
+
+def test_two_watermarks_are_refused(spark: SparkSession) -> None:
+    sql = (
+        "SELECT window(sent, '1 minute') AS minute, count(*) AS n FROM events "
+        "WATERMARK sent DELAY OF INTERVAL 10 MINUTES GROUP BY window(sent, '1 minute')"
+    )
+    assert "event_time sets the watermark of the view events, and its sql" in refused(spark, sql, SENT)
+
+
+def test_an_event_time_that_is_no_timestamp_of_the_schema_is_refused(spark: SparkSession) -> None:
+    says = "query q: event_time: the schema has no TIMESTAMP column 'sender'; its columns are id, sender, sent"
+    assert refused(spark, "SELECT id FROM events", EventTime(column="sender", lateness_ms=0)) == says
+
+
 def test_what_the_advice_says_runs(spark: SparkSession) -> None:
     sql = (
         "SELECT window(sent, '1 minute') AS minute, count(*) AS n FROM events "
@@ -75,3 +104,5 @@ def test_what_the_advice_says_runs(spark: SparkSession) -> None:
     understood = understand(spark, OpenQuery(query="q", epoch=0, schema_ddl=DDL, sql=sql))
     check_streams(understood)
     assert understood.plan.switch_class == "whole"
+    unmarked = "SELECT window(sent, '1 minute') AS minute, count(*) AS n FROM events GROUP BY window(sent, '1 minute')"
+    check_streams(understand(spark, OpenQuery(query="q", epoch=0, schema_ddl=DDL, sql=unmarked, event_time=SENT)))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
@@ -248,6 +251,89 @@ def test_answers_that_vary_from_place_to_place_are_not_split(analysed: Analysed,
     assert named in found.reason
 
 
+class Files:
+    """A folder with one CSV file and one Parquet file, and a saved table of the catalog."""
+
+    def __init__(self, folder: Path) -> None:
+        self.csv, self.parquet = folder / "customers.csv", folder / "customers.parquet"
+        self.csv.write_text("n,name\n1,Ann\n")
+        pq.write_table(pa.table({"n": [1], "name": ["Ann"]}), self.parquet)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files(tmp_path_factory.mktemp("static"))
+
+
+def from_csv(events: DataFrame, files: Files) -> DataFrame:
+    static = events.sparkSession.read.csv(str(files.csv), header=True, schema="n INT, name STRING")
+    return events.join(F.broadcast(static), "n").select("id", "name")
+
+
+def from_parquet(events: DataFrame, files: Files) -> DataFrame:
+    return events.sparkSession.sql(f"SELECT id FROM events JOIN parquet.`{files.parquet}` USING (n)")
+
+
+def from_a_view(events: DataFrame, files: Files) -> DataFrame:
+    events.sparkSession.sql(f"CREATE OR REPLACE TEMPORARY VIEW c USING csv OPTIONS (path '{files.csv}', header true)")
+    return events.sparkSession.sql("WITH b AS (SELECT name FROM c) SELECT id FROM events WHERE id IN (SELECT * FROM b)")
+
+
+def from_a_subquery(events: DataFrame, files: Files) -> DataFrame:
+    inner = f"SELECT name FROM parquet.`{files.parquet}` p WHERE p.n = events.n"
+    return events.sparkSession.sql(f"SELECT id FROM events WHERE NOT EXISTS ({inner})")
+
+
+def from_an_rdd(events: DataFrame, files: Files) -> DataFrame:
+    lines = events.sparkSession.sparkContext.textFile(str(files.csv)).map(lambda line: (line,))
+    return events.join(F.broadcast(lines.toDF("id STRING")), "id").select("id")
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        (from_csv, "customers.csv"),
+        (from_parquet, "customers.parquet"),
+        (from_a_view, "customers.csv"),
+        (from_a_subquery, "customers.parquet"),
+        (from_an_rdd, "an RDD"),
+    ],
+)
+def test_a_query_that_reads_more_than_its_events_stays_at_home(
+    analysed: Analysed, files: Files, query: Callable[[DataFrame, Files], DataFrame], named: str
+) -> None:
+    found = analysed(lambda events: query(events, files))
+    assert (found.switch_class, found.switchable, found.stateful) == ("whole", False, False)
+    assert re.fullmatch(f"it reads .*{re.escape(named)}, not declared in tables: .*", found.reason)
+
+
+def test_state_over_what_is_read_besides_has_no_keys(analysed: Analysed, files: Files) -> None:
+    counted = analysed(lambda events: from_csv(events, files).groupBy("name").count())
+    assert (counted.switch_class, counted.switchable, counted.stateful) == ("whole", False, True)
+    assert "reads more than the view events" in counted.reason
+
+
 def test_equal_queries_have_equal_plans(analysed: Analysed) -> None:
     sql = "SELECT id FROM events WHERE n IN (9,8,7,6,5,4,3,2,1,0,11,12) AND meta.b = 'x'"
     assert analysed(sql) == analysed(sql)
+
+
+def test_a_watermark_needs_the_event_time_of_all_rows_that_other_conditions_admit(analysed: Analysed) -> None:
+    sql = "SELECT id, count(*) FROM events WHERE n = 1 AND (sent IS NULL OR ok) GROUP BY id"
+    plain = analysed(sql)
+    timed = plan.with_event_time(plain, "sent", schemas.arrow_of(analysed.columns))
+    assert needed(timed) == {name: ALL[name] for name in ("id", "n", "ok", "sent")}
+    assert [each for each in plain.predicates if each.op == "or"], "without a watermark the gateway may evaluate it"
+    assert timed.predicates == (is_("not_null", "n"), is_("eq", "n", 1))
+    uses = {use.column: use.other for use in timed.uses or ()}
+    assert uses["sent"] == "the watermark is computed from it"
+    assert uses["ok"] == "a condition reads it together with sent"
+    unused = plan.with_event_time(
+        analysed("SELECT meta.a, count(*) FROM events GROUP BY 1"), "sent", schemas.arrow_of(analysed.columns)
+    )
+    assert needed(unused) == {"sent": ALL["sent"], "meta": "struct<a: int32>"}
+
+
+def test_a_plan_that_cannot_be_read_stays_unread_with_a_watermark(analysed: Analysed) -> None:
+    found = plan.unreadable("why")
+    assert plan.with_event_time(found, "sent", schemas.arrow_of(analysed.columns)) == found

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from engines.query.sqltext import ddl_tokens, sql_tokens
+from engines.query.sqltext import StatementError, ddl_tokens, sql_tokens, statements
 
 SAME = [
     ("SELECT a FROM events", "select  A\n\tfrom EVENTS"),
@@ -101,3 +101,87 @@ def test_texts_with_the_same_tokens_are_one_query_to_spark(
         return
     first, second = parsed(spark, one), parsed(spark, two)
     assert first is None or second is None or first == second
+
+
+@pytest.mark.parametrize(
+    ("sql", "views", "query"),
+    [
+        ("SELECT a FROM events", [], "SELECT a FROM events"),
+        (" ; -- nothing\n; SELECT ';' -- a; b\nFROM events; ; /* end; */", [], "SELECT ';' -- a; b\nFROM events"),
+        ("(SELECT 1) UNION (SELECT 2)", [], "(SELECT 1) UNION (SELECT 2)"),
+        ("TABLE events", [], "TABLE events"),
+        (
+            "CREATE TEMP VIEW few AS SELECT 'a;b' AS `c;d` FROM events; FROM few",
+            [("few", "CREATE OR REPLACE TEMPORARY VIEW few AS SELECT 'a;b' AS `c;d` FROM events")],
+            "FROM few",
+        ),
+        (
+            (
+                "create or replace temporary view `my ``few` (x, y AS z) comment 'AS' as with a as (select 1) table a;"
+                "/* the rest; */ create temp view more as values (1);\nselect 1;"
+            ),
+            [
+                (
+                    "my `few",
+                    (
+                        "CREATE OR REPLACE TEMPORARY VIEW `my ``few` (x, y AS z) comment 'AS' as "
+                        "with a as (select 1) table a"
+                    ),
+                ),
+                ("more", "CREATE OR REPLACE TEMPORARY VIEW more as values (1)"),
+            ],
+            "select 1",
+        ),
+    ],
+)
+def test_a_text_has_views_and_then_a_query(sql: str, views: list[tuple[str, str]], query: str) -> None:
+    found = statements(sql)
+    assert (list(found.views), found.query.strip()) == (views, query)
+
+
+VIEW = "CREATE TEMPORARY VIEW few AS SELECT 1"
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        (";", "there is no statement: write a SELECT over the view events"),
+        ("-- SELECT 1", "there is no statement"),
+        (VIEW, "it creates a view and is the last one: add the SELECT that gives the results"),
+        (f"{VIEW}; CREATE TEMP VIEW more AS SELECT 2;", "statement 2 creates a view and is the last one"),
+        ("SELECT 1; SELECT 2", "statement 1 is a query, but only the last statement gives the results: write CREATE"),
+        ("DROP TABLE t", "it begins with DROP: only CREATE TEMPORARY VIEW name AS SELECT … and, at the end, one"),
+        ("SET a = b; SELECT 1", "statement 1 begins with SET: only"),
+        (f"{VIEW}; INSERT INTO t SELECT 1; SELECT 2", "statement 2 begins with INSERT: only"),
+        (f"{VIEW}; FROM few INSERT INTO t SELECT 1", "statement 2 has an INSERT"),
+        ("BEGIN SELECT 1; END", "statement 1 begins with BEGIN"),
+        (
+            "CREATE VIEW few AS SELECT 1; SELECT 1",
+            "statement 1: a view is the query's own: write CREATE TEMPORARY VIEW",
+        ),
+        ("CREATE GLOBAL TEMPORARY VIEW few AS SELECT 1; SELECT 1", "statement 1: a view is the query's own"),
+        ("CREATE TABLE few AS SELECT 1; SELECT 1", "statement 1: a view is the query's own"),
+        (
+            f"{VIEW}; CREATE TEMP VIEW a.b AS SELECT 1; SELECT 1",
+            "statement 2: write CREATE TEMPORARY VIEW name AS SELECT",
+        ),
+        (
+            "CREATE TEMP VIEW few USING csv OPTIONS (path 'AS'); SELECT 1",
+            "statement 1: write CREATE TEMPORARY VIEW name",
+        ),
+        ("CREATE TEMP VIEW; SELECT 1", "statement 1: write CREATE TEMPORARY VIEW name"),
+        ("CREATE TEMP VIEW few; SELECT 1", "statement 1: write CREATE TEMPORARY VIEW name"),
+        ("CREATE TEMP VIEW few AS; SELECT 1", "statement 1: write CREATE TEMPORARY VIEW name"),
+        ("CREATE", "statement 1: a view is the query's own"),
+        (
+            "CREATE TEMP VIEW Events AS SELECT 1; SELECT 1",
+            "statement 1 creates the view events, but that has the events",
+        ),
+        ("CREATE TEMP VIEW `EVENTS` AS SELECT 1; SELECT 1", "creates the view EVENTS, but that has the events"),
+        (f"{VIEW}; CREATE OR REPLACE TEMP VIEW FEW AS SELECT 2; SELECT 1", "statement 2 creates the view few a second"),
+    ],
+)
+def test_no_other_statement_is_allowed(sql: str, says: str) -> None:
+    with pytest.raises(StatementError) as caught:
+        statements(sql)
+    assert says in str(caught.value)

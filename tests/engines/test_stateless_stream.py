@@ -97,3 +97,25 @@ def test_poison_is_found_and_everything_else_answered(bench: Bench, bad: set[int
     assert all("CAST_INVALID_INPUT" in each.reason and len(each.reason) <= 500 for each in poison)
     running.put("later", [{"id": 0, "name": "5"}])
     assert running.results(4)["later"] == [{"n": 5}]
+
+
+def test_views_belong_to_their_query_and_bad_rows_are_found_through_them(bench: Bench) -> None:
+    doubled = bench.open(
+        "CREATE TEMP VIEW few AS SELECT id, CAST(name AS INT) AS n FROM events; SELECT id, n * 2 FROM few"
+    )
+    odd = bench.open(
+        "CREATE TEMP VIEW some AS SELECT id FROM events WHERE id > 1; "
+        "CREATE TEMP VIEW few (number) AS SELECT id FROM some WHERE id % 2 = 1; SELECT number FROM few;"
+    )
+    events = [{"id": number, "name": "bad" if number == 2 else str(number)} for number in range(6)]
+    for running in (doubled, odd):
+        running.put("one", events)
+        running.put("two", events[:2])
+    of_two = [{"id": 0, "(n * 2)": 0}, {"id": 1, "(n * 2)": 2}]
+    rest = [{"id": number, "(n * 2)": 2 * number} for number in (3, 4, 5)]
+    assert doubled.results(2) == {"one": of_two + rest, "two": of_two}
+    assert {answer.items[0].tag: [bad.row for bad in answer.poison] for answer in doubled.collected.answers} == {
+        "one": [2],
+        "two": [],
+    }
+    assert odd.results(2) == {"one": [{"number": 3}, {"number": 5}], "two": []}

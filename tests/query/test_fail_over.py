@@ -247,7 +247,7 @@ def test_a_journal_is_replicated_only_where_another_gateway_can_use_it(town: Tow
 
 async def test_a_query_with_state_is_continued_only_where_its_state_is(town: Town) -> None:
     town.site.write("in.jsonl", range(40))
-    counting: dict[str, Any] = {"sink": S3, "sql": "COUNT all"}
+    counting: dict[str, Any] = {"sink": S3, "sql": "SELECT COUNT all"}
     async with town.site.started(Engine(), state="state-0", fleet=town.next_owner(), **counting) as query:
         await until(lambda: query.drained)
     with pytest.raises(

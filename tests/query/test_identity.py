@@ -17,7 +17,7 @@ from gateway.query.identity import (
     redefine,
     remove_old_checkpoints,
 )
-from infra.messages import OpenQuery
+from infra.messages import EventTime, OpenQuery, StaticTable
 from infra.statefiles import StateError, owned
 
 DEFINITION = OpenQuery(query="q", epoch=0, schema_ddl="id BIGINT", sql="SELECT id FROM events")
@@ -84,6 +84,39 @@ def test_a_claimed_state_keeps_its_definition_whatever_its_layout(old: Path) -> 
     changed = msgspec.structs.replace(DEFINITION, sql="SELECT id FROM events WHERE id > 5")
     assert not kept.is_of(changed)
     assert kept.definition(changed) == DEFINITION
+
+
+def test_another_event_time_is_another_definition(old: Path) -> None:
+    folder = old / "queries" / "q"
+    timed = msgspec.structs.replace(DEFINITION, event_time=EventTime(column="at", lateness_ms=10_000))
+    kept = read_identity(folder)
+    assert kept is not None
+    assert not kept.is_of(timed)
+    claim(folder, timed)
+    kept = read_identity(folder)
+    assert kept is not None
+    assert kept.is_of(timed)
+    for now in (DEFINITION, msgspec.structs.replace(timed, event_time=EventTime(column="at", lateness_ms=9_000))):
+        assert not kept.is_of(now)
+        assert kept.definition(now) == timed
+
+
+def test_another_table_is_another_definition_which_its_files_can_finish(old: Path) -> None:
+    folder, file = old / "queries" / "q", old / "customers.csv"
+    file.write_text("1,Ann\n")
+    table = StaticTable(name="customers", format="csv", schema_ddl="id INT, name STRING", path=str(file))
+    joined = msgspec.structs.replace(DEFINITION, tables=(table,))
+    claim(folder, joined)
+    kept = read_identity(folder)
+    assert kept is not None
+    assert kept.is_of(joined)
+    elsewhere = msgspec.structs.replace(table, path="/elsewhere/customers.csv")
+    assert kept.is_of(msgspec.structs.replace(joined, tables=(elsewhere,)))
+    for now in (DEFINITION, msgspec.structs.replace(joined, tables=(msgspec.structs.replace(table, header=True),))):
+        assert not kept.is_of(now)
+        assert kept.definition(now) == joined
+    file.unlink()
+    assert kept.definition(DEFINITION) is None
 
 
 def test_another_definition_gets_another_place_for_its_state_and_the_old_one_goes(old: Path) -> None:

@@ -253,6 +253,54 @@ async def test_rows_at_fault_become_dead_letters_before_their_run_is_committed(q
     assert query.ids() == [i for i in range(20) if i != 12]
 
 
+async def test_what_came_too_late_is_counted_once_and_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(tmp_path, stateful=True)
+    tally = query.pipeline.tally
+
+    def logged() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "watermark" in record.getMessage()]
+
+    async with query.running():
+        home = query.add_host(HOME)
+        for first, late in ((0, 3), (10, 0), (20, 4), (30, 5)):
+            query.offer(first, first + 9)
+            await until(lambda first=first: home.runs[-1:] and home.runs[-1].first_seq == first)  # type: ignore[misc]
+            home.answer(first, first + 9, too_late=late, open_groups=first // 10)
+            await query.all_committed()
+        assert (tally.too_late, tally.open_groups) == (12, 3)
+        said = "query q: 3 rows, or groups of rows, came later than its watermark allows and were dropped; 3 in all"
+        assert logged() == [said]
+        await query.pass_time(61.0)
+        assert logged() == [said, said.replace(": 3", ": 9").replace("; 3", "; 12")]
+
+        query.offer(40, 49)
+        await until(lambda: home.runs[-1].first_seq == 40)
+        home.answer(40, 49, too_late=1, open_groups=3)
+        await query.all_committed()
+        assert len(logged()) == 2
+    assert logged()[2:] == [said.replace(": 3", ": 1").replace("; 3", "; 13")], "what is left is logged at the end"
+
+
+async def test_what_a_gateway_before_had_delivered_is_not_counted(tmp_path: Path) -> None:
+    before = Query(tmp_path, stateful=True)
+    async with before.running():
+        home = before.add_host(HOME)
+        before.offer(0, 9)
+        await until(lambda: len(home.runs) == 1)
+        home.answer(0, 9, too_late=3, open_groups=1)
+        await before.all_committed()
+    now = Query(tmp_path, stateful=True)
+    async with now.running():
+        home = now.add_host(HOME)
+        now.offer(0, 9)
+        await until(lambda: len(home.runs) == 1)
+        home.answer(0, 9, too_late=3, open_groups=1)
+        await until(lambda: now.pipeline.tally.open_groups == 1)
+    assert now.pipeline.tally.too_late == 0
+
+
 async def test_a_sink_that_fails_loses_and_doubles_nothing(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")

@@ -17,6 +17,7 @@ from gateway.query import takingover
 from gateway.query.flow import runlog as runlog_module
 from gateway.query.flow.runlog import LogHead, RunLog
 from gateway.sources.marks import FileMark
+from infra.payload.tablefiles import pack
 from infra.statefiles import StateError
 from tests.support.query_site import Engine, Site, at
 from tests.support.waiting import until
@@ -54,9 +55,9 @@ async def test_a_query_that_had_delivered_all_changes_at_once(site: Site) -> Non
 
 async def test_another_layout_is_no_change(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     site.write("in.jsonl", range(40))
-    await site.drain(sql="COUNT old FROM events")
+    await site.drain(sql="SELECT COUNT old FROM events")
     site.write("in.jsonl", range(60))
-    await site.drain(sql="COUNT  Old -- what is old\n from EVENTS")
+    await site.drain(sql="SELECT COUNT  Old -- what is old\n from EVENTS")
     assert site.ids() == list(range(60))
     assert "its definition changed" not in caplog.text
 
@@ -65,7 +66,7 @@ async def test_a_definition_that_cannot_be_opened_leaves_the_state_as_it_is(site
     site.write("in.jsonl", range(40))
     await site.read_only(sql="SELECT old")
     with pytest.raises(Exception, match="it is nonsense"):
-        await site.drain(sql="NONSENSE")
+        await site.drain(sql="SELECT NONSENSE")
     await site.drain(sql="SELECT old")
     assert site.rows() == [(i, "SELECT old") for i in range(40)]
 
@@ -74,12 +75,14 @@ async def test_a_stateful_query_says_what_it_would_lose_and_begins_anew_only_if_
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.write("in.jsonl", range(40))
-    await site.read_only(sql="COUNT old")
+    await site.read_only(sql="SELECT COUNT old")
     site.write("in.jsonl", range(70))
     with pytest.raises(StateError, match=r"query q: its definition changed, and it holds state .*new_epoch: true"):
-        await site.drain(sql="COUNT new")
-    opened = await site.drain(sql="COUNT new", new_epoch=True)
-    assert site.rows() == [(i, "COUNT old") for i in range(40)] + [(i, "COUNT new") for i in range(40, 70)]
+        await site.drain(sql="SELECT COUNT new")
+    opened = await site.drain(sql="SELECT COUNT new", new_epoch=True)
+    assert site.rows() == [(i, "SELECT COUNT old") for i in range(40)] + [
+        (i, "SELECT COUNT new") for i in range(40, 70)
+    ]
     last = opened[max(opened)]
     assert last.begin_seq == 40
     assert [path.name for path in (site.folder / "state/queries/q").glob("checkpoints*")] == [
@@ -87,7 +90,7 @@ async def test_a_stateful_query_says_what_it_would_lose_and_begins_anew_only_if_
     ]
     assert "remove new_epoch from the config" in caplog.text
     site.write("in.jsonl", range(80))
-    await site.drain(sql="COUNT new", new_epoch=True)
+    await site.drain(sql="SELECT COUNT new", new_epoch=True)
     assert site.ids() == list(range(80))
 
 
@@ -97,12 +100,12 @@ async def test_the_state_of_a_query_is_where_executors_find_it(site: Site) -> No
     on_cluster, in_shared = {"master": "spark://a:7077"}, {"checkpoints": shared}
     for state, said in (("local", in_shared), ("cluster", on_cluster | in_shared)):
         more = {"spark": SparkConfig.model_validate(said), "sink": {"type": "file", "path": f"out-{state}"}}
-        (opened,) = (await site.drain(sql="COUNT", state=state, **more)).values()
+        (opened,) = (await site.drain(sql="SELECT COUNT", state=state, **more)).values()
         assert Path(opened.checkpoint_dir).parent == shared
     (opened,) = (await site.drain(sql="SELECT b", spark=SparkConfig.model_validate(on_cluster))).values()
     assert opened.checkpoint_dir == "", "executors do not see the state_dir"
     with pytest.raises(StateError, match="a checkpoint cannot be moved"):
-        await site.drain(sql="COUNT", state="local", sink={"type": "file", "path": "out-local"})
+        await site.drain(sql="SELECT COUNT", state="local", sink={"type": "file", "path": "out-local"})
 
 
 @pytest.fixture
@@ -128,6 +131,29 @@ async def test_a_function_that_changed_with_events_outstanding_is_refused_until_
     site.write("in.jsonl", range(50))
     await site.drain(**said)
     assert site.ids() == list(range(50))
+
+
+async def test_a_changed_table_is_read_once_the_old_one_has_served_what_was_read(site: Site) -> None:
+    site.write("in.jsonl", range(40))
+    old, new = (site.folder / f"{name}.csv" for name in ("old", "new"))
+    old.write_text("1,Ann\n")
+    new.write_text("1,Ann,x\n")
+    before = {"t": {"path": str(old), "format": "csv", "schema": "id INT, name STRING"}}
+    after = {"t": {"path": str(new), "format": "csv", "schema": "id INT, name STRING, more STRING"}}
+    await site.read_only(tables=before)
+    versions = [pack(path).fingerprint for path in (old, new)]
+    site.write("in.jsonl", range(60))
+    old.rename(gone := site.folder / "gone.csv")
+    with pytest.raises(StateError, match=r"the files of one of its tables are gone"):
+        await site.drain(tables=after)
+    gone.rename(old)
+    opened = await site.drain(tables=after)
+    tables = [table for epoch in sorted(opened) for table in opened[epoch].tables]
+    assert [(table.fingerprint, table.schema_ddl) for table in tables] == [
+        (versions[0], "id INT, name STRING"),
+        (versions[1], "id INT, name STRING, more STRING"),
+    ]
+    assert site.ids() == list(range(60))
 
 
 # ----------------------------------------------------------------------------------------------------- another source
@@ -249,8 +275,8 @@ async def test_a_start_that_dies_anywhere_in_it_loses_and_repeats_nothing(
     site.write("in/a.jsonl", range(10))
     site.write("in/b.jsonl", range(10, 20))
     site.write("new/a.jsonl", range(30, 40))
-    await site.drain(sql="COUNT old", **at("in"))
-    said = {"sql": "COUNT new", "new_epoch": True, **at("new")}
+    await site.drain(sql="SELECT COUNT old", **at("in"))
+    said = {"sql": "SELECT COUNT new", "new_epoch": True, **at("new")}
     owner = RunLog if where.endswith("source") else takingover
 
     def dies(*_: object) -> None:
@@ -263,7 +289,9 @@ async def test_a_start_that_dies_anywhere_in_it_loses_and_repeats_nothing(
         with pytest.raises(KilledError):
             await site.drain(**said)
     await site.drain(**said)
-    assert site.rows() == [(i, "COUNT old") for i in range(20)] + [(i, "COUNT new") for i in range(30, 40)]
+    assert site.rows() == [(i, "SELECT COUNT old") for i in range(20)] + [
+        (i, "SELECT COUNT new") for i in range(30, 40)
+    ]
 
 
 @settings(max_examples=25)

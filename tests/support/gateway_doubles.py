@@ -75,7 +75,7 @@ class FakeLink:
     """The gateway's end of a link whose other end is the test: ``sent`` holds its messages, ``say`` answers."""
 
     def __init__(self, *, ready: bool = True) -> None:
-        self.hello = SimpleNamespace(ready=ready, reclaimed_in_s=None)
+        self.hello = SimpleNamespace(ready=ready, reclaimed_in_s=None, tables=())
         self.stats = LinkStats()
         self.sent: list[tuple[AnyMessage, bytes]] = []
         self.closed_with: str | None = None
@@ -210,6 +210,8 @@ class FakeHost:
         poison: Sequence[Poison] = (),
         *,
         payload: bytes | None = None,
+        too_late: int = 0,
+        open_groups: int | None = None,
     ) -> None:
         """Complete the run (or runs) of these seqs with one row for each of ``ids``, by default all.
 
@@ -227,6 +229,8 @@ class FakeHost:
             batch_id=self._batches,
             batch_s=0.1,
             poison=tuple(poison),
+            too_late=too_late,
+            open_groups=open_groups,
         )
         encoded = self._encoder.encode(batch).payload
         self.link.say(message, encoded if payload is None else payload)

@@ -41,7 +41,7 @@ WHOLE = QueryPlan(switch_class="whole", switchable=False, narrow=False, reason="
 class Engine:
     """A host that answers each run with its rows, each with the SQL of the query that it was sent to.
 
-    A query is stateful if its SQL begins with "COUNT"; its state is lost with the host. ``silent``: runs are not
+    A query is stateful if its SQL begins with "SELECT COUNT"; its state is lost with the host. ``silent``: runs are not
     answered. ``answers``: says for each run whether it is answered. ``copies``: its plan, if the results are the rows
     themselves.
     """
@@ -75,12 +75,12 @@ class Engine:
                     self._answer(message, payload)
 
     def _open(self, asked: OpenQuery) -> None:
-        if asked.sql.startswith("NONSENSE"):
+        if asked.sql.startswith("SELECT NONSENSE"):
             self.host.link.say(QueryRefused(query="q", epoch=asked.epoch, reason="it is nonsense"))
             return
         if asked.epoch:  # else it is only tried out
             self.opened[asked.epoch] = asked
-        stateful = asked.sql.startswith("COUNT")
+        stateful = asked.sql.startswith("SELECT COUNT")
         if stateful:
             offsets = Path(asked.checkpoint_dir) / "1" / "offsets"
             offsets.mkdir(parents=True, exist_ok=True)

@@ -57,9 +57,9 @@ async def test_a_changed_definition_is_said(site: Site) -> None:
 
 
 async def test_state_that_would_be_lost_is_a_refusal(site: Site) -> None:
-    await site.drain(sql="COUNT old")
-    assert "new_epoch: true" in (await checked(site, sql="COUNT new")).refusal
-    assert "with empty state" in (await checked(site, sql="COUNT new", new_epoch=True)).text
+    await site.drain(sql="SELECT COUNT old")
+    assert "new_epoch: true" in (await checked(site, sql="SELECT COUNT new")).refusal
+    assert "with empty state" in (await checked(site, sql="SELECT COUNT new", new_epoch=True)).text
 
 
 async def test_another_source_is_said_and_refused_while_events_are_outstanding(site: Site) -> None:

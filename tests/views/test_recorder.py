@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.query.flow.statistics import Tally
-from gateway.views.recorder import Recorder, tallies_text
+from gateway.views.recorder import Recorder, open_groups_texts, tallies_text
 from gateway.views.runrecord import TimelineMark, read_record
 from policies.signals import HOME, Cause, QuerySlot, StartVm, TerminateVm, VmGone, VmReady
 from policies.vms.fleet import FleetTotals
@@ -27,6 +27,27 @@ def test_totals_are_weighted_by_events() -> None:
     assert tally.take_slot() == (0, None)
     assert "37 results" in tallies_text({"q": tally})
     assert "250 of 1000 bytes" in tallies_text({"q": tally})
+
+
+def test_a_micro_batch_that_runs_again_is_not_counted_again() -> None:
+    tally = Tally()
+    assert [tally.state(*said) for said in ((9, 3, 5), (19, 4, 6), (19, 4, 6), (9, 3, 5), (29, 1, 2))] == [
+        3,
+        4,
+        0,
+        0,
+        1,
+    ]
+    assert (tally.too_late, tally.open_groups) == (8, 2)
+
+
+def test_what_waits_for_a_watermark_is_said() -> None:
+    some, none, unknown = Tally(), Tally(), Tally()
+    some.state(9, 3, 5)
+    none.state(9, 0, 0)
+    (said,) = open_groups_texts({"q": some, "closed": none, "stateless": unknown})
+    assert said.startswith("query q: 5 groups are still open in its state. Append mode delivers a group once")
+    assert "3 too late" in tallies_text({"q": some})
 
 
 def test_what_was_recorded_can_be_read_back(tmp_path: Path) -> None:

@@ -53,6 +53,10 @@ class Answer:
     """(seq, reason) of each event that fails the query by itself."""
     batch_id: int
     batch_s: float
+    too_late: int = 0
+    """Rows or groups that were dropped because they were behind the watermark."""
+    open_groups: int | None = None
+    """Rows of state that wait for the watermark; None if that is unknown, or there is none."""
 
 
 class LaneOwner(Protocol):
@@ -237,7 +241,8 @@ class Lane:
             case Completed():
                 first, last = message.first_seq, message.last_seq
                 results, poison = unsealed(self._decoder.decode(payload), self._seals), self._poison_seqs(message)
-                self._take(Answer(self.name, first, last, results, poison, message.batch_id, message.batch_s))
+                batch, state = (message.batch_id, message.batch_s), (message.too_late, message.open_groups)
+                self._take(Answer(self.name, first, last, results, poison, *batch, *state))
 
     def _report(self, event: LaneEvent) -> None:
         if not self._closed:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import math
+from typing import Final
+
 from gateway.core.decide.profiler import Profiler
 from gateway.core.exchange.instructions import Dispatched, Done, Release
 from gateway.query.flow.delivery import Results
 from gateway.query.flow.run import Run
 from gateway.query.flow.statistics import Tally
 from policies.signals import HOME
+
+_LOG = logging.getLogger(__name__)
+
+LOG_S: Final = 60.0
+"""What comes too late is logged this often at most, in s."""
 
 
 class Measures:
@@ -23,6 +32,8 @@ class Measures:
         self._query = query
         self._profiler = profiler
         self._tally = tally
+        self._too_late = 0
+        self._logged_s = -math.inf
 
     def arrived(self, run: Run) -> None:
         """Note that a run was read."""
@@ -65,6 +76,19 @@ class Measures:
                 batch_id=done.batch_id,
                 batch_s=done.batch_s,
             )
+
+    def state(self, last_seq: int, too_late: int, open_groups: int | None, now_s: float) -> None:
+        """Note what a micro-batch, which ends with ``last_seq``, dropped and left in the state."""
+        self._too_late += self._tally.state(last_seq, too_late, open_groups)
+        self.log_too_late(now_s)
+
+    def log_too_late(self, now_s: float = math.inf) -> None:
+        """Log what came too late, at most once in `LOG_S`; without ``now_s``, all that is left."""
+        if not self._too_late or now_s < self._logged_s + LOG_S:
+            return
+        text = "query %s: %d rows, or groups of rows, came later than its watermark allows and were dropped; %d in all"
+        _LOG.warning(text, self._query, self._too_late, self._tally.too_late)
+        self._too_late, self._logged_s = 0, now_s
 
     def released(self, release: Release[Results], now_s: float) -> None:
         """Note that results go to the sink."""

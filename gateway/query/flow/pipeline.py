@@ -139,6 +139,7 @@ class Pipeline:
         now_s = self._clock.now()
         self._handle(ev.ResultsBounded(at_s=now_s, bound_bytes=self._memory.results_bound_bytes))
         self._handle(ev.Tick(at_s=now_s))
+        self._measures.log_too_late(now_s)
 
     def _carry_out(self, what: Instruction[Run, Results]) -> None:
         match what:
@@ -273,7 +274,7 @@ class Pipeline:
         """See ``LaneOwner.on_answer``: the first completion counts, and later ones are dropped."""
         first_seq, last_seq = answer.first_seq, answer.last_seq
         runs = self.asked(answer.lane, first_seq, last_seq)
-        bad = [seq - first_seq for seq, _ in answer.poison]
+        bad, again = [seq - first_seq for seq, _ in answer.poison], self._sink.committed.covers(first_seq, last_seq)
         if runs and self._bad_rows.too_many(bad):
             self.on_broken(too_many_bad_rows(self._bad_rows.limit, answer.poison[0][1]), False)
             return
@@ -294,6 +295,10 @@ class Pipeline:
         )
         if runs:
             self._bad_rows.add(last_seq - first_seq + 1, bad)
+        if self._stateful:
+            # A batch that the sink had before runs again after a restart, to restore the state.
+            too_late = 0 if again else answer.too_late
+            self._measures.state(last_seq, too_late, answer.open_groups, self._clock.now())
 
     def _done(self, done: Done[Run]) -> None:
         for run in done.runs:
@@ -383,4 +388,5 @@ class Pipeline:
         for name in list(self._lanes):
             await self.remove_lane(name)
         await self._delivery.close()
+        self._measures.log_too_late()
         await asyncio.to_thread(self._log.close)

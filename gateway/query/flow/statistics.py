@@ -21,6 +21,9 @@ class Tally:
         self.late_results = 0
         self.disordered_events = 0
         self.dead_letters = 0
+        self.too_late = 0
+        self.open_groups: int | None = None
+        self._state_next_seq = 0
         self._highest_seq = -1
         self.raw_bytes = 0
         self.sent_bytes = 0
@@ -59,6 +62,21 @@ class Tally:
         self.delivery.add(latency_s, events)
         self.results += results
         self.late_results += results if late else 0
+
+    def state(self, last_seq: int, too_late: int, open_groups: int | None) -> int:
+        """Count what a micro-batch of a stateful query dropped, and note what it left in the state.
+
+        A micro-batch that runs again has the same limits, and is not counted again.
+
+        Returns:
+            How many were counted.
+        """
+        self.open_groups = open_groups
+        if last_seq < self._state_next_seq:
+            return 0
+        self._state_next_seq = last_seq + 1
+        self.too_late += too_late
+        return too_late
 
     def take_slot(self) -> tuple[int, float | None]:
         """Return (events completed, their mean latency over all lanes) since the last call; None without events."""

@@ -17,6 +17,7 @@ from engines.spark.sparkconf import is_local
 from gateway.config import Config, QueryConfig
 from gateway.config.connectors.s3 import shared_prefix
 from gateway.config.models import (
+    EventTimeConfig,
     HttpSourceConfig,
     KafkaSourceConfig,
     MqttSourceConfig,
@@ -27,9 +28,11 @@ from gateway.config.models import (
 )
 from gateway.config.sites import GatewayConfig, SparkConfig
 from gateway.config.words import units
+from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.handover import why_it_stays
 from infra.messages import OpenQuery, Predicate, QueryPlan
+from infra.payload.tablefiles import TableError
 from infra.queryplan import STATE_STAYS
 
 _COMPARED = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -40,7 +43,8 @@ _WORDED = {"starts_with": "starts with", "ends_with": "ends with", "contains": "
 class Analysed:
     """Spark's analysis of a query: ``plan`` and ``results``, or why it would not be started (``refusal``).
 
-    ``events`` is the schema of its input; ``files`` are the tables that it reads from this machine's disk.
+    ``events`` is the schema of its input; ``files`` are the undeclared tables that it reads from this machine's disk.
+    ``tables`` are the declared ones: name, rows, bytes of the files, and bytes that each host is sent.
     """
 
     plan: QueryPlan | None = None
@@ -48,6 +52,7 @@ class Analysed:
     results: pa.Schema | None = None
     refusal: str = ""
     files: tuple[str, ...] = ()
+    tables: tuple[tuple[str, int, int, int], ...] = ()
 
 
 def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]:
@@ -61,8 +66,9 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
         engines.spark.session.SessionError: Spark cannot be started here.
     """
     from engines.query.known import RefusedError, understand
-    from engines.spark.session import build_session, stop_session
+    from engines.spark.session import build_session, sibling, stop_session
     from engines.spark.sparkconf import equal_everywhere
+    from engines.spark.tablefiles import TABLES, count_rows, why_no_tables_there
     from engines.stateful import why_no_state_there
     from engines.streamable import check_streams
     from gateway.config.codepath import code_path_for
@@ -77,14 +83,23 @@ def analyse(config: Config, begin: Callable[[str], None]) -> dict[str, Analysed]
             begin(f"reading the plan of {name}")
             code_path = code_path_for(query.function, config.folder)
             try:
-                understood = understand(session, opening(name, query, code_path))
+                spec = opening(name, query, code_path)
+                read = read_tables(spec.tables)
+                spec = kept_here(spec, read, workdir / TABLES)
+                understood = understand(session, spec)
                 files = check_streams(understood)
                 shared = spark.checkpoints is not None
                 refusal = why_no_state_there(spark.master, name, understood.plan, shared=shared)
+                rows = count_rows(sibling(session), spec.tables, spec.tables_path)
                 found[name] = Analysed(
-                    understood.plan, understood.input_schema, understood.result_schema, refusal, files
+                    understood.plan,
+                    understood.input_schema,
+                    understood.result_schema,
+                    refusal or why_no_tables_there(spark.master, spec.tables),
+                    files,
+                    tuple((each, rows[each], table.file_bytes, len(table.packed)) for each, table in read.items()),
                 )
-            except RefusedError as error:
+            except (RefusedError, TableError) as error:
                 found[name] = Analysed(refusal=str(error))
     finally:
         stop_session(session)
@@ -100,8 +115,10 @@ def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
         schema_ddl=query.schema_ddl,
         sql=query.sql or "",
         function=query.function or "",
+        event_time=query.watermark,
         code_path=code_path,
         analyse_only=True,
+        tables=tuple(table.declared(each) for each, table in query.tables.items()),
     )
 
 
@@ -129,9 +146,14 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfi
         yield "rows sent", rows_text(query.payload, plan)
         yield "codecs", codecs_text(query.payload)
         yield "thresholds", thresholds_text(query.thresholds)
+    if query.event_time is not None:
+        yield "event time", event_time_text(query.event_time, stateful=plan.stateful)
     yield "order", order_text(query)
     if spark.checkpoints is not None and plan.stateful:
         yield "checkpoints", checkpoints_text(spark.checkpoints, spark.master)
+    for table, rows, file_bytes, packed_bytes in found.tables:
+        sent = "" if away else f", {units.SIZE.format(packed_bytes)} to each host in clear"
+        yield f"table {table}", f"{rows} rows, {units.SIZE.format(file_bytes)}{sent}"
     if found.files and not is_local(spark.master):
         yield "files", files_text(found.files, spark.master)
     if found.results is not None:
@@ -179,6 +201,8 @@ def goes_away(query: QueryConfig, plan: QueryPlan, max_vms: int) -> str:
         return "stays at home: mode is off"
     if max_vms == 0:
         return "stays at home: there is no cloud (max_vms is 0)"
+    if plan.one_by_one:
+        return "stays at home: another place may not have what it reads"
     if plan.stateful and query.switching.mode == "data":
         return "stays at home: a part of its events cannot go elsewhere, since it keeps state; write mode auto or query"
     if plan.stateful:
@@ -264,6 +288,16 @@ def order_text(query: QueryConfig) -> str:
     if query.order is None:
         return "off: results are released as they are completed"
     return f"by {query.order.by}; a gap is waited for at most {units.DURATION.format(query.order.flush_s)}"
+
+
+def event_time_text(event_time: EventTimeConfig, *, stateful: bool) -> str:
+    """Return which column holds the event time, and what follows from it."""
+    if not stateful:
+        return f"{event_time.column}, which changes nothing: each event is processed alone"
+    lateness = units.DURATION.format(event_time.lateness_s)
+    return (
+        f"{event_time.column}: an event may come up to {lateness} later than newer ones before its windows are closed"
+    )
 
 
 def checkpoints_text(folder: Path, master: str) -> str:

@@ -136,3 +136,7 @@ class _Purse(StatefulProcessor):
 
     def close(self) -> None:
         pass
+
+
+def with_customers(events: DataFrame) -> DataFrame:
+    return events.join(events.sparkSession.table("customers"), "id", "left").select("id", "customer")
