@@ -152,7 +152,7 @@ class RunningQuery(PlacedQuery):
         self._started = True
         self.mover.place = home.name
         if self.switchable and self.stateful and not only_finish:
-            self.mover.begin()
+            self._tasks.append(self.mover.begin())
 
     async def _open_all(self, opening: Opening, undo: AsyncExitStack) -> None:
         """Open the sink, the log and the source, and let events flow; ``undo`` gets the callbacks that close them."""

@@ -138,9 +138,10 @@ class Mover:
 
     # ------------------------------------------------------------------------------------------------- copying ahead
 
-    def begin(self) -> None:
-        """Copy in the background from now on; the query is open at ``place``."""
+    def begin(self) -> asyncio.Task[None]:
+        """Copy in the background from now on, in the task that is returned; the query is open at ``place``."""
         self._task = asyncio.create_task(self._run(), name=f"state of {self._name}")
+        return self._task
 
     async def rest(self) -> None:
         """Copy nothing in the background."""
