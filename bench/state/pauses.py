@@ -1,4 +1,4 @@
-"""How long a query's events are held when it moves with its state: python bench/state/moving.py [KEYS].
+"""How long a query's events are held when it moves with its state: python bench/state/pauses.py [KEYS].
 
 A query that groups by hour and key has KEYS keys in its state, all of one open window. It moves to a VM across a WAN
 of 70 ms and 50 Mbit/s and back. The sums are compared with those of a plain loop. Needs root for the WAN.
