@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from tests.workloads.snb_oracle import top_three
 
 GENERATED = 20_000
 DEADLINE_S = 1_800.0
+AT_HOME: Mapping[str, Any] = {"max_vms": 0}
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,6 @@ def report(data: Path | None) -> str:
 
 
 def _row(workload: Workload, folder: Path, state_dir: Path) -> tuple[object, ...]:
-    folder.mkdir()
     record, found = play(workload, folder, state_dir)
     begun_s = time.perf_counter()
     wanted = list(workload.oracle(workload.events))
@@ -120,22 +120,43 @@ def _row(workload: Workload, folder: Path, state_dir: Path) -> tuple[object, ...
     )
 
 
-def play(workload: Workload, folder: Path, state_dir: Path) -> tuple[GatewayRecord, list[dict[str, Any]]]:
-    """Run a workload at home as fast as it goes; return the gateway's record and the results in order of release.
+def play(
+    workload: Workload,
+    folder: Path,
+    state_dir: Path,
+    cloud: Mapping[str, Any] = AT_HOME,
+    *,
+    rate_per_s: int | None = None,
+    **options: Any,
+) -> tuple[GatewayRecord, list[dict[str, Any]]]:
+    """Run a workload to its end; return the gateway's record and the results in order of release.
+
+    Args:
+        workload: what runs.
+        folder: new; has the input, the results and the gateway's log afterwards.
+        state_dir: the gateway's.
+        cloud: the config's section.
+        rate_per_s: how fast events come; by default as fast as they are processed.
+        options: more of the config's section of the query.
 
     Raises:
         AssertionError: the gateway did not end well in time.
     """
+    folder.mkdir()
     name = f"workload-{folder.name}"
     (folder / "events.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(workload.events))
+    source: dict[str, Any] = {"type": "file", "path": str(folder / "events.jsonl")}
+    if rate_per_s is not None:
+        source["replay"] = {"rate": f"{rate_per_s}/s"}
     query = {
-        "source": {"type": "file", "path": str(folder / "events.jsonl")},
+        "source": source,
         "schema": workload.schema,
         "function": workload.function,
         "sink": {"type": "file", "path": str(folder / "out" / name)},
         "qos": {"latency": "5s"},
+        **options,
     }
-    gateway = Gateway(folder, state_dir, {name: query}, {"max_vms": 0})
+    gateway = Gateway(folder, state_dir, {name: query}, cloud)
     gateway.start("--until-drained")
     code = gateway.wait(DEADLINE_S)
     assert code == 0, gateway.tail()

@@ -11,63 +11,90 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from engines.snb.events import SocialEvent
 
 DAY_MS = 24 * 3600 * 1000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Thread:
-    """A post with the comments that are related to it."""
+class Network:
+    """All posts and comments so far, in the order in which they came.
 
-    def __init__(self, post: SocialEvent) -> None:
-        self.post = post
-        self.commenters: list[int] = []
-        self.written_ms = [_ms(post.at)]
+    Args:
+        most: how many may come.
+    """
 
-    def add(self, comment: SocialEvent) -> None:
-        self.commenters.append(comment.user_id)
-        self.written_ms.append(_ms(comment.at))
+    def __init__(self, most: int) -> None:
+        self.posts: list[SocialEvent] = []
+        self.alive = np.zeros(most, dtype=bool)  # of each post
+        self._number: dict[int, int] = {}  # of a post or comment by its id: the place of its post in ``posts``
+        self._others: list[set[int]] = []
+        self._last_ms: list[int] = []
+        self._written_ms = np.zeros(most, dtype=np.int64)  # of each post or comment that counts
+        self._about = np.zeros(most, dtype=np.int64)
+        self._count = 0
 
-    def score(self, now_ms: int) -> int:
-        return sum(10 - (now_ms - each) // DAY_MS for each in self.written_ms if now_ms - each < 10 * DAY_MS)
+    def scores(self, now_ms: int) -> npt.NDArray[np.int64]:
+        """Return the score of each post that there was."""
+        ages = (now_ms - self._written_ms[: self._count]) // DAY_MS
+        young = int(np.argmax(ages < 10)) if len(ages) and ages[-1] < 10 else len(ages)
+        points = np.bincount(self._about[young : self._count], 10 - ages[young:], minlength=len(self.posts))
+        return points.astype(np.int64)
 
-    def others(self) -> int:
-        return len(set(self.commenters) - {self.post.user_id})
+    def end_posts(self, now_ms: int) -> None:
+        """Let the posts end that have no score before anything comes now."""
+        self.alive[: len(self.posts)] &= self.scores(now_ms) > 0
+
+    def add(self, event: SocialEvent, now_ms: int) -> None:
+        if event.kind == "post":
+            self.alive[len(self.posts)] = True
+            self._number[event.id] = len(self.posts)
+            self.posts.append(event)
+            self._others.append(set())
+            self._last_ms.append(0)
+        else:
+            replied_to = event.post_commented if event.comment_replied is None else event.comment_replied
+            assert replied_to is not None
+            self._number[event.id] = self._number[replied_to]
+        number = self._number[event.id]
+        if self.alive[number]:
+            self._written_ms[self._count], self._about[self._count] = now_ms, number
+            self._count += 1
+            if event.kind == "comment":
+                self._others[number] |= {event.user_id} - {self.posts[number].user_id}
+                self._last_ms[number] = now_ms
+
+    def top_three(self, now_ms: int) -> list[tuple[Any, ...]]:
+        """Return post, writer, score and commenters of the first three."""
+        scores = np.where(self.alive[: len(self.posts)], self.scores(now_ms), 0)
+        third = max(1, int(np.sort(scores)[-3:][0]))
+        best = sorted(
+            (-int(scores[number]), -ms(self.posts[number].at), -self._last_ms[number], self.posts[number].id, number)
+            for number in np.flatnonzero(scores >= third).tolist()
+        )
+        named = ((self.posts[number], -score, self._others[number]) for score, _, _, _, number in best[:3])
+        return [(post.id, post.user, score, len(others)) for post, score, others in named]
 
 
 def top_three(events: Iterable[SocialEvent]) -> Iterator[dict[str, Any]]:
     """Yield the rows of the query for events in order of time."""
-    threads: dict[int, Thread] = {}
-    about: dict[int, int] = {}  # of every comment, also of one that came too late: the post
+    ordered = list(events)
+    network = Network(len(ordered))
     shown: list[tuple[Any, ...]] = []
     row: dict[str, Any] | None = None
-    for now, group in groupby(events, key=lambda event: event.at):
+    for at, group in groupby(ordered, key=lambda event: event.at):
         if row is not None:
             yield row
-        threads = {number: thread for number, thread in threads.items() if thread.score(_ms(now)) > 0}
+        network.end_posts(ms(at))
         for event in group:
-            if event.kind == "post":
-                threads[event.id] = Thread(event)
-            elif event.kind == "comment":
-                post = event.post_commented if event.comment_replied is None else about[event.comment_replied]
-                assert post is not None
-                about[event.id] = post
-                if post in threads:
-                    threads[post].add(event)
-        top = best_of(threads.values(), _ms(now))
-        row = as_row(now, top) if top != shown else None
+            if event.kind != "end":
+                network.add(event, ms(at))
+        top = network.top_three(ms(at)) if network.posts else []
+        row = as_row(at, top) if top != shown else None
         shown = top
-
-
-def best_of(threads: Iterable[Thread], now_ms: int) -> list[tuple[Any, ...]]:
-    """Return post, writer, score and commenters of the first three."""
-    ranked = sorted(
-        # The latest post first, then the one with the latest comment; a post without one is its own.
-        (-thread.score(now_ms), -thread.written_ms[0], -thread.written_ms[-1], thread.post.id, thread)
-        for thread in threads
-    )
-    return [(each.post.id, each.post.user, -score, each.others()) for score, _, _, _, each in ranked[:3]]
 
 
 def as_row(at: datetime, top: list[tuple[Any, ...]]) -> dict[str, Any]:
@@ -83,5 +110,6 @@ def as_row(at: datetime, top: list[tuple[Any, ...]]) -> dict[str, Any]:
     return row
 
 
-def _ms(at: datetime) -> int:
+def ms(at: datetime) -> int:
+    """Return milliseconds since 1970."""
     return (at - EPOCH) // timedelta(milliseconds=1)
