@@ -63,8 +63,8 @@ reproduce-cepsim-on-spark: setup java ## run CEPSim's use case on real Spark at 
 reproduce-planning: setup ## measure forecasts and planning, write the tables of docs/results/planning.md; DATA=FOLDER has real traces
 	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_planning.py $(if $(DATA),--data "$(DATA)")
 
-reproduce-state: setup ## divide keys among lanes in several ways, write the table of docs/results/state.md
-	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_state.py
+reproduce-state: setup java ## divide keys among lanes, run real queries with state against oracles, write the tables of docs/results/state.md; DATA=FOLDER has real data
+	OMP_NUM_THREADS=1 $(BIN)/python bench/reproduce_state.py $(if $(DATA),--data "$(DATA)")
 
 docker: ## build the container image, with Docker or Podman
 	@docker/build

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.machinery
 import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,7 @@ def load(query: OpenQuery) -> Callable[[Any], Any]:
     if not callable(function):
         raise CodeError(f"query {query.query}: {module_name} has no function {function_name}")
     # Executors may run on machines without the user's folder and without this project.
-    mine = [module] if folder is None else [each for each in list(sys.modules.values()) if _is_below(each, folder)]
-    for each in mine:
+    for each in _modules_with(module, folder):
         cloudpickle.register_pickle_by_value(each)  # type: ignore[no-untyped-call]
     return function  # type: ignore[no-any-return]
 
@@ -152,6 +152,13 @@ def _use_folder(folder: Path) -> None:
     if str(folder) in sys.path:
         sys.path.remove(str(folder))
     sys.path.insert(0, str(folder))
+
+
+def _modules_with(module: types.ModuleType, folder: Path | None) -> list[types.ModuleType]:
+    """Return what goes to executors with a module: the modules in the user's folder, or those of a query of ours."""
+    if folder is None and module.__name__.startswith(f"{_OWN_PACKAGE}."):
+        folder = Path(str(module.__file__)).resolve().parent
+    return [module] if folder is None else [each for each in list(sys.modules.values()) if _is_below(each, folder)]
 
 
 def _is_below(module: object, folder: Path) -> bool:

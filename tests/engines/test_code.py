@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from pyspark import cloudpickle
 
 from engines.query import code
 from engines.query.code import CodeError, check, load, query_hash
@@ -106,6 +107,13 @@ def test_the_hash_needs_no_spark(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == query_hash(OpenQuery(query="q", epoch=1, schema_ddl="a INT", sql="SELECT 1"))
+
+
+def test_the_modules_beside_a_query_of_spillways_own_go_to_executors_with_it() -> None:
+    load(OpenQuery(query="q", epoch=1, schema_ddl="a INT", function="engines.snb.activeposts:active_posts"))
+    sent = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
+    assert {"engines.snb.activeposts", "engines.snb.scores"} <= set(sent)
+    assert "engines.query.code" not in sent
 
 
 def test_spillways_own_queries_are_hashed_by_their_package_alone() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from engines.buses import traces
 from engines.email import queries
+from engines.snb import events
 from gateway.config import Config, ConfigError, load
 from gateway.config.connectors.sinks import FileSinkConfig
 from gateway.config.models import QuerySourceConfig
@@ -48,6 +50,17 @@ def test_the_example_of_connectors_is_right() -> None:
     connectors = load(ROOT / "examples" / "connectors.yaml", names)
     ends = {(query.source.type, query.sink.type) for query in connectors.queries.values()}
     assert ends == {("kafka", "kafka"), ("mqtt", "s3"), ("http", "file")}
+
+
+def test_the_example_of_queries_with_state_has_their_schemas(tmp_path: Path) -> None:
+    names = {"SPILLWAY_POSTS": tmp_path / "posts.jsonl", "SPILLWAY_BUSES": tmp_path / "buses.jsonl"}
+    for path in names.values():
+        path.touch()
+    found = load(ROOT / "examples" / "stateful.yaml", {name: str(path) for name, path in names.items()}).queries
+    assert {name: (query.schema_ddl, query.function) for name, query in found.items()} == {
+        "active-posts": (events.SCHEMA_DDL, "engines.snb.activeposts:active_posts"),
+        "delayed-areas": (traces.SCHEMA_DDL, "engines.buses.delays:delayed_areas"),
+    }
 
 
 def test_the_readme_s_first_config_is_right(tmp_path: Path) -> None:
