@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from planning.document import put
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "state.md"
-SECTIONS = ("balancing", "workloads")
+SECTIONS = ("balancing", "workloads", "moving", "pauses")
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
         return
     for section in chosen.only or SECTIONS:
         report = import_module(f"state.{section}").report
-        text = report(chosen.data) if section == "workloads" else report()
+        text = report(chosen.data) if section in ("workloads", "moving") else report()
         print(f"\n## {section}\n\n{text}", flush=True)
         put(DOCUMENT, section, text)
 
