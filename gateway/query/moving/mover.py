@@ -1,8 +1,8 @@
 """Decides when a stateful query moves, and copies its checkpoint ahead of the move and while it is away.
 
 A move is a restart in another place: the query is stopped, the rest of its checkpoint is copied, and it is opened again
-there. The run log holds every run since the last checkpoint that is at home, and away each run is a micro-batch of its
-own. So the query can always continue at home, with the same micro-batches, whatever happens to the VM.
+there. The run log holds every run since the last checkpoint that is at home, and the ends of the micro-batches since
+then are on disk. So the query can always continue at home, with the same micro-batches, whatever happens to the VM.
 """
 
 from __future__ import annotations
