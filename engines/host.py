@@ -395,5 +395,5 @@ def _ready(query: KnownQuery, spec: OpenQuery, progress: ResumePoint = _FROM_THE
         plan=query.plan,
         credit_bytes=CREDIT_BYTES,
         resume_seq=progress.resume_seq,
-        resume_end_seq=progress.resume_end_seq,
+        resume_end_seq=progress.repeats_before(spec.batch_ends),
     )

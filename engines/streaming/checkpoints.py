@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,16 @@ class ResumePoint:
 
     resume_seq: int = 0
     resume_end_seq: int = 0
+
+    def repeats_before(self, batch_ends: Sequence[int]) -> int:
+        """Return the seq before which micro-batches run again with the limits that they had.
+
+        Such a micro-batch answers nothing until it has all its runs, so none of them may wait for an answer.
+
+        Args:
+            batch_ends: the ends of micro-batches after the planned one, whose results the sink may have.
+        """
+        return max(self.resume_end_seq, *batch_ends, 0)
 
 
 def new_start(base: Path) -> Path:

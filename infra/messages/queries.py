@@ -89,8 +89,9 @@ class QueryReady(Message, frozen=True, kw_only=True):
         plan: properties of Spark's plan.
         credit_bytes: how many payload bytes may be sent to this host before it has consumed them.
         resume_seq: for a stateful query, the next seq after its checkpoint; else 0.
-        resume_end_seq: for a stateful query whose last micro-batch was planned but not committed, the end (exclusive)
-            of that batch, which will run again with exactly these limits; else equal to ``resume_seq``.
+        resume_end_seq: for a stateful query, the end (exclusive) of the last micro-batch that will run again with
+            exactly the limits it had: it was planned but not committed, or is in ``OpenQuery.batch_ends``; else at most
+            ``resume_seq``.
         removed_tables: the versions of static tables that the host has removed, since no query reads them any more.
     """
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.query.moving.ahead import FRESH_S
 from gateway.query.moving.mover import COPY_S, Mover
 from policies.signals import HOME
 from tests.moving.copying_vm import CopyingVm, offsets, write
@@ -121,3 +122,32 @@ async def test_while_it_is_away_its_checkpoint_comes_home_again_and_again(moved:
     await until(lambda: moved.copied == [40])
     (copy,) = (path for path in moved.base.iterdir() if path.name.isdigit())
     assert (copy / "state/0/0/2.changelog").read_bytes() == b"more"
+
+
+async def test_a_copy_on_one_vm_is_no_copy_on_another(moved: Moved) -> None:
+    write(moved.base / "1", {})
+    moved.mover.vms["vm-2"] = moved.vm.connection
+    moved.mover.follow({HOME: 0.0, "vm-1": 1.0})
+    moved.mover.begin()
+    await moved.look()
+    await until(lambda: moved.mover.due)
+    moved.mover.drain("vm-1")
+    moved.mover.follow({HOME: 0.0, "vm-2": 1.0})
+    assert moved.mover.target == "vm-2"
+    assert not moved.mover.due
+    await moved.look()
+    await until(lambda: moved.mover.due)
+
+
+async def test_an_old_copy_is_made_again_before_the_query_moves(moved: Moved) -> None:
+    write(moved.base / "1", {})
+    moved.mover.follow({HOME: 0.0, "vm-1": 1.0})
+    moved.mover.begin()
+    await moved.look()
+    await until(lambda: moved.mover.due)
+    first = moved.mover.checkpoint_dir
+    await until(lambda: moved.clock.sleeper_count > 0)
+    moved.clock.advance(FRESH_S + 1)
+    assert not moved.mover.due
+    await until(lambda: moved.mover.due)
+    assert moved.mover.checkpoint_dir != first

@@ -32,7 +32,7 @@ from gateway.query.flow.measures import Measures
 from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.moves import Loss
 from gateway.query.flow.run import Run
-from gateway.query.flow.runlog import RunLog
+from gateway.query.flow.runlog import KeptRuns, RunLog
 from gateway.query.flow.statistics import Tally
 from gateway.sinks.base import Sink
 from infra.badrows import too_many_bad_rows
@@ -113,8 +113,7 @@ class Pipeline:
         self._bad_rows = bad_rows
         self._lanes: dict[str, Lane] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
-        self._batch_start_seq = 0
-        self._kept_from_seq: int | None = None
+        self._kept = KeptRuns(stateful=settings.home_only)
         self.tally = tally
         self._measures = Measures(name, profiler, tally)
         self._exchange: Exchange[Run, Results] = Exchange(settings, committed=sink.committed)
@@ -278,8 +277,7 @@ class Pipeline:
         if runs and self._bad_rows.too_many(bad):
             self.on_broken(too_many_bad_rows(self._bad_rows.limit, answer.poison[0][1]), False)
             return
-        if self._stateful:
-            self._batch_start_seq = max(self._batch_start_seq, first_seq)
+        self._kept.answered(first_seq)
         results = Results(answer.results, tuple(letters_of(answer, runs, self._clock.wall())))
         self._handle(
             ev.Answered(
@@ -316,16 +314,11 @@ class Pipeline:
         await self._delivery.run()
 
     def _done_before(self, committed: IntervalSet) -> int:
-        """Return the seq before which no run will be needed again."""
-        watermark = committed.watermark()
-        if self._kept_from_seq is not None:
-            return min(watermark, self._kept_from_seq)
-        # A stateful query's last batch may have to run again although its results exist: its runs stay in the log.
-        return min(watermark, self._batch_start_seq) if self._stateful else watermark
+        return self._kept.needed_from(committed.watermark())
 
     def keep_from(self, seq: int) -> None:
-        """Keep every run from this seq on in the run log: a query on a VM may have to continue with it at home."""
-        self._kept_from_seq = seq
+        """See ``KeptRuns.keep_from``."""
+        self._kept.keep_from(seq)
 
     def note_batches(self, note: Callable[[Sequence[int]], None]) -> None:
         """See ``Delivery.note_batches``."""

@@ -295,3 +295,31 @@ def _parse(line: bytes) -> LogHead | RunRecord | None:
         return _DECODER.decode(body)
     except (ValueError, msgspec.DecodeError):
         return None
+
+
+class KeptRuns:
+    """Knows which runs must stay in the run log, beside those that the sink does not have.
+
+    Args:
+        stateful: the query keeps state.
+    """
+
+    def __init__(self, *, stateful: bool) -> None:
+        self._stateful = stateful
+        self._batch_start_seq = 0
+        self._kept_from_seq: int | None = None
+
+    def answered(self, first_seq: int) -> None:
+        """Note the first seq of an answer."""
+        self._batch_start_seq = max(self._batch_start_seq, first_seq)
+
+    def keep_from(self, seq: int) -> None:
+        """Keep every run from this seq on: a query on a VM may have to continue with it at home."""
+        self._kept_from_seq = seq
+
+    def needed_from(self, watermark: int) -> int:
+        """Return the seq before which no run will be needed again; the sink has everything before ``watermark``."""
+        if self._kept_from_seq is not None:
+            return min(watermark, self._kept_from_seq)
+        # A stateful query's last batch may have to run again although its results exist: its runs stay in the log.
+        return min(watermark, self._batch_start_seq) if self._stateful else watermark

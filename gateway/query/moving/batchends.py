@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from infra.statefiles import write_atomically
@@ -27,10 +27,7 @@ class BatchEnds:
 
     def read(self) -> tuple[int, ...]:
         """Return the ends; a line that was cut off by a crash has no results in the sink."""
-        if not self._path.exists():
-            return ()
-        *lines, _ = self._path.read_bytes().split(b"\n")
-        return tuple(int(line) for line in lines)
+        return ends_in(self._content())
 
     def append(self, ends: Sequence[int]) -> None:
         """Add ends; return when they are on disk.
@@ -39,17 +36,40 @@ class BatchEnds:
             OSError: the disk fails. It may be called again.
         """
         with self._lock, self._path.open("ab") as file:
-            known = self.read()
-            file.truncate(sum(len(b"%d\n" % end) for end in known))
-            file.write(b"".join(b"%d\n" % end for end in ends))
+            file.truncate(whole_bytes(self._content()))
+            file.write(lines_of(ends))
             file.flush()
             os.fsync(file.fileno())
 
     def keep_after(self, seq: int) -> None:
         """Forget the micro-batches that end at ``seq`` or before: a checkpoint at home has them. Create the file."""
         with self._lock:
-            write_atomically(self._path, b"".join(b"%d\n" % end for end in self.read() if end > seq))
+            write_atomically(self._path, lines_of(ends_after(self._content(), seq)))
 
     def remove(self) -> None:
         """Forget all: the checkpoint at home has everything."""
         self._path.unlink(missing_ok=True)
+
+    def _content(self) -> bytes:
+        return self._path.read_bytes() if self._path.exists() else b""
+
+
+def ends_in(content: bytes) -> tuple[int, ...]:
+    """Return the ends in a file; a line that was cut off does not count."""
+    *lines, _ = content.split(b"\n")
+    return tuple(int(line) for line in lines)
+
+
+def whole_bytes(content: bytes) -> int:
+    """Return the size of a file without a line that was cut off."""
+    return content.rfind(b"\n") + 1
+
+
+def lines_of(ends: Iterable[int]) -> bytes:
+    """Return the lines of ends."""
+    return b"".join(b"%d\n" % end for end in ends)
+
+
+def ends_after(content: bytes, seq: int) -> tuple[int, ...]:
+    """Return the ends in a file of the micro-batches that a checkpoint up to ``seq`` does not have."""
+    return tuple(end for end in ends_in(content) if end > seq)

@@ -1,8 +1,8 @@
 """Decides when a stateful query moves, and copies its checkpoint ahead of the move and while it is away.
 
 A move is a restart in another place: the query is stopped, the rest of its checkpoint is copied, and it is opened again
-there. The run log holds every run since the last checkpoint that is at home, and `BatchEnds` where its micro-batches
-ended. So the query can always continue at home, with the same micro-batches, whatever happens to the VM.
+there. The run log holds every run since the last checkpoint that is at home, and the ends of the micro-batches since
+then are on disk. So the query can always continue at home, with the same micro-batches, whatever happens to the VM.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from engines.streaming import checkpoints
 from engines.streaming.checkpoints import CheckpointError
 from engines.streaming.statefiles import StateCopy, StateListing
 from gateway.hosts.connection import Connection
+from gateway.query.moving.ahead import CopiedAhead
 from gateway.query.moving.pause import PauseEstimate
 from gateway.query.moving.transfer import StateTransfer, TransferError
 from infra.clock import Clock
@@ -33,8 +34,8 @@ _LOG = logging.getLogger(__name__)
 COPY_S: Final = 10.0
 """While a query is away, its checkpoint is copied home this often: after the loss of the VM so much is repeated."""
 _LOOK_S: Final = 0.2
-_ROUNDS_MOST: Final = 5
-_REST_SHORT_S: Final = 0.5
+ROUNDS_MOST: Final = 5
+REST_SHORT_S: Final = 0.5
 """Copying ahead is repeated until a round takes no longer: so much remains to be copied while events are held."""
 TROUBLE = (TransferError, CheckpointError, LinkLost, TimeoutError, OSError)
 """What may go wrong when state is copied; the query then stays, or continues at home."""
@@ -82,7 +83,7 @@ class Mover:
         self._copy = ""
         self._transfer: StateTransfer | None = None
         self._listing: StateListing | None = None
-        self._copied_ahead = False
+        self._ahead = CopiedAhead(clock)
         self.place = HOME
         self.vms: dict[str, Connection] = {}
         self.home_seq = 0
@@ -121,7 +122,7 @@ class Mover:
             self.place,
             self.target,
             self._present,
-            copied_ahead=self._copied_ahead,
+            copied_ahead=self._ahead.is_for(self.target),
             pause_s=self.pause_expected_s,
             pause_most_s=self._pause_most_s,
         )
@@ -153,11 +154,11 @@ class Mover:
         while True:
             target, now_s = self.target, self._clock.now()
             if target == self.place:
-                self._copied_ahead = False
+                self._ahead.forget()
                 if self.place != HOME and now_s - copied_s >= COPY_S:
                     await self._try_to_copy_home()
                     copied_s = self._clock.now()
-            elif not self._copied_ahead:
+            elif not self._ahead.is_for(target):
                 await self._copy_ahead(target)
             await self._clock.sleep_until(self._clock.now() + _LOOK_S)
 
@@ -170,7 +171,7 @@ class Mover:
             except TROUBLE as error:
                 self.refuse(target, error)
                 return
-        self._copied_ahead = True
+        self._ahead.done(target)
 
     async def _send_ahead(self, vm: str) -> None:
         start = await run_to_end(lambda: checkpoints.newest(self._at_home()))
@@ -178,10 +179,10 @@ class Mover:
             raise CheckpointError("there is no checkpoint at home yet")
         self._copy, self._listing = secrets.token_hex(8), StateListing(start)
         self._transfer = StateTransfer(self.vms[vm], self._name, self._copy)
-        for _ in range(_ROUNDS_MOST):
+        for _ in range(ROUNDS_MOST):
             begun_s = self._clock.now()
             await self._transfer.push(await run_to_end(self._listing.files), start)
-            if self._pause.copied(begun_s) <= _REST_SHORT_S:
+            if self._pause.copied(begun_s) <= REST_SHORT_S:
                 break
 
     def refuse(self, vm: str, error: Exception) -> None:
@@ -249,4 +250,4 @@ class Mover:
         self.moved_bytes = 0 if self._transfer is None else self._transfer.moved_bytes
         text = "query %s moved from %s to %s with its state: %.1f MB copied, events held for %.1f s"
         _LOG.info(text, self._name, left, self.place, self.moved_bytes / 1e6, self.pause_s)
-        self._copied_ahead = False
+        self._ahead.forget()

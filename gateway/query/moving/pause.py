@@ -8,7 +8,7 @@ from infra.clock import Clock
 
 _OPENING_S: Final = 2.0
 """What a pause lasts beside the copying, until a move has shown it."""
-_FORGET_S: Final = 60.0
+FORGET_S: Final = 60.0
 """How long the last copying is believed to tell how long the next one takes; then a move may be tried again."""
 
 
@@ -27,7 +27,7 @@ class PauseEstimate:
     @property
     def expected_s(self) -> float:
         """How long events would be held if the query moved now."""
-        believed = self._clock.now() - self._rest_at_s <= _FORGET_S
+        believed = self._clock.now() - self._rest_at_s <= FORGET_S
         return self._opening_s + (self._rest_s if believed else 0.0)
 
     def copied(self, begun_s: float) -> float:
