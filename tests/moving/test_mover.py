@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
 from gateway.query.moving.ahead import FRESH_S
-from gateway.query.moving.mover import COPY_S, Mover
+from gateway.query.moving.mover import COPY_LATE_S, COPY_S, Mover
 from policies.signals import HOME
 from tests.moving.copying_vm import CopyingVm, offsets, write
 from tests.support.gateway_doubles import ManualClock
@@ -122,6 +123,25 @@ async def test_while_it_is_away_its_checkpoint_comes_home_again_and_again(moved:
     await until(lambda: moved.copied == [40])
     (copy,) = (path for path in moved.base.iterdir() if path.name.isdigit())
     assert (copy / "state/0/0/2.changelog").read_bytes() == b"more"
+
+
+async def test_it_returns_from_a_vm_that_sends_no_checkpoints(moved: Moved) -> None:
+    write(moved.base / "1", {})
+    moved.mover.follow({HOME: 0.0, "vm-1": 1.0})
+    moved.mover.begin()
+    await moved.look()
+    await until(lambda: moved.mover.due)
+    await moved.mover.send_rest()
+    moved.mover.place = "vm-1"
+    rmtree(moved.vm.link.workdir)
+    await moved.look()
+    assert moved.mover.target == "vm-1"
+    for _ in range(int(COPY_LATE_S / COPY_S) + 2):
+        await until(lambda: moved.clock.sleeper_count > 0)
+        moved.clock.advance(COPY_S)
+    await until(lambda: moved.mover.due)
+    assert moved.mover.target == HOME
+    assert moved.copied == []
 
 
 async def test_a_copy_on_one_vm_is_no_copy_on_another(moved: Moved) -> None:

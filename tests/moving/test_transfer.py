@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,8 +13,9 @@ from engines.streaming import checkpoints
 from engines.streaming.statefiles import SLICE_BYTES, SLICES_BYTES_MOST, StateCopy, StateFile, StateListing
 from gateway.query.moving.transfer import StateTransfer, TransferError, batches
 from infra.link.channel import LinkLost
-from infra.messages import StatePart, state_folder
+from infra.messages import ListState, StatePart, state_folder
 from tests.moving.copying_vm import CopyingVm, contents, offsets, write
+from tests.support.waiting import until
 
 COPY = "0a1b"
 SEVERAL_PARTS = random.Random(1).randbytes(2 * SLICE_BYTES + 5)
@@ -109,6 +111,20 @@ async def test_a_part_that_was_not_announced_is_refused(vm: CopyingVm, start: Pa
     vm.link.before["StateEnd"] = lambda: vm.link.copies.take("session", part, b"bytes")
     with pytest.raises(TransferError, match="was not announced"):
         await StateTransfer(vm.connection, "q", COPY).push(StateListing(start).files(), start)
+
+
+async def test_the_reply_to_a_cancelled_request_is_not_taken_for_another(vm: CopyingVm, start: Path) -> None:
+    transfer, listing = StateTransfer(vm.connection, "q", COPY), StateListing(start)
+    await transfer.push(listing.files(), start)
+    await transfer.install(listing.files())
+    cancelled = asyncio.create_task(transfer.pull(StateCopy(start.parent)))
+    await until(lambda: any(isinstance(said, ListState) for said, _ in vm.link.sent))
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    copy = StateCopy(start.parent)
+    new = copy.install(await transfer.pull(copy))
+    assert contents(new) == contents(on_vm(vm))
 
 
 @pytest.mark.parametrize("messages", range(4))

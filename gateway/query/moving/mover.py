@@ -33,6 +33,8 @@ _LOG = logging.getLogger(__name__)
 
 COPY_S: Final = 10.0
 """While a query is away, its checkpoint is copied home this often: after the loss of the VM so much is repeated."""
+COPY_LATE_S: Final = 60.0
+"""If no checkpoint has come home for so long, the query returns."""
 _LOOK_S: Final = 0.2
 ROUNDS_MOST: Final = 5
 REST_SHORT_S: Final = 0.5
@@ -150,17 +152,25 @@ class Mover:
         self._task = None
 
     async def _run(self) -> None:
-        copied_s = self._clock.now()
+        copied_s = tried_s = self._clock.now()
         while True:
             target, now_s = self.target, self._clock.now()
             if target == self.place:
                 self._ahead.forget()
-                if self.place != HOME and now_s - copied_s >= COPY_S:
-                    await self._try_to_copy_home()
-                    copied_s = self._clock.now()
+                if self.place != HOME and now_s - tried_s >= COPY_S:
+                    copied = await self._try_to_copy_home()
+                    tried_s = self._clock.now()
+                    copied_s = tried_s if copied else copied_s
+                    if tried_s - copied_s >= COPY_LATE_S:
+                        self._come_home(tried_s - copied_s)
             elif not self._ahead.is_for(target):
                 await self._copy_ahead(target)
             await self._clock.sleep_until(self._clock.now() + _LOOK_S)
+
+    def _come_home(self, late_s: float) -> None:
+        """Leave the VM: with each run since the last copy, the run log and the work after a loss of the VM grow."""
+        _LOG.warning("query %s leaves %s: for %.0f s no checkpoint came from there", self._name, self.place, late_s)
+        self.drain(self.place)
 
     async def _copy_ahead(self, target: str) -> None:
         if self.place != HOME:

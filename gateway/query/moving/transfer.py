@@ -29,6 +29,7 @@ from infra.messages import (
     StateReply,
 )
 from infra.threads import run_to_end
+from infra.together import wait_out
 
 Request = OfferState | InstallState | ListState | FetchState | StateEnd
 
@@ -136,6 +137,10 @@ class StateTransfer:
         return complete
 
     async def _ask(self, message: Request, payload: bytes = b"") -> bytes:
+        # If this is cancelled, the reply still comes: it must not count as the reply to the next request.
+        return await wait_out(self._answer(message, payload))
+
+    async def _answer(self, message: Request, payload: bytes) -> bytes:
         self._reply = asyncio.get_running_loop().create_future()
         await self._connection.link.send(message, payload)
         return await self._connection.or_lost(self._reply, REPLY_S)
