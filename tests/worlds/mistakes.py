@@ -88,8 +88,8 @@ MISTAKES = (
     Mistake(
         "runs of a lost lane go home only (a real defect, since fixed)",
         EXCHANGE,
-        "home_only = self._settings.home_only or entry.held_run.disordered",
-        "home_only = self._settings.home_only or entry.held_run.disordered or entry.move is not None",
+        "home_only = entry.held_run.disordered",
+        "home_only = entry.held_run.disordered or entry.move is not None",
         check="worlds",
         after=9,
     ),
@@ -174,15 +174,15 @@ MISTAKES = (
     Mistake(
         "disordered runs leave home",
         EXCHANGE,
-        "home_only = self._settings.home_only or entry.held_run.disordered",
-        "home_only = self._settings.home_only",
+        "home_only = entry.held_run.disordered",
+        "home_only = False",
         after=4,
     ),
     Mistake(
         "stateful runs leave home",
         EXCHANGE,
-        "home_only = self._settings.home_only or entry.held_run.disordered",
-        "home_only = entry.held_run.disordered",
+        "        if self._settings.home_only:\n            place",
+        "        if self._settings.home_only and entry.tried:\n            place",
         after=11,
     ),
     # Lanes.
