@@ -6,13 +6,15 @@ planned runs again with the same limits, and its state counts once the sink has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import gateway.core.exchange.events as ev
 from engines.streaming.feed import Feed, Item
 from gateway.query.flow.run import BATCH_RUNS_MAX, Run
+from gateway.query.moving.batchends import ends_after, ends_in, lines_of, whole_bytes
 from gateway.simulate.runs.agenda import Agenda
 from gateway.simulate.runs.enginehosts import Reply, SimulatedEngineHost, SimulatedLane, SimulatedLaneOwner
 from gateway.simulate.runs.promises import BrokenPromiseError
@@ -53,6 +55,92 @@ class Checkpoint:
     def copied(self) -> Checkpoint:
         """Return a copy of its files."""
         return replace(self)
+
+
+class HomeDisk:
+    """What of a query survives when the gateway is killed: checkpoint, run log, ends of micro-batches, and the sink.
+
+    It checks what it gets.
+
+    Args:
+        query: its name.
+
+    Attributes:
+        checkpoint: of the newest start at home.
+        committed_before: the sink has everything before this seq.
+    """
+
+    def __init__(self, query: str) -> None:
+        self.checkpoint = Checkpoint()
+        self.committed_before = 0
+        self._query = query
+        self._runs: deque[Run] = deque()
+        self._ends = b""
+        self._limits: dict[int, int] = {}
+
+    # -------------------------------------------------------------------------------------------------------- run log
+
+    def log(self, run: Run) -> None:
+        """Add a run."""
+        self._runs.append(run)
+
+    def retire(self, before_seq: int) -> None:
+        """Remove the runs that end before this seq, as ``RunLog`` does."""
+        while self._runs and self._runs[0].last_seq < before_seq:
+            self._runs.popleft()
+
+    def runs_from(self, seq: int) -> list[Run]:
+        """Return the runs that begin at this seq or later."""
+        return [run for run in self._runs if run.first_seq >= seq]
+
+    # ----------------------------------------------------------------------------------------------------------- sink
+
+    def commit(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Store results.
+
+        Raises:
+            BrokenPromiseError: they are not the next ones.
+        """
+        for first_seq, last_seq in ranges:
+            if first_seq != self.committed_before:
+                raise BrokenPromiseError(
+                    f"{self._query}: {first_seq}-{last_seq} goes to the sink, where {self.committed_before} is next"
+                )
+            self._limits[first_seq] = last_seq
+            self.committed_before = last_seq + 1
+
+    def repeated(self, first_seq: int, last_seq: int) -> None:
+        """Check that a micro-batch whose results the sink has was repeated with its limits.
+
+        Raises:
+            BrokenPromiseError: it was not.
+        """
+        if self._limits.get(first_seq) != last_seq:
+            raise BrokenPromiseError(f"{self._query}: {first_seq}-{last_seq} is repeated with other limits than before")
+
+    # ------------------------------------------------------------------------------------------ ends of micro-batches
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The ends that are on disk; see ``BatchEnds``."""
+        return ends_in(self._ends)
+
+    def note_ends(self, ends: Sequence[int]) -> None:
+        """Add ends."""
+        self._ends = self._ends[: whole_bytes(self._ends)] + lines_of(ends)
+
+    def tear_ends(self, ends: Sequence[int], left_bytes: int) -> None:
+        """Add ends, of which the last ``left_bytes`` are lost because the gateway is killed meanwhile."""
+        self.note_ends(ends)
+        self._ends = self._ends[:-left_bytes]
+
+    def forget_ends(self, seq: int) -> None:
+        """Forget the micro-batches that a checkpoint up to ``seq`` has."""
+        self._ends = lines_of(ends_after(self._ends, seq))
+
+    def remove_ends(self) -> None:
+        """Forget all ends."""
+        self._ends = b""
 
 
 class StatefulEngine:
