@@ -36,6 +36,5 @@ def test_ends_that_a_checkpoint_at_home_has_are_forgotten(ends: BatchEnds) -> No
     ends.append([10, 25, 40])
     ends.keep_after(25)
     assert ends.read() == (40,)
-    ends.remove()
+    ends.keep_after(40)
     assert ends.read() == ()
-    ends.remove()

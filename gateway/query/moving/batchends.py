@@ -18,7 +18,7 @@ class BatchEnds:
     """One file with an end (seq, exclusive) in each line. All methods block.
 
     Args:
-        path: the file's; it exists from a query's move to a VM until its checkpoint is back at home.
+        path: the file's; it exists from a query's first move to a VM on.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,10 +45,6 @@ class BatchEnds:
         """Forget the micro-batches that end at ``seq`` or before: a checkpoint at home has them. Create the file."""
         with self._lock:
             write_atomically(self._path, lines_of(ends_after(self._content(), seq)))
-
-    def remove(self) -> None:
-        """Forget all: the checkpoint at home has everything."""
-        self._path.unlink(missing_ok=True)
 
     def _content(self) -> bytes:
         return self._path.read_bytes() if self._path.exists() else b""
