@@ -21,8 +21,9 @@ from policies.switching.switching import SwitchingSettings
 WAITING_PART = 0.5
 """About half of a full lane's content is in the running micro-batch; what waits meanwhile is in the next one."""
 
+MOVING_WORLDS, MOVING_REST = 10, 5
+"""A query moves with its state in the worlds whose seeds leave this rest, divided by this number."""
 _BAD_ROWS_WORLDS = 0.125
-_MOVING_WORLDS, _MOVING_REST = 10, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +200,7 @@ def drawn(seed: int, *, load_s: float = 120.0) -> WorldOptions:
     period_s = draw.choice([20.0, 30.0, 60.0])
     queries = tuple(_tightened(query, seed) for query in queries)
     terms = BillingTerms(period_s, draw.choice([0.0, period_s, 2 * period_s]), 0.36, draw.choice([0.0, 0.09]))
-    if seed % _MOVING_WORLDS == _MOVING_REST:
+    if seed % MOVING_WORLDS == MOVING_REST:
         queries, max_vms = (_with_state(queries[0], seed, machines, terms.first_block_s), *queries[1:]), max(1, max_vms)
     periods = draw.choice([None, None, 0.5, 2.5, 8.0])
     machines = replace(machines, vm_speed=(1.0, 0.5, 2.0)[seed // 3 % 3])
@@ -280,6 +281,7 @@ def _with_state(query: QueryOptions, seed: int, machines: Machines, stay_s: floa
     draw = random.Random(f"state {seed}")  # noqa: S311  # no secret
     mode: Mode = draw.choice(["auto", "query"])
     settings = replace(query.settings, mode=mode, share=None, switchable=True, pause_most_s=10.0, stay_s=stay_s)
+    settings = replace(settings, policy=draw.choice([None, settings.policy]))
     every_s = draw.uniform(20, 60)
     load = Bursts(
         ConstantRate(machines.events_per_s * draw.uniform(0.1, 0.4)),
@@ -291,12 +293,13 @@ def _with_state(query: QueryOptions, seed: int, machines: Machines, stay_s: floa
         query,
         settings=settings,
         load=load,
+        run_events=draw.choice([300, 1000]),
         disordered=0.0,
         stateful=True,
         moves=True,
-        state_bytes=draw.choice([10_000, 1_000_000]),
+        state_bytes=draw.choice([10_000, 1_000_000, 10_000_000]),
         killed_at_step=draw.choice([0.0, 0.03, 0.1]),
-        killed_at_look=draw.choice([0.0, 0.005]),
+        killed_at_look=draw.choice([0.0, 0.005, 0.02]),
         credit_bytes=_AMPLE_BYTES,
         held_bytes_max=_AMPLE_BYTES,
     )

@@ -129,18 +129,14 @@ class HomeDisk:
         """Add ends."""
         self._ends = self._ends[: whole_bytes(self._ends)] + lines_of(ends)
 
-    def tear_ends(self, ends: Sequence[int], left_bytes: int) -> None:
-        """Add ends, of which the last ``left_bytes`` are lost because the gateway is killed meanwhile."""
+    def tear_ends(self, ends: Sequence[int], lost_bytes: int) -> None:
+        """Add ends, of which the last ``lost_bytes`` do not get there."""
         self.note_ends(ends)
-        self._ends = self._ends[:-left_bytes]
+        self._ends = self._ends[:-lost_bytes]
 
     def forget_ends(self, seq: int) -> None:
         """Forget the micro-batches that a checkpoint up to ``seq`` has."""
         self._ends = lines_of(ends_after(self._ends, seq))
-
-    def remove_ends(self) -> None:
-        """Forget all ends."""
-        self._ends = b""
 
 
 class StatefulEngine:
@@ -253,11 +249,14 @@ class StatefulLane(SimulatedLane):
         self.engine = engine
         self._query = owner
         self._time = agenda
+        self._arrives_s = 0.0
 
     def _sent(self, run: Run, took_s: float) -> None:
         if self.closed:
             return
-        self._time.after(self.host.delay_s, lambda: self.engine.take(run, self._on_reply))
+        # A link keeps the order, also when it is no longer slow.
+        self._arrives_s = max(self._arrives_s, self._time.now_s + self.host.delay_s)
+        self._time.at(self._arrives_s, lambda: self.engine.take(run, self._on_reply))
         self._time.after(2 * self.host.delay_s, lambda: self._consumed(run))
         self._query.on_event(ev.Sent(at_s=self._time.now_s, lane=self.name, first_seq=run.first_seq, took_s=took_s))
 

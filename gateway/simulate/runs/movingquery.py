@@ -12,6 +12,7 @@ from gateway.simulate.options import QueryOptions
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
 from gateway.simulate.runs.keptstate import Checkpoint, VirtualClock
 from gateway.simulate.runs.placedstate import PlacedState
+from gateway.simulate.runs.promises import BrokenPromiseError
 from policies.signals import HOME
 from policies.switching.placing import move_is_due, target_place
 
@@ -21,6 +22,7 @@ _NO_ANSWER_S: Final = 20.0
 """So long an engine host that hangs is waited for, while a query is opened there or its state is copied."""
 _OPENS_S: Final = (0.3, 2.0)
 _DOWN_S: Final = (1.0, 6.0)
+_SET_ASIDE_S: Final = 1.0
 _CHANGED_PART: Final = 0.1
 """The part of the state that changes from one copy to the next."""
 KeepOff = Callable[[str, str, str], None]
@@ -52,6 +54,7 @@ class MovingQuery(PlacedState):
         self._draining: set[str] = set()
         self._looks = False
         self._life = 0
+        self._reopened_at: float | None = None
         self._up_s = self._copied_s = self._tried_s = 0.0
         self._begin()
 
@@ -87,12 +90,16 @@ class MovingQuery(PlacedState):
             self._looks = True
             self._look()
 
-    def remove_lane(self, name: str, reason: str) -> None:  # noqa: ARG002  # the trace has it
+    def remove_lane(self, name: str, reason: str) -> None:
         """Note that a host is gone."""
         self._draining.discard(name)
         self._copies.pop(name, None)
-        lost = self._hosts.pop(name, None) is not None
-        if lost and (name in (self.place, self._heading) or (name == HOME and self._engine is None)):
+        if self._hosts.pop(name, None) is None:
+            return
+        if name == self.place != HOME and self._engine is not None:
+            self._interrupt()
+            self._lose_place(reason)
+        elif name in (self.place, self._heading) or (name == HOME and self._engine is None):
             self._interrupt()
             self._close()
 
@@ -137,6 +144,8 @@ class MovingQuery(PlacedState):
             self._go_to(target)
         elif self._engine is None or due:
             self._go_home()
+        elif self.place not in self.lanes:
+            raise BrokenPromiseError(f"{self.name} stays at {self.place}, which is lost")
         elif not self._copying and not self._killed(self.options.killed_at_look):
             self._copy(target)
 
@@ -250,24 +259,26 @@ class MovingQuery(PlacedState):
     def _fetch_rest(self) -> None:
         begun_s = self._agenda.now_s
         if self.place in self._hosts:
-            self._copy_home(lambda complete: self._fetched(complete, begun_s))
+            self._copy_home(lambda _: self._fetched(begun_s))
         else:
-            self._fetched(False, begun_s)
+            self._fetched(begun_s)
 
-    def _fetched(self, complete: bool, begun_s: float) -> None:
+    def _fetched(self, begun_s: float) -> None:
         self._pause.copied(begun_s)
-        self._then(_STEP_S, self._settle if complete else lambda: self._open_at(HOME))
-
-    def _settle(self) -> None:
-        self._disk.remove_ends()
         self._then(_STEP_S, lambda: self._open_at(HOME))
 
     def _reopen(self) -> None:
-        """Open the query again from its checkpoint, where it is."""
-        if self._engine is not None:
+        """Open the query again from its checkpoint, where it is; if that did not help, let it fail and go home."""
+        if self._engine is None:
+            return
+        self._interrupt()
+        self._close()
+        reopened_at, self._reopened_at = self._reopened_at, self.tally.latency.weight
+        if reopened_at == self._reopened_at:
+            self._trace.note(f"{self.name} gets no answers although it was opened again")
+            self._up_s = self._agenda.now_s + _SET_ASIDE_S
+        else:
             self._trace.note(f"{self.name} is opened again")
-            self._interrupt()
-            self._close()
             self._open_at(self.place)
 
     def _killed(self, chance: float) -> bool:

@@ -24,6 +24,7 @@ from gateway.simulate.runs.witness import Witness
 from policies.signals import HOME
 
 _CLOSED_S: Final = 0.5
+_KILLED_WRITING: Final = 0.5
 
 
 class PlacedState(SimulatedQuery):
@@ -85,6 +86,13 @@ class PlacedState(SimulatedQuery):
             self._handle(ev.RunLogged(at_s=now_s, run=run))
         if self._finished_s is not None:
             self.finish(self._finished_s)
+
+    def _lose_place(self, reason: str) -> None:
+        """Remove the lane, whose host is gone; the query stays open until it moves."""
+        lane = self.lanes.pop(self.place)
+        lane.closed = True
+        self._witness.lane_lost(self.place, self._agenda.now_s)
+        self._handle(ev.LaneLost(at_s=self._agenda.now_s, lane=self.place, reason=reason))
 
     def _close(self, *, killed: bool = False) -> None:
         """Close the query; what was released goes to the sink, unless the gateway is killed."""
@@ -151,9 +159,10 @@ class PlacedState(SimulatedQuery):
             return  # it was closed meanwhile
         ends, chance = [last_seq + 1 for _, last_seq in ranges], self.options.killed_at_look
         if self.place != HOME and self._draw.random() < chance:
+            # The gateway is killed while it writes, or the disk fails and it writes again.
             self._disk.tear_ends(ends, self._draw.randint(1, len(str(ends[-1]))))
-            self._killed(1.0)
-            return
+            if self._killed(_KILLED_WRITING):
+                return
         self._store(ranges)
         self._outbox = []
         if not self._killed(chance):
@@ -185,14 +194,17 @@ class PlacedState(SimulatedQuery):
         self.check()
         if self._engine is not None:
             promise(
-                self.lanes.keys() == {self.place}, f"{self.name}: it is at {self.place}, its lanes are {self.lanes}"
+                self.lanes.keys() <= {self.place}, f"{self.name}: it is at {self.place}, its lanes are {self.lanes}"
             )
             self._validate(thorough=thorough)
 
     def check_slot(self) -> None:
-        """See ``SimulatedQuery``."""
-        if self._engine is not None:
-            super().check_slot()
+        """See ``SimulatedQuery``; also check that no run waits while the place of the query has nothing to do."""
+        if self._engine is None:
+            return
+        super().check_slot()
+        waits = self.place in self.lanes and self.exchange.waiting_runs and not self.open_runs(self.place)
+        promise(not waits, f"{self.name}: runs wait, and none is open at {self.place}")
 
     def check_end(self) -> None:
         """Check that the sink has every event; it took them in order, and each once.
