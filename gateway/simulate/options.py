@@ -9,6 +9,7 @@ from engines.simulated.boot import BootTimes, LogNormal
 from engines.simulated.generators import Bursts, ConstantRate, Generator
 from gateway.core.decide.profiler import Statistic
 from gateway.core.decide.scheduler import SchedulerSettings
+from gateway.core.exchange import ExchangeSettings
 from gateway.query.flow.delivery import HELD_BYTES_MAX
 from infra.link.credit import CREDIT_BYTES
 from policies.failures.overdue import Patience
@@ -20,6 +21,8 @@ from policies.switching.switching import SwitchingSettings
 WAITING_PART = 0.5
 """About half of a full lane's content is in the running micro-batch; what waits meanwhile is in the next one."""
 
+MOVING_WORLDS, MOVING_REST = 10, 5
+"""A query moves with its state in the worlds whose seeds leave this rest, divided by this number."""
 _BAD_ROWS_WORLDS = 0.125
 
 
@@ -84,7 +87,11 @@ class QueryOptions:
         further_run_s: the cost of each further run in it.
         batch_runs: the most runs in it.
         event_s: the additional cost of an event; None: from ``Machines``.
-        stateful: its engine holds state: its runs go home only, and are not dispatched elsewhere.
+        stateful: its engine holds state: its runs go to one place, and are not dispatched elsewhere.
+        moves: it is stateful, and moves with its state; else a stateful query stays at home.
+        state_bytes: its state, as it is copied for a move.
+        killed_at_step: the probability that the gateway is killed at a step of a move.
+        killed_at_look: the same, at each other time when something is done for a query with state.
         credit_bytes: how many payload bytes a host allows in flight.
         held_bytes_max: how many bytes of results may wait before dispatch stops.
     """
@@ -105,8 +112,23 @@ class QueryOptions:
     batch_runs: int = 1
     event_s: float | None = None
     stateful: bool = False
+    moves: bool = False
+    state_bytes: int = 1_000_000
+    killed_at_step: float = 0.0
+    killed_at_look: float = 0.0
     credit_bytes: int = CREDIT_BYTES
     held_bytes_max: int = HELD_BYTES_MAX
+
+    def exchange_settings(self, patience: Patience, place: str) -> ExchangeSettings:
+        """Return the settings of its exchange; ``place`` is where a stateful query is."""
+        return ExchangeSettings(
+            patience=patience,
+            home_only=self.stateful,
+            place=place,
+            ordered=self.ordered,
+            flush_s=self.flush_s,
+            held_bytes_max=self.held_bytes_max,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +200,8 @@ def drawn(seed: int, *, load_s: float = 120.0) -> WorldOptions:
     period_s = draw.choice([20.0, 30.0, 60.0])
     queries = tuple(_tightened(query, seed) for query in queries)
     terms = BillingTerms(period_s, draw.choice([0.0, period_s, 2 * period_s]), 0.36, draw.choice([0.0, 0.09]))
+    if seed % MOVING_WORLDS == MOVING_REST:
+        queries, max_vms = (_with_state(queries[0], seed, machines, terms.first_block_s), *queries[1:]), max(1, max_vms)
     periods = draw.choice([None, None, 0.5, 2.5, 8.0])
     machines = replace(machines, vm_speed=(1.0, 0.5, 2.0)[seed // 3 % 3])
     return WorldOptions(
@@ -249,6 +273,35 @@ def _tightened(query: QueryOptions, seed: int) -> QueryOptions:
         query,
         credit_bytes=draw.choice([CREDIT_BYTES, CREDIT_BYTES, run_bytes // 2, 2 * run_bytes]),
         held_bytes_max=draw.choice([HELD_BYTES_MAX, HELD_BYTES_MAX, 8 * run_bytes]),
+    )
+
+
+def _with_state(query: QueryOptions, seed: int, machines: Machines, stay_s: float) -> QueryOptions:
+    """Return a query that keeps state, and moves with it when its load is high; drawn separately."""
+    draw = random.Random(f"state {seed}")  # noqa: S311  # no secret
+    mode: Mode = draw.choice(["auto", "query"])
+    settings = replace(query.settings, mode=mode, share=None, switchable=True, pause_most_s=10.0, stay_s=stay_s)
+    settings = replace(settings, policy=draw.choice([None, settings.policy]))
+    every_s = draw.uniform(20, 60)
+    load = Bursts(
+        ConstantRate(machines.events_per_s * draw.uniform(0.1, 0.4)),
+        every_s=every_s,
+        for_s=every_s * draw.uniform(0.2, 0.5),
+        times=draw.uniform(2, 8),
+    )
+    return replace(
+        query,
+        settings=settings,
+        load=load,
+        run_events=draw.choice([300, 1000]),
+        disordered=0.0,
+        stateful=True,
+        moves=True,
+        state_bytes=draw.choice([10_000, 1_000_000, 10_000_000]),
+        killed_at_step=draw.choice([0.0, 0.03, 0.1]),
+        killed_at_look=draw.choice([0.0, 0.005, 0.02]),
+        credit_bytes=_AMPLE_BYTES,
+        held_bytes_max=_AMPLE_BYTES,
     )
 
 

@@ -24,6 +24,11 @@ STARTS = CORE + "decide.starts"
 VMLIFE = CORE + "decide.vmlife"
 SCHEDULER = CORE + "decide.scheduler"
 LEDGER = "policies.money.ledger"
+ENDS = "gateway.query.moving.batchends"
+RUN_LOG = "gateway.query.flow.runlog"
+PLACING = "policies.switching.placing"
+FEED = "engines.streaming.feed"
+CHECKPOINTS = "engines.streaming.checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ class Mistake:
     @property
     def checks(self) -> tuple[str, ...]:
         """The checks that are run against it."""
+        if self.check == "moving":
+            return ("moving",)
         return ("worlds", "lives") if self.module.startswith(CORE + "exchange") else ("worlds", "scheduler", "periods")
 
     def path(self, root: Path) -> Path:
@@ -421,5 +428,78 @@ MISTAKES = (
         "        return [self._stop(machine, event, why) for machine in wanted]",
         "        return []",
         check="periods",
+    ),
+    # A query with state that moves.
+    Mistake(
+        "the runs of a query with state go home, wherever it is",
+        EXCHANGE,
+        "place = self._settings.place",
+        "place = HOME",
+        check="moving",
+        after=25,
+    ),
+    Mistake(
+        "the end of a micro-batch is not noted before the sink has its results",
+        ENDS,
+        'return b"".join(b"%d\\n" % end for end in ends)',
+        'return b"".join(b"%d\\n" % end for end in list(ends)[:-1])',
+        check="moving",
+        after=25,
+    ),
+    Mistake(
+        "a copy of the checkpoint at home forgets the end of a micro-batch that it does not have",
+        ENDS,
+        "for end in ends_in(content) if end > seq)",
+        "for end in ends_in(content) if end > seq)[1:]",
+        check="moving",
+        after=115,
+    ),
+    Mistake(
+        "the next end is written behind a line that a crash cut off",
+        ENDS,
+        'return content.rfind(b"\\n") + 1',
+        "return len(content)",
+        check="moving",
+        after=95,
+    ),
+    Mistake(
+        "micro-batches that are repeated end anywhere",
+        FEED,
+        "deque(end for end in sorted(ends) if end > first)",
+        "deque(end for end in sorted(ends) if end < first)",
+        check="moving",
+        after=45,
+    ),
+    Mistake(
+        "only the planned micro-batch gets all its runs, not those that are repeated after it",
+        CHECKPOINTS,
+        "return max(self.resume_end_seq, *batch_ends, 0)",
+        "return self.resume_end_seq",
+        check="moving",
+        after=115,
+    ),
+    Mistake(
+        "the run log forgets the runs of a query on a VM as soon as they are committed",
+        RUN_LOG,
+        "if self._kept_from_seq is not None:",
+        "if self._kept_from_seq is not None and watermark < 0:",
+        check="moving",
+        after=25,
+    ),
+    Mistake(
+        "the run log forgets the last micro-batch, which may have to run again",
+        RUN_LOG,
+        "return min(watermark, self._batch_start_seq) if self._stateful else watermark",
+        "return watermark",
+        check="moving",
+        after=15,
+    ),
+    Mistake(
+        "a query whose VM is lost stays there",
+        PLACING,
+        "if place != HOME and place not in present:",
+        "if place != HOME and place not in present and copied_ahead:",
+        check="moving",
+        after=35,
     ),
 )

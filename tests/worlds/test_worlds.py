@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.simulated.generators import ConstantRate
+from engines.simulated.generators import Bursts, ConstantRate
 from gateway.core.exchange.routing import Router
 from gateway.simulate.options import Faults, WorldOptions, drawn
 from gateway.simulate.runs.world import World, WorldOutcome
@@ -20,7 +20,7 @@ from tests.worlds.worlds import live
 
 SEEDS = range(1, 51)
 THOROUGH_SEEDS = range(1001, 1005)
-BYTES_SEEDS = (3, 21)
+BYTES_SEEDS = (3, 21, 25)
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +55,18 @@ def test_the_worlds_are_worth_living_in(worlds: dict[int, tuple[World, WorldOutc
         "will reclaim vm",
         "finds bad rows",
         "is opened again",
+        "the gateway is killed",
     ):
         assert fault in happened
-    for what in ("is overdue in", "is given up", "VmLost", "VmDrained", "the link to", "the clock steps"):
+    for what in (
+        "is overdue in",
+        "is given up",
+        "VmLost",
+        "VmDrained",
+        "the link to",
+        "the clock steps",
+        " moved from ",
+    ):
         assert what in happened
 
 
@@ -105,6 +114,20 @@ def test_a_vm_helps_where_home_alone_falls_behind() -> None:
     assert helped.queries[0].mean_s < 0.5 * alone.queries[0].mean_s
     assert helped.lasted_s < alone.lasted_s
     assert helped.queries[0].late_results == 0
+
+
+def test_a_query_with_state_moves_to_a_vm_and_returns() -> None:
+    world = calm()
+    settings = replace(world.queries[0].settings, policy=None, pause_most_s=10.0, stay_s=60.0)
+    bursts = Bursts(ConstantRate(300.0), every_s=60.0, for_s=30.0, times=4.0)
+    query = replace(world.queries[0], settings=settings, load=bursts, stateful=True, moves=True, disordered=0.0)
+    scheduler = replace(world.scheduler, queries=(settings,))
+    played = World(replace(world, queries=(query,), scheduler=scheduler), keep_trace=True)
+    outcome = played.run()
+    moved = [line.split(" in ")[0].split(" ", 1)[1] for line in played.trace.lines if " moved from " in line]
+    assert moved == ["q1 moved from home to vm-1", "q1 moved from vm-1 to home"]
+    assert outcome.queries[0].cloud_events > 0.2 * outcome.queries[0].events > 0
+    assert outcome.queries[0].late_results == 0
 
 
 def test_without_money_a_part_is_shed_and_the_rest_is_in_time() -> None:

@@ -76,7 +76,8 @@ class SimulatedEngineHost:
         self.link_slowness = 1.0
 
     @property
-    def _delay_s(self) -> float:
+    def delay_s(self) -> float:
+        """How long a message takes to this host, or from it."""
         return 0.001 if self.name == HOME else self.machines.link_delay_s * self.link_slowness
 
     def take(
@@ -97,7 +98,7 @@ class SimulatedEngineHost:
             aside: called when the gateway learns that the host looks for bad rows in it.
         """
         needed_s = work_s if self.name == HOME else work_s / self.machines.vm_speed
-        self._agenda.after(self._delay_s, lambda: self._serve(run, needed_s, on_reply, begun, aside))
+        self._agenda.after(self.delay_s, lambda: self._serve(run, needed_s, on_reply, begun, aside))
 
     def _serve(
         self,
@@ -111,27 +112,44 @@ class SimulatedEngineHost:
             return
         served = self._server.serve(self._agenda.now_s, work_s)
         self._worked.append(served)
-        self._agenda.at(served.begun_s + self._delay_s, begun)
+        self._agenda.at(served.begun_s + self.delay_s, begun)
         done_s = served.done_s
         if self._faults.bad_rows and self._draw.random() < self._faults.bad_rows:
             self._trace.note(f"fault: {self.name} finds bad rows in {run.first_seq}")
-            self._agenda.at(served.done_s + self._delay_s, aside)
+            self._agenda.at(served.done_s + self.delay_s, aside)
             done_s += self._draw.uniform(0.0, self._faults.bad_rows_s)
         self._agenda.at(done_s, lambda: self._finish(run, done_s - served.begun_s, on_reply))
 
     def _finish(self, run: Run, batch_s: float, on_reply: Callable[[Reply], None]) -> None:
         if not self.alive or self.hung:
             return
+        self.reply(run.first_seq, run.last_seq, batch_s, on_reply)
+
+    @property
+    def answers(self) -> bool:
+        """Whether it does anything."""
+        return self.alive and not self.hung
+
+    def serve(self, work_s: float) -> ServiceInterval:
+        """Let a core work now, or once one is free, for so long at the speed of home."""
+        served = self._server.serve(
+            self._agenda.now_s, work_s if self.name == HOME else work_s / self.machines.vm_speed
+        )
+        self._worked.append(served)
+        return served
+
+    def reply(self, first_seq: int, last_seq: int, batch_s: float, on_reply: Callable[[Reply], None]) -> None:
+        """Send an answer, which may come late, twice or never."""
         self._batches += 1
-        reply = Reply(run.first_seq, run.last_seq, self._batches, batch_s)
+        reply = Reply(first_seq, last_seq, self._batches, batch_s)
         faults, draw = self._faults, self._draw
         if draw.random() < faults.lost_reply:
-            self._trace.note(f"fault: {self.name} lost the reply for {run.first_seq}")
+            self._trace.note(f"fault: {self.name} lost the reply for {first_seq}")
             return
         late_s = draw.uniform(0, faults.late_s) if draw.random() < faults.late_reply else 0.0
-        self._agenda.after(self._delay_s + late_s, lambda: on_reply(reply))
+        self._agenda.after(self.delay_s + late_s, lambda: on_reply(reply))
         if draw.random() < faults.doubled_reply:
-            again_s = self._delay_s + draw.uniform(0, faults.late_s)
+            again_s = self.delay_s + draw.uniform(0, faults.late_s)
             self._agenda.after(again_s, lambda: on_reply(reply))
 
 

@@ -118,7 +118,7 @@ class MicroBatchHost(SimulatedEngineHost):
         aside: Callable[[], None],  # noqa: ARG002  # no row is bad here
     ) -> None:
         """See ``SimulatedEngineHost.take``."""
-        self._time.after(self._delay_s, lambda: self._fed(run, on_reply))
+        self._time.after(self.delay_s, lambda: self._fed(run, on_reply))
 
     def _fed(self, run: Run, on_reply: Callable[[Reply], None]) -> None:
         self._feed.append((run, on_reply))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import gateway.core.exchange.events as ev
 from gateway.core.decide.profiler import Profiler
-from gateway.core.exchange import Exchange, ExchangeSettings
+from gateway.core.exchange import Exchange
 from gateway.core.exchange.instructions import (
     AskedAgain,
     Dispatched,
@@ -80,19 +80,13 @@ class SimulatedQuery:
         self._agenda = agenda
         self._trace = trace
         self._on_failed = on_failed
-        settings = ExchangeSettings(
-            patience=patience,
-            home_only=options.stateful,
-            ordered=options.ordered,
-            flush_s=options.flush_s,
-            held_bytes_max=options.held_bytes_max,
-        )
+        self._patience = patience
         self._witness = Witness(options)
         # Sent runs of a stateful query, of which Spark may have planned one micro-batch.
         self._planned: set[int] = set()
         # Overdue runs of a stateful query are in no lane until it is open again.
         self._overdue = False
-        self.exchange: Exchange[Run, _Result] = Exchange(settings)
+        self.exchange: Exchange[Run, _Result] = Exchange(options.exchange_settings(patience, HOME))
         self._outbox: list[tuple[int, int]] = []
         self._checks = 0
         self._arrivals = Arrivals(options, seed, agenda.now_s)
@@ -142,8 +136,11 @@ class SimulatedQuery:
             self._undone_events += run.events
             self._linger.cut(run.events)
             self._measures.arrived(run)
-            self._witness.logged(run)
+            self._note_logged(run)
             self._handle(ev.RunLogged(at_s=self._agenda.now_s, run=run))
+
+    def _note_logged(self, run: Run) -> None:
+        self._witness.logged(run)
 
     # ---------------------------------------------------------------------------------------------------- the exchange
 
@@ -228,6 +225,10 @@ class SimulatedQuery:
     def open_runs(self, lane: str) -> int:
         """See ``LaneOwner``."""
         return self.exchange.lane(lane).open_runs if lane in self.lanes else 0
+
+    def uses(self, lane: str) -> bool:
+        """Return whether a lane may not be given up yet, because something of this query is there."""
+        return self.open_runs(lane) > 0
 
     def payload_bytes(self, lane: str, run: Run) -> int:
         """See ``LaneOwner``."""
@@ -369,11 +370,14 @@ class SimulatedQuery:
         held = exchange.held_count
         if (held > 0) is not (self._held_events > 0):
             raise BrokenPromiseError(f"{self.name}: {held} results hold {self._held_events} events")
+        self._validate(thorough=thorough)
+
+    def _validate(self, *, thorough: bool) -> None:
         # It goes through all runs.
         self._checks += 1
         if thorough or self._checks % _VALIDATED_EVERY == 0:
             try:
-                exchange.validate()
+                self.exchange.validate()
             except AssertionError as error:
                 raise BrokenPromiseError(f"{self.name}: {error}") from error
 

@@ -24,9 +24,10 @@ class Witness:
 
     Args:
         options: the query.
+        done_before: everything before this seq was committed by an earlier exchange.
     """
 
-    def __init__(self, options: QueryOptions) -> None:
+    def __init__(self, options: QueryOptions, done_before: int = 0) -> None:
         self._options = options
         self._name = options.settings.name
         self._undone: dict[int, Run] = {}
@@ -47,7 +48,7 @@ class Witness:
         # From this seq on all runs were logged while results took all the room.
         self._full_from_seq: int | None = None
         self._next_seq = 0
-        self._highest_seq = -1
+        self._highest_seq = done_before - 1
         self._duplicates = 0
         self._progress_s = 0.0
 

@@ -10,10 +10,11 @@ from itertools import count
 from gateway.core.decide.profiler import Profiler
 from gateway.core.decide.scheduler import Scheduler
 from gateway.fleet.fitting import fit
-from gateway.simulate.options import WorldOptions
+from gateway.simulate.options import QueryOptions, WorldOptions
 from gateway.simulate.runs.agenda import Agenda, Trace
 from gateway.simulate.runs.cloud import SimulatedFleet
 from gateway.simulate.runs.enginehosts import SimulatedEngineHost
+from gateway.simulate.runs.movingquery import MovingQuery
 from gateway.simulate.runs.promises import BrokenPromiseError, promise
 from gateway.simulate.runs.simulatedquery import SimulatedQuery
 from policies.choose import Policies
@@ -26,6 +27,7 @@ from policies.signals import (
     Event,
     Fit,
     Fitted,
+    QueryKeptOff,
     QueryOpened,
     SetRoute,
     SetShed,
@@ -100,12 +102,7 @@ class World:
         self._policies = Policies(options.scheduler.queries, options.scheduler.site)
         self.told: list[tuple[Event, Sequence[Command]]] = []
         self._profiler = Profiler(options.scheduler.slot_s, {q.settings.name: q.statistic for q in options.queries})
-        self._queries = {
-            query.settings.name: SimulatedQuery(
-                query, options.seed, self._profiler, agenda, trace, self._fail, options.patience
-            )
-            for query in options.queries
-        }
+        self._queries = {query.settings.name: self._make_query(query) for query in options.queries}
         self._fleet = SimulatedFleet(
             options,
             agenda,
@@ -113,7 +110,7 @@ class World:
             tell=self._handle,
             attach=self._attach,
             detach=self._detach,
-            idle=lambda name: not any(query.open_runs(name) for query in self._queries.values()),
+            idle=lambda name: not any(query.uses(name) for query in self._queries.values()),
             make_host=self._make_host,
         )
         self._draw = random.Random(f"faults {options.seed}")  # noqa: S311  # no secret
@@ -125,6 +122,22 @@ class World:
         self._slot_ends_s = options.scheduler.slot_s
         self._steps = 0
 
+    def _make_query(self, query: QueryOptions) -> SimulatedQuery:
+        options = self._options
+        parts = self._profiler, self._agenda, self.trace, self._fail, options.patience
+        if query.moves:
+            return MovingQuery(query, options.seed, *parts, on_kept_off=self._keep_off)
+        return SimulatedQuery(query, options.seed, *parts)
+
+    def _keep_off(self, query: str, vm: str, reason: str) -> None:
+        # As in the daemon, the caller has more to do first.
+        self._agenda.after(
+            0.0,
+            lambda: self._handle(
+                lambda event_id, at_s: QueryKeptOff(event_id=event_id, at_s=at_s, query=query, vm=vm, reason=reason)
+            ),
+        )
+
     # ---------------------------------------------------------------------------------------------------------- running
 
     def run(self) -> WorldOutcome:
@@ -135,10 +148,13 @@ class World:
         """
         self._start_home()
         for query in self._queries.values():
-            switchable = query.options.settings.switchable
             self._handle(
-                lambda event_id, at_s, name=query.name, may=switchable: QueryOpened(  # type: ignore[misc]
-                    event_id=event_id, at_s=at_s, query=name, switchable=may
+                lambda event_id, at_s, query=query: QueryOpened(  # type: ignore[misc]
+                    event_id=event_id,
+                    at_s=at_s,
+                    query=query.name,
+                    switchable=query.options.settings.switchable,
+                    whole=query.options.stateful,
                 )
             )
             self._agenda.after(query.options.run_s, lambda query=query: self._arrive(query))  # type: ignore[misc]
