@@ -1,20 +1,29 @@
-"""A stateful query as a user would write it: the sum of all numbers so far."""
+"""Stateful queries as a user would write them: the sum of all numbers so far, also by key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql.functions import lit
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql.functions import col, lit
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, ValueState
 
 
 def summed(events: DataFrame) -> DataFrame:
     """Return nine of ten events, each with the sum of all ``n`` up to its own."""
+    return _sums(events, lit(0)).where(col("n") % 10 != 3)
+
+
+def summed_by_key(events: DataFrame) -> DataFrame:
+    """Return each event with the sum of all ``n`` of its key, one of seven, up to its own."""
+    return _sums(events, col("n") % 7)
+
+
+def _sums(events: DataFrame, key: Column) -> DataFrame:
     return (
-        events.withColumn("stream", lit(0))
-        .groupBy("stream")
+        events.withColumn("key", key)
+        .groupBy("key")
         .transformWithState(
             statefulProcessor=_Sum(),
             outputStructType="id STRING, n BIGINT, total BIGINT",
@@ -34,8 +43,7 @@ class _Sum(StatefulProcessor):
         (total,) = self._total.get() or (0,)
         for row in sorted(rows, key=lambda row: row["n"]):
             total += row["n"]
-            if row["n"] % 10 != 3:
-                yield Row(id=row["id"], n=row["n"], total=total)
+            yield Row(id=row["id"], n=row["n"], total=total)
         self._total.update((total,))
 
     def close(self) -> None:

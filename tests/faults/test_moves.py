@@ -28,11 +28,11 @@ class Journey:
     """A gateway with one query that keeps state, and a file source for it."""
 
     def __init__(self, folder: Path, sites: TwoSites) -> None:
-        shutil.copy(Path(__file__).with_name("counting.py"), folder)
+        shutil.copy(Path(__file__).with_name("summing.py"), folder)
         self.sender = FileSender(folder / "in")
         self._out = folder / "out"
         query = {
-            "function": "counting:summed_by_key",
+            "function": "summing:summed_by_key",
             "source": {"type": "file", "path": str(folder / "in"), "follow": True},
             "schema": SCHEMA,
             "sink": {"type": "file", "path": str(self._out)},

@@ -60,7 +60,7 @@ class Mover:
         home_seq: where the query would continue with its checkpoint at home, while it is away.
         moves: how often it has moved, in both directions.
         pause_s: how long events were held at the last move; None before the first.
-        moved_bytes: how many bytes of state were copied for the last move, also ahead of it.
+        moved_bytes: how many bytes of state were copied for the last move, also ahead of it and while it was away.
     """
 
     def __init__(
@@ -257,7 +257,8 @@ class Mover:
         self.moves += 1
         self.pause_s = self._clock.now() - began_s
         self._pause.moved(self.pause_s)
-        self.moved_bytes = 0 if self._transfer is None else self._transfer.moved_bytes
+        if self._transfer is not None:
+            self.moved_bytes, self._transfer.moved_bytes = self._transfer.moved_bytes, 0
         text = "query %s moved from %s to %s with its state: %.1f MB copied, events held for %.1f s"
         _LOG.info(text, self._name, left, self.place, self.moved_bytes / 1e6, self.pause_s)
         self._ahead.forget()

@@ -51,7 +51,7 @@ class StateTransfer:
         copy: names the copy on the VM.
 
     Attributes:
-        moved_bytes: how many bytes of files were sent or fetched.
+        moved_bytes: how many bytes of files were sent or fetched; its user sets it to 0 after each move.
     """
 
     def __init__(self, connection: Connection, query: str, copy: str) -> None:
