@@ -183,8 +183,8 @@ class WorldOptions:
     rest_s: float = 7200.0
 
 
-def drawn(seed: int, *, load_s: float = 120.0) -> WorldOptions:
-    """Return a faulty world of one to three queries."""
+def drawn(seed: int, *, load_s: float = 120.0, moves: bool = True) -> WorldOptions:
+    """Return a faulty world of one to three queries; without ``moves``, none of them moves with its state."""
     draw = random.Random(f"world {seed}")  # noqa: S311  # no secret
     machines = Machines(
         events_per_s=draw.choice([500.0, 2000.0]),
@@ -200,7 +200,7 @@ def drawn(seed: int, *, load_s: float = 120.0) -> WorldOptions:
     period_s = draw.choice([20.0, 30.0, 60.0])
     queries = tuple(_tightened(query, seed) for query in queries)
     terms = BillingTerms(period_s, draw.choice([0.0, period_s, 2 * period_s]), 0.36, draw.choice([0.0, 0.09]))
-    if seed % MOVING_WORLDS == MOVING_REST:
+    if moves and seed % MOVING_WORLDS == MOVING_REST:
         queries, max_vms = (_with_state(queries[0], seed, machines, terms.first_block_s), *queries[1:]), max(1, max_vms)
     periods = draw.choice([None, None, 0.5, 2.5, 8.0])
     machines = replace(machines, vm_speed=(1.0, 0.5, 2.0)[seed // 3 % 3])

@@ -38,9 +38,10 @@ def calm(seed: int, load_s: float = 120.0, life: int = 0) -> WorldOptions:
     """A world as ``drawn`` draws it, in which nothing fails and each boot takes its expected time.
 
     Events are drawn beforehand, so that both models get the same ones at the same time; each ``life`` of a world gets
-    other events. There is room for all bytes that are sent or held: the fluid model does not simulate these limits.
+    other events. There is room for all bytes that are sent or held, and no query moves with its state: the fluid model
+    simulates neither.
     """
-    options = drawn(seed, load_s=load_s)
+    options = drawn(seed, load_s=load_s, moves=False)
     queries = tuple(
         replace(
             query,
