@@ -27,9 +27,10 @@ from gateway.config.words.fields import (
 )
 from gateway.config.words.units import duration_s, share_fraction
 from infra.link.frames import MAX_PAYLOAD_BYTES
-from infra.messages import EventTime
+from infra.messages import EventTime, KeyPart
 from policies.failures.restarts import RestartTerms
 
+PARTS_MOST = 64
 Codec = Literal["none", "gzip", "zstd", "zstd-dict"]
 # What a token or an encrypted value takes besides the value, as Base64, with the text around it; Base64 takes a third.
 _SEAL_BYTES = 64
@@ -50,9 +51,11 @@ class SwitchingConfig(Section):
     """The switching options as written; ``QueryConfig.thresholds`` has the defaults filled in (ESM, eq. 1 and 2)."""
 
     mode: Annotated[
-        Literal["auto", "data", "query", "off"],
-        not_yet("mode", ("auto", "data", "query", "off")),
+        Literal["auto", "data", "keys", "query", "off"],
+        not_yet("mode", ("auto", "data", "keys", "query", "off")),
     ] = "auto"
+    key: str | None = None
+    parts: int = Field(default=4, ge=2, le=PARTS_MOST)
     share: Annotated[
         float | Literal["auto"], BeforeValidator(_auto_or_share, json_schema_input_type=Share | Literal["auto"])
     ] = "auto"
@@ -219,6 +222,7 @@ class QueryConfig(Checked):
         ("_protection_findings", ("schema_ddl", "payload")),
         ("_sealed_size_findings", ("payload", "runs")),
         ("_threshold_findings", ("switching", "qos")),
+        ("_division_findings", ("schema_ddl", "switching")),
         ("_circle_findings", ("source", "sink")),
     )
 
@@ -260,6 +264,13 @@ class QueryConfig(Checked):
         )
 
     @property
+    def part(self) -> KeyPart | None:
+        """Return the first part of a query that is divided by its keys; None if it is not divided."""
+        if self.switching.mode != "keys":
+            return None
+        return KeyPart(key=self.switching.key or "", index=0, parts=self.switching.parts)
+
+    @property
     def watermark(self) -> EventTime | None:
         """Return ``event_time`` as engine hosts get it."""
         if self.event_time is None:
@@ -280,6 +291,18 @@ class QueryConfig(Checked):
             for name in self.tables
             if name.lower() in views
         ]
+
+    def _division_findings(self) -> list[Finding]:
+        said = self.switching
+        where, columns = ("switching", "key"), top_level_columns(self.schema_ddl)
+        if said.mode != "keys":
+            needless = [name for name in ("key", "parts") if name in said.model_fields_set]
+            return [Finding(key=("switching", name), what="is for mode keys only") for name in needless]
+        if said.key is None:
+            return [Finding(key=where, what="is missing: mode keys divides the events by the values of a column")]
+        if said.key not in columns:
+            return [Finding(key=where, what=f"schema has no column {said.key!r}; its columns are {', '.join(columns)}")]
+        return []
 
     def _circle_findings(self) -> list[Finding]:
         return circle_findings(self.source, self.sink)

@@ -104,7 +104,8 @@ class Query:
         host = FakeHost(name, **kwargs)
         self.hosts[name] = host
         self.all_hosts.append(host)
-        self.pipeline.add_lane(host.lane(self.pipeline, self.clock))
+        dispatcher = self.pipeline.parts[0]
+        dispatcher.add_lane(host.lane(dispatcher, self.clock))
         return host
 
     def offer(self, first: int, last: int, *, disordered: bool = False) -> None:

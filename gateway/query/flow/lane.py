@@ -256,7 +256,7 @@ class Lane:
         runs = self._owner.asked(self.name, message.first_seq, message.last_seq) if message.poison else ()
         if not runs:
             return ()
-        kept = [run.first_seq + int(row) for run in runs for row in kept_rows(run.batch, self._predicates)]
+        kept = [run.seq_of(int(row)) for run in runs for row in kept_rows(run.batch, self._predicates)]
         if any(not 0 <= bad.row < len(kept) for bad in message.poison):
             raise ValueError(f"a row at fault is not among the {len(kept)} rows of the runs from {message.first_seq}")
         return tuple((kept[bad.row], bad.reason) for bad in message.poison)

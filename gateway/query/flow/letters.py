@@ -14,6 +14,7 @@ from gateway.query.flow.lane import Answer
 from gateway.query.flow.run import Run
 from gateway.query.flow.statistics import Tally
 from infra.clock import Clock
+from infra.messages import HEARTBEAT
 
 _LOG = logging.getLogger(__name__)
 PAUSE_S = 60.0
@@ -23,7 +24,8 @@ def letters_of(answer: Answer, runs: Sequence[Run], now_wall_s: float) -> Iterat
     """Yield a letter for each row of ``runs`` that fails the query."""
     for seq, reason in answer.poison:
         run = next(run for run in runs if run.first_seq <= seq <= run.last_seq)
-        row = run.batch.slice(seq - run.first_seq, 1).to_pylist()[0]
+        row = run.batch.slice(run.row_of(seq), 1).to_pylist()[0]
+        row.pop(HEARTBEAT, None)
         yield dead_letter(reason, msgspec.json.encode(row), now_wall_s, seq=seq)
 
 

@@ -119,6 +119,7 @@ def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
         code_path=code_path,
         analyse_only=True,
         tables=tuple(table.declared(each) for each, table in query.tables.items()),
+        part=query.part,
     )
 
 
