@@ -19,6 +19,7 @@ from engines.query.mistakes import wrong_name
 from engines.query.nodes import watermarks
 from engines.query.parts.divisible import why_ill_formed, why_not_by_key, why_own_watermark
 from engines.query.parts.heartbeats import Build, with_heartbeat, without_heartbeats
+from engines.query.parts.timely import optimised, why_watermarks_differ
 from engines.query.reasons import why
 from engines.query.sqltext import EVENTS, StatementError, Statements, statements
 from engines.spark.scratch import scratch_folder
@@ -155,16 +156,24 @@ def _check_part(
     base: SparkSession, spec: OpenQuery, part: KeyPart, columns: StructType, found: QueryPlan, undivided: Build
 ) -> None:
     refusal = why_ill_formed(spec, part, columns.names) or why_not_by_key(part, found)
-    if not refusal:
-        folder = scratch_folder("stream")
-        try:
-            events = sibling(base).readStream.schema(columns).parquet(folder.as_uri())
-            frame = _built(spec, undivided, events, columns.names)
-            refusal = why_own_watermark(watermarks(frame._jdf.queryExecution().analyzed()), spec.event_time)  # noqa: SLF001
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    refusal = refusal or _why_other_watermarks(base, spec, columns, found, undivided)
     if refusal:
         raise RefusedError(f"query {spec.query}: {refusal}")
+
+
+def _why_other_watermarks(
+    base: SparkSession, spec: OpenQuery, columns: StructType, found: QueryPlan, undivided: Build
+) -> str:
+    folder = scratch_folder("stream")
+    try:
+        events = sibling(base).readStream.schema(columns).parquet(folder.as_uri())
+        frame = _built(spec, undivided, events, columns.names)
+        passed = watermarks(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - plans are nowhere in the public API
+        return why_own_watermark(passed, spec.event_time) or why_watermarks_differ(
+            optimised(frame), found.predicates, schemas.arrow_of(columns)
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _with_watermark(build: Build, event_time: EventTime | None) -> Build:

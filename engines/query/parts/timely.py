@@ -31,13 +31,20 @@ def why_watermarks_differ(plan: Any, predicates: Sequence[Predicate], schema: pa
         predicates: what the gateway evaluates: all must be true for a row to be sent.
         schema: of the events.
     """
-    for condition in dict.fromkeys(condition for node in watermarks_of(plan) for condition in conditions_below(node)):
-        if early_form(condition, schema) not in predicates:
-            return (
-                f"Spark evaluates {condition.sql()} before the watermark, and the gateway cannot evaluate it for the "
-                "rows that keep the watermarks of all parts equal: compare strings, booleans or whole numbers with "
-                "constants there, or leave out mode: keys"
-            )
+    for condition in (condition for node in watermarks_of(plan) for condition in conditions_below(node)):
+        early = early_form(condition, schema)
+        if early in predicates:
+            continue
+        only = (
+            "the gateway cannot evaluate it (it can compare strings, booleans and whole numbers with constants)"
+            if early is None
+            else "not all rows that the query reads must meet it"
+        )
+        return (
+            f"it cannot be divided by key: Spark leaves out the rows for which {condition.sql()} is not true before it "
+            f"computes the watermark, and {only}, so the parts would have other watermarks: change the condition, or "
+            "leave out mode: keys"
+        )
     return ""
 
 
