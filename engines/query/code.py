@@ -26,7 +26,8 @@ class CodeError(Exception):
 def query_hash(query: OpenQuery) -> str:
     """Return the hash of a query's definition: SQL or function, that function's sources, schema, event time, tables.
 
-    Of a table its declaration counts: neither its content nor where its files are.
+    Of a table its declaration counts: neither its content nor where its files are. If it is divided, the key and the
+    number of parts count, too: all parts have the same hash.
 
     The layout of SQL and schema does not count; see ``engines.query.sqltext``.
 
@@ -59,6 +60,8 @@ def _hash_of(query: OpenQuery, texts: Sequence[str]) -> str:
     if (event_time := query.event_time) is not None:
         # Without one the hash is that of earlier versions, whose state stays valid.
         _add(digest, f"event_time {event_time.lateness_ms} {event_time.column}".encode())
+    if query.part is not None:
+        _add(digest, f"part of {query.part.parts} {query.part.key}".encode())
     if query.function:
         for name, path in sources(_module_of(query.function), query.code_path):
             _add(digest, name.encode())

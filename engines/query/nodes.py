@@ -54,6 +54,12 @@ def others_read(analysed: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_name_of(leaf) for leaf in others))
 
 
+def watermarks(analysed: Any) -> int:
+    """Return how many watermarks events pass at most in an analysed plan over a stream."""
+    below = max((watermarks(child) for child in scala_items(analysed.children())), default=0)
+    return below + (kind_of(analysed) == "EventTimeWatermark")
+
+
 def _is_known(leaf: Any) -> bool:
     if kind_of(leaf) != "LogicalRelation":
         return False

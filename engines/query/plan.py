@@ -195,7 +195,7 @@ def _reads(scans: list[PlanNode], full: pa.Schema) -> tuple[str, pa.Schema | Non
 
 def _any_branch(branches: list[tuple[Predicate, ...]]) -> tuple[Predicate, ...]:
     """Return the condition that a row must meet to be needed by at least one of several scans."""
-    if len(branches) == 1:
+    if all(set(map(repr, branch)) == set(map(repr, branches[0])) for branch in branches):
         return branches[0]
     if not all(branches):
         return ()
