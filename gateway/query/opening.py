@@ -222,7 +222,7 @@ class Opener:
             tables=await self._tables.at(connection),
             code_hash=identity.code_hash,
             max_batch_runs=self._batch_runs_most,
-            checkpoint_dir=self._reachable(self.checkpoints(identity)) if home else copied_to,
+            checkpoint_dir=self._folder_for(checkpoints(self._folder, identity)) if home else copied_to,
             batch_ends=batch_ends,
             begin_seq=identity.begin_seq,
             shares_host=connection.shared,
@@ -243,6 +243,16 @@ class Opener:
     def checkpoints(self, identity: Identity) -> Path:
         """Return where the state is at home."""
         return checkpoints_of_part(checkpoints(self._folder, identity), self.definition.part)
+
+    def _folder_for(self, base: Path) -> str:
+        """Return the folder for a start at home, as the host gets it; that of a part is in a folder of the query."""
+        part = self.definition.part
+        if part is not None:
+            try:
+                base.mkdir(exist_ok=True)
+            except OSError as error:
+                raise QueryRefusedError(f"{self.definition.query} needs a folder for its state: {error}") from error
+        return self._reachable(checkpoints_of_part(base, part))
 
     @property
     def _batch_runs_most(self) -> int:
@@ -290,7 +300,7 @@ class Opener:
             tables=await self._tables.at(connection),
             code_hash=code_hash,
             max_batch_runs=self._batch_runs_most,
-            checkpoint_dir=self._reachable(checkpoints_of_part(folder, self.definition.part))
+            checkpoint_dir=self._folder_for(folder)
             if connection.name == HOME
             else state_folder(self.definition.query, "0"),
         )

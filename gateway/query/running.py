@@ -24,7 +24,7 @@ from gateway.query.flow.delivery import HELD_BYTES_MAX, PACE, Pace
 from gateway.query.flow.ingress import Ingress, RunLimits
 from gateway.query.flow.memory import MemoryShare
 from gateway.query.flow.pipeline import Division, Pipeline
-from gateway.query.flow.run import BATCH_RUNS_MAX, Run
+from gateway.query.flow.run import Run
 from gateway.query.flow.runlog import RunLog
 from gateway.query.flow.statistics import Tally
 from gateway.query.handover import OwningFleet
@@ -41,6 +41,7 @@ from gateway.sources.replayed import WithReplays
 from infra.clock import Clock
 from infra.failpoints import reached
 from infra.messages import KeyPart, QueryPlan
+from infra.threads import run_to_end
 from infra.together import end_tasks
 from policies.failures.overdue import Patience
 from policies.signals import HOME
@@ -48,6 +49,8 @@ from policies.signals import HOME
 LOCAL = SparkConfig()
 _LOG = logging.getLogger(__name__)
 PATIENCE = Patience()
+_FORGET_COMMITS = 256
+"""After so many commits the file of the ends of a divided query's micro-batches is shortened."""
 
 
 class RunningQuery(PlacedQuery):
@@ -104,7 +107,7 @@ class RunningQuery(PlacedQuery):
         self._memory, self._patience, self._pace = memory, patience, pace
         self._tasks: list[asyncio.Task[None]] = []
         self._reading: asyncio.Task[None] | None = None
-        self._served_per_s = 0.0
+        self._served_per_s, self._commits = 0.0, 0
         self._shares: dict[str, float] = {HOME: 1.0}
         self.movers = self._make_movers(config.switching)
         self._error: Exception | None = None
@@ -177,15 +180,21 @@ class RunningQuery(PlacedQuery):
         resume_seq = min(resume_seqs) if self.stateful else None
         if looking.is_local(self.config.source):
             await self._settle_source(sink, resume_seq)
-        self.pipeline = self._make_pipeline(log, sink, self._division(part, resume_seqs))
-        if self.stateful and any(host.name != HOME for host in self._ats):
+        planned_end_seq = max(opening.ready.resume_end_seq for opening in openings)
+        ends = await run_to_end(self._batch_ends.read)
+        division = self._division(part, resume_seqs, (*ends, planned_end_seq))
+        self.pipeline = self._make_pipeline(log, sink, division)
+        if self.stateful and (self.divided or self._ats[0].name != HOME):
             self._keep_runs()
         self.ingress = await self._open_ingress(schema, log, undo)
         self.pipeline.set_shares(self._shares)
         for dispatcher, opening in zip(self.pipeline.parts, openings, strict=True):
             dispatcher.add_lane(opening.lane(dispatcher, self._clock))
         self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
-        reading = self._read(sink, resume_seq, max(opening.ready.resume_end_seq for opening in openings))
+        if division is not None:
+            planned_end_seq = max(division.batch_ends)  # these micro-batches must be whole in memory
+            await self._forget_ends(min(resume_seqs))
+        reading = self._read(sink, resume_seq, planned_end_seq)
         self._reading = asyncio.create_task(reading, name=f"read {self.name}")
         self._tasks.append(self._reading)
 
@@ -194,7 +203,7 @@ class RunningQuery(PlacedQuery):
         wall_s = self._clock.wall()
         await settle_source(self.name, place, self._log, sink.committed, resume_seq, wall_s)
 
-    def _division(self, part: KeyPart | None, resume_seqs: tuple[int, ...]) -> Division | None:
+    def _division(self, part: KeyPart | None, resume_seqs: tuple[int, ...], ends: tuple[int, ...]) -> Division | None:
         if part is None:
             return None
         event_time = self.config.event_time
@@ -203,6 +212,7 @@ class RunningQuery(PlacedQuery):
             None if event_time is None else event_time.column,
             tuple(host.name for host in self._ats),
             resume_seqs,
+            (*ends, *resume_seqs),
             self._part_places.arrived,
         )
 
@@ -235,15 +245,13 @@ class RunningQuery(PlacedQuery):
     async def _open_ingress(self, schema: pa.Schema, log: RunLog, undo: AsyncExitStack) -> Ingress:
         self._source, schedule = await self._endpoints.open_source(self._identity, schema, undo, stateful=self.stateful)
         runs, order = self.config.runs, self.config.order
-        # A divided query has no other micro-batches than its runs.
-        most = BATCH_RUNS_MAX if self.divided else 1
         return Ingress(
             source=self._source,
             log=log,
             dead_letters=self.dead_letters,
             # The remaining runs of an old definition are not read by a schedule.
             schedule=None if self._only_finishes else schedule,
-            limits=RunLimits(most * runs.max_events, most * runs.max_bytes, runs.linger_s),
+            limits=RunLimits(runs.max_events, runs.max_bytes, runs.linger_s),
             memory=self._memory,
             clock=self._clock,
             order_column=order.by if order is not None and order.by != "arrival" else None,
@@ -255,8 +263,7 @@ class RunningQuery(PlacedQuery):
         """Return how many runs wait, and the rate of the slowest lane; a lost lane's rate is remembered."""
         rates = self.pipeline.rates_per_s
         self._served_per_s = min((rate for rate in rates if rate > 0), default=self._served_per_s)
-        micro_batches = BATCH_RUNS_MAX if self.divided else 1
-        return micro_batches * self.pipeline.waiting_runs(), self._served_per_s
+        return self.pipeline.waiting_runs(), self._served_per_s
 
     async def on_acknowledge(self, position: Position) -> None:
         """See ``PipelineOwner.on_acknowledge``."""
@@ -266,6 +273,9 @@ class RunningQuery(PlacedQuery):
         except (SourceUnavailableError, OSError) as error:
             _LOG.warning("%s: the source was not acknowledged (%s): the next commit acknowledges it", self.name, error)
         reached("source.acknowledge.after")
+        self._commits += 1
+        if self.divided and self._commits % _FORGET_COMMITS == 0:
+            await self._forget_ends(self.pipeline.needed_from)
 
     async def _read(self, sink: Sink, resume_seq: int | None, planned_end_seq: int) -> None:
         if not looking.is_local(self.config.source):

@@ -74,7 +74,7 @@ class Dispatcher:
         settings: of its exchange; a query whose runs go home only is stateful.
         owner: is notified of failures.
         on_release: gets results for the sink.
-        on_results: called when the bytes of results that wait may have changed.
+        on_handled: called after each event of the exchange.
         sink: knows what is committed.
         bad_rows: decides when so many rows fail that the query is broken.
         memory: what the query holds, and may hold.
@@ -93,7 +93,7 @@ class Dispatcher:
         owner: LaneFailures,
         *,
         on_release: Callable[[Release[Results]], None],
-        on_results: Callable[[], None],
+        on_handled: Callable[[], None],
         sink: Sink,
         bad_rows: BadRows,
         memory: MemoryShare,
@@ -105,7 +105,7 @@ class Dispatcher:
         self._stateful = settings.home_only
         self._owner = owner
         self._on_release = on_release
-        self._on_results = on_results
+        self._on_handled = on_handled
         self._sink = sink
         self._bad_rows = bad_rows
         self._memory = memory
@@ -122,7 +122,7 @@ class Dispatcher:
     def _handle(self, event: ev.ExchangeEvent[Run, Results]) -> None:
         for instruction in self._exchange.handle(event):
             self._carry_out(instruction)
-        self._on_results()
+        self._on_handled()
 
     def _carry_out(self, what: Instruction[Run, Results]) -> None:
         match what:

@@ -19,6 +19,7 @@ from gateway.core.intervals import IntervalSet
 from gateway.journal.deadletters import DeadLetterFile
 from gateway.query.flow.delivery import PACE, Delivery, Pace, Results
 from gateway.query.flow.dispatcher import Dispatcher, LaneFailures, Loss
+from gateway.query.flow.keyed.groups import Groups
 from gateway.query.flow.keyed.parts import joined, part_name
 from gateway.query.flow.keyed.split import split
 from gateway.query.flow.lane import Lane
@@ -52,6 +53,7 @@ class Division:
         time_column: the event-time column; None if it has none.
         places: the place of each part, one for each.
         resume_seqs: where the state of each part continues.
+        batch_ends: where micro-batches have to end, as far as that is known.
         arrived: called with the number of events that each part gets of a run.
     """
 
@@ -59,6 +61,7 @@ class Division:
     time_column: str | None
     places: tuple[str, ...]
     resume_seqs: tuple[int, ...]
+    batch_ends: tuple[int, ...]
     arrived: Callable[[Sequence[int]], None]
 
 
@@ -109,12 +112,13 @@ class Pipeline:
         self._profiler = profiler
         self._clock = clock
         self._division = division
+        self._offering = False
         self.tally = tally
         self._measures = Measures(name, profiler, tally)
         make = partial(
             Dispatcher,
             owner=owner,
-            on_results=self._hold_results,
+            on_handled=self._handled,
             sink=sink,
             bad_rows=bad_rows,
             memory=memory,
@@ -124,6 +128,7 @@ class Pipeline:
             self.parts = [make(name, settings, on_release=self._release, measures=self._measures)]
         else:
             self._joint = Joint(len(division.places), joined)
+            self._groups = Groups(division.batch_ends)
             self.parts = [
                 make(
                     part_name(name, part),
@@ -150,8 +155,10 @@ class Pipeline:
     def _exchanges(self) -> list[Exchange[Run, Results]]:
         return [part.exchange for part in self.parts]
 
-    def _hold_results(self) -> None:
+    def _handled(self) -> None:
         self._memory.hold_results(sum(exchange.result_bytes for exchange in self._exchanges))
+        if self._division is not None:
+            self._offer_groups(self._division)
 
     def _tick(self) -> None:
         for part in self.parts:
@@ -171,12 +178,21 @@ class Pipeline:
         self._measures.arrived(run)
         if self._division is None:
             self.parts[0].offer(run)
+        else:
+            self._groups.add(run)
+            self._offer_groups(self._division)
+
+    def _offer_groups(self, division: Division) -> None:
+        """Offer the next micro-batch to all parts once each has sent the ones before."""
+        if self._offering:
             return
-        division = self._division
-        for part, piece in zip(
-            self.parts, split(run, division.key, len(self.parts), division.time_column), strict=True
-        ):
-            part.offer(piece)
+        self._offering = True
+        while not any(exchange.waiting_runs for exchange in self._exchanges) and (group := self._groups.take()):
+            pieces = split(group, division.key, len(self.parts), division.time_column)
+            division.arrived([piece.events for piece in pieces])
+            for part, piece in zip(self.parts, pieces, strict=True):
+                part.offer(piece)
+        self._offering = False
 
     # ------------------------------------------------------------------------------------------------------- lanes
 
@@ -237,6 +253,11 @@ class Pipeline:
     def _done_before(self, committed: IntervalSet) -> int:
         return min(part.kept.needed_from(committed.watermark()) for part in self.parts)
 
+    @property
+    def needed_from(self) -> int:
+        """The seq before which no run will be needed again."""
+        return self._done_before(self._sink.committed)
+
     def keep_from(self, part: int, seq: int) -> None:
         """See ``KeptRuns.keep_from``; for one part."""
         self.parts[part].kept.keep_from(seq)
@@ -266,6 +287,9 @@ class Pipeline:
         """Report to the profiler, before a slot ends, what waits."""
         self._tick()
         waiting_events, oldest = unread_events, [oldest_unread_s]
+        if self._division is not None:
+            waiting_events += self._groups.waiting_events
+            oldest.append(self._groups.oldest_s)
         for part in self.parts:
             part.slot_passed()
             exchange = part.exchange
@@ -283,12 +307,14 @@ class Pipeline:
 
     def waiting_runs(self) -> int:
         """Return how many runs wait for a lane; of a divided query, those of the part with the most."""
-        return max(exchange.waiting_runs for exchange in self._exchanges)
+        waiting = max(exchange.waiting_runs for exchange in self._exchanges)
+        return waiting if self._division is None else waiting + self._groups.waiting
 
     @property
     def idle(self) -> bool:
         """Whether every run that was offered is committed."""
-        return all(exchange.idle for exchange in self._exchanges)
+        grouped = self._division is None or not self._groups.waiting
+        return grouped and all(exchange.idle for exchange in self._exchanges)
 
     @property
     def committed_before(self) -> int:

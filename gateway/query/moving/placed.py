@@ -85,21 +85,20 @@ class PlacedQuery(QueryState):
         return opener.checkpoints(self._identity)
 
     def _keep_runs(self) -> None:
-        """Keep what the query needs if it must continue at home: its runs, and the limits of its micro-batches.
-
-        A part's micro-batches are single runs.
-        """
+        """Keep what the query needs if it must continue at home: its runs, and the limits of its micro-batches."""
         for part, mover in enumerate(self.movers):
             if self._ats[part].name != HOME:
                 self.pipeline.keep_from(part, mover.home_seq)
-        if not self.divided:
-            self.pipeline.note_batches(self._batch_ends.append)
+        self.pipeline.note_batches(self._batch_ends.append)
 
     async def _copied_home(self, part: int, resume_seq: int) -> None:
         reached("return.installed")
         self.pipeline.keep_from(part, resume_seq)
-        if not self.divided:
-            await run_to_end(lambda: self._batch_ends.keep_after(resume_seq))
+        await self._forget_ends(self.pipeline.needed_from if self.divided else resume_seq)
+
+    async def _forget_ends(self, seq: int) -> None:
+        """Forget the ends of the micro-batches before ``seq``: the checkpoints at home have them."""
+        await run_to_end(lambda: self._batch_ends.keep_after(seq))
 
     # --------------------------------------------------------------------------------------------------------- opening
 
@@ -110,7 +109,7 @@ class PlacedQuery(QueryState):
 
         async def open_part(index: int, part: Opener) -> None:
             copied_to = "" if hosts[index].name == HOME else self.movers[index].checkpoint_dir
-            ends = () if part.definition.part else batch_ends
+            ends = () if part.definition.part else batch_ends  # the gateway makes the micro-batches of parts
             openings[index] = await part.open_at(hosts[index], self._identity, copied_to=copied_to, batch_ends=ends)
 
         await all_or_none(*(open_part(index, part) for index, part in enumerate(opener.parts)))
