@@ -11,7 +11,7 @@ from gateway.query.flow.delivery import Results
 
 def part_name(query: str, part: int) -> str:
     """Return the name by which engine hosts know a part."""
-    return f"{query}.{part}"
+    return f"{query}~{part}"  # no query of the config has such a name
 
 
 def joined(each: Sequence[Results]) -> Results:
