@@ -31,7 +31,7 @@ BEGIN = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 LATENESS = EventTime(column="at", lateness_ms=5_000)
 PARTS = 3
 RUNS, EVENTS = 6, 12
-NAMES = ("a", "b", "c", "d", "e", "f", "g")
+NAMES = ("a", "b", "c", "e", "h", "j")
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = Sequence[Row]
