@@ -18,7 +18,7 @@ from engines.query.code import query_hash
 from engines.query.mistakes import wrong_name
 from engines.query.nodes import watermarks
 from engines.query.parts.divisible import why_ill_formed, why_not_by_key, why_own_watermark
-from engines.query.parts.heartbeats import Build, with_heartbeat, without_heartbeats
+from engines.query.parts.heartbeats import Build, quoted, with_heartbeat, without_heartbeats
 from engines.query.parts.timely import optimised, why_watermarks_differ
 from engines.query.reasons import why
 from engines.query.sqltext import EVENTS, StatementError, Statements, statements
@@ -127,7 +127,7 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
     watermark = spec.event_time if found.stateful else None
     if spec.part is not None:
         _check_part(base, spec, spec.part, columns, found, _with_watermark(build, watermark))
-        build = without_heartbeats(build)
+        build = without_heartbeats(build, watermark)
     build = _with_watermark(build, watermark)
     return KnownQuery(spec, base, columns, input_schema, result_schema, found, build, code_hash)
 
@@ -179,10 +179,9 @@ def _why_other_watermarks(
 def _with_watermark(build: Build, event_time: EventTime | None) -> Build:
     if event_time is None:
         return build
-    column = event_time.column.replace("`", "``")
 
     def build_over_watermark(events: DataFrame) -> DataFrame:
-        return build(events.withWatermark(f"`{column}`", f"{event_time.lateness_ms} milliseconds"))
+        return build(events.withWatermark(quoted(event_time.column), f"{event_time.lateness_ms} milliseconds"))
 
     return build_over_watermark
 

@@ -194,12 +194,12 @@ def _reads(scans: list[PlanNode], full: pa.Schema) -> tuple[str, pa.Schema | Non
 
 
 def _any_branch(branches: list[tuple[Predicate, ...]]) -> tuple[Predicate, ...]:
-    """Return the condition that a row must meet to be needed by at least one of several scans."""
-    if all(set(map(repr, branch)) == set(map(repr, branches[0])) for branch in branches):
-        return branches[0]
-    if not all(branches):
-        return ()
-    return (Predicate(op="or", children=tuple(Predicate(op="and", children=branch) for branch in branches)),)
+    """Return the conditions that a row must meet to be needed by at least one of several scans."""
+    common = tuple(each for each in branches[0] if all(each in branch for branch in branches))
+    others = [tuple(each for each in branch if each not in common) for branch in branches]
+    if not all(others):
+        return common
+    return (*common, Predicate(op="or", children=tuple(Predicate(op="and", children=other) for other in others)))
 
 
 def _why_whole(root: PlanNode) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,15 +141,16 @@ class Bench:
         schema: str = "id INT, name STRING",
         commits: bool = True,
         run_s: float = RUN_S,
-        warm: bool = False,
         **spec: Any,
     ) -> Running:
-        """Open a query; one that is ``warm`` runs no empty micro-batch first."""
         asked = OpenQuery(epoch=1, schema_ddl=schema, sql=sql, **({"query": "q"} | spec))
         query = self._known.understand(self.spark, asked)
-        query = replace(query, warm=query.warm or warm)
-        running = Running(query, self.feeds, commits=commits, run_s=run_s)
+        running = self.start(query, commits=commits, run_s=run_s)
         self._known.ran(query)
+        return running
+
+    def start(self, query: KnownQuery, *, commits: bool = True, run_s: float = RUN_S) -> Running:
+        running = Running(query, self.feeds, commits=commits, run_s=run_s)
         self._running.append(running)
         return running
 

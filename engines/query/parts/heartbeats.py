@@ -10,14 +10,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from infra.messages import HEARTBEAT
+from infra.messages import HEARTBEAT, EventTime
 
 Build: TypeAlias = Callable[[DataFrame], DataFrame]
 
-# Spark moves deterministic filters below the watermark, where they would drop heartbeats too early, and merges them
-# with other filters. It leaves this one where it is, and moves no filter of the user's through it, because rand() is
-# not deterministic. It is never less than 0.
-_NO_HEARTBEAT = f"`{HEARTBEAT}` IS NOT TRUE OR rand() < 0"
+_IS_EVENT = f"`{HEARTBEAT}` IS NOT TRUE"
 
 
 def with_heartbeat(columns: StructType) -> StructType:
@@ -25,13 +22,30 @@ def with_heartbeat(columns: StructType) -> StructType:
     return StructType([*columns.fields, StructField(HEARTBEAT, BooleanType(), True)])
 
 
-def without_heartbeats(build: Build) -> Build:
-    """Return a function that drops heartbeats and their column, and then builds a query over the events."""
+def without_heartbeats(build: Build, event_time: EventTime | None) -> Build:
+    """Return a function that drops heartbeats and their column, and then builds a query over the events.
+
+    Spark moves filters below the watermark unless they read its column, and would drop heartbeats before they move the
+    watermark. So the filter reads that column, with a condition that is never true, which Spark does not know. The
+    user's own conditions stay where they are in the undivided query, below or above. Above, they come after the filter.
+
+    Args:
+        build: applies the query to events.
+        event_time: the watermark that events have; None if they have none.
+    """
+    condition = _IS_EVENT
+    if event_time is not None:
+        condition += f" OR unix_micros({quoted(event_time.column)}) % 2 = 2"
 
     def build_over_own_events(events: DataFrame) -> DataFrame:
-        return build(events.where(_NO_HEARTBEAT).drop(HEARTBEAT))
+        return build(events.where(condition).drop(HEARTBEAT))
 
     return build_over_own_events
+
+
+def quoted(column: str) -> str:
+    """Return the name of a column as SQL."""
+    return f"`{column.replace('`', '``')}`"
 
 
 def divided(rows: pa.RecordBatch) -> tuple[list[int], list[int]]:
