@@ -207,7 +207,7 @@ def goes_away(query: QueryConfig, plan: QueryPlan, max_vms: int) -> str:
     if plan.one_by_one:
         return "stays at home: another place may not have what it reads"
     if plan.stateful and query.switching.mode == "data":
-        return "stays at home: it keeps state, so no share of its events can go elsewhere; write mode auto, keys or query"
+        return "stays at home: it keeps state, so no share of its events can leave; write mode auto, keys or query"
     if plan.stateful:
         return "" if plan.movable else f"stays at home: {STATE_STAYS}"
     return "" if plan.switchable else "stays at home: splitting could change its answer"
