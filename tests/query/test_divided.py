@@ -46,7 +46,7 @@ class Divided(Query):
         return run, ids
 
     async def settled(self, end_seq: int, runs: int) -> None:
-        """Return when everything before ``end_seq`` is committed, and the parts have so many runs, or nothing is left."""
+        """Return when all before ``end_seq`` is committed, and the parts have a further run, or nothing is left."""
         await until(lambda: self.pipeline.committed_before == end_seq, self.clock, 0.1)
         await until(
             lambda: self.pipeline.idle or all(len(host.runs) >= runs + 1 for host in self.parts), self.clock, 0.1
