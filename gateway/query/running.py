@@ -180,9 +180,11 @@ class RunningQuery(PlacedQuery):
         resume_seq = min(resume_seqs) if self.stateful else None
         if looking.is_local(self.config.source):
             await self._settle_source(sink, resume_seq)
-        planned_end_seq = max(opening.ready.resume_end_seq for opening in openings)
+        planned_ends = tuple(opening.ready.resume_end_seq for opening in openings)
         ends = await run_to_end(self._batch_ends.read)
-        division = self._division(part, resume_seqs, (*ends, planned_end_seq))
+        division = self._division(part, resume_seqs, (*ends, *planned_ends))
+        if division is not None:
+            await self._forget_ends(min(resume_seqs))
         self.pipeline = self._make_pipeline(log, sink, division)
         if self.stateful and (self.divided or self._ats[0].name != HOME):
             self._keep_runs()
@@ -191,9 +193,8 @@ class RunningQuery(PlacedQuery):
         for dispatcher, opening in zip(self.pipeline.parts, openings, strict=True):
             dispatcher.add_lane(opening.lane(dispatcher, self._clock))
         self._tasks = [asyncio.create_task(self.pipeline.run(), name=f"deliver {self.name}")]
-        if division is not None:
-            planned_end_seq = max(division.batch_ends)  # these micro-batches must be whole in memory
-            await self._forget_ends(min(resume_seqs))
+        # These micro-batches must be whole in memory.
+        planned_end_seq = max(planned_ends if division is None else division.batch_ends)
         reading = self._read(sink, resume_seq, planned_end_seq)
         self._reading = asyncio.create_task(reading, name=f"read {self.name}")
         self._tasks.append(self._reading)
