@@ -205,6 +205,14 @@ def test_heartbeats_are_dropped_above_the_watermark_and_below_all_that_the_user_
         ({"sql": "SELECT name FROM events"}, PART, "it holds no state"),
         (WINDOWS, KeyPart(key="id", index=1, parts=3), "by id, because .* it can be divided by name"),
         (WINDOWS, KeyPart(key="name", index=3, parts=3), "part 3 of 3"),
+        (
+            {
+                "sql": "SELECT count(*) AS n FROM events WATERMARK at DELAY OF INTERVAL 1 MINUTE "
+                "GROUP BY name, window(at, '1 minute')"
+            },
+            PART,
+            "give the column .* as event_time",
+        ),
         ({"function": "user_functions:own_watermark", "code_path": USER}, PART, "give the column .* as event_time"),
         (
             {"function": "user_functions:own_watermark", "code_path": USER, "event_time": None},
