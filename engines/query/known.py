@@ -80,7 +80,7 @@ class KnownQueries:
 
 
 def _definition(spec: OpenQuery) -> OpenQuery:
-    return msgspec.structs.replace(spec, epoch=0, checkpoint_dir="", begin_seq=0, analyse_only=False)
+    return msgspec.structs.replace(spec, epoch=0, checkpoint_dir="", begin_seq=0, batch_ends=(), analyse_only=False)
 
 
 def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
