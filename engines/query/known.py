@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -13,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType, TimestampType
 
-from engines.query import code, plan, schemas
+from engines.query import code, nodes, plan, schemas
 from engines.query.code import query_hash
 from engines.query.mistakes import wrong_name
 from engines.query.reasons import why
@@ -23,6 +24,8 @@ from engines.spark.session import sibling
 from engines.spark.tablefiles import make_views, why_no_tables_there, why_unusable
 from infra.messages import EventTime, OpenQuery, QueryPlan
 from infra.payload.body import check_schema
+
+_log = logging.getLogger("spillway.host")
 
 
 class RefusedError(Exception):
@@ -110,6 +113,8 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
         if found.stateful:
             found = plan.with_event_time(found, spec.event_time.column, input_schema)
             build = _with_watermark(build, spec.event_time)
+    elif found.stateful and (found.needed_schema or found.uses is not None):
+        found = plan.with_watermarks(found, _own_event_times(base, columns, build), input_schema)
     return KnownQuery(spec, base, columns, input_schema, result_schema, found, build, code_hash)
 
 
@@ -140,6 +145,22 @@ def _with_watermark(build: Callable[[DataFrame], DataFrame], event_time: EventTi
         return build(events.withWatermark(f"`{column}`", f"{event_time.lateness_ms} milliseconds"))
 
     return build_over_watermark
+
+
+def _own_event_times(
+    base: SparkSession, columns: StructType, build: Callable[[DataFrame], DataFrame]
+) -> tuple[str, ...] | None:
+    """Return the columns of the watermarks that a query sets itself, which only a plan over a stream shows."""
+    session = sibling(base)
+    folder = scratch_folder("stream")
+    try:
+        frame = build(session.readStream.schema(columns).parquet(folder.as_uri()))
+        return nodes.event_times(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - plans are in no public API
+    except Exception as error:  # the user's function and Spark may raise anything: then Spark refuses the stream too
+        _log.info("the watermarks of a query are not known: %s", why(error))
+        return None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _by_sql(spec: OpenQuery, sql: Statements) -> Callable[[DataFrame], DataFrame]:

@@ -162,8 +162,9 @@ _WINDOWED: tuple[str, ...] = (
         f"max(amount) - min(amount) AS spread FROM kept GROUP BY {WINDOW}, shop"
     ),
     (
-        "SELECT window(window_time(w), '2 minutes').start AS s, max(n) AS most FROM (SELECT window(at, '20 seconds') "
-        "AS w, count(*) AS n FROM events GROUP BY window(at, '20 seconds')) GROUP BY window(window_time(w), '2 minutes')"
+        "WITH small AS (SELECT window(at, '20 seconds') AS w, count(*) AS n FROM events "
+        "GROUP BY window(at, '20 seconds')) SELECT window(window_time(w), '2 minutes').start AS s, max(n) AS most FROM small "
+        "GROUP BY window(window_time(w), '2 minutes')"
     ),
 )
 _IN_A_ROW: Final = "window_time"
