@@ -163,8 +163,8 @@ _WINDOWED: tuple[str, ...] = (
     ),
     (
         "WITH small AS (SELECT window(at, '20 seconds') AS w, count(*) AS n FROM events "
-        "GROUP BY window(at, '20 seconds')) SELECT window(window_time(w), '2 minutes').start AS s, max(n) AS most FROM small "
-        "GROUP BY window(window_time(w), '2 minutes')"
+        "GROUP BY window(at, '20 seconds')) SELECT window(window_time(w), '2 minutes').start AS s, max(n) AS most "
+        "FROM small GROUP BY window(window_time(w), '2 minutes')"
     ),
 )
 _IN_A_ROW: Final = "window_time"

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults.figures import Scale
-from tests.hybrid.cases import CASES, KINDS, StreamCase
+from tests.hybrid.cases import CASES, StreamCase
 from tests.hybrid.places import two_places
 from tests.hybrid.verdicts import Jury, Outcome
 
@@ -23,13 +23,6 @@ DRAWN: tuple[tuple[tuple[str, ...], Outcome], ...] = (
     (("depends on the machine",), "stays home"),
     (("other aggregates", "subqueries and set operations"), "refused"),
 )
-
-
-def test_the_corpus_has_all_kinds() -> None:
-    own = [case for case in CASES if not case.name.startswith("class-")]
-    assert len(own) >= 60
-    assert {case.kind for case in CASES} == set(KINDS)
-    assert len({case.name for case in CASES}) == len(CASES)
 
 
 def sample(draw: random.Random) -> Sequence[tuple[StreamCase, Outcome]]:
