@@ -16,7 +16,7 @@ RUN_S: Final = 30
 _LATE_RUNS: Final = range(4, RUNS)
 """These have an event that is so much older than all others that every window is closed."""
 _LATE_S: Final = 3_600
-_LAST: Final = 3
+LAST: Final = 3
 """So many runs come at the end, with one event a day later: they close all windows."""
 START: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SHOPS: Final = "shop,label\n1,one\n2,two\n2,both\n"
@@ -35,7 +35,7 @@ def runs(seed: int) -> list[list[Event]]:
         if number in _LATE_RUNS:
             run.insert(draw.randrange(RUN_EVENTS), _event(draw, -_LATE_S + draw.uniform(0, 60)))
         found.append(run)
-    found += [[_event(draw, 86_400.0 + number)] for number in range(_LAST)]
+    found += [[_event(draw, 86_400.0 + number)] for number in range(LAST)]
     for seq, event in enumerate(event for run in found for event in run):
         event["id"] = f"e{seq:03}" if draw.random() < 0.9 else "e000"
     return found

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 from tests.hybrid.cases import CASES, KINDS, StreamCase, kind_of
 from tests.hybrid.events import LAST, RUNS, counted, runs
@@ -32,7 +33,7 @@ def test_some_events_come_too_late_and_the_last_ones_close_all_windows() -> None
     assert counted(events, "not late")[:-LAST] == counted(events, "on time")
     assert all(newer["at"] > each["at"] for run in found[4:-LAST] for each in run for newer in found[-1])
     # None but the late ones is older than what came in the runs before by more than the lateness.
-    for before, after in zip(found[:RUNS], found[1:RUNS], strict=False):
+    for before, after in pairwise(found[:RUNS]):
         newest = max(event["at"] for event in before)
         assert all(event["at"] > newest or event in late for event in after)
 
