@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -13,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType, TimestampType
 
-from engines.query import code, plan, schemas
+from engines.query import code, nodes, plan, schemas
 from engines.query.code import query_hash
 from engines.query.mistakes import wrong_name
 from engines.query.nodes import watermarks
@@ -27,6 +28,8 @@ from engines.spark.session import sibling
 from engines.spark.tablefiles import make_views, why_no_tables_there, why_unusable
 from infra.messages import EventTime, KeyPart, OpenQuery, QueryPlan
 from infra.payload.body import check_schema
+
+_log = logging.getLogger("spillway.host")
 
 
 class RefusedError(Exception):
@@ -94,7 +97,7 @@ class KnownQueries:
 
 
 def _definition(spec: OpenQuery) -> OpenQuery:
-    return msgspec.structs.replace(spec, epoch=0, checkpoint_dir="", begin_seq=0, analyse_only=False)
+    return msgspec.structs.replace(spec, epoch=0, checkpoint_dir="", begin_seq=0, batch_ends=(), analyse_only=False)
 
 
 def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
@@ -124,6 +127,8 @@ def understand(base: SparkSession, spec: OpenQuery) -> KnownQuery:
         _check_event_time(spec, spec.event_time, columns)
         if found.stateful:
             found = plan.with_event_time(found, spec.event_time.column, input_schema)
+    elif found.stateful and (found.needed_schema or found.uses is not None):
+        found = plan.with_watermarks(found, _own_event_times(base, columns, build), input_schema)
     watermark = spec.event_time if found.stateful else None
     if spec.part is not None:
         _check_part(base, spec, spec.part, columns, found, _with_watermark(build, watermark))
@@ -184,6 +189,20 @@ def _with_watermark(build: Build, event_time: EventTime | None) -> Build:
         return build(events.withWatermark(quoted(event_time.column), f"{event_time.lateness_ms} milliseconds"))
 
     return build_over_watermark
+
+
+def _own_event_times(base: SparkSession, columns: StructType, build: Build) -> tuple[str, ...] | None:
+    """Return the columns of the watermarks that a query sets itself, which only a plan over a stream shows."""
+    session = sibling(base)
+    folder = scratch_folder("stream")
+    try:
+        frame = build(session.readStream.schema(columns).parquet(folder.as_uri()))
+        return nodes.event_times(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - plans are in no public API
+    except Exception as error:  # the user's function and Spark may raise anything: then Spark refuses the stream too
+        _log.info("the watermarks of a query are not known: %s", why(error))
+        return None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _by_sql(spec: OpenQuery, sql: Statements) -> Build:

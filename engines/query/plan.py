@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from engines.query import schemas
 from engines.query.conditions import early, scala_items
 from engines.query.keys import grouping_keys
-from engines.query.nodes import EMPTY, PlanNode, is_events, node_of, others_read
+from engines.query.nodes import EMPTY, PlanNode, clocks_of, is_events, node_of, others_read
 from engines.query.reasons import why
 from engines.query.uses import uses_of
 from infra.messages import ColumnUse, Predicate, QueryPlan
@@ -141,6 +141,22 @@ def with_event_time(found: QueryPlan, column: str, schema: pa.Schema) -> QueryPl
     return msgspec.structs.replace(found, needed_schema=needed, predicates=kept, uses=uses)
 
 
+def with_watermarks(found: QueryPlan, columns: Sequence[str] | None, schema: pa.Schema) -> QueryPlan:
+    """Return a stateful query's plan with what the watermarks need that it sets itself; see ``with_event_time``.
+
+    Args:
+        found: the plan.
+        columns: of the event times; None if they are not known.
+        schema: the query's input.
+    """
+    if columns is None:
+        note = "everything is sent, because it is not known from which columns its watermark is computed"
+        return msgspec.structs.replace(found, needed_schema=None, predicates=(), trim_note=note, uses=None)
+    for column in columns:
+        found = with_event_time(found, column, schema)
+    return found
+
+
 def unreadable(why: str) -> QueryPlan:
     """Return the defaults for a query whose plan cannot be read: send everything, split nothing."""
     return QueryPlan(
@@ -248,11 +264,12 @@ def _is_narrow(root: PlanNode, scans: list[PlanNode]) -> bool:
 def _varying(session: SparkSession, analysed: Any) -> list[str]:
     """Return the expressions whose value may differ from place to place; read before optimisation, which folds some."""
     current = _pattern(session, "CURRENT_LIKE")
+    clocks = list(dict.fromkeys(clocks_of(analysed)))
     if analysed.deterministic() and not analysed.containsPattern(current):
-        return []
+        return clocks
     names: dict[str, None] = {}
     _collect_varying(analysed, current, names)
-    return list(names) or ["an expression of its plan"]
+    return [*(names or ["an expression of its plan"]), *clocks]
 
 
 def _collect_varying(plan: Any, current: Any, names: dict[str, None]) -> None:

@@ -32,7 +32,7 @@ def test_a_query_that_is_opened_again_is_not_analysed_again_and_is_warm_once_it_
     first = known.understand(cast("Any", None), SPEC)
     assert not first.warm
     known.ran(first)
-    again = msgspec.structs.replace(SPEC, epoch=2, checkpoint_dir="two")
+    again = msgspec.structs.replace(SPEC, epoch=2, checkpoint_dir="two", batch_ends=(3, 5))
     second = known.understand(cast("Any", None), again)
     assert (second.spec, second.warm) == (again, True)
     assert analysed == [SPEC]
