@@ -162,7 +162,15 @@ class Site:
         assert plan is not None
         rows = Counter(json.dumps(row, sort_keys=True) for row in rows_in(self._folder / "out"))
         away = sum(events for lane, events in query.tally.events_by_lane.items() if lane != HOME)
-        return Journey(rows, away, query.mover.moves, lost, query.stays_home, plan.switch_class, plan.stateful)
+        return Journey(
+            rows,
+            away,
+            sum(mover.moves for mover in query.movers),
+            lost,
+            query.stays_home,
+            plan.switch_class,
+            plan.stateful,
+        )
 
 
 def _no_upstream(name: str) -> tuple[Path, Callable[[], bool]]:

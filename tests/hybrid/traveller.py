@@ -6,9 +6,8 @@ import random
 from abc import ABC, abstractmethod
 from typing import Final
 
-from gateway.query.flow.moves import Loss
-
 from gateway.hosts.connection import Connection
+from gateway.query.flow.dispatcher import Loss
 from gateway.query.running import RunningQuery
 from infra.clock import SystemClock
 from infra.link.channel import LinkLost
@@ -99,7 +98,7 @@ class MovingTraveller(Traveller):
         query = self._query
         if self._is_lost:
             await self._forget_vm()
-        if query.mover.place == HOME:
+        if query.places[0] == HOME:
             await self._go()
         elif self._loses_now:
             await self._places.lose()
@@ -114,7 +113,7 @@ class MovingTraveller(Traveller):
             return
         self._query.set_shares({HOME: 0.0, vm.name: 1.0})
         await self._move()
-        if self._query.mover.place == HOME and vm.alive:
+        if self._query.places[0] == HOME and vm.alive:
             raise StuckError(f"it did not move: {self._site.kept_off}")
 
     async def _move(self) -> None:
@@ -126,7 +125,7 @@ class MovingTraveller(Traveller):
             await query.move(self._places.home)
 
     async def _mend(self) -> None:
-        if self._query.mover.place != HOME:
+        if self._query.places[0] != HOME:
             await self._query.move(self._places.home)
         self._query.set_shares({HOME: 1.0})
         self._site.kept_off.clear()
