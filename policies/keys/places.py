@@ -18,7 +18,7 @@ _TERMS = BalanceTerms(theta=15.0, pick="heavy", moved_most=1.0)
 """DLB-H. A query has few parts, and all that move do so in one pause: any number of them may."""
 
 STAY_S = 20.0
-"""After parts have moved, no others move for so long, unless a place ends: each move holds the query's events."""
+"""The default: each move holds the query's events."""
 
 
 class PartPlaces:
@@ -28,9 +28,11 @@ class PartPlaces:
 
     Args:
         parts: how many parts there are.
+        stay_s: after parts have moved, no others move for so long, unless a place ends.
     """
 
-    def __init__(self, parts: int) -> None:
+    def __init__(self, parts: int, stay_s: float = STAY_S) -> None:
+        self._stay_s = stay_s
         self._counts: Array = np.zeros(parts)
         self._load: Array = np.zeros(parts)
         self._stays_until_s = 0.0
@@ -46,7 +48,7 @@ class PartPlaces:
 
     def moved(self, at_s: float) -> None:
         """Note that parts have moved."""
-        self._stays_until_s = at_s + STAY_S
+        self._stays_until_s = at_s + self._stay_s
 
     @property
     def heaviest(self) -> float:

@@ -55,6 +55,7 @@ class Journey:
         stays: why it may not leave home; empty if it may.
         switch_class: of its plan.
         stateful: whether it keeps state.
+        keys: of its plan.
     """
 
     rows: Counter[str]
@@ -64,6 +65,7 @@ class Journey:
     stays: str
     switch_class: str
     stateful: bool
+    keys: tuple[str, ...]
 
 
 class Site:
@@ -170,6 +172,7 @@ class Site:
             query.stays_home,
             plan.switch_class,
             plan.stateful,
+            plan.keys,
         )
 
 

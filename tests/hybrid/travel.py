@@ -6,15 +6,20 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from gateway.hosts.connection import Connection
 from gateway.query.running import RunningQuery
+from policies.keys.places import PartPlaces
 from tests.hybrid.cases import StreamCase
 from tests.hybrid.events import Event
 from tests.hybrid.places import Places
 from tests.hybrid.site import ONE_RUN_BYTES, SOME_RUNS_BYTES, Journey, Site, StuckError
-from tests.hybrid.traveller import MovingTraveller, SharingTraveller
+from tests.hybrid.traveller import MovingTraveller, PartsTraveller, SharingTraveller, Traveller
+
+PARTS: Final = 3
 
 
 @asynccontextmanager
@@ -69,9 +74,44 @@ async def at_two_sites(
         QueryRefusedError: a host refuses it.
         StuckError: it failed, or never used the VM.
     """
+    kind = MovingTraveller if stateful else SharingTraveller
     site = Site(case, folder, runs, ONE_RUN_BYTES if stateful else SOME_RUNS_BYTES)
+    return await _travelled(kind, site, runs, places, stateful=stateful, draw=draw, losses=losses)
+
+
+async def in_parts(
+    case: StreamCase,
+    folder: Path,
+    runs: Sequence[Sequence[Event]],
+    places: Places,
+    key: str,
+    *,
+    draw: random.Random,
+    losses: bool,
+) -> Journey:
+    """Run a keyed query in parts, some of which are on the VM for some of the time.
+
+    Raises:
+        QueryRefusedError: a host refuses to divide it.
+        StuckError: it failed, or never used the VM.
+    """
+    switching = {"mode": "keys", "key": key, "parts": PARTS, "max_pause": "60s"}
+    site = Site(replace(case, more={**case.more, "switching": switching}), folder, runs, ONE_RUN_BYTES)
+    site.query._part_places = PartPlaces(PARTS, stay_s=0.0)  # noqa: SLF001 - a test cannot wait
+    return await _travelled(PartsTraveller, site, runs, places, stateful=True, draw=draw, losses=losses)
+
+
+async def _travelled(
+    kind: type[Traveller],
+    site: Site,
+    runs: Sequence[Sequence[Event]],
+    places: Places,
+    *,
+    stateful: bool,
+    draw: random.Random,
+    losses: bool,
+) -> Journey:
     async with opened(site, places.home) as query:
-        kind = MovingTraveller if stateful else SharingTraveller
         traveller = kind(site, query, places, draw, losses=losses)
         stops = draw.sample(range(len(runs)), draw.randint(2, 4)) if stateful else range(0, len(runs), 3)
         for number in range(len(runs)):

@@ -131,6 +131,32 @@ class MovingTraveller(Traveller):
         self._site.kept_off.clear()
 
 
+class PartsTraveller(MovingTraveller):
+    """Of a query that is divided by its keys: some of its parts go to the VM, and come back."""
+
+    async def go_on(self) -> None:
+        """Move some parts."""
+        if self._is_lost:
+            await self._forget_vm()
+        if set(self._query.places) != {HOME} and self._loses_now:
+            await self._places.lose()
+            await self._forget_vm()
+            return
+        vm = await self._on_a_vm()
+        if vm is None:
+            return
+        share = self._draw.choice(SHARES)
+        self._query.set_shares({HOME: 1.0 - share, vm.name: share})
+        if any(mover.leaves for mover in self._query.movers):
+            await self._move()
+
+    async def _mend(self) -> None:
+        if set(self._query.places) != {HOME}:
+            await self._query.move(self._places.home)
+        self._query.set_shares({HOME: 1.0})
+        self._site.kept_off.clear()
+
+
 class SharingTraveller(Traveller):
     """Of a query without state: each place gets a share of its runs."""
 

@@ -19,7 +19,7 @@ from tests.hybrid.events import Event, runs
 from tests.hybrid.oracle import batch_answer
 from tests.hybrid.places import Places
 from tests.hybrid.site import Journey, StuckError
-from tests.hybrid.travel import at_one_site, at_two_sites
+from tests.hybrid.travel import at_one_site, at_two_sites, in_parts
 
 Outcome = Literal["identical", "stays home", "refused", "wrong"]
 SHOWN: Final = 3
@@ -39,6 +39,8 @@ class Verdict:
         alone: its execution at home; None if there was none.
         hybrid: its execution in two places; None if there was none.
         judged: whether the rows were also those of a batch.
+        parts: its execution in parts, if it is keyed; None if it is not, or is not divided.
+        undivided: why a keyed query is not divided.
     """
 
     case: StreamCase
@@ -47,10 +49,16 @@ class Verdict:
     alone: Journey | None = None
     hybrid: Journey | None = None
     judged: bool = False
+    parts: Journey | None = None
+    undivided: str = ""
 
     def __str__(self) -> str:
         way = self.hybrid
         how = "" if way is None else f", {way.away} events away, {way.moves} moves, {way.lost} VMs lost"
+        if self.parts is not None:
+            how += f"; in parts {self.parts.away} away, {self.parts.moves} moves, {self.parts.lost} lost"
+        elif self.undivided:
+            how += f"; not in parts: {self.undivided}"
         rows = "" if self.alone is None else f", {self.alone.rows.total()} rows"
         return f"{self.case.name} ({self.case.kind}): {self.outcome}{rows}{how} {self.reason}".rstrip()
 
@@ -119,8 +127,18 @@ class Jury:
         except (QueryRefusedError, StuckError) as error:
             return Verdict(case, "wrong", f"in two places: {error}", alone)
         wrong = difference(alone.rows, hybrid.rows) or await self._against_batch(case, events, alone)
+        parts, undivided = None, ""
+        if alone.switch_class == "keyed" and not wrong:
+            try:
+                where = folder / "parts"
+                parts = await in_parts(case, where, events, self._places, alone.keys[0], draw=draw, losses=self._losses)
+                wrong = _in_parts(difference(alone.rows, parts.rows))
+            except QueryRefusedError as error:
+                undivided = _plain(str(error))
+            except StuckError as error:
+                wrong = _in_parts(str(error))
         outcome: Outcome = "wrong" if wrong else "identical"
-        return Verdict(case, outcome, wrong, alone, hybrid, judged=bool(case.oracle))
+        return Verdict(case, outcome, wrong, alone, hybrid, bool(case.oracle), parts, undivided)
 
     async def _against_batch(self, case: StreamCase, events: Sequence[Sequence[Event]], alone: Journey) -> str:
         if not alone.rows:
@@ -133,6 +151,10 @@ class Jury:
             )
         wrong = difference(wanted, alone.rows)
         return wrong and f"at home it differs from a batch: {wrong}"
+
+
+def _in_parts(wrong: str) -> str:
+    return wrong and f"in parts: {wrong}"
 
 
 def difference(wanted: Counter[str], found: Counter[str]) -> str:
