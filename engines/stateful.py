@@ -120,7 +120,7 @@ class StatefulStream:
         """Start; if it never ran on this host, first run an empty micro-batch over a temporary checkpoint.
 
         Raises:
-            RefusedError: Spark cannot run it as a stream in append mode, or it fails even without events.
+            RefusedError: Spark cannot run it as a stream in its output mode, or it fails even without events.
         """
         if not self.query.warm:
             self._warm_up()

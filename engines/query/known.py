@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType, TimestampType
 from engines.query import code, plan, schemas
 from engines.query.code import query_hash
 from engines.query.mistakes import wrong_name
+from engines.query.outputs.modes import as_emitted, why_refused
 from engines.query.reasons import why
 from engines.query.sqltext import EVENTS, StatementError, Statements, statements
 from engines.spark.scratch import scratch_folder
@@ -41,7 +42,7 @@ class KnownQuery:
         result_schema: its result schema for Arrow.
         plan: the properties of its plan.
         build: applies the query to a frame of events, with the watermark of its event time if it holds state.
-        code_hash: of its SQL or function, sources, schema and event time.
+        code_hash: of its SQL or function, sources, schema, event time and output.
         warm: whether it ran on this host before.
     """
 
@@ -195,9 +196,17 @@ def _analysed(
             found = plan.analyse(frame, columns)
         except Exception as error:
             found = plan.unreadable(why(error))
-        return found, result_schema
+        return _with_output(spec, found, frame), result_schema
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _with_output(spec: OpenQuery, found: QueryPlan, frame: DataFrame) -> QueryPlan:
+    if spec.output.mode == "append":
+        return found
+    if refusal := why_refused(spec.output, found, frame.schema, plan.grouping(frame)):
+        raise RefusedError(f"query {spec.query}: {refusal}")
+    return as_emitted(spec.output, found)
 
 
 def _built(

@@ -78,7 +78,7 @@ class Stream:
         """Start; return once Spark has accepted the query.
 
         Raises:
-            RefusedError: Spark cannot run this query as a stream in append mode.
+            RefusedError: Spark cannot run this query as a stream in its output mode.
         """
         session = sibling(self._query.base)
         session.dataSource.register(RunSource)
@@ -91,7 +91,8 @@ class Stream:
             events = reader.option("socket", self._server.address).option("feed", self._name).load()
             result = self._query.build(events)
             check_streaming(result, self._query)
-            writer = result.writeStream.foreachBatch(self._on_batch).outputMode("append").queryName(self._name)
+            mode = self._query.spec.output.mode
+            writer = result.writeStream.foreachBatch(self._on_batch).outputMode(mode).queryName(self._name)
             self._running = writer.option("checkpointLocation", self._checkpoint.as_uri()).start()
         except RefusedError:
             self._server.remove(self._name, "refused")

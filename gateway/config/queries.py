@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from engines.query.sqltext import StatementError, statements
 from gateway.config.connectors.kafka import KafkaSourceConfig, circle_findings
+from gateway.config.connectors.output import OutputConfig, output_findings
 from gateway.config.connectors.sinks import SinkConfig
 from gateway.config.connectors.sources import FileSourceConfig, SourceConfig
 from gateway.config.connectors.tables import TableConfig, TableName
@@ -220,6 +221,7 @@ class QueryConfig(Checked):
         ("_sealed_size_findings", ("payload", "runs")),
         ("_threshold_findings", ("switching", "qos")),
         ("_circle_findings", ("source", "sink")),
+        ("_output_findings", ("output", "sink")),
     )
 
     source: SourceConfig
@@ -227,6 +229,7 @@ class QueryConfig(Checked):
     sql: str | None = None
     function: FunctionName | None = None
     event_time: EventTimeConfig | None = None
+    output: OutputConfig = OutputConfig()
     tables: Annotated[dict[TableName, TableConfig], AfterValidator(_distinct)] = Field(default={}, max_length=100)
     sink: SinkConfig
     qos: QosConfig
@@ -283,6 +286,9 @@ class QueryConfig(Checked):
 
     def _circle_findings(self) -> list[Finding]:
         return circle_findings(self.source, self.sink)
+
+    def _output_findings(self) -> list[Finding]:
+        return output_findings(self.output, self.sink)
 
     def _column_findings(self) -> list[Finding]:
         columns = top_level_columns(self.schema_ddl)

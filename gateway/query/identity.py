@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from engines.query.code import CodeError, former_hash, query_hash
-from infra.messages import EventTime, OpenQuery, StaticTable
+from infra.messages import APPEND, EventTime, OpenQuery, Output, StaticTable
 from infra.statefiles import StateError, make_folder, write_atomically
 
 NAME: Final = "query.json"
@@ -24,13 +24,14 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         owner: names the state.
-        code_hash: the hash of SQL, schema, event time, tables and code.
+        code_hash: the hash of SQL, schema, event time, output, tables and code.
         epoch: counts the gateways that opened it; in a fleet it begins anew, higher, with each owner.
         sql: the definition with which every run in the log was read; empty, like the next two, in state of an older
             version.
         function: the same.
         schema_ddl: the same.
         event_time: the same.
+        output: the same.
         tables: the same.
         state: counts the definitions whose state was discarded; each has its own checkpoint folder.
         begin_seq: where a stateful query of this definition begins.
@@ -45,6 +46,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     function: str = ""
     schema_ddl: str = ""
     event_time: EventTime | None = None
+    output: Output = APPEND
     tables: tuple[StaticTable, ...] = ()
     state: int = 0
     begin_seq: int = 0
@@ -71,6 +73,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
             function=self.function,
             schema_ddl=self.schema_ddl,
             event_time=self.event_time,
+            output=self.output,
             tables=self.tables,
         )
         try:
@@ -158,6 +161,7 @@ def _save(folder: Path, identity: Identity, definition: OpenQuery, least_epoch: 
         function=definition.function,
         schema_ddl=definition.schema_ddl,
         event_time=definition.event_time,
+        output=definition.output,
         tables=definition.tables,
         place=identity.place or secrets.token_hex(8),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -17,6 +17,21 @@ class EventTime(msgspec.Struct, frozen=True, kw_only=True):
     lateness_ms: int
 
 
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """Which results a micro-batch emits, and the result columns that name a row.
+
+    Attributes:
+        mode: ``append``: those that never change again; ``update``: those that it changed; ``complete``: all of them.
+        key: of mode ``update``: a row replaces the earlier one with the same values in these columns.
+    """
+
+    mode: Literal["append", "update", "complete"] = "append"
+    key: tuple[str, ...] = ()
+
+
+APPEND: Final = Output()
+
+
 class OpenQuery(Message, frozen=True, kw_only=True):
     """Open a query on a host.
 
@@ -27,6 +42,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
         sql: SQL over the view ``events``; or
         function: ``package.module:name``, DataFrame -> DataFrame.
         event_time: the watermark of the view ``events``; None: the query sets its own, or needs none.
+        output: which results a micro-batch emits.
         code_path: the user's folder, put on the module path for ``function``; or empty.
         code_hash: sha256 of the query as the gateway knows it (see ``engines.query.code``); a host that computes
             another hash refuses.
@@ -50,6 +66,7 @@ class OpenQuery(Message, frozen=True, kw_only=True):
     sql: str = ""
     function: str = ""
     event_time: EventTime | None = None
+    output: Output = APPEND
     code_path: str = ""
     code_hash: str = ""
     checkpoint_dir: str = ""

@@ -31,7 +31,7 @@ from gateway.config.words import units
 from gateway.hosts.shipping import kept_here, read_tables
 from gateway.query.crossing import Crossing, crossing_of
 from gateway.query.handover import why_it_stays
-from infra.messages import OpenQuery, Predicate, QueryPlan
+from infra.messages import OpenQuery, Output, Predicate, QueryPlan
 from infra.payload.tablefiles import TableError
 from infra.queryplan import STATE_STAYS
 
@@ -116,6 +116,7 @@ def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
         sql=query.sql or "",
         function=query.function or "",
         event_time=query.watermark,
+        output=query.output.wanted,
         code_path=code_path,
         analyse_only=True,
         tables=tuple(table.declared(each) for each, table in query.tables.items()),
@@ -146,6 +147,8 @@ def explain(query: QueryConfig, found: Analysed, max_vms: int, spark: SparkConfi
         yield "rows sent", rows_text(query.payload, plan)
         yield "codecs", codecs_text(query.payload)
         yield "thresholds", thresholds_text(query.thresholds)
+    if plan.stateful:
+        yield "output", output_text(query.output.wanted)
     if query.event_time is not None:
         yield "event time", event_time_text(query.event_time, stateful=plan.stateful)
     yield "order", order_text(query)
@@ -288,6 +291,18 @@ def order_text(query: QueryConfig) -> str:
     if query.order is None:
         return "off: results are released as they are completed"
     return f"by {query.order.by}; a gap is waited for at most {units.DURATION.format(query.order.flush_s)}"
+
+
+def output_text(output: Output) -> str:
+    """Return which results a query with state emits."""
+    match output.mode:
+        case "append":
+            return "append: each result once, when it cannot change any more"
+        case "update":
+            by = f"by {', '.join(output.key)}" if output.key else "as the only row"
+            return f"update: after each micro-batch the rows that it changed; a row replaces the earlier one {by}"
+        case "complete":
+            return "complete: after each micro-batch all rows, which replace all earlier ones"
 
 
 def event_time_text(event_time: EventTimeConfig, *, stateful: bool) -> str:
