@@ -123,6 +123,27 @@ def test_the_event_time_is_shown(found: QueryPlan, says: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        ({}, "append: each result once, when it cannot change any more"),
+        (
+            {"mode": "update", "key": ["customer", "day"]},
+            (
+                "update: after each micro-batch the rows that it changed; a row replaces the earlier one by customer, "
+                "day"
+            ),
+        ),
+        ({"mode": "update", "key": []}, "as the only row"),
+        ({"mode": "complete"}, "complete: after each micro-batch all rows, which replace all earlier ones"),
+    ],
+)
+def test_the_output_mode_of_a_query_with_state_is_shown(output: dict[str, Any], says: str) -> None:
+    found = checking.Analysed(plan=plan(switch_class="whole", switchable=False, reason="it aggregates"))
+    assert says in dict(checking.explain(query(output=output), found, 1, SparkConfig()))["output"]
+    assert "output" not in dict(checking.explain(query(), checking.Analysed(plan=plan()), 1, SparkConfig()))
+
+
+@pytest.mark.parametrize(
     ("other", "says"),
     [
         ({"prefix": "in"}, "other (s3://mails/in): each query processes every object below its own prefix. Remove"),

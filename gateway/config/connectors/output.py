@@ -36,8 +36,11 @@ def output_findings(output: OutputConfig, sink: SinkConfig) -> list[Finding]:
     """Return the problems of a query's output, by themselves and with its sink."""
     key, findings = ("output", "key"), []
     if output.mode == "update" and output.key is None:
-        what = "is missing; list the result columns that it groups by, as in key: [customer]"
-        findings.append(Finding(key=key, what=f"{what}: a row replaces the earlier one with the same values in them"))
+        what = (
+            "is missing; list the result columns that it groups by, as in key: [customer], so that a row replaces the "
+            "earlier one with the same values in them"
+        )
+        findings.append(Finding(key=key, what=what))
     if output.mode != "update" and output.key is not None:
         why = "no result is ever replaced" if output.mode == "append" else "all results are replaced together"
         findings.append(Finding(key=key, what=f"is of no use with mode {output.mode}, in which {why}; remove it"))
