@@ -13,6 +13,8 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from engines.late.laterows import LateRows, late_rows
+from engines.late.lineage import NoLineageError, check
 from engines.query.conditions import kind_of, scala_items
 from engines.query.known import KnownQuery, RefusedError
 from engines.query.reasons import why
@@ -20,7 +22,7 @@ from engines.spark.session import sibling
 from engines.streaming import source
 from engines.streaming.feed import Feed, FeedServer, stream_of
 from engines.streaming.source import FORMAT, RunSource
-from engines.streaming.stateoperators import StateFigures, StateOperators
+from engines.streaming.stateoperators import StateFigures, StateOperators, execution_of
 
 # Executors may run on machines without this project.
 cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
@@ -120,6 +122,15 @@ class Stream:
         assert self._running is not None
         return self._operators.figures(self._running)
 
+    def late_rows(self, rows: pa.RecordBatch) -> LateRows:
+        """Return which rows of the micro-batch that was computed last came too late; to be called by ``on_batch``.
+
+        Raises:
+            NoLineageError: its plan does not say which.
+        """
+        assert self._running is not None
+        return late_rows(self._query, execution_of(self._running), rows)
+
     def _watch(self) -> None:
         assert self._running is not None
         reason = "the stream ended by itself"
@@ -177,6 +188,19 @@ def check_streaming(result: DataFrame, query: KnownQuery) -> None:
             f"query {query.spec.query}: event_time sets the watermark of the view events, and its sql or function sets "
             "another one: remove one of them"
         )
+    if query.spec.keep_late and query.plan.stateful:
+        _check_late(result, query)
+
+
+def _check_late(result: DataFrame, query: KnownQuery) -> None:
+    analysed = result._jdf.queryExecution().analyzed()  # noqa: SLF001
+    try:
+        check(result.sparkSession._jsparkSession.sessionState().optimizer().execute(analysed))  # noqa: SLF001
+    except NoLineageError as error:
+        raise RefusedError(
+            f"query {query.spec.query}: event_time.late: dead-letters needs to know which rows come too late, but "
+            f"{error}: write late: drop"
+        ) from error
 
 
 def _watermarks(plan: Any) -> int:

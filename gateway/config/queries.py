@@ -158,10 +158,12 @@ class EventTimeConfig(Section):
     Attributes:
         column: a TIMESTAMP column of ``schema``.
         lateness_s: how much later than newer events an event may come and still count.
+        late: whether an event that comes too late is only counted, or also becomes a dead letter.
     """
 
     column: str = Field(min_length=1)
     lateness_s: Duration = Field(alias="lateness")
+    late: Literal["drop", "dead-letters"] = "drop"
 
 
 def _pauses(value: object) -> object:
@@ -268,6 +270,11 @@ class QueryConfig(Checked):
         if self.event_time is None:
             return None
         return EventTime(column=self.event_time.column, lateness_ms=round(self.event_time.lateness_s * 1000))
+
+    @property
+    def keeps_late(self) -> bool:
+        """Whether events that come too late become dead letters."""
+        return self.event_time is not None and self.event_time.late == "dead-letters"
 
     def _text_findings(self) -> list[Finding]:
         if (self.sql is None) == (self.function is None):

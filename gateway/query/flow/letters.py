@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -20,11 +21,16 @@ PAUSE_S = 60.0
 
 
 def letters_of(answer: Answer, runs: Sequence[Run], now_wall_s: float) -> Iterator[DeadLetter]:
-    """Yield a letter for each row of ``runs`` that fails the query."""
-    for seq, reason in answer.poison:
+    """Yield a letter for each row of ``runs`` that fails the query, and for each that came too late."""
+    for seq, reason in (*answer.poison, *((seq, _why_late(answer.watermark_ms)) for seq in answer.late)):
         run = next(run for run in runs if run.first_seq <= seq <= run.last_seq)
         row = run.batch.slice(seq - run.first_seq, 1).to_pylist()[0]
         yield dead_letter(reason, msgspec.json.encode(row), now_wall_s, seq=seq)
+
+
+def _why_late(watermark_ms: int) -> str:
+    at = datetime.fromtimestamp(watermark_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"it came too late: everything up to {at} was complete"
 
 
 class LetterLog:

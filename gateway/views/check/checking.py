@@ -117,6 +117,7 @@ def opening(name: str, query: QueryConfig, code_path: str) -> OpenQuery:
         function=query.function or "",
         event_time=query.watermark,
         output=query.output.wanted,
+        keep_late=query.keeps_late,
         code_path=code_path,
         analyse_only=True,
         tables=tuple(table.declared(each) for each, table in query.tables.items()),
@@ -310,8 +311,10 @@ def event_time_text(event_time: EventTimeConfig, *, stateful: bool) -> str:
     if not stateful:
         return f"{event_time.column}, which changes nothing: each event is processed alone"
     lateness = units.DURATION.format(event_time.lateness_s)
+    late = "becomes a dead letter" if event_time.late == "dead-letters" else "is dropped"
     return (
-        f"{event_time.column}: an event may come up to {lateness} later than newer ones before its windows are closed"
+        f"{event_time.column}: an event may come up to {lateness} later than newer ones before its windows are closed; "
+        f"what comes later than that {late}"
     )
 
 
