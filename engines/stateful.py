@@ -239,10 +239,9 @@ class StatefulStream:
 
     def _late(self, items: Sequence[Item], poison: Sequence[Poison]) -> LateRows:
         """Return the rows that came too late, counted with those that were left out."""
+        rows = unpack([part for item in items for part in item.parts], self.query.input_schema)
         with self.activity.running():
-            found = self._stream.late_rows(
-                unpack([part for item in items for part in item.parts], self.query.input_schema)
-            )
+            found = self._stream.late_rows(rows)
         return found.counted_with({bad.row for bad in poison})
 
     def _goes_on(self) -> bool:

@@ -47,7 +47,7 @@ class Completed(Message, frozen=True, kw_only=True):
 
     ``batch_id`` numbers the host's micro-batches; ``batch_s`` is how long the micro-batch took. Of a stateful query,
     ``too_late`` rows (in an aggregation: groups) were behind the watermark and dropped, and with a watermark
-    ``open_groups`` rows of state wait for it. If they were asked for, ``late`` has a bit for each row that was sent with
+    ``open_groups`` rows of state wait for it. If ``late`` was asked for, it has a bit for each row that was sent with
     the runs, the first one in the highest bit: set for a row that was dropped and had no effect, since what was not
     after ``watermark_ms`` (since 1970) came too late; empty if there is none.
     """

@@ -112,7 +112,10 @@ def test_who_can_continue_it(source: dict[str, Any], sink: dict[str, Any], state
     [
         (
             plan(switch_class="whole", switchable=False, reason="it aggregates"),
-            "at: an event may come up to 10s later than newer ones before its windows are closed",
+            (
+                "at: an event may come up to 10s later than newer ones before its windows are closed; what comes later "
+                "than that is dropped"
+            ),
         ),
         (plan(), "at, which changes nothing: each event is processed alone"),
     ],
@@ -120,6 +123,14 @@ def test_who_can_continue_it(source: dict[str, Any], sink: dict[str, Any], state
 def test_the_event_time_is_shown(found: QueryPlan, says: str) -> None:
     said = query(schema="id STRING, at TIMESTAMP", event_time={"column": "at", "lateness": "10s"})
     assert dict(checking.explain(said, checking.Analysed(plan=found), 1, SparkConfig()))["event time"] == says
+
+
+def test_what_happens_to_late_events_is_shown() -> None:
+    kept = {"column": "at", "lateness": "10s", "late": "dead-letters"}
+    said, found = query(schema="id STRING, at TIMESTAMP", event_time=kept), plan(switch_class="whole", switchable=False)
+    shown = dict(checking.explain(said, checking.Analysed(plan=found), 1, SparkConfig()))["event time"]
+    assert shown.endswith("; what comes later than that becomes a dead letter")
+    assert said.keeps_late
 
 
 @pytest.mark.parametrize(

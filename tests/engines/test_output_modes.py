@@ -183,8 +183,10 @@ def update(*key: str) -> Output:
         # What the results are grouped by is not known here: the key is what the config says.
         ("SELECT DISTINCT name, city FROM events", update("name", "city"), None, None),
         (
-            "SELECT t.name, s, two FROM (SELECT name, sum(id) s FROM events GROUP BY name) t "
-            "JOIN (VALUES ('a', 2)) AS v(name, two) ON t.name = v.name",
+            (
+                "SELECT t.name, s, two FROM (SELECT name, sum(id) s FROM events GROUP BY name) t "
+                "JOIN (VALUES ('a', 2)) AS v(name, two) ON t.name = v.name"
+            ),
             update("name"),
             None,
             None,
@@ -218,8 +220,10 @@ def test_these_have_the_mode_and_their_class(
         (
             "SELECT name, city AS c, sum(id) t FROM events GROUP BY name, city",
             update("c", "t"),
-            "output.key: t is not what it groups by: a row with another value in it would not replace the earlier one; "
-            "write key: [name, c]",
+            (
+                "output.key: t is not what it groups by: a row with another value in it would not replace the earlier "
+                "one; write key: [name, c]"
+            ),
         ),
         (
             "SELECT sum(id) t FROM events GROUP BY name",
